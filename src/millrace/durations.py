@@ -1,0 +1,56 @@
+"""Text with units outside, whole milliseconds inside."""
+
+import re
+from datetime import timedelta
+from typing import TypeAlias
+
+from millrace.errors import DefinitionError
+
+Duration: TypeAlias = str | int | timedelta
+"""`"30s"`, `"1m30s"`, whole milliseconds, or a `timedelta`."""
+
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])")
+
+
+def millis(duration: Duration, *, name: str = "duration") -> int:
+    """Whole milliseconds of a duration; `name` is what an error calls it."""
+    if isinstance(duration, bool):
+        raise DefinitionError(f"{name}={duration!r} is no duration; write text with a unit such as '30s'")
+    if isinstance(duration, int):
+        return duration
+    if isinstance(duration, timedelta):
+        return duration // timedelta(milliseconds=1)
+    text = duration.strip()
+    parts = list(_PART.finditer(text))
+    if not parts or _PART.sub("", text).strip():
+        raise DefinitionError(f"{name}={duration!r} is no duration; write it like '500ms', '30s', '5m', '1h30m' or '1d'")
+    return round(sum(float(part[1]) * _UNITS[part[2]] for part in parts))
+
+
+def positive(duration: Duration, *, name: str) -> int:
+    """Like `millis`, and more than nothing."""
+    value = millis(duration, name=name)
+    if value <= 0:
+        raise DefinitionError(f"{name}={duration!r} must be longer than zero")
+    return value
+
+
+def not_negative(duration: Duration, *, name: str) -> int:
+    """Like `millis`, and not below zero."""
+    value = millis(duration, name=name)
+    if value < 0:
+        raise DefinitionError(f"{name}={duration!r} must not be negative")
+    return value
+
+
+def text(value: int) -> str:
+    """The shortest text that `millis` reads back: 90000 → `"1m30s"`."""
+    if value == 0:
+        return "0s"
+    sign, rest, parts = ("-" if value < 0 else ""), abs(value), []
+    for unit, size in _UNITS.items():
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + "".join(parts)

@@ -1,0 +1,85 @@
+"""What can go wrong, as a tree.
+
+    MillraceError
+    ├── DefinitionError      a job, window, trigger or pattern says something impossible
+    ├── ConfigError          millrace.toml or an option says something impossible
+    ├── ComponentMissing     Java, an extra or a program that is needed is absent or too old
+    ├── LogError             the durable log refused
+    │   ├── TopicMissing     no such topic
+    │   ├── TopicMismatch    the topic exists, but not as declared
+    │   ├── OffsetGone       a range that retention has removed, or that was never written
+    │   ├── LogUnwritable    no permission, no space
+    │   └── Fenced           another writer has taken over
+    ├── StateError           the state folder refused
+    │   ├── StateInUse       another run holds it
+    │   ├── StateUnwritable  no permission, no space
+    │   └── StateMismatch    it belongs to other jobs
+    ├── InputError           a file or recording that cannot be read
+    └── RunFailed            a query stopped and did not recover
+
+A user's mistake ends in one of these, never in a bare traceback: the message names the value, the consequence and the remedy.
+"""
+
+
+class MillraceError(Exception):
+    """Root of all errors that millrace raises on purpose."""
+
+
+class DefinitionError(MillraceError, ValueError):
+    """A job, window, trigger or pattern says something impossible."""
+
+
+class ConfigError(MillraceError, ValueError):
+    """A setting says something impossible."""
+
+
+class ComponentMissing(MillraceError):
+    """Something outside Python that is needed is absent or too old."""
+
+
+class LogError(MillraceError):
+    """The durable log refused."""
+
+
+class TopicMissing(LogError):
+    """No such topic."""
+
+
+class TopicMismatch(LogError):
+    """The topic exists, but not as declared."""
+
+
+class OffsetGone(LogError):
+    """Retention has removed the range, or it was never written."""
+
+
+class LogUnwritable(LogError):
+    """The log cannot be written: permission or space."""
+
+
+class Fenced(LogError):
+    """Another writer of the same name has taken over."""
+
+
+class StateError(MillraceError):
+    """The state folder refused."""
+
+
+class StateInUse(StateError):
+    """Another run holds the state folder."""
+
+
+class StateUnwritable(StateError):
+    """The state folder cannot be written: permission or space."""
+
+
+class StateMismatch(StateError):
+    """The state folder belongs to other jobs."""
+
+
+class InputError(MillraceError):
+    """A file or recording cannot be read."""
+
+
+class RunFailed(MillraceError):
+    """A query stopped and did not recover."""

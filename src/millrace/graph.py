@@ -1,0 +1,167 @@
+"""The graph that a stream records: nodes, and the cut into stages. It knows no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from millrace import panes
+from millrace.aggregates import Aggregate
+from millrace.errors import DefinitionError
+from millrace.triggers import AtWatermark
+from millrace.watermarks import Watermark
+from millrace.windows import Sliding
+
+if TYPE_CHECKING:
+    from millrace.topics import Topic
+
+TIMES = {"event_time": pl.Int64(), "ingestion_time": pl.Int64()}
+"""Columns every row has besides those of its type; a pane's event time is `window_end - 1`."""
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Where, when and how: what `Stream.window` sets for all that follows."""
+
+    window: Sliding
+    trigger: AtWatermark = field(default_factory=AtWatermark)
+    lateness: int = 0
+    output: panes.Output = "value"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A step of a stream. Nodes are shared, never changed, and compared by identity."""
+
+    inputs: tuple[Node, ...]
+    schema: pl.Schema
+    name: str | None = field(default=None, kw_only=True)
+
+    @property
+    def kind(self) -> str:
+        """What operators of this node are called by default."""
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Read(Node):
+    """Rows of a topic."""
+
+    topic: Topic
+    watermark: Watermark
+
+
+@dataclass(frozen=True, eq=False)
+class Stateless(Node):
+    """A function of columns: filter, select, and the like."""
+
+    apply: Callable[[pl.DataFrame], pl.DataFrame]
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Union(Node):
+    """The rows of several streams with the same columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation(Node):
+    """Aggregates per key and window."""
+
+    keys: tuple[str, ...]
+    aggregates: Mapping[str, Aggregate]
+    windowing: Windowing
+    same_window: bool
+    """Whether the input is panes of this very windowing, which keep their window."""
+
+
+@dataclass(frozen=True, eq=False)
+class Late(Node):
+    """The rows that an aggregation refused."""
+
+
+@dataclass(frozen=True, eq=False)
+class Write(Node):
+    """The end of a stream: a topic."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """How rows reach an operator or a topic: from a read or an operator, through stateless steps."""
+
+    origin: Read | Aggregation
+    port: Literal["out", "late"]
+    steps: tuple[Stateless, ...]
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The stateless steps, one after the other."""
+        for step in self.steps:
+            frame = step.apply(frame)
+        return frame
+
+
+def edges(node: Node) -> Iterator[Edge]:
+    """Every way in which rows reach the input of `node`, through unions and stateless steps."""
+    for source in node.inputs:
+        yield from _edges(source, ())
+
+
+def _edges(node: Node, steps: tuple[Stateless, ...]) -> Iterator[Edge]:
+    match node:
+        case Read() | Aggregation():
+            yield Edge(node, "out", steps)
+        case Late(inputs=(Aggregation() as refused,)):
+            yield Edge(refused, "late", steps)
+        case Stateless():
+            yield from _edges(node.inputs[0], (node, *steps))
+        case Union():
+            for source in node.inputs:
+                yield from _edges(source, steps)
+        case _:
+            raise DefinitionError(f"a stream cannot go on after {node.kind}")
+
+
+def depth(node: Node) -> int:
+    """How many keyed operators rows have passed when they leave `node`; the number of its stage."""
+    inner = max((depth(source) for source in node.inputs), default=0)
+    return inner + isinstance(node, Aggregation)
+
+
+def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
+    """Every node up to `node`, inputs first, each once."""
+    if id(node) in seen:
+        return
+    seen[id(node)] = node
+    for source in node.inputs:
+        yield from walk(source, seen)
+    yield node
+
+
+def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Aggregation, str]:
+    """Stable names of a job's operators: the given name, or the kind and its place among its kind, counted from the source."""
+    seen: dict[int, Node] = {}
+    ids: dict[Aggregation, str] = {}
+    for output in outputs:
+        for node in walk(output, seen):
+            if isinstance(node, Aggregation):
+                place = node.name or f"{node.kind}-{len(ids) + 1}"
+                if f"{job}/{place}" in ids.values():
+                    raise DefinitionError(f"two operators of job {job!r} are named {place!r}; give each its own name")
+                ids[node] = f"{job}/{place}"
+    return ids
+
+
+def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.Schema:
+    """The columns that `fn` makes of `schema`, found by trying it on no rows."""
+    try:
+        result: Any = fn(schema.to_frame())
+    except Exception as error:
+        raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {error}") from error
+    if not isinstance(result, pl.DataFrame):
+        raise DefinitionError(f"{what} must return a polars DataFrame, not {type(result).__name__}")
+    return result.schema

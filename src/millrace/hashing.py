@@ -1,0 +1,101 @@
+"""A hash of keys that is the same for ever: in every version, on every platform, in columns and one by one.
+
+Stored state and the partition of every record depend on it, so its answers are pinned by test vectors.
+
+    hash of 8 bytes w        mix(w ^ SEED)
+    hash of bytes            h = SEED ^ length; for each little-endian 8-byte word w (the last one padded with zeros): h = mix(h ^ w); mix(h)
+    hash of several columns  h = SEED; for each column's hash c: h = mix(h ^ c)
+    mix(h)                   h ^= h >> 33; h *= A; h ^= h >> 29; h *= B; h ^= h >> 32        (modulo 2**64)
+"""
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from millrace.errors import DefinitionError
+
+KEY_GROUPS = 128
+"""State is kept and moved by key group; their number never changes."""
+
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+_NULL = np.uint64(0x27D4EB2F165667C5)
+_A, _B = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+
+Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+
+def _mix(h: Hashes) -> Hashes:
+    h = h ^ (h >> np.uint64(33))
+    h = h * _A
+    h = h ^ (h >> np.uint64(29))
+    h = h * _B
+    return h ^ (h >> np.uint64(32))
+
+
+def hash_binary(array: pa.Array | pa.ChunkedArray) -> Hashes:
+    """The hash of each text or byte string."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    binary = pa.types.is_string(array.type) or pa.types.is_binary(array.type)
+    if not binary and not (pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)):
+        array = array.cast(pa.large_binary())
+    _, offset_buffer, data_buffer = array.buffers()
+    count = len(array)
+    if count == 0:
+        return np.empty(0, np.uint64)
+    width = np.int32 if binary else np.int64
+    ends = np.frombuffer(offset_buffer, width)[array.offset : array.offset + count + 1].astype(np.int64)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+    hashes = _hash_ranges(data[ends[0] : ends[-1]], ends[:-1] - ends[0], np.diff(ends))
+    if array.null_count:
+        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return hashes
+
+
+def _hash_ranges(data: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: np.ndarray, lengths: np.ndarray) -> Hashes:
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    words = np.ndarray(len(padded) - 7, "<u8", padded, strides=(1,))
+    hashes = lengths.astype(np.uint64) ^ _SEED
+    longest = int(lengths.max())
+    for position in range(0, longest, 8):
+        everyone = position + 8 <= int(lengths.min())
+        these = slice(None) if everyone else np.flatnonzero(lengths > position)
+        word = words[starts[these] + position]
+        if not everyone:
+            spare = np.maximum(position + 8 - lengths[these], 0).astype(np.uint64) * np.uint64(8)
+            word = (word << spare) >> spare
+        hashes[these] = _mix(hashes[these] ^ word)
+    return _mix(hashes)
+
+
+def hash_series(series: pl.Series) -> Hashes:
+    """The hash of each value of a column that can be a key."""
+    dtype = series.dtype
+    if dtype in (pl.String, pl.Binary, pl.Categorical) or isinstance(dtype, pl.Enum):
+        text = series if dtype == pl.Binary else series.cast(pl.String)
+        return hash_binary(text.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    if dtype.is_float():
+        words = (series.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0).view(np.uint64)
+    elif dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean:
+        words = series.to_physical().cast(pl.Int64, wrap_numerical=True).fill_null(0).to_numpy().view(np.uint64)
+    else:
+        raise DefinitionError(f"a key of type {dtype} is not supported; use text, whole numbers, booleans, times, or make text of it")
+    hashes = _mix(words ^ _SEED)
+    if series.null_count():
+        hashes[series.is_null().to_numpy()] = _NULL
+    return hashes
+
+
+def hash_columns(frame: pl.DataFrame, columns: list[str]) -> Hashes:
+    """The hash of each row's key."""
+    if len(columns) == 1:
+        return hash_series(frame[columns[0]])
+    hashes = np.full(len(frame), _SEED)
+    for column in columns:
+        hashes = _mix(hashes ^ hash_series(frame[column]))
+    return hashes
+
+
+def key_groups(frame: pl.DataFrame, columns: list[str]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """The key group of each row, 0 to 127."""
+    return (hash_columns(frame, columns) % np.uint64(KEY_GROUPS)).astype(np.uint8)

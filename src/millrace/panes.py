@@ -1,0 +1,31 @@
+"""HOW panes refine each other: the columns every result carries besides its key and aggregates."""
+
+from typing import Literal, TypeAlias
+
+import polars as pl
+
+Output: TypeAlias = Literal["value", "delta", "value_and_retract"]
+
+
+ADD, RETRACT = "+", "-"
+
+COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "window_start": pl.Int64,
+    "window_end": pl.Int64,
+    "index": pl.Int64,
+    "settled_index": pl.Int64,
+    "timing": pl.String,
+    "final": pl.Boolean,
+    "op": pl.String,
+}
+"""Times are milliseconds since the epoch, `[window_start, window_end)`. `index` counts a window's panes, `settled_index` the
+on-time and late ones among them (−1 while early). `final`: no other pane of this window and key will come. `op`: `+` a value,
+`-` the withdrawal of the value shown before, where no value takes its place."""
+
+
+def newest(panes: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """The last word on each key and window: withdrawn ones left out, sorted, without the history columns."""
+    values = [c for c in panes.columns if c not in COLUMNS and c not in key and c != "event_time"]
+    last = panes.sort("index", maintain_order=True).group_by(*key, "window_start", "window_end").last()
+    order = ["window_end", "window_start", *key]
+    return last.filter(pl.col("op") == ADD).select(*key, "window_start", "window_end", *values).sort(order)

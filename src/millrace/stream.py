@@ -1,0 +1,251 @@
+"""What the user chains. It only records a graph; running it is a runner's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import polars as pl
+
+from millrace import aggregates, durations, graph, panes
+from millrace.aggregates import Aggregate
+from millrace.durations import Duration
+from millrace.errors import DefinitionError
+from millrace.topics import Topic
+from millrace.triggers import AtWatermark, at_watermark
+from millrace.watermarks import Watermark, bounded
+from millrace.windows import Sliding
+
+IntoExpr = str | pl.Expr
+
+
+def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
+    """The rows of a topic: the fields of its type, `event_time` and `ingestion_time` (whole milliseconds)."""
+    schema = pl.Schema({**topic.schema, **graph.TIMES})
+    return Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A sequence of rows, or of panes once aggregated. Each method returns a new stream."""
+
+    node: graph.Node
+    windowing: graph.Windowing | None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns rows have at this point."""
+        return list(self.node.schema)
+
+    def named(self, name: str) -> Stream:
+        """Names the last step, so that its state is found again even when steps are added before it."""
+        return replace(self, node=replace(self.node, name=name))
+
+    def filter(self, *conditions: pl.Expr) -> Stream:
+        """Keeps the rows for which all conditions hold."""
+        return self._stateless(lambda frame: frame.filter(*conditions), f"filter({_text(conditions)})")
+
+    def select(self, *columns: IntoExpr, **named: pl.Expr) -> Stream:
+        """Keeps only these columns; the times, and those of the pane, stay."""
+        kept = [c for c in self.node.schema if c in _SYSTEM]
+        return self._stateless(
+            lambda frame: frame.select(*columns, *[c for c in kept if c not in columns], **named),
+            f"select({_text(columns, named)})",
+        )
+
+    def with_columns(self, *columns: pl.Expr, **named: pl.Expr) -> Stream:
+        """Adds or replaces columns."""
+        return self._stateless(lambda frame: frame.with_columns(*columns, **named), f"with_columns({_text(columns, named)})")
+
+    def explode(self, *columns: str) -> Stream:
+        """One row for each element of list columns."""
+        return self._stateless(lambda frame: frame.explode(*columns), f"explode({', '.join(columns)})")
+
+    def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame]) -> Stream:
+        """Any function of columns that looks at each row by itself: how rows are cut into frames is not defined."""
+        return self._stateless(fn, f"map_batches({getattr(fn, '__name__', 'fn')})")
+
+    def flat_map(self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: dict[str, Any]) -> Stream:
+        """Any number of rows for each row, by a Python function; `schema` names the columns it makes."""
+        kept = {c: t for c, t in self.node.schema.items() if c in _SYSTEM}
+
+        def each(frame: pl.DataFrame) -> pl.DataFrame:
+            rows = ({**{c: row[c] for c in kept}, **made} for row in frame.iter_rows(named=True) for made in fn(row))
+            return pl.DataFrame(list(rows), schema={**schema, **kept}, orient="row")
+
+        return self._stateless(each, f"flat_map({getattr(fn, '__name__', 'fn')})")
+
+    def union(self, *others: Stream) -> Stream:
+        """The rows of this stream and of others that have the same columns."""
+        for other in others:
+            if other.node.schema != self.node.schema:
+                raise DefinitionError(
+                    f"union needs equal columns, but one stream has {dict(self.node.schema)} and the other {dict(other.node.schema)}; select() the same columns of both"
+                )
+        nodes = (self.node, *(other.node for other in others))
+        return Stream(graph.Union(nodes, self.node.schema), self.windowing)
+
+    def window(
+        self,
+        window: Sliding,
+        *,
+        trigger: AtWatermark | None = None,
+        lateness: Duration = 0,
+        output: panes.Output = "value",
+    ) -> Stream:
+        """Sets where, when and how for all aggregations that follow, until set again."""
+        if output not in ("value", "value_and_retract"):
+            raise DefinitionError(f"output={output!r} is not available in this version; use 'value' or 'value_and_retract'")
+        late = durations.not_negative(lateness, name="lateness")
+        return replace(self, windowing=graph.Windowing(window, trigger or at_watermark(), late, output))
+
+    def by(self, *columns: str) -> Keyed:
+        """Groups rows by the values of these columns."""
+        for column in columns:
+            if column not in self.node.schema:
+                raise DefinitionError(f"by({column!r}): there is no such column; there are {', '.join(self.columns)}")
+        if not columns:
+            raise DefinitionError("by() needs at least one column")
+        return Keyed(self, columns)
+
+    def late(self) -> Stream:
+        """The rows that the last aggregation refused as too late, with the `reason`."""
+        if not isinstance(self.node, graph.Aggregation):
+            raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
+        if any(depth > 0 for depth in map(graph.depth, self.node.inputs)):
+            raise DefinitionError("late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one")
+        schema = pl.Schema({**self.node.inputs[0].schema, "reason": pl.String()})
+        return Stream(graph.Late((self.node,), schema), None)
+
+    def write(self, topic: Topic) -> Output:
+        """Ends the stream in a topic; its columns must be the fields of the topic's type."""
+        present = {c for c in self.node.schema if c not in _SYSTEM}
+        missing, extra = [c for c in topic.schema if c not in self.node.schema], sorted(present - set(topic.schema))
+        if missing or extra:
+            said = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} besides"
+            raise DefinitionError(f"write({topic.name}): the stream {said}; {topic.type.__name__} has {', '.join(topic.schema)}. Use select() to name the columns alike")
+        return Output(graph.Write((self.node,), self.node.schema, topic))
+
+    def _stateless(self, fn: Callable[[pl.DataFrame], pl.DataFrame], text: str) -> Stream:
+        schema = graph.applied(fn, self.node.schema, text)
+        lost = [c for c in self.node.schema if c in _SYSTEM and c not in schema and c != "ingestion_time"]
+        if lost:
+            raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a row has no place in time; keep it")
+        return replace(self, node=graph.Stateless((self.node,), schema, fn, text))
+
+
+@dataclass(frozen=True, eq=False)
+class Keyed:
+    """A stream grouped by key, waiting to be told what to compute."""
+
+    stream: Stream
+    keys: tuple[str, ...]
+
+    def aggregate(self, **named: Aggregate) -> Stream:
+        """One result per key and window, a column for each aggregate."""
+        windowing = self.stream.windowing
+        if windowing is None:
+            raise DefinitionError(f"by({', '.join(map(repr, self.keys))}) is aggregated without a window, so no result would ever be complete; say .window(...) first")
+        if not named:
+            raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
+        source = self.stream.node.schema
+        columns = {key: source[key] for key in self.keys}
+        for name, aggregate in named.items():
+            columns[name] = self._check(name, aggregate)
+        schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
+        node = graph.Aggregation((self.stream.node,), schema, self.keys, named, windowing, self._windowing_upstream() is windowing)
+        return Stream(node, windowing)
+
+    def count(self, *, name: str = "count") -> Stream:
+        """How many rows."""
+        return self.aggregate(**{name: aggregates.count()})
+
+    def sum(self, column: str, *, name: str | None = None) -> Stream:
+        """The sum of `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.sum(column)})
+
+    def mean(self, column: str, *, name: str | None = None) -> Stream:
+        """The mean of `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.mean(column)})
+
+    def min(self, column: str, *, name: str | None = None) -> Stream:
+        """The smallest `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.min(column)})
+
+    def max(self, column: str, *, name: str | None = None) -> Stream:
+        """The greatest `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.max(column)})
+
+    def latest(self, column: str, *, name: str | None = None) -> Stream:
+        """The newest `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.latest(column)})
+
+    def distinct(self, column: str, *, name: str | None = None) -> Stream:
+        """How many different values of `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.distinct(column)})
+
+    def _check(self, name: str, aggregate: Aggregate) -> pl.DataType:
+        source = self.stream.node.schema
+        if not isinstance(aggregate, Aggregate):
+            raise DefinitionError(f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()")
+        if name in self.keys or name in _SYSTEM:
+            raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
+        for column in aggregate.needs():
+            if column not in source:
+                raise DefinitionError(f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}")
+        dtype = source[aggregate.column] if aggregate.column else pl.Null()
+        aggregate.check(dtype)
+        frame = source.to_frame().with_columns(_t=0, _src=0, _off=0).group_by(*self.keys).agg(*aggregate.partials(name, dtype))
+        return frame.select(aggregate.result(name, dtype)).schema[name]
+
+    def _windowing_upstream(self) -> graph.Windowing | None:
+        """The windowing of the panes that come in, if panes come in."""
+        upstream = {edge.origin.windowing for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema)) if isinstance(edge.origin, graph.Aggregation) and edge.port == "out"}
+        return upstream.pop() if len(upstream) == 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """A stream that ends in a topic: what a job is made of."""
+
+    node: graph.Write
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Job:
+    """A name and one or more outputs. The name is part of the identity of its state: keep it."""
+
+    name: str
+    outputs: tuple[graph.Write, ...]
+
+    def __init__(self, name: str, *outputs: Output) -> None:
+        """Checks that the job can be told apart and has somewhere to write."""
+        if not name or not all(c.isalnum() or c in "-_." for c in name):
+            raise DefinitionError(f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names")
+        if not outputs:
+            raise DefinitionError(f"job {name!r} has no output; end its stream with .write(topic)")
+        for output in outputs:
+            if not isinstance(output, Output):
+                raise DefinitionError(f"job {name!r}: {output!r} is not the end of a stream; call .write(topic) on it")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "outputs", tuple(output.node for output in outputs))
+
+    @property
+    def operator_ids(self) -> dict[graph.Aggregation, str]:
+        """The stable name of each operator that keeps state."""
+        return graph.operator_ids(self.name, self.outputs)
+
+    def __str__(self) -> str:
+        """The graph, its stages, and what, where, when and how."""
+        from millrace.explain import explain
+
+        return explain([self])
+
+
+Timing = Literal["early", "on_time", "late"]
+_SYSTEM = frozenset({*graph.TIMES, *panes.COLUMNS})
+
+
+def _text(columns: Iterable[Any], named: dict[str, Any] | None = None) -> str:
+    return ", ".join([*map(str, columns), *(f"{k}={v}" for k, v in (named or {}).items())])
