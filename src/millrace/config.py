@@ -1,0 +1,194 @@
+"""`millrace.toml`, environment and options → frozen settings.
+
+A later source wins: defaults, then `millrace.toml`, then `MILLRACE_<SECTION>_<KEY>` in the environment (`MILLRACE_LOG_URL`), then
+what a caller or the command line says. Relative paths are relative to the working folder.
+"""
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from millrace import durations
+from millrace.errors import ConfigError
+
+FILE = Path("millrace.toml")
+"""Where settings are looked for when no file is named."""
+
+
+def _duration(text: str) -> str:
+    durations.positive(text, name="duration")
+    return text
+
+
+def _spark_text(value: object) -> object:
+    """Spark's settings are text: `true`, not `True`; other types than TOML's simple ones stay, to be refused."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LogSettings(_Section):
+    """[log]: the durable log between ingestion, jobs and views."""
+
+    url: str = Field("embedded:millrace-data/log", min_length=1, description="Where the log is: embedded:FOLDER (one machine, nothing to install).")
+
+
+class StateSettings(_Section):
+    """[state]: what jobs remember from one batch to the next."""
+
+    dir: Path = Field(Path("millrace-data/state"), description="Folder of state and checkpoints; one run at a time may hold it.")
+
+
+class RunSettings(_Section):
+    """[run]: how jobs run."""
+
+    name: str = Field(
+        "millrace", pattern=r"^[A-Za-z0-9._-]+$", description="Name of this run; part of the identity of its state and of its place in the log."
+    )
+    on: Literal["local", "spark"] = Field("local", description="The runner: local (one process, no Java) or spark.")
+    jobs: tuple[str, ...] = Field((), description="Jobs that `millrace run` takes when none is named: module:attribute, file.py:attribute or a built-in name.")
+    max_events_per_batch: int = Field(400_000, gt=0, description="The most events a batch takes; more mean more throughput, fewer mean less latency.")
+    tick: Annotated[str, AfterValidator(_duration)] = Field(
+        "1s", description="A batch comes at least this often while anything waits for the clock, though no event arrives."
+    )
+
+    @property
+    def tick_ms(self) -> int:
+        """The tick in whole milliseconds."""
+        return durations.millis(self.tick)
+
+
+class SparkSettings(_Section):
+    """[spark]: only for run.on = "spark"."""
+
+    master: str = Field("local[*]", min_length=1, description="Spark's master: local[*], local[N], spark://HOST:PORT or k8s://...")
+    slots: int | None = Field(None, gt=0, le=128, description="Into how many parts keys are divided; fixed for the life of a state folder. Default: 2 x partitions.")
+    partitions: int | None = Field(None, gt=0, description="Spark's shuffle partitions. Default: the number of cores.")
+    driver_memory: str = Field("2g", pattern=r"^\d+[kmgKMG]$", description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g.")
+    conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = Field(
+        default_factory=dict, description="Any further Spark settings, passed through as they are; they win over those that millrace sets."
+    )
+
+
+class IngestSettings(BaseModel):
+    """[ingest.NAME]: one connector and its processor; all other keys are the connector's own."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    connector: str = Field(min_length=1, description="What reaches the outside world, such as recording.")
+    processor: str = Field(min_length=1, description="What turns raw messages into events, such as hsl.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The connector's own keys, which the connector checks."""
+        return dict(self.model_extra or {})
+
+
+class Settings(_Section):
+    """Everything that can be set, with defaults that work on one machine."""
+
+    log: LogSettings = Field(default_factory=LogSettings)
+    state: StateSettings = Field(default_factory=StateSettings)
+    run: RunSettings = Field(default_factory=RunSettings)
+    spark: SparkSettings = Field(default_factory=SparkSettings)
+    ingest: dict[str, IngestSettings] = Field(default_factory=dict)
+
+    def changed(self, **options: object) -> "Settings":
+        """The same settings but for some, named `section_key` as in the environment: `changed(log_url="...")`. None changes nothing."""
+        said = [(*name.split("_", 1), value, f"option {name}") for name, value in options.items() if value is not None]
+        kept = [(section, key, value, "settings") for section, keys in self.model_dump().items() for key, value in keys.items()]
+        return _validated([*kept, *said])
+
+
+SECTIONS: dict[str, type[_Section]] = {"log": LogSettings, "state": StateSettings, "run": RunSettings, "spark": SparkSettings}
+
+_Said = tuple[str, str, object, str]
+"""A section, a key, a value, and who said so."""
+
+
+def load(path: Path | None = None, *, env: Mapping[str, str] | None = None) -> Settings:
+    """Settings from `path` (by default `millrace.toml`, if it is there) and the environment."""
+    if path is None and not FILE.exists():
+        return _validated(list(_environment(os.environ if env is None else env)))
+    return _validated([*_file(path or FILE), *_environment(os.environ if env is None else env)])
+
+
+def _file(path: Path) -> Iterator[_Said]:
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: the settings file cannot be read ({error.strerror}); name another with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a valid TOML file: {error}") from error
+    for section, keys in found.items():
+        if not isinstance(keys, dict):
+            raise ConfigError(f"{path}: {section} = {keys!r} stands outside any section; allowed sections are {_allowed(Settings)}")
+        for key, value in keys.items():
+            yield section, key, value, str(path)
+
+
+def _environment(env: Mapping[str, str]) -> Iterator[_Said]:
+    for name, text in sorted(env.items()):
+        section, _, key = name.removeprefix("MILLRACE_").lower().partition("_")
+        if name.startswith("MILLRACE_") and section in SECTIONS:
+            field = SECTIONS[section].model_fields.get(key)
+            yield section, key, _parsed(text, field, name), f"environment variable {name}"
+
+
+def _parsed(text: str, field: FieldInfo | None, name: str) -> object:
+    """Lists and tables are written as JSON in the environment."""
+    if field is None or get_origin(field.annotation) not in (tuple, dict):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"environment variable {name} = {text!r} is not allowed: write a JSON list or object ({error})") from error
+
+
+def _validated(said: list[_Said]) -> Settings:
+    values: dict[str, dict[str, object]] = {}
+    sources: dict[tuple[str, ...], str] = {}
+    for section, key, value, source in said:
+        values.setdefault(section, {})[key] = value
+        sources[section,] = sources[section, key] = source
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(tuple(map(str, e["loc"])), e["type"], e["msg"], e["input"], sources) for e in error.errors()]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _explain(place: tuple[str, ...], kind: str, message: str, value: object, sources: dict[tuple[str, ...], str]) -> str:
+    """One line: who said it, the key, the value, and what is allowed."""
+    source = sources.get(place[:2]) or sources.get(place[:1], "settings")
+    if kind == "extra_forbidden":
+        model = SECTIONS[place[0]] if len(place) > 1 else Settings
+        close = difflib.get_close_matches(place[-1], model.model_fields, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        where = f"[{place[0]}] takes" if len(place) > 1 else "the sections are"
+        return f"{source}: unknown key {'.'.join(place)} = {value!r}; {hint}{where} {_allowed(model)}"
+    if kind == "missing":
+        return f"{source}: [{'.'.join(place[:-1])}] has no {place[-1]}; add {place[-1]} = ..."
+    if kind.startswith("string_pattern"):
+        message = (_described(place) or message).rstrip(".")
+    allowed = message.removeprefix("Value error, ").removeprefix("Input should be ")
+    return f"{source}: {'.'.join(place)} = {value!r} is not allowed; allowed: {allowed}"
+
+
+def _described(place: tuple[str, ...]) -> str | None:
+    return SECTIONS[place[0]].model_fields[place[1]].description if len(place) > 1 and place[0] in SECTIONS else None
+
+
+def _allowed(model: type[BaseModel]) -> str:
+    return ", ".join(model.model_fields)
