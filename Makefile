@@ -1,0 +1,57 @@
+# One list of recipes, for people and for CI. `make` alone lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt check test test-spark test-long chaos bench proto docs lock clean
+
+help: ## list these recipes
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## make .venv with exactly the versions of requirements.lock
+
+.uv/bin/uv:
+	$(PYTHON) -m venv .uv
+	.uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
+
+$(VENV)/.ready: requirements.lock pyproject.toml | $(UV)
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "millrace needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=/path/to/python3.11")'
+	test -x $(BIN)/python || $(UV) venv --quiet --no-python-downloads --python $(PYTHON) $(VENV)
+	VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+fmt: setup ## format the code and fix what can be fixed
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+check: setup ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: setup ## all tests that this machine can run; says which it leaves out (ARGS="-k name" picks)
+	$(BIN)/pytest -m "not long" $(ARGS)
+
+test-spark: setup ## only the tests that start Spark
+	$(BIN)/pytest -m "spark and not long" $(ARGS)
+
+test-long: setup ## the tests that take minutes
+	$(BIN)/pytest -m long $(ARGS)
+
+bench: setup ## engine and Spark beside plain Structured Streaming, as a table
+	$(BIN)/millrace bench engine $(ARGS)
+
+proto: setup ## generate the *_pb2.py files from the *.proto files
+	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src $$(cd src && find millrace -name '*.proto')
+
+lock: $(UV) ## resolve requirements.lock anew from pyproject.toml
+	$(UV) pip compile pyproject.toml --all-extras --generate-hashes --universal --python-version 3.11 \
+		--no-header --no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock $(ARGS)
+
+clean: ## remove environments, caches and builds; leaves millrace-data alone
+	rm -rf $(VENV) .uv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
