@@ -3,14 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from millrace import aggregates, triggers, watermarks, windows
-from millrace.stream import Job, Keyed, Stream, read
-from millrace.topics import Topic
-
 if TYPE_CHECKING:
-    from millrace import testing
+    from millrace import aggregates, testing, triggers, watermarks, windows
     from millrace.runners import run
     from millrace.runners.local import replay
+    from millrace.stream import Job, Keyed, Stream, read
+    from millrace.topics import Topic
 
 __version__ = "0.1.0"
 
@@ -30,15 +28,22 @@ __all__ = [
     "windows",
 ]
 
-_LAZY = {"run": "millrace.runners", "replay": "millrace.runners.local", "testing": "millrace.testing"}
-"""What runs jobs loads when it is first asked for: defining a job needs none of it."""
+_HOMES = {
+    "Job": "millrace.stream",
+    "Keyed": "millrace.stream",
+    "Stream": "millrace.stream",
+    "Topic": "millrace.topics",
+    "read": "millrace.stream",
+    "replay": "millrace.runners.local",
+    "run": "millrace.runners",
+}
+"""Where names live that are not modules. All load when first asked for, so that a command or a worker loads only what it needs."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}; it has {', '.join(__all__)}")
-    module = importlib.import_module(_LAZY[name])
-    return module if name == "testing" else getattr(module, name)
+    return getattr(importlib.import_module(_HOMES[name]), name) if name in _HOMES else importlib.import_module(f"millrace.{name}")
 
 
 def __dir__() -> list[str]:
