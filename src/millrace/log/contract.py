@@ -1,0 +1,148 @@
+"""The durable log, as every implementation offers it: topics of partitions of records, and atomic commits over several of them."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millrace.topics import Topic
+
+Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+BinaryArray: TypeAlias = Any
+"""A `pa.Array` of type `binary`; the stubs of pyarrow are too loose to say so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Records of one partition, in offset order."""
+
+    offsets: NDArray[np.int64]
+    timestamps: NDArray[np.int64]
+    """When each was appended, in milliseconds."""
+    keys: BinaryArray
+    values: BinaryArray
+    headers: list[Headers] | None = None
+    """One entry for each record, or None where no record has any."""
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.offsets)
+
+    @staticmethod
+    def none() -> "Records":
+        """No records at all."""
+        empty = np.empty(0, np.int64)
+        return Records(empty, empty, pa.array([], pa.binary()), pa.array([], pa.binary()))
+
+
+@dataclass(frozen=True, eq=False)
+class Outgoing:
+    """Records on their way to one topic.
+
+    A record goes to partition `hash(key) % partitions`; those without a key are dealt out in turn. `partitions` overrules both.
+    """
+
+    values: BinaryArray
+    keys: BinaryArray | None = None
+    headers: list[Headers] | None = None
+    partitions: NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """What one partition holds: offsets `[begin, end)`."""
+
+    begin: int
+    end: int
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as the log knows it."""
+
+    name: str
+    codec: Literal["binary", "json", "raw"]
+    type_name: str
+    """The full protobuf name of the event type; empty for raw topics, which have none."""
+    envelope: bool
+    retention: int | None
+    """Milliseconds, or None: for ever."""
+    partitions: list[PartitionInfo] = field(default_factory=list)
+
+
+def pause() -> bool:
+    """What a tail does by default when nothing is new: waits a twentieth of a second and goes on."""
+    time.sleep(0.05)
+    return True
+
+
+class Writer(Protocol):
+    """The one writer of its name: what it commits together is there together, or not at all."""
+
+    last: int
+    """The last marker committed under this name, -1 if none."""
+
+    def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
+        """Appends to all topics and sets the marker, atomically. `Fenced` if taken over; a marker that is not greater than `last` is refused."""
+
+    def close(self) -> None:
+        """Lets go; nothing is written."""
+
+
+class Log(Protocol):
+    """Topics of partitions of records. Safe for several processes at once; offsets start at 0 and only grow."""
+
+    url: str
+    """What opens the same log in another process."""
+
+    def ensure(self, topic: Topic) -> None:
+        """Creates the topic if it is absent; `TopicMismatch` if it is there with other partitions, codec or type."""
+
+    def ensure_raw(self, name: str, *, partitions: int = 1) -> None:
+        """Creates a topic of bytes without a type, such as `dead.*` and `late.*`."""
+
+    def list(self) -> list[str]:
+        """The names of all topics, sorted."""
+
+    def describe(self, topic: str) -> TopicInfo:
+        """What the log knows of a topic; `TopicMissing`."""
+
+    def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
+        """Appends all records or none. When it returns they are on disk. `now`: the append time, by default the clock's."""
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Records:
+        """The records with offsets in `[start, end)`; `OffsetGone` if some were removed or never written."""
+
+    def begins(self, topic: str) -> dict[int, int]:
+        """The first offset still held, by partition."""
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """One past the last offset, by partition."""
+
+    def writer(self, name: str) -> Writer:
+        """Takes over as the writer of that name: an older one is fenced from now on."""
+
+    def tail(
+        self,
+        topic: str,
+        *,
+        start: Literal["begin", "end"] | Mapping[int, int] = "end",
+        wait: Callable[[], bool] = pause,
+    ) -> Iterator[tuple[int, Records]]:
+        """Yields `(partition, records)` as they come. `wait` is called when nothing is new; the tail ends when it says False."""
+
+    def expire(self, now: int) -> None:
+        """Removes what is older than its topic's retention; how exactly depends on how the log is laid out."""
+
+    def close(self) -> None:
+        """Closes files and connections of this process."""

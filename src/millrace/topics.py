@@ -1,0 +1,98 @@
+"""Topic: a name, an event type, a key; said once."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, TypeAlias
+
+import polars as pl
+
+from millrace import durations, event_types, panes
+from millrace.durations import Duration
+from millrace.errors import DefinitionError
+
+Codec: TypeAlias = Literal["binary", "json"]
+
+SYSTEM = frozenset({"event_time", "ingestion_time", *panes.COLUMNS})
+"""Columns that millrace adds to those of a type, so that no field may have these names."""
+
+_MAX_PARTITIONS = 1024
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A named sequence of events of one type, kept in the log."""
+
+    name: str
+    type: type
+    """A protobuf message class or a dataclass; its fields are the columns."""
+    key: str | None = None
+    """The column by which the log partitions; events without one are dealt out in turn."""
+    _: KW_ONLY
+    envelope: bool = True
+    """False for a topic that millrace did not write: plain protobuf or JSON of the type, with event time in the field `time`."""
+    time: str | None = None
+    codec: Codec = "binary"
+    partitions: int = 4
+    retention: Duration | None = None
+    """How long events are kept after they were appended; None: for ever."""
+
+    def __post_init__(self) -> None:
+        """Refuses what could not be stored or told apart later."""
+        check_name(self.name)
+        if not event_types.is_event_type(self.type):
+            raise DefinitionError(f"topic {self.name!r}: type={self.type!r} is neither a protobuf message class nor a dataclass")
+        if self.codec not in ("binary", "json"):
+            raise DefinitionError(f"topic {self.name!r}: codec={self.codec!r} is unknown; use 'binary' or 'json'")
+        if isinstance(self.partitions, bool) or not isinstance(self.partitions, int) or not 1 <= self.partitions <= _MAX_PARTITIONS:
+            raise DefinitionError(f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}")
+        if self.retention is not None:
+            durations.positive(self.retention, name="retention")
+        self._check_fields()
+        self._check_time()
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns of the type, without the times that every row has besides."""
+        return event_types.columns(self.type)
+
+    @property
+    def type_name(self) -> str:
+        """The full protobuf name of the type."""
+        return event_types.descriptor(self.type).full_name
+
+    @property
+    def retention_ms(self) -> int | None:
+        """The retention in whole milliseconds."""
+        return None if self.retention is None else durations.millis(self.retention)
+
+    def _check_fields(self) -> None:
+        fields = self.schema
+        if not fields:
+            raise DefinitionError(f"topic {self.name!r}: {self.type.__name__} has no fields, so its events would have no columns")
+        for name in fields:
+            if name in SYSTEM or name.startswith("_"):
+                raise DefinitionError(
+                    f"topic {self.name!r}: {self.type.__name__}.{name} would collide with a column of millrace's own; rename the field"
+                )
+        if self.key is not None and self.key not in fields:
+            raise DefinitionError(f"topic {self.name!r}: key={self.key!r} is no field of {self.type.__name__}; it has {', '.join(fields)}")
+        if self.key is not None and fields[self.key].is_nested():
+            raise DefinitionError(f"topic {self.name!r}: key={self.key!r} is {fields[self.key]}, and a key must be a single value")
+
+    def _check_time(self) -> None:
+        if self.envelope:
+            if self.time is not None:
+                raise DefinitionError(f"topic {self.name!r}: time={self.time!r} has no effect, as the envelope carries event time; say envelope=False")
+            return
+        if self.time is None:
+            raise DefinitionError(f"topic {self.name!r}: without an envelope events have no time; name the field that holds it with time=")
+        kind = self.schema.get(self.time)
+        if kind is None:
+            raise DefinitionError(f"topic {self.name!r}: time={self.time!r} is no field of {self.type.__name__}; it has {', '.join(self.schema)}")
+        if not (kind.is_integer() or isinstance(kind, pl.Datetime | pl.String)):
+            raise DefinitionError(f"topic {self.name!r}: time={self.time!r} is {kind}; it must be whole milliseconds, a Timestamp, or ISO 8601 text")
+
+
+def check_name(name: str) -> None:
+    """Refuses names that a folder, a URL or Kafka could not hold."""
+    if not isinstance(name, str) or not name or len(name) > 200 or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in name):
+        raise DefinitionError(f"topic name {name!r}: use up to 200 letters, digits, '-', '_' and '.', such as 'input.positions'")
