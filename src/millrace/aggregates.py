@@ -23,6 +23,8 @@ class Aggregate(ABC):
     column: str | None = None
     additive = False
     """Whether partials merge by addition alone, so that subtracting a row's partials takes the row back."""
+    ordered = False
+    """Whether `partials` expects rows sorted by `ORDER`."""
 
     @abstractmethod
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
@@ -171,6 +173,8 @@ class Max(Min):
 class Latest(Aggregate):
     """The value of the last row in order of event time, topic, partition, offset."""
 
+    ordered = True
+
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The last value and its place, of rows sorted by `ORDER`."""
         there = pl.col(_given(self)).is_not_null()
@@ -202,6 +206,26 @@ class Distinct(Aggregate):
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """Their number."""
         return pl.col(f"{name}.v").list.len().cast(pl.Int64).alias(name)
+
+
+@dataclass(frozen=True)
+class Collect(Aggregate):
+    """All values, in order of event time, topic, partition, offset."""
+
+    def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The values with their places."""
+        placed = pl.struct(*ORDER, pl.col(_given(self)).alias("v"))
+        return [placed.filter(pl.col(_given(self)).is_not_null()).alias(f"{name}.v")]
+
+    def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The values of all."""
+        return [pl.col(f"{name}.v").explode(empty_as_null=False)]
+
+    def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
+        """The values alone, sorted by their places."""
+        placed = pl.element().struct
+        in_order = placed.field("v").sort_by([placed.field(place) for place in ORDER], maintain_order=True)
+        return pl.col(f"{name}.v").list.eval(in_order).alias(name)
 
 
 def _given(aggregate: Aggregate) -> str:
@@ -249,3 +273,8 @@ def latest(column: str) -> Latest:
 def distinct(column: str) -> Distinct:
     """How many different values `column` has, exactly."""
     return Distinct(column)
+
+
+def collect(column: str) -> Collect:
+    """All values of `column` as a list, in order of event time (ties: topic, partition, offset)."""
+    return Collect(column)

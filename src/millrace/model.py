@@ -1,0 +1,379 @@
+"""The executable specification: one row at a time, obviously right, slow; the oracle of the tests.
+
+It computes as the semantics are told, and not as the engine does: every row that a window ever took is kept, and every pane is computed
+anew from all of them. Jobs know nothing of each other here, nor do the operators of one job beyond what travels between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import polars as pl
+
+from millrace import graph, panes
+from millrace.errors import DefinitionError
+from millrace.plain_values import Row, canonical, sortable, value_of
+from millrace.stream import Job
+from millrace.watermarks import Bounded, Watermark
+
+END = 2**62
+"""The watermark of a stream that has ended."""
+
+Key: TypeAlias = tuple[Any, ...]
+Window: TypeAlias = tuple[int, int]
+
+
+class Event(NamedTuple):
+    """One row of a source: where it lies in the log, its times, and the fields of its type."""
+
+    topic: str
+    partition: int
+    offset: int
+    event_time: int
+    ingestion_time: int
+    values: Row
+
+
+class Change(NamedTuple):
+    """What travels between operators: a row that is new, or one that no longer holds."""
+
+    op: str
+    row: Row
+    place: tuple[str, int, int] = ("", 0, 0)
+
+
+@dataclass
+class Channel:
+    """A source partition as one operator sees it."""
+
+    read: graph.Read
+    partition: int
+    clock: float = -math.inf
+    floor: float = -math.inf
+    active_at: int | None = None
+    idle: bool = False
+
+    @property
+    def watermark(self) -> float:
+        """The clock less the delay, and not below where the operator stood when the partition woke up."""
+        return max(self.clock - self.read.watermark.delay, self.floor)
+
+    def wake(self, low: float, now: int) -> None:
+        """It brings rows in this batch."""
+        if self.idle:
+            self.floor = low
+        self.idle, self.active_at = False, now
+
+    def doze(self, now: int) -> None:
+        """It brings none."""
+        if self.active_at is None:
+            self.active_at = now
+        patience = self.read.watermark.idle
+        self.idle = patience is not None and now - self.active_at >= patience
+
+
+@dataclass
+class Cell:
+    """All that an operator knows of one key in one window."""
+
+    rows: list[Change] = field(default_factory=list)
+    touched: bool = False
+    index: int = 0
+    settled: int = 0
+    shown: Row | None = None
+    travelled: Row | None = None
+
+
+@dataclass
+class Outcome:
+    """What one operator made of one batch: what leaves the job, what travels on, what was refused."""
+
+    records: list[Row] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    refused: list[Row] = field(default_factory=list)
+    reports: list[Row] = field(default_factory=list)
+
+
+class Operator:
+    """One aggregation of one job."""
+
+    def __init__(self, node: graph.Aggregation, name: str, upstream: Mapping[graph.Aggregation, Operator]) -> None:
+        """`upstream` holds the operators before this one."""
+        self.node, self.name = node, name
+        self.windowing = node.windowing
+        self.edges = list(graph.edges(node))
+        self.upstream = [upstream[edge.origin] for edge in self.edges if isinstance(edge.origin, graph.Aggregation)]
+        self.cells: dict[tuple[Key, Window], Cell] = defaultdict(Cell)
+        self.low: float = -math.inf
+        self.outcome = Outcome()
+
+    @property
+    def patience(self) -> int:
+        """How long after a window's end, in watermark time, its value may still change."""
+        return max([self.windowing.lateness, *(operator.patience for operator in self.upstream)])
+
+    def windows_of(self, row: Row) -> list[Window]:
+        """The windows a row belongs to; panes of the same windowing keep theirs."""
+        if self.node.same_window:
+            return [(row["window_start"], row["window_end"])]
+        return self.windowing.window.assign(row["event_time"])
+
+    def cell(self, row: Row, window: Window) -> Cell:
+        """Where a row is kept."""
+        return self.cells[tuple(row[column] for column in self.node.keys), window]
+
+    def fire(self, low: float) -> None:
+        """The watermark moves from where it stood to `low`, and panes become due."""
+        before, self.low = self.low, max(self.low, low)
+        for (key, window), cell in self.cells.items():
+            timing = self.due(window, cell, before)
+            if timing is not None:
+                self.show(key, window, cell, timing)
+            cell.touched = False
+
+    def due(self, window: Window, cell: Cell, before: float) -> str | None:
+        """The timing of the pane that this window shows now, or None."""
+        if before < window[1] <= self.low:
+            return "on_time"
+        if not cell.touched:
+            return None
+        if window[1] <= before:
+            return None if self.windowing.trigger.once else "late"
+        return "early" if self.node.same_window and self.upstream else None
+
+    def show(self, key: Key, window: Window, cell: Cell, timing: str) -> None:
+        """Computes a pane anew from all rows, and says how it differs from the last one."""
+        old, new = cell.shown, None
+        if not cell.rows and old is None:
+            return
+        settled = cell.settled if timing != "early" else -1
+        final = self.low >= window[1] + self.patience or (self.windowing.trigger.once and timing != "early")
+        about = {"index": cell.index, "settled_index": settled, "timing": timing, "final": final}
+        if cell.rows:
+            times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
+            new = {**dict(zip(self.node.keys, key, strict=True)), **self.values(cell.rows), **times, **about, "op": panes.ADD}
+        if old is not None and (new is None or self.windowing.output == "value_and_retract"):
+            self.outcome.records.append({**old, **about, "op": panes.RETRACT})
+        if new is not None:
+            self.outcome.records.append(new)
+        self.travel(cell, new)
+        cell.shown = new
+        cell.index += 1
+        cell.settled += timing != "early"
+
+    def travel(self, cell: Cell, new: Row | None) -> None:
+        """Between operators panes are changes; an equal value is none."""
+        old = cell.travelled
+        names = list(self.node.aggregates)
+        if old is not None and new is not None and canonical(old, names) == canonical(new, names):
+            return
+        if old is not None:
+            self.outcome.changes.append(Change(panes.RETRACT, {**old, "op": panes.RETRACT}))
+        if new is not None:
+            self.outcome.changes.append(Change(panes.ADD, new))
+        cell.travelled = new
+
+    def values(self, rows: Sequence[Change]) -> Row:
+        """The aggregates of the rows, taken in order of event time, topic, partition, offset; of panes, then by their columns."""
+        schema = list(self.node.inputs[0].schema)
+
+        def place(taken: Change) -> Any:
+            return taken.row["event_time"], taken.place, () if taken.place[0] else tuple(sortable(taken.row[c]) for c in schema)
+
+        ordered = [taken.row for taken in sorted(rows, key=place)]
+        return {name: value_of(aggregate, ordered) for name, aggregate in self.node.aggregates.items()}
+
+
+class FirstOperator(Operator):
+    """An aggregation over rows of topics: it judges whether they are late, and has the source partitions for channels."""
+
+    def __init__(self, node: graph.Aggregation, name: str, partitions: Mapping[str, int]) -> None:
+        """`partitions`: how many each topic has."""
+        super().__init__(node, name, {})
+        reads = {id(edge.origin): edge.origin for edge in self.edges if isinstance(edge.origin, graph.Read)}
+        self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
+
+    def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
+        """Rows are judged and taken, the watermark moves, panes fire."""
+        for channel in self.channels:
+            here = (channel.read.topic.name, channel.partition)
+            events = sorted((e for e in batch if (e.topic, e.partition) == here), key=lambda e: e.offset)
+            if events:
+                channel.wake(self.low, now)
+            else:
+                channel.doze(now)
+            for event in events:
+                self.take(event, channel)
+        self.fire(END if end else self.candidate())
+
+    def take(self, event: Event, channel: Channel) -> None:
+        """One row: it moves its partition's clock, and goes through the stateless steps to its windows."""
+        watermark = channel.read.watermark
+        channel.clock = max(channel.clock, vouched(watermark, event, channel.read.schema))
+        future = event.event_time > event.ingestion_time + watermark.ahead
+        row = source_row(event)
+        place = event.topic, event.partition, event.offset
+        for edge in self.edges:
+            if edge.origin is channel.read:
+                for made in through(edge, row, channel.read.schema):
+                    self.judge(made, place, channel.watermark, future)
+
+    def judge(self, row: Row, place: tuple[str, int, int], watermark: float, future: bool) -> None:
+        """Into which of its windows the row still comes; refused by any, it is reported once."""
+        late, closed = [], []
+        windows = self.windows_of(row)
+        for window in windows:
+            if future or watermark >= window[1] + self.windowing.lateness:
+                late.append(window)
+            elif self.windowing.trigger.once and self.low >= window[1]:
+                closed.append(window)
+            else:
+                cell = self.cell(row, window)
+                cell.rows.append(Change(panes.ADD, row, place))
+                cell.touched = True
+        if late or closed:
+            reason = "future" if future else "late" if late else "closed"
+            topic, partition, offset = place
+            about = {"operator": self.name, "topic": topic, "partition": partition, "offset": offset}
+            self.outcome.refused.append({**row, "reason": reason})
+            self.outcome.reports.append({**about, "reason": reason, "missed": len(late) + len(closed), "row": row})
+
+    def candidate(self) -> float:
+        """Where the watermark would stand, were it not forbidden to go back."""
+        awake = [channel.watermark for channel in self.channels if not channel.idle]
+        return min(awake) if awake else max(channel.watermark for channel in self.channels)
+
+
+class LaterOperator(Operator):
+    """An aggregation over what other operators show: it drops nothing, and takes back what no longer holds."""
+
+    def step(self) -> None:
+        """Changes of this batch are taken, the watermark follows the operators before, panes fire."""
+        before = {place: self.contents(cell) for place, cell in self.cells.items()}
+        for change in self.incoming():
+            for window in self.windows_of(change.row):
+                self.cell(change.row, window).rows.append(change)
+        for place, cell in self.cells.items():
+            cell.rows = settled(cell.rows)
+            cell.touched = self.contents(cell) != before.get(place, Counter())
+        self.fire(min(operator.low for operator in self.upstream))
+
+    def incoming(self) -> Iterator[Change]:
+        """What the operators before say in this batch, after the stateless steps."""
+        for edge in self.edges:
+            origin = edge.origin
+            operator = next(operator for operator in self.upstream if operator.node is origin)
+            if edge.port == "late":
+                schema = pl.Schema({**origin.inputs[0].schema, "reason": pl.String()})
+                yield from (Change(panes.ADD, made) for row in operator.outcome.refused for made in through(edge, row, schema))
+            else:
+                yield from (Change(c.op, made) for c in operator.outcome.changes for made in through(edge, c.row, origin.schema))
+
+    def contents(self, cell: Cell) -> Counter[Any]:
+        """The rows as a multiset."""
+        return Counter(canonical(change.row, self.node.inputs[0].schema) for change in cell.rows)
+
+
+class JobModel:
+    """One job by itself."""
+
+    def __init__(self, job: Job, partitions: Mapping[str, int]) -> None:
+        """`partitions`: how many each topic has."""
+        self.job, self.partitions = job, partitions
+        self.operators: dict[graph.Aggregation, Operator] = {}
+        for node, name in job.operator_ids.items():
+            over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
+            operator = FirstOperator(node, name, partitions) if over_rows else LaterOperator(node, name, self.operators)
+            self.operators[node] = operator
+
+    def step(self, batch: Sequence[Event], now: int, end: bool) -> tuple[dict[str, list[Row]], list[Row]]:
+        """What the job writes to each topic, and what it refused."""
+        for operator in self.operators.values():
+            operator.outcome = Outcome()
+            if isinstance(operator, FirstOperator):
+                operator.step(batch, now, end)
+            elif isinstance(operator, LaterOperator):
+                operator.step()
+        written: dict[str, list[Row]] = defaultdict(list)
+        for write in self.job.outputs:
+            for edge in graph.edges(write):
+                written[write.topic.name] += self.leaving(edge, batch)
+        return written, [report for operator in self.operators.values() for report in operator.outcome.reports]
+
+    def leaving(self, edge: graph.Edge, batch: Sequence[Event]) -> list[Row]:
+        """The rows that reach a topic on one way."""
+        origin = edge.origin
+        if isinstance(origin, graph.Read):
+            ahead = origin.watermark.ahead
+            events = [e for e in batch if e.topic == origin.topic.name and e.event_time <= e.ingestion_time + ahead]
+            return [made for event in events for made in through(edge, source_row(event), origin.schema)]
+        outcome = self.operators[origin].outcome
+        if edge.port == "late":
+            schema = pl.Schema({**origin.inputs[0].schema, "reason": pl.String()})
+            return [made for row in outcome.refused for made in through(edge, row, schema)]
+        return [made for row in outcome.records for made in through(edge, row, origin.schema)]
+
+
+class Model:
+    """Jobs, and the streams they read, a batch at a time."""
+
+    def __init__(self, jobs: Sequence[Job], partitions: Mapping[str, int]) -> None:
+        """`partitions`: how many partitions each topic has that the jobs read."""
+        self.jobs = [JobModel(job, partitions) for job in jobs]
+
+    def step(self, batch: Sequence[Event], now: int, *, end: bool = False) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+        """The rows written to each topic, and for each job the reports of what it refused; `end`: nothing follows this batch."""
+        written: dict[str, list[Row]] = defaultdict(list)
+        late: dict[str, list[Row]] = {}
+        for model in self.jobs:
+            rows, late[model.job.name] = model.step(batch, now, end)
+            for topic, more in rows.items():
+                written[topic] += more
+        return dict(written), late
+
+    @property
+    def watermarks(self) -> dict[str, int | None]:
+        """The low watermark of each operator, None where there is none yet."""
+        operators = [operator for model in self.jobs for operator in model.operators.values()]
+        return {operator.name: None if operator.low == -math.inf else int(operator.low) for operator in operators}
+
+
+def source_row(event: Event) -> Row:
+    """The columns that a read gives to what follows."""
+    return {**event.values, "event_time": event.event_time, "ingestion_time": event.ingestion_time}
+
+
+def vouched(watermark: Watermark, event: Event, schema: pl.Schema) -> float:
+    """How far the row says that time has come; -inf where it says nothing."""
+    if isinstance(watermark, Bounded):
+        return min(event.event_time, event.ingestion_time)
+    said = pl.DataFrame([source_row(event)], schema=schema).select(clock=watermark.clock())["clock"][0]
+    return -math.inf if said is None else int(said)
+
+
+def through(edge: graph.Edge, row: Row, schema: pl.Schema) -> list[Row]:
+    """The rows that the stateless steps make of one row."""
+    if not edge.steps:
+        return [row]
+    return edge.apply(pl.DataFrame([row], schema=schema)).to_dicts()
+
+
+def settled(rows: Sequence[Change]) -> list[Change]:
+    """The rows that still hold: each withdrawal takes one equal row with it."""
+    gone = Counter(canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT)
+    kept = []
+    for change in rows:
+        row = canonical(change.row, set(change.row) - {"op"})
+        if change.op == panes.RETRACT:
+            continue
+        if gone[row]:
+            gone[row] -= 1
+        else:
+            kept.append(change)
+    if gone.total():
+        raise DefinitionError(f"withdrawn but never there: {+gone}; a stateless step must make the same of the same row every time")
+    return kept
