@@ -1,0 +1,49 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class VehiclePosition(_message.Message):
+    __slots__ = ("vehicle_id", "operator", "latitude", "longitude", "heading", "speed", "acceleration", "delay", "odometer", "doors_open", "route", "direction", "trip_day", "trip_start", "stop", "next_stop")
+    VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    LATITUDE_FIELD_NUMBER: _ClassVar[int]
+    LONGITUDE_FIELD_NUMBER: _ClassVar[int]
+    HEADING_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATION_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    ODOMETER_FIELD_NUMBER: _ClassVar[int]
+    DOORS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    TRIP_DAY_FIELD_NUMBER: _ClassVar[int]
+    TRIP_START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STOP_FIELD_NUMBER: _ClassVar[int]
+    vehicle_id: str
+    operator: str
+    latitude: float
+    longitude: float
+    heading: float
+    speed: float
+    acceleration: float
+    delay: int
+    odometer: float
+    doors_open: bool
+    route: str
+    direction: int
+    trip_day: str
+    trip_start: str
+    stop: str
+    next_stop: str
+    def __init__(self, vehicle_id: _Optional[str] = ..., operator: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., heading: _Optional[float] = ..., speed: _Optional[float] = ..., acceleration: _Optional[float] = ..., delay: _Optional[int] = ..., odometer: _Optional[float] = ..., doors_open: _Optional[bool] = ..., route: _Optional[str] = ..., direction: _Optional[int] = ..., trip_day: _Optional[str] = ..., trip_start: _Optional[str] = ..., stop: _Optional[str] = ..., next_stop: _Optional[str] = ...) -> None: ...
+
+class CellCount(_message.Message):
+    __slots__ = ("geocell", "count")
+    GEOCELL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    geocell: int
+    count: int
+    def __init__(self, geocell: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
