@@ -1,0 +1,66 @@
+"""Groups of tests that need something beyond Python: left out aloud where it is missing, failures where everything is required."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millrace import java
+from millrace.errors import ComponentMissing
+
+REQUIRED = os.environ.get("MILLRACE_REQUIRE_ALL") == "1"
+"""Set by CI: a missing component then fails the tests that need it."""
+
+RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "hfp"
+
+
+def java_missing() -> str | None:
+    """Why tests that start Spark cannot run."""
+    try:
+        java.find()
+    except ComponentMissing as error:
+        return str(error)
+    return None
+
+
+def recordings_missing() -> str | None:
+    """Why tests on real recordings cannot run."""
+    return None if RECORDINGS.is_dir() else "the real recordings are not at ../shared/data/hfp, beside this checkout"
+
+
+GROUPS: dict[str, Callable[[], str | None]] = {"spark": java_missing, "recordings": recordings_missing}
+"""A marker, and why its tests cannot run here."""
+
+_missing: dict[str, str] = {}
+_left_out: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    """The folder of real recordings; tests that use it are marked `recordings`."""
+    return RECORDINGS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Looks for the components of those groups that were asked for, once."""
+    for group, reason in GROUPS.items():
+        if any(item.get_closest_marker(group) for item in items) and (why := reason()):
+            _missing[group] = why
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leaves a test out, or fails it, where its component is missing."""
+    for group, why in _missing.items():
+        if item.get_closest_marker(group):
+            if REQUIRED:
+                pytest.fail(f"group {group}: {why}", pytrace=False)
+            _left_out[group] += 1
+            pytest.skip(f"group {group}: {why}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says last, and plainly, what was not tested."""
+    for group, count in _left_out.items():
+        terminalreporter.write_line(f"LEFT OUT: {count} tests of group {group}: {_missing[group]}", yellow=True, bold=True)
