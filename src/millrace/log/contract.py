@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from millrace.topics import Topic
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+Names: TypeAlias = list[str]
 BinaryArray: TypeAlias = Any
 """A `pa.Array` of type `binary`; the stubs of pyarrow are too loose to say so."""
 
@@ -111,7 +112,7 @@ class Log(Protocol):
     def ensure_raw(self, name: str, *, partitions: int = 1) -> None:
         """Creates a topic of bytes without a type, such as `dead.*` and `late.*`."""
 
-    def list(self) -> list[str]:
+    def list(self) -> Names:
         """The names of all topics, sorted."""
 
     def describe(self, topic: str) -> TopicInfo:

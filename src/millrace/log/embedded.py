@@ -1,0 +1,315 @@
+"""The log in a folder: SQLite files, no server, for the processes of one machine.
+
+`inputs.db` holds the topics `input.*`, `results.db` all others and the markers of writers: a commit is atomic within one file.
+Each append puts one row, a chunk of records, in each partition it touches; a small chunk is joined with the one before it.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from millrace import event_types, hashing
+from millrace.errors import Fenced, LogError, LogUnwritable, OffsetGone, TopicMismatch, TopicMissing
+from millrace.log import framing
+from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.sqlite import Store
+from millrace.topics import Topic, check_name
+
+_JOIN_BYTES = 4096
+"""A chunk smaller than this grows with the next append, so that a slow trickle does not end up as a row for each record."""
+_TAIL_RECORDS = 10_000
+_EXPIRE_CHUNKS = 1000
+_Ready: TypeAlias = list[tuple[int, list[tuple[int, bytes]], int]]
+"""For each partition that is written: its id, its chunks (how many records, and their bytes), and the append time."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a topic is kept. It never changes."""
+
+    store: Store
+    partitions: list[int]
+    """The id of each partition."""
+
+
+class EmbeddedLog:
+    """A `Log` in a folder."""
+
+    def __init__(self, folder: str | Path, *, create: bool = True) -> None:
+        """Opens the folder; `create=False` insists that a log is already there."""
+        self._folder = Path(folder).expanduser().resolve()
+        self.url = f"embedded:{self._folder}"
+        if create:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LogUnwritable(f"the log folder {self._folder} cannot be made ({error.strerror}); choose another, or give this user permission") from error
+        self._results = Store(self._folder / "results.db", create=create)
+        self._inputs = Store(self._folder / "inputs.db", create=create)
+        self._places: dict[str, _Place] = {}
+
+    def ensure(self, topic: Topic) -> None:
+        """Creates the topic, or checks that the one that is there is the same; its retention is brought up to date."""
+        wanted = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
+        self._ensure(topic.name, topic.partitions, wanted, topic.retention_ms)
+
+    def ensure_raw(self, name: str, *, partitions: int = 1) -> None:
+        """Creates a topic of bytes, such as dead letters."""
+        check_name(name)
+        self._ensure(name, partitions, ("raw", "", "", False), None)
+
+    def list(self) -> Names:
+        """The names of all topics, sorted."""
+        names = []
+        for store in (self._inputs, self._results):
+            with store.reading() as connection:
+                names += [name for (name,) in connection.execute("select name from topic")]
+        return sorted(names)
+
+    def describe(self, topic: str) -> TopicInfo:
+        """What the log knows of a topic."""
+        store = self._place(topic).store
+        with store.reading() as connection:
+            row = connection.execute("select codec, type, envelope, retention, id from topic where name=?", (topic,)).fetchone()
+            held = connection.execute('select "begin", "end", "end"-"begin", bytes from partition where topic=? order by number', (row[4],))
+            return TopicInfo(topic, row[0], row[1], bool(row[2]), row[3], [PartitionInfo(*partition) for partition in held])
+
+    def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
+        """Appends all records in one transaction."""
+        place = self._place(topic)
+        ready = self._prepare(topic, place, batch, _clock(now))
+        with place.store.writing() as connection:
+            _insert(connection, ready)
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Records:
+        """The records of exactly that range."""
+        place = self._place(topic)
+        if start == end:
+            return Records.none()
+        number = self._partition(topic, place, partition)
+        with place.store.reading() as connection:
+            rows = connection.execute(
+                "select base, count, body from chunk where partition=?1 and base < ?3 "
+                "and base >= (select max(base) from chunk where partition=?1 and base <= ?2) order by base",
+                (number, start, end),
+            ).fetchall()
+        if not rows or start > end or rows[-1][0] + rows[-1][1] < end:
+            begin, over = self.begins(topic)[partition], self.ends(topic)[partition]
+            raise OffsetGone(f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log")
+        return framing.records(rows[0][0], [row[2] for row in rows], start, end)
+
+    def begins(self, topic: str) -> dict[int, int]:
+        """The first offset still held, by partition."""
+        return self._positions(topic, "begin")
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """One past the last offset, by partition."""
+        return self._positions(topic, "end")
+
+    def writer(self, name: str) -> "EmbeddedWriter":
+        """Takes over the name: the older writer's next commit fails."""
+        with self._results.writing() as connection:
+            connection.execute("insert into writer values(?, 1, -1) on conflict(name) do update set epoch = epoch + 1", (name,))
+            epoch, last = connection.execute("select epoch, marker from writer where name=?", (name,)).fetchone()
+        return EmbeddedWriter(self, name, epoch, last)
+
+    def tail(
+        self, topic: str, *, start: Literal["begin", "end"] | Mapping[int, int] = "end", wait: Callable[[], bool] = pause
+    ) -> Iterator[tuple[int, Records]]:
+        """Yields records as they come, in pieces; partitions left out of `start` are read from their beginning."""
+        at = {**self.begins(topic), **(self.ends(topic) if start == "end" else {} if start == "begin" else dict(start))}
+        while True:
+            news = [(partition, end) for partition, end in self.ends(topic).items() if end > at[partition]]
+            for partition, end in news:
+                upto = min(end, at[partition] + _TAIL_RECORDS)
+                records = self.read(topic, partition, at[partition], upto)
+                at[partition] = upto
+                yield partition, records
+            if not news and not wait():
+                return
+
+    def expire(self, now: int) -> None:
+        """Removes whole chunks from the front of each partition; the space is used again, the files do not shrink."""
+        for store in (self._inputs, self._results):
+            with store.reading() as connection:
+                due = connection.execute("select p.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null").fetchall()
+            for partition, retention in due:
+                while _expire(store, partition, now - retention) == _EXPIRE_CHUNKS:
+                    pass
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._inputs.close()
+        self._results.close()
+
+    def _ensure(self, name: str, partitions: int, wanted: tuple[str, str, str, bool], retention: int | None) -> None:
+        store = self._store(name)
+        with store.reading() as connection:
+            known = _known(connection, name)
+        if known is None:
+            with store.writing() as connection:
+                known = _known(connection, name)
+                if known is None:
+                    _create(connection, name, partitions, wanted, retention)
+                    return
+        _check(name, (partitions, *wanted), known[:-1])
+        if retention != known[-1]:
+            with store.writing() as connection:
+                connection.execute("update topic set retention=? where name=?", (retention, name))
+
+    def _store(self, topic: str) -> Store:
+        return self._inputs if topic.startswith("input.") else self._results
+
+    def _place(self, topic: str) -> _Place:
+        place = self._places.get(topic)
+        if place is None:
+            store = self._store(topic)
+            with store.reading() as connection:
+                rows = connection.execute("select p.id from topic t join partition p on p.topic = t.id where t.name=? order by p.number", (topic,)).fetchall()
+            if not rows:
+                raise TopicMissing(f"there is no topic {topic!r} in {self._folder}; there are {', '.join(self.list()) or 'none yet'}. A run or ingestion that uses it creates it")
+            place = self._places[topic] = _Place(store, [number for (number,) in rows])
+        return place
+
+    def _partition(self, topic: str, place: _Place, partition: int) -> int:
+        if not 0 <= partition < len(place.partitions):
+            raise OffsetGone(f"{topic} has partitions 0 to {len(place.partitions) - 1}, not {partition}")
+        return place.partitions[partition]
+
+    def _positions(self, topic: str, which: Literal["begin", "end"]) -> dict[int, int]:
+        place = self._place(topic)
+        with place.store.reading() as connection:
+            found = connection.execute(f'select "{which}" from partition where id between ? and ? order by id', (place.partitions[0], place.partitions[-1]))
+            return {number: offset for number, (offset,) in enumerate(found)}
+
+    def _prepare(self, topic: str, place: _Place, batch: Outgoing, now: int) -> _Ready:
+        """The chunks for each partition, made before the transaction so that it stays short."""
+        if len(place.partitions) == 1:
+            parts = [(0, batch)] if len(batch) else []
+        else:
+            turn = sum(self.ends(topic).values()) if batch.partitions is None else 0
+            parts = list(split(topic, batch, len(place.partitions), turn))
+        return [(place.partitions[number], list(framing.chunks(part, now)), now) for number, part in parts]
+
+
+class EmbeddedWriter:
+    """A `Writer` of the embedded log."""
+
+    def __init__(self, log: EmbeddedLog, name: str, epoch: int, last: int) -> None:
+        """Made by `EmbeddedLog.writer`."""
+        self.last = last
+        self._log, self._name, self._epoch = log, name, epoch
+
+    def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
+        """All topics and the marker, in one transaction."""
+        if marker <= self.last:
+            raise LogError(f"writer {self._name!r}: marker {marker} is not after {self.last}, which is already committed; skip it")
+        ready = []
+        for topic, batch in batches.items():
+            place = self._log._place(topic)
+            if place.store is not self._log._results:
+                raise LogError(f"writer {self._name!r}: {topic!r} cannot be part of a commit, as the embedded log keeps input.* in another file; choose a name outside input.*")
+            ready += self._log._prepare(topic, place, batch, _clock(now))
+        with self._log._results.writing() as connection:
+            epoch, last = connection.execute("select epoch, marker from writer where name=?", (self._name,)).fetchone()
+            if epoch != self._epoch:
+                raise Fenced(f"another writer named {self._name!r} has taken over, so marker {marker} was not committed; only one run may write at a time")
+            if marker <= last:
+                raise LogError(f"writer {self._name!r}: marker {marker} is not after {last}, which is already committed; skip it")
+            _insert(connection, ready)
+            connection.execute("update writer set marker=? where name=?", (marker, self._name))
+        self.last = marker
+
+    def close(self) -> None:
+        """Nothing to let go: the files belong to the log."""
+
+
+def split(topic: str, batch: Outgoing, partitions: int, turn: int) -> Iterator[tuple[int, Outgoing]]:
+    """The part of a batch that goes to each partition; records without a key are dealt out from `turn` on."""
+    count = len(batch)
+    if batch.partitions is not None:
+        number = np.asarray(batch.partitions)
+        if count and not 0 <= int(number.min()) <= int(number.max()) < partitions:
+            raise LogError(f"{topic} has partitions 0 to {partitions - 1}, but a record is meant for {int(number.min())} or {int(number.max())}")
+    elif batch.keys is None:
+        number = (turn + np.arange(count)) % partitions
+    else:
+        number = (hashing.hash_binary(batch.keys) % np.uint64(partitions)).astype(np.int64)
+        if batch.keys.null_count:
+            keyless = batch.keys.is_null().to_numpy(zero_copy_only=False)
+            number[keyless] = (turn + np.arange(int(np.count_nonzero(keyless)))) % partitions
+    order = np.argsort(number.astype(np.int16), kind="stable")
+    ends = np.cumsum(np.bincount(number, minlength=partitions))
+    rows = pa.array(order)
+    values, keys = batch.values.take(rows), None if batch.keys is None else batch.keys.take(rows)
+    for partition, end in enumerate(ends.tolist()):
+        start = int(ends[partition - 1]) if partition else 0
+        if end > start:
+            headers = None if batch.headers is None else [batch.headers[row] for row in order[start:end].tolist()]
+            yield partition, Outgoing(values.slice(start, end - start), None if keys is None else keys.slice(start, end - start), headers)
+
+
+def _insert(connection: Connection, ready: _Ready) -> None:
+    for partition, made, now in ready:
+        (end,) = connection.execute('select "end" from partition where id=?', (partition,)).fetchone()
+        count, body = made[0]
+        grown = 0
+        if len(body) < _JOIN_BYTES:
+            before = connection.execute("select base, count, body from chunk where partition=? order by base desc limit 1", (partition,)).fetchone()
+            if before is not None and len(before[2]) < _JOIN_BYTES:
+                joined = framing.merge([before[2], body])
+                connection.execute("update chunk set count=?, newest=max(newest, ?), body=? where partition=? and base=?", (before[1] + count, now, joined, partition, before[0]))
+                end, grown, made = end + count, len(joined) - len(before[2]), made[1:]
+        for count, body in made:
+            connection.execute("insert into chunk values(?, ?, ?, ?, ?)", (partition, end, count, now, body))
+            end, grown = end + count, grown + len(body)
+        connection.execute('update partition set "end"=?, bytes=bytes+? where id=?', (end, grown, partition))
+
+
+def _expire(store: Store, partition: int, before: int) -> int:
+    """Removes some chunks whose newest record is older than `before`; how many."""
+    with store.reading() as connection:
+        front = connection.execute("select newest from chunk where partition=? order by base limit 1", (partition,)).fetchone()
+    if front is None or front[0] >= before:
+        return 0
+    with store.writing() as connection:
+        removed, size, upto = 0, 0, None
+        for base, count, newest, length in connection.execute("select base, count, newest, length(body) from chunk where partition=? order by base limit ?", (partition, _EXPIRE_CHUNKS)):
+            if newest >= before:
+                break
+            removed, size, upto = removed + 1, size + length, base + count
+        if removed:
+            connection.execute("delete from chunk where partition=? and base < ?", (partition, upto))
+            connection.execute('update partition set "begin"=?, bytes=bytes-? where id=?', (upto, size, partition))
+        return removed
+
+
+def _known(connection: Connection, name: str) -> tuple[int, str, str, str, bool, int | None] | None:
+    row = connection.execute(
+        "select (select count(*) from partition where topic=t.id), codec, type, fields, envelope, retention from topic t where name=?", (name,)
+    ).fetchone()
+    return None if row is None else (row[0], row[1], row[2], row[3], bool(row[4]), row[5])
+
+
+def _create(connection: Connection, name: str, partitions: int, wanted: tuple[str, str, str, bool], retention: int | None) -> None:
+    topic = connection.execute("insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)", (name, *wanted, retention)).lastrowid
+    connection.executemany("insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)])
+
+
+def _check(name: str, wanted: tuple[int, str, str, str, bool], known: tuple[int, str, str, str, bool]) -> None:
+    for what, said, there in zip(("partitions", "codec", "type", "fields", "envelope"), wanted, known, strict=True):
+        if what == "fields" and (str(said).startswith(str(there)) or str(there).startswith(str(said))):
+            continue
+        if said != there:
+            remedy = "append new fields at the end, and keep the others as they are" if what == "fields" else "declare it as it is, or use another name"
+            raise TopicMismatch(f"topic {name!r} exists with {what} {there!r}, but is declared with {said!r}; {remedy}")
+
+
+def _clock(now: int | None) -> int:
+    return time.time_ns() // 1_000_000 if now is None else now

@@ -1,0 +1,207 @@
+"""Many records as one string of bytes, and back to Arrow without touching them one by one.
+
+    head      version u8, flags u8, runs u16, records u32, bytes of all keys u32, bytes of all values u32
+    runs      append time i64, how many records i64: once for each append that went into the chunk
+    keys      length i32 each, -1 for none          only with flag KEYS
+    values    length i32 each, -1 for none
+    the bytes of all keys, the bytes of all values
+    headers   for each record: how many u16, then name length u16, name, value length u32, value       only with flag HEADERS
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millrace.errors import LogError
+from millrace.log.contract import BinaryArray, Headers, Outgoing, Records
+
+VERSION = 1
+KEYS, HEADERS = 1, 2
+CHUNK_RECORDS = 8192
+CHUNK_BYTES = 1 << 20
+"""A chunk is read whole, so these bound what a short range costs."""
+RECORD_BYTES = 256 << 20
+
+_HEAD = struct.Struct("<BBHIII")
+_RUN = struct.Struct("<qq")
+_Lengths = NDArray[np.int32]
+
+
+def chunks(batch: Outgoing, now: int) -> Iterator[tuple[int, bytes]]:
+    """Cuts a batch into chunks: how many records, and their bytes."""
+    values, value_lengths = _plain(batch.values)
+    keys, key_lengths = (None, None) if batch.keys is None else _plain(batch.keys)
+    if len(value_lengths) and int(value_lengths.max()) > RECORD_BYTES:
+        raise LogError(f"a record of {int(value_lengths.max())} bytes is larger than the log takes ({RECORD_BYTES}); store it elsewhere and append a reference")
+    for start, end in _cuts(value_lengths):
+        part = None if keys is None else keys.slice(start, end - start)
+        yield end - start, _frame(part, None if key_lengths is None else key_lengths[start:end], values.slice(start, end - start),
+                                  value_lengths[start:end], None if batch.headers is None else batch.headers[start:end], now)  # fmt: skip
+
+
+def merge(bodies: Sequence[bytes]) -> bytes:
+    """One chunk with the records of several, in their order."""
+    parts = [_Parts(body) for body in bodies]
+    flags = KEYS * any(part.flags & KEYS for part in parts) | HEADERS * any(part.flags & HEADERS for part in parts)
+    head = _HEAD.pack(VERSION, flags, sum(p.runs for p in parts), sum(p.count for p in parts), sum(p.key_bytes for p in parts), sum(p.value_bytes for p in parts))
+    pieces: list[bytes | memoryview] = [head, *(part.stamps for part in parts)]
+    if flags & KEYS:
+        pieces += [part.key_lengths for part in parts]
+    pieces += [part.value_lengths for part in parts]
+    pieces += [part.keys for part in parts]
+    pieces += [part.values for part in parts]
+    if flags & HEADERS:
+        pieces += [part.headers for part in parts]
+    return b"".join(pieces)
+
+
+def records(base: int, bodies: Sequence[bytes], start: int, end: int) -> Records:
+    """The records with offsets in `[start, end)` of adjacent chunks, the first of which begins at `base`."""
+    parts = [_Parts(body) for body in bodies]
+    runs = np.frombuffer(_joined([part.stamps for part in parts]), np.int64).reshape(-1, 2)
+    stamps = np.repeat(runs[:, 0], runs[:, 1])
+    keyed = any(part.flags & KEYS for part in parts)
+    keys = _array([p.key_lengths for p in parts], [p.keys for p in parts]) if keyed else pa.nulls(len(stamps), pa.binary())
+    values = _array([part.value_lengths for part in parts], [part.values for part in parts])
+    headers = [h for part in parts for h in part.read_headers()] if any(part.flags & HEADERS for part in parts) else None
+    first, count = start - base, end - start
+    return Records(
+        np.arange(start, end, dtype=np.int64),
+        stamps[first : first + count],
+        keys.slice(first, count),
+        values.slice(first, count),
+        None if headers is None else headers[first : first + count],
+    )
+
+
+class _Parts:
+    """Where the sections of one chunk lie."""
+
+    __slots__ = ("count", "flags", "headers", "key_bytes", "key_lengths", "keys", "runs", "stamps", "value_bytes", "value_lengths", "values")
+
+    def __init__(self, body: bytes) -> None:
+        version, self.flags, self.runs, self.count, self.key_bytes, self.value_bytes = _HEAD.unpack_from(body)
+        if version != VERSION:
+            raise LogError(f"a chunk of the log has format {version}, and this version of millrace reads {VERSION}; upgrade millrace")
+        view = memoryview(body)
+        at = _HEAD.size + _RUN.size * self.runs
+        self.stamps = view[_HEAD.size : at]
+        width = 4 * self.count
+        self.key_lengths: bytes | memoryview = b"\xff" * width
+        if self.flags & KEYS:
+            self.key_lengths = view[at : at + width]
+            at += width
+        self.value_lengths = view[at : at + width]
+        at += width
+        self.keys = view[at : at + self.key_bytes]
+        at += self.key_bytes
+        self.values = view[at : at + self.value_bytes]
+        self.headers: bytes | memoryview = view[at + self.value_bytes :] if self.flags & HEADERS else b"\0\0" * self.count
+
+    def read_headers(self) -> list[Headers]:
+        return _read_headers(self.headers, self.count)
+
+
+def _frame(keys: BinaryArray | None, key_lengths: _Lengths | None, values: BinaryArray, value_lengths: _Lengths, headers: list[Headers] | None, now: int) -> bytes:
+    count = len(value_lengths)
+    key_data = b"" if keys is None else _data(keys)
+    value_data = _data(values)
+    flags = (KEYS if key_lengths is not None else 0) | (HEADERS if headers is not None else 0)
+    pieces = [_HEAD.pack(VERSION, flags, 1, count, len(key_data), len(value_data)), _RUN.pack(now, count)]
+    if key_lengths is not None:
+        pieces.append(key_lengths.tobytes())
+    pieces += [value_lengths.tobytes(), key_data, value_data]
+    if headers is not None:
+        pieces.append(_write_headers(headers))
+    return b"".join(pieces)
+
+
+def _plain(array: BinaryArray) -> tuple[BinaryArray, _Lengths]:
+    """The array with nothing between its values, and the length of each, -1 for null."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.type != pa.binary():
+        array = array.cast(pa.binary())
+    lengths = np.diff(_offsets(array)).astype(np.int32)
+    if array.null_count:
+        null = array.is_null().to_numpy(zero_copy_only=False)
+        if lengths[null].any():
+            array = array.take(pa.array(np.arange(len(array))))
+            lengths = np.diff(_offsets(array)).astype(np.int32)
+        lengths[null] = -1
+    return array, lengths
+
+
+def _offsets(array: BinaryArray) -> NDArray[np.int32]:
+    if len(array) == 0:
+        return np.zeros(1, np.int32)
+    return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def _data(array: BinaryArray) -> memoryview | bytes:
+    data = array.buffers()[2]
+    if data is None or len(array) == 0:
+        return b""
+    ends = _offsets(array)
+    return memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+def _cuts(lengths: _Lengths) -> Iterator[tuple[int, int]]:
+    """Ranges of at most so many records and about so many bytes."""
+    count = len(lengths)
+    if count <= CHUNK_RECORDS and int(lengths.sum(dtype=np.int64)) <= CHUNK_BYTES:
+        if count:
+            yield 0, count
+        return
+    sizes = np.cumsum(lengths, dtype=np.int64)
+    start = 0
+    while start < count:
+        limit = CHUNK_BYTES + (int(sizes[start - 1]) if start else 0)
+        end = min(start + CHUNK_RECORDS, max(start + 1, int(np.searchsorted(sizes, limit, side="right"))))
+        yield start, end
+        start = end
+
+
+def _joined(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _array(lengths: Sequence[bytes | memoryview], data: Sequence[bytes | memoryview]) -> BinaryArray:
+    sizes = np.frombuffer(_joined(lengths), np.int32)
+    null = sizes < 0
+    nulls = int(np.count_nonzero(null))
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.where(null, 0, sizes) if nulls else sizes, out=offsets[1:])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise LogError(f"a range of {len(sizes)} records holds {offsets[-1]} bytes, more than fit in one read; read fewer at a time")
+    valid = pa.py_buffer(np.packbits(~null, bitorder="little").tobytes()) if nulls else None
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(_joined(data))], nulls)
+
+
+def _write_headers(headers: list[Headers]) -> bytes:
+    pieces = []
+    for record in headers:
+        pieces.append(struct.pack("<H", len(record)))
+        for name, value in record:
+            text = name.encode()
+            pieces += [struct.pack("<H", len(text)), text, struct.pack("<I", len(value)), value]
+    return b"".join(pieces)
+
+
+def _read_headers(data: bytes | memoryview, count: int) -> list[Headers]:
+    at, result = 0, []
+    for _ in range(count):
+        (size,) = struct.unpack_from("<H", data, at)
+        at, record = at + 2, []
+        for _ in range(size):
+            (length,) = struct.unpack_from("<H", data, at)
+            name = bytes(data[at + 2 : at + 2 + length]).decode()
+            at += 2 + length
+            (length,) = struct.unpack_from("<I", data, at)
+            record.append((name, bytes(data[at + 4 : at + 4 + length])))
+            at += 4 + length
+        result.append(tuple(record))
+    return result

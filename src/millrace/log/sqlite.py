@@ -1,0 +1,144 @@
+"""One SQLite file that several processes and threads share, and what its refusals mean."""
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millrace.errors import LogError, LogUnwritable
+
+VERSION = 1
+"""Of the tables below; kept in the file's `user_version`."""
+
+_TABLES = """
+create table if not exists topic(
+    id integer primary key, name text not null unique, codec text not null, type text not null, fields text not null,
+    envelope integer not null, retention integer);
+create table if not exists partition(
+    id integer primary key, topic integer not null, number integer not null,
+    "begin" integer not null default 0, "end" integer not null default 0, bytes integer not null default 0, unique(topic, number));
+create table if not exists chunk(
+    partition integer not null, base integer not null, count integer not null, newest integer not null, body blob not null,
+    primary key(partition, base));
+create table if not exists writer(name text primary key, epoch integer not null, marker integer not null);
+"""
+
+_BUSY_S = 60
+_abandoned: list[object] = []
+"""Connections inherited through fork: closing them here could disturb the parent, so they are kept and never used."""
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that can be weakly referenced."""
+
+
+class Store:
+    """A file, opened once for each process and thread that uses it."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        """Opens the file, so that what is wrong with it shows at once."""
+        self.path = path
+        self._local = threading.local()
+        self._all: weakref.WeakSet[_Connection] = weakref.WeakSet()
+        self._pid = os.getpid()
+        if not create and not path.exists():
+            raise LogError(f"there is no log in {path.parent}: {path.name} is missing; check the path, or let a run or ingestion create it")
+        with self._refusals():
+            self.connection()
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection of this process and thread."""
+        if self._pid != os.getpid():
+            _abandoned.extend((self._local, self._all, *self._all))
+            self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
+        known: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if known is None:
+            known = self._local.connection = self._open()
+        return known
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for single statements; each sees one moment."""
+        with self._refusals():
+            yield self.connection()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that excludes other writers: all of it is on disk when the block ends, or none of it."""
+        with self._refusals():
+            connection = self.connection()
+            connection.execute("begin immediate")
+            try:
+                yield connection
+                connection.execute("commit")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                raise
+
+    def close(self) -> None:
+        """Closes the connections of this process, whichever thread opened them."""
+        if self._pid == os.getpid():
+            for connection in list(self._all):
+                connection.close()
+        self._local = threading.local()
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection)
+        connection.execute("pragma synchronous=full")
+        connection.execute("pragma cache_size=-8192")
+        version = connection.execute("pragma user_version").fetchone()[0]
+        if version > VERSION:
+            connection.close()
+            raise LogError(f"{self.path} was written by a newer millrace (format {version}, known here: {VERSION}); upgrade millrace")
+        if version < VERSION:
+            self._create(connection)
+        self._all.add(connection)
+        return connection
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        _to_wal(connection)
+        connection.execute("begin immediate")
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"pragma user_version={VERSION}")
+        connection.execute("commit")
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise refusal(error, self.path) from error
+
+
+def _to_wal(connection: sqlite3.Connection) -> None:
+    """Changes the journal mode, for which SQLite does not wait by itself when another process is doing the same."""
+    for attempt in range(200):
+        try:
+            connection.execute("pragma journal_mode=wal")
+            return
+        except sqlite3.OperationalError as error:
+            if attempt == 199 or (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY:
+                raise
+            threading.Event().wait(0.02)
+
+
+def refusal(error: sqlite3.Error, path: Path) -> LogError:
+    """What an error of SQLite means to the user, with the remedy."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    folder = path.parent
+    if code == sqlite3.SQLITE_FULL:
+        return LogUnwritable(f"the disk of {folder} is full ({error}), so nothing of this was written; free some space, then go on: nothing is lost")
+    if code == sqlite3.SQLITE_IOERR:
+        return LogUnwritable(f"the disk of {folder} refused ({error}), so nothing of this was written; check its space, quota and health, then go on")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return LogUnwritable(f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return LogError(f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds, or move it away to start afresh")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LogError(f"{path} was held by another process for {_BUSY_S} s ({error}); find and stop whatever holds it, then try again")
+    return LogError(f"{path}: {error}")
