@@ -3,8 +3,8 @@
 import difflib
 import importlib
 import importlib.util
-import pkgutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TypeGuard
@@ -12,62 +12,48 @@ from typing import TypeGuard
 from millrace.errors import ComponentMissing, DefinitionError, MillraceError
 from millrace.stream import Job
 
-BUILT_IN = "millrace.transit.jobs"
-"""The package whose modules are the built-in jobs: `vehicle_distribution.py` is `vehicle-distribution`."""
+BUILT_IN = "millrace.transit.jobs:BUILT_IN"
+"""The table of built-in jobs: names, and functions that make them."""
+
+_EXTRAS = {"h3": "transit", "h3ronpy": "transit", "pyspark": "spark", "pandas": "spark"}
 
 
 def load(spec: str) -> list[Job]:
-    """The job or jobs that `spec` names; a file without an attribute means all jobs in it."""
+    """The job or jobs that `spec` names. An attribute may be a job, a list of jobs, or a function that makes either; a file alone means all jobs in it."""
     place, _, attribute = spec.partition(":")
     if place.endswith(".py"):
-        return _of(_from_file(Path(place), spec), attribute, spec)
+        module = _from_file(Path(place), spec)
+        return _attribute(module, attribute, spec) if attribute else _all_in(module, spec)
     if attribute:
-        return _of(_imported(place, spec), attribute, spec)
-    if place in built_in():
-        return _of(_imported(f"{BUILT_IN}.{place.replace('-', '_')}", spec), "", spec)
-    close = difflib.get_close_matches(place, built_in(), n=1)
-    hint = f"did you mean {close[0]}? Otherwise " if close else ""
-    raise DefinitionError(
-        f"no job {spec!r}: {hint}name a built-in job ({', '.join(built_in()) or 'none'}), module:attribute or file.py:attribute"
-    )
+        return _attribute(_imported(place, spec), attribute, spec)
+    return _built_in(spec)
 
 
-def load_all(specs: list[str]) -> list[Job]:
+def load_all(specs: Sequence[str]) -> list[Job]:
     """The jobs of several specs; one that is named twice is taken once."""
-    found: dict[int, Job] = {id(job): job for spec in specs for job in load(spec)}
+    found = {id(job): job for spec in dict.fromkeys(specs) for job in load(spec)}
     return list(found.values())
 
 
-def built_in() -> list[str]:
-    """The names of the built-in jobs."""
-    place = importlib.util.find_spec(BUILT_IN)
-    modules = pkgutil.iter_modules(place.submodule_search_locations) if place and place.submodule_search_locations else ()
-    return sorted(module.name.replace("_", "-") for module in modules if not module.name.startswith("_"))
+def _built_in(spec: str) -> list[Job]:
+    module, _, table = BUILT_IN.partition(":")
+    known = getattr(_imported(module, spec), table)
+    if spec in known:
+        return _jobs(known[spec], spec)
+    close = difflib.get_close_matches(spec, known, n=1)
+    hint = f"did you mean {close[0]}? Otherwise " if close else ""
+    raise DefinitionError(f"no job {spec!r}: {hint}name a built-in job ({', '.join(known)}), module:attribute or file.py:attribute")
 
 
 def _from_file(path: Path, spec: str) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise DefinitionError(f"no job {spec!r}: there is no file {path}")
-    if (known := sys.modules.get(path.stem)) is not None:
-        if getattr(known, "__file__", None) != str(path):
-            raise DefinitionError(f"job {spec!r}: {path.name} would hide the module {path.stem!r}, which is in use; rename the file")
-        return known
-    found = importlib.util.spec_from_file_location(path.stem, path)
-    assert found is not None, "the name ends in .py, so a loader is found"
-    assert found.loader is not None
+    known = sys.modules.get(path.stem)
+    if known is not None and getattr(known, "__file__", None) != str(path):
+        raise DefinitionError(f"job {spec!r}: {path.name} would hide the module {path.stem!r}, which is in use; rename the file")
     _look_in(path.parent)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[path.stem] = module
-    try:
-        found.loader.exec_module(module)
-    except MillraceError:
-        del sys.modules[path.stem]
-        raise
-    except Exception as error:
-        del sys.modules[path.stem]
-        raise DefinitionError(f"job {spec!r}: {path} fails when loaded: {type(error).__name__}: {error}") from error
-    return module
+    return _imported(path.stem, spec)
 
 
 def _imported(name: str, spec: str) -> ModuleType:
@@ -79,39 +65,48 @@ def _imported(name: str, spec: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise DefinitionError(f"no job {spec!r}: there is no module {error.name!r}; is it spelled right, and installed or in this folder?") from None
-        raise ComponentMissing(f"job {spec!r} needs the module {error.name!r}, which is not installed{_extra(error.name)}") from error
+        extra = f"; run: pip install 'millrace[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
+        raise ComponentMissing(f"job {spec!r} needs the module {error.name!r}, which is not installed{extra}") from error
     except Exception as error:
-        raise DefinitionError(f"job {spec!r}: module {name} fails when loaded: {type(error).__name__}: {error}") from error
-
-
-def _extra(module: str | None) -> str:
-    extras = {"h3": "transit", "h3ronpy": "transit", "pyspark": "spark", "pandas": "spark"}
-    return f"; run: pip install 'millrace[{extras[module]}]'" if module in extras else ""
+        raise DefinitionError(f"job {spec!r}: {name} fails when loaded: {type(error).__name__}: {error}") from error
 
 
 def _look_in(folder: Path) -> None:
-    """Programs import their neighbours, as they do when run by `python file.py`."""
+    """Programs import their neighbours, as they do when run by `python file.py`; so do workers, which get this path too."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 
-def _of(module: ModuleType, attribute: str, spec: str) -> list[Job]:
-    jobs = {name: value for name, value in vars(module).items() if _is_job(value)}
-    if not attribute:
-        if not jobs:
-            raise DefinitionError(f"no job {spec!r}: {module.__name__} defines no millrace.Job at its top level")
-        return list({id(job): job for job in jobs.values()}.values())
+def _all_in(module: ModuleType, spec: str) -> list[Job]:
+    jobs = list({id(value): value for value in vars(module).values() if _is_job(value)}.values())
+    if not jobs:
+        raise DefinitionError(f"no job {spec!r}: {module.__name__} defines no millrace.Job at its top level")
+    return jobs
+
+
+def _attribute(module: ModuleType, attribute: str, spec: str) -> list[Job]:
     value: object = module
     for part in attribute.split("."):
         if not hasattr(value, part):
+            jobs = [name for name, there in vars(module).items() if _is_job(there)]
             known = f"its jobs are {', '.join(jobs)}" if jobs else "it defines no job"
             raise DefinitionError(f"no job {spec!r}: {module.__name__} has no {attribute!r}; {known}")
         value = getattr(value, part)
+    return _jobs(value, spec)
+
+
+def _jobs(value: object, spec: str) -> list[Job]:
+    """A job, a list of them, or what a function makes of nothing."""
+    if callable(value) and not isinstance(value, type):
+        try:
+            value = value()
+        except TypeError as error:
+            raise DefinitionError(f"job {spec!r}: the function cannot be called without arguments: {error}") from error
     if _is_job(value):
         return [value]
     if isinstance(value, list | tuple) and value and all(map(_is_job, value)):
         return list(value)
-    raise DefinitionError(f"{spec!r} is a {type(value).__name__}, not a millrace.Job; name a job or a list of jobs")
+    raise DefinitionError(f"{spec!r} is {value!r}, not a millrace.Job; name a job, a list of jobs or a function that makes them")
 
 
 def _is_job(value: object) -> TypeGuard[Job]:

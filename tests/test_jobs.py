@@ -1,0 +1,95 @@
+"""How jobs are named."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace import jobs
+from millrace.errors import DefinitionError, MillraceError
+
+PROGRAM = """
+from dataclasses import dataclass
+from millrace import Job, Topic, read, windows
+
+@dataclass
+class Word:
+    word: str
+
+@dataclass
+class Count:
+    word: str
+    count: int
+
+def counting(name="counting"):
+    return Job(name, read(Topic("words", Word)).window(windows.fixed("1m")).by("word").count().write(Topic("counts", Count)))
+
+one = counting("one")
+two = counting("two")
+both = [one, two]
+number = 3
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "wordcount_program.py"
+    path.write_text(PROGRAM)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    yield path
+    sys.modules.pop("wordcount_program", None)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "names"),
+    [(":one", ["one"]), (":both", ["one", "two"]), (":counting", ["counting"]), ("", ["one", "two"])],
+)
+def test_a_file_gives_a_job_a_list_what_a_function_makes_or_all(program: Path, attribute: str, names: list[str]) -> None:
+    assert [job.name for job in jobs.load(f"{program}{attribute}")] == names
+
+
+def test_a_module_of_this_folder_is_found(program: Path) -> None:
+    assert [job.name for job in jobs.load("wordcount_program:two")] == ["two"]
+
+
+def test_a_job_named_twice_is_taken_once(program: Path) -> None:
+    assert [job.name for job in jobs.load_all([f"{program}:one", "wordcount_program:both", f"{program}:one"])] == ["one", "two"]
+
+
+def test_a_built_in_job_needs_no_module() -> None:
+    assert [job.name for job in jobs.load("vehicle-distribution")] == ["vehicle-distribution"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("vehicle-distribucion", r"did you mean vehicle-distribution\?.*module:attribute"),
+        ("nowhere.at.all:job", r"no module 'nowhere'"),
+        ("absent.py:job", r"there is no file .*absent\.py"),
+        ("wordcount_program.py:three", r"has no 'three'; its jobs are one, two"),
+        ("wordcount_program.py:number", r"is 3, not a millrace\.Job"),
+    ],
+)
+def test_what_is_not_found_is_said_with_what_there_is(program: Path, spec: str, said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        jobs.load(spec)
+
+
+def test_a_program_that_fails_is_named_with_its_error(program: Path) -> None:
+    program.write_text("1 / 0")
+    with pytest.raises(DefinitionError, match="wordcount_program fails when loaded: ZeroDivisionError: division by zero"):
+        jobs.load(f"{program}:one")
+
+
+def test_a_missing_module_inside_a_program_is_named(program: Path) -> None:
+    program.write_text("import surely_not_installed")
+    with pytest.raises(MillraceError, match="needs the module 'surely_not_installed'"):
+        jobs.load(f"{program}:one")
+
+
+def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(PROGRAM)
+    with pytest.raises(DefinitionError, match="would hide the module 'json'"):
+        jobs.load(f"{tmp_path / 'json.py'}:one")
