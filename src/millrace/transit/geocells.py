@@ -15,7 +15,9 @@ _FINEST = 15
 def geocell(latitude: str = "latitude", longitude: str = "longitude", *, resolution: int = RESOLUTION) -> pl.Expr:
     """The H3 cell (Int64) of the position in two columns of degrees; null where that is no place on Earth."""
     if isinstance(resolution, bool) or not isinstance(resolution, int) or not 0 <= resolution <= _FINEST:
-        raise DefinitionError(f"resolution={resolution!r} is no H3 resolution; use a whole number from 0 (continents) to {_FINEST} (a square metre)")
+        raise DefinitionError(
+            f"resolution={resolution!r} is no H3 resolution; use a whole number from 0 (continents) to {_FINEST} (a square metre)"
+        )
     _coordinates_to_cells()
     place = pl.struct(pl.col(latitude).cast(pl.Float64), pl.col(longitude).cast(pl.Float64))
     return place.map_batches(_Cells(resolution), return_dtype=pl.Int64, is_elementwise=True).alias("geocell")

@@ -28,4 +28,4 @@ def vehicle_distribution(
         .by("vehicle_id").latest("geocell")
         .by("geocell").count()
         .write(CELL_COUNTS),
-    )
+    )  # fmt: skip

@@ -1,0 +1,184 @@
+"""What a connector and a processor promise.
+
+A connector knows how to reach the outside world and nothing of what messages mean; a processor knows what they mean and not whence they
+come. So any two of them go together. Messages travel in batches of columns, because a Python object per message would cost more
+than understanding it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import polars as pl
+
+from millrace.topics import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A message as it came."""
+
+    topic: str
+    """What the outside world called it, such as an MQTT topic; may be empty."""
+    payload: bytes
+    received: int
+    """When it came, in milliseconds: the ingestion time of its event."""
+    origin: str = ""
+    """Where to look for it again, such as a file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A message that became no event: kept as a dead letter, never dropped."""
+
+    reason: str
+    """One of a few, by which rejects are counted."""
+    detail: str
+    """What exactly was wrong with this one."""
+    raw: Raw
+
+
+class Rejected(Exception):  # noqa: N818 - it is no error of the program
+    """Raised by `Processor.process` for a message that cannot be understood."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Messages in the order in which they came, a column for each attribute."""
+
+    topics: Sequence[str] = ()
+    payloads: Sequence[bytes] = ()
+    received: Sequence[int] = ()
+    positions: Sequence[int] = ()
+    """Where each stands in its source, such as a line number."""
+    source: str = ""
+    """What the positions belong to, such as a file."""
+    rejects: Sequence[Reject] = ()
+    """What the connector itself could not read."""
+    shift: int = 0
+    """What to add to event times, in milliseconds, where a recording is to look live."""
+
+    def __len__(self) -> int:
+        """How many messages were read, without the rejects."""
+        return len(self.payloads)
+
+    def __getitem__(self, index: int) -> Raw:
+        """One of the messages by itself."""
+        return Raw(self.topics[index], self.payloads[index], self.received[index], f"{self.source}:{self.positions[index]}")
+
+    def __iter__(self) -> Iterator[Raw]:
+        """One after the other."""
+        return map(self.__getitem__, range(len(self)))
+
+
+class Event(NamedTuple):
+    """What a message meant."""
+
+    topic: Topic
+    event_time: int
+    """When it happened, in milliseconds since the epoch."""
+    details: Mapping[str, Any]
+    """Values for the columns of the topic; those left out are null."""
+
+
+@dataclass(frozen=True, eq=False)
+class Processed:
+    """What a batch of messages meant. Each message is in exactly one of the three."""
+
+    rows: Sequence[tuple[Topic, pl.DataFrame]] = ()
+    """For each topic the columns of its type, `event_time` and `ingestion_time`, in the order of the messages."""
+    rejects: Sequence[Reject] = ()
+    passed: Counter[str] = field(default_factory=Counter)
+    """How many were understood but are of no interest, by kind."""
+
+
+class Connector(ABC):
+    """Reaches the outside world. Used as a context: it connects on entry and lets go on exit."""
+
+    @abstractmethod
+    def poll(self, *, limit: int, wait: int) -> Batch | None:
+        """At most `limit` messages that come within `wait` milliseconds; none may have come. None: there will be no more."""
+
+    @abstractmethod
+    def acknowledge(self, batch: Batch) -> None:
+        """Called when the log has the batch, in the order of polls. What is not acknowledged is delivered again, where the source can."""
+
+    def open(self) -> None:  # noqa: B027 - not every connector needs it
+        """Connects. An error here is the user's: wrong address, missing file."""
+
+    def close(self) -> None:  # noqa: B027 - not every connector needs it
+        """Lets go."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Processor(ABC):
+    """Understands the messages of one feed. It keeps no state and raises nothing but `Rejected`, whatever a message contains."""
+
+    topics: tuple[Topic, ...]
+    """Where its events go; dead letters go to `dead.<the first of these>`."""
+
+    @abstractmethod
+    def process(self, raw: Raw) -> Event | None:
+        """What the message means; None: nothing of interest. `Rejected`: it cannot be understood."""
+
+    def process_many(self, batch: Batch) -> Processed:
+        """The same for a batch. Override it where columns are faster."""
+        events: dict[str, list[tuple[Raw, Event]]] = {}
+        rejects: list[Reject] = []
+        passed: Counter[str] = Counter()
+        for raw in batch:
+            outcome = _attempt(self, raw)
+            if isinstance(outcome, Reject):
+                rejects.append(outcome)
+            elif outcome is None:
+                passed["of no interest"] += 1
+            else:
+                events.setdefault(outcome.topic.name, []).append((raw, outcome))
+        rows = [(found[0][1].topic, _frame(found, rejects)) for found in events.values()]
+        return Processed(rows, rejects, passed)
+
+
+def _attempt(processor: Processor, raw: Raw) -> Event | Reject | None:
+    try:
+        return processor.process(raw)
+    except Rejected as rejected:
+        return Reject(rejected.reason, rejected.detail, raw)
+    except Exception as error:  # noqa: BLE001 - one message never stops the others, whatever a processor does
+        return Reject("processor failed", f"{type(error).__name__}: {error}", raw)
+
+
+def _frame(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.DataFrame:
+    """The events of one topic as columns; those that do not fit become rejects."""
+    topic = found[0][1].topic
+    schema = pl.Schema({**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()})
+    try:
+        rows = [{**_known(event, schema), "event_time": event.event_time, "ingestion_time": raw.received} for raw, event in found]
+        return pl.DataFrame(rows, schema=schema, orient="row", strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        if len(found) == 1:
+            rejects.append(Reject("does not fit the type", str(error), found[0][0]))
+            return schema.to_frame()
+        middle = len(found) // 2
+        return pl.concat([_frame(found[:middle], rejects), _frame(found[middle:], rejects)])
+
+
+def _known(event: Event, schema: pl.Schema) -> Mapping[str, Any]:
+    unknown = set(event.details) - set(schema)
+    if unknown:
+        raise TypeError(f"{event.topic.type.__name__} has no {', '.join(sorted(unknown))}")
+    return event.details

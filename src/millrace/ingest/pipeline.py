@@ -1,0 +1,132 @@
+"""Connector → processor → log: a batch is acknowledged only when the log has it."""
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+import polars as pl
+import pyarrow as pa
+
+from millrace.ingest.clock import Clock, WallClock
+from millrace.ingest.contract import Batch, Connector, Processor, Reject
+from millrace.log.codecs import encode
+from millrace.log.contract import Headers, Log, Outgoing
+
+LIMIT = 10_000
+"""The most messages that are written together."""
+WAIT = 50
+"""How long messages are gathered, in milliseconds: what a message waits at most before it is written."""
+
+
+@dataclass
+class Counts:
+    """What has become of the messages so far: `received` is the sum of the other three."""
+
+    received: int = 0
+    written: Counter[str] = field(default_factory=Counter)
+    """By topic."""
+    passed: Counter[str] = field(default_factory=Counter)
+    """Understood but of no interest, by kind."""
+    rejected: Counter[str] = field(default_factory=Counter)
+    """Dead letters, by reason."""
+    latest: int | None = None
+    """The greatest event time written."""
+
+
+class Stop:
+    """Asked for by anyone, from any thread; obeyed between two batches, so that none is left half written."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        """Ends ingestion after the batch at hand."""
+        self._asked.set()
+
+    def __bool__(self) -> bool:
+        """Whether it was asked for."""
+        return self._asked.is_set()
+
+    @contextmanager
+    def on_interrupt(self) -> Iterator["Stop"]:
+        """While inside, Ctrl-C (or a polite kill) asks to stop; a second one stops at once."""
+
+        def handle(number: int, _frame: FrameType | None) -> None:
+            if self:
+                signal.signal(number, previous[number])
+                raise KeyboardInterrupt
+            self.ask()
+
+        previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def ingest(
+    connector: Connector,
+    processor: Processor,
+    log: Log,
+    *,
+    stop: Stop | None = None,
+    report: Callable[[Counts], None] | None = None,
+    clock: Clock | None = None,
+    limit: int = LIMIT,
+    wait: int = WAIT,
+) -> Counts:
+    """Until the connector ends or `stop` is asked for; `report` is called after each batch."""
+    stop, clock, counts = stop or Stop(), clock or WallClock(), Counts()
+    for topic in processor.topics:
+        log.ensure(topic)
+    dead = f"dead.{processor.topics[0].name}"
+    with connector:
+        while not stop:
+            batch = connector.poll(limit=limit, wait=wait)
+            if batch is None:
+                break
+            if batch.payloads or batch.rejects:
+                _write(batch, processor, log, dead, counts, clock.now())
+                connector.acknowledge(batch)
+            if report is not None:
+                report(counts)
+    return counts
+
+
+def _write(batch: Batch, processor: Processor, log: Log, dead: str, counts: Counts, now: int) -> None:
+    """Dead letters first: should the log fail in between, the batch comes again and nothing was lost."""
+    done = processor.process_many(batch)
+    rejects = [*batch.rejects, *done.rejects]
+    if rejects:
+        log.ensure_raw(dead)
+        log.append(dead, _letters(rejects), now=now)
+    for topic, rows in done.rows:
+        shifted = rows.with_columns(pl.col("event_time") + batch.shift) if batch.shift else rows
+        log.append(topic.name, encode(topic, shifted), now=now)
+        counts.written[topic.name] += len(rows)
+        newest = shifted["event_time"].max()
+        if isinstance(newest, int):
+            counts.latest = newest if counts.latest is None else max(counts.latest, newest)
+    counts.received += len(batch) + len(batch.rejects)
+    counts.passed.update(done.passed)
+    counts.rejected.update(reject.reason for reject in rejects)
+
+
+def _letters(rejects: Sequence[Reject]) -> Outgoing:
+    return Outgoing(pa.array([reject.raw.payload for reject in rejects], pa.binary()), headers=[_headers(reject) for reject in rejects])
+
+
+def _headers(reject: Reject) -> Headers:
+    said = {
+        "reason": reject.reason,
+        "detail": reject.detail,
+        "origin": reject.raw.origin,
+        "topic": reject.raw.topic,
+        "received": str(reject.raw.received),
+    }
+    return tuple((name, value.encode(errors="replace")) for name, value in said.items())
