@@ -3,7 +3,6 @@
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -72,13 +71,6 @@ def signature(kind: type) -> str:
     if issubclass(kind, message.Message):
         return ""
     return ", ".join(f"{field.name}: {_type_name(field)}" for field in descriptor(kind).fields)
-
-
-def enums(described: Descriptor) -> Iterator[FieldDescriptor]:
-    """The top-level fields that are enums or contain some, however deep."""
-    for field in described.fields:
-        if field.enum_type is not None or (field.message_type is not None and any(enums(field.message_type))):
-            yield field
 
 
 def _describe(kind: type, file: descriptor_pb2.FileDescriptorProto, done: dict[str, type]) -> str:

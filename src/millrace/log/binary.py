@@ -1,0 +1,131 @@
+"""Protobuf bytes to Arrow columns and back, by ptars; a batch that it refuses is halved until the culprits are found."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+import ptars
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from millrace import event_types
+from millrace.errors import DefinitionError
+from millrace.log import event_pb2
+from millrace.log.contract import BinaryArray
+
+Batch = Any
+"""A `pa.RecordBatch`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Handler:
+    """Parses and serializes messages of one type."""
+
+    descriptor: Descriptor
+    ptars: Any
+    schema: Any
+    """The Arrow schema of the columns."""
+    writer: Any
+    """The same as `ptars`, but with enums as numbers, since ptars drops a name that it does not know."""
+    enums: tuple[int, ...]
+    """The places of the columns that are enums or contain some."""
+
+    def parse(self, values: BinaryArray) -> tuple[Batch, dict[int, str]]:
+        """The columns, and why the rows at some places could not be read; those rows hold defaults."""
+        try:
+            return self.ptars.array_to_record_batch(values), {}
+        except ValueError:
+            culprits = dict(self._culprits(values, 0))
+        rows = np.arange(len(values), dtype=np.int64)
+        good = pa.array(np.isin(rows, list(culprits), invert=True))
+        return self.ptars.array_to_record_batch(pc.if_else(good, values, pa.scalar(b"", pa.binary()))), culprits
+
+    def serialize(self, batch: Batch) -> BinaryArray:
+        """The messages; the columns must have exactly the types of `schema`, or text and lists the large form of it."""
+        return self.writer.record_batch_to_array(batch)
+
+    def _culprits(self, values: BinaryArray, first: int) -> list[tuple[int, str]]:
+        try:
+            self.ptars.array_to_record_batch(values)
+        except ValueError as error:
+            if len(values) == 1:
+                return [(first, str(error))]
+            half = len(values) // 2
+            return self._culprits(values.slice(0, half), first) + self._culprits(values.slice(half), first + half)
+        return []
+
+
+@lru_cache(maxsize=512)
+def handler(kind: type) -> Handler:
+    """The handler of an event type."""
+    return _handler(event_types.descriptor(kind))
+
+
+@lru_cache(maxsize=1)
+def envelope() -> Handler:
+    """The handler of `Event`."""
+    return _handler(event_pb2.Event.DESCRIPTOR)
+
+
+def _handler(described: Descriptor) -> Handler:
+    config = event_types.ptars_config()
+    made = ptars.HandlerPool([described.file], config).get_for_message(described)
+    enums = tuple(place for place, field in enumerate(described.fields) if _has_enums(field))
+    writer = ptars.HandlerPool([described.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(described) if enums else made
+    return Handler(described, made, made.schema(), writer, enums)
+
+
+def to_batch(made: Handler, frame: pl.DataFrame, who: str) -> Batch:
+    """The columns of a frame as the handler wants them; `who` is what errors call the topic."""
+    missing = [field.name for field in made.schema if field.name not in frame.columns]
+    if missing:
+        raise DefinitionError(f"{who}: the rows lack {', '.join(missing)}; {made.descriptor.name} has {', '.join(made.schema.names)}")
+    table = frame.select(made.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
+    arrays = [_column(table.column(field.name), field, who) for field in made.schema]
+    for place in made.enums:
+        arrays[place] = _numbers(made.descriptor.fields_by_name[made.schema.field(place).name], arrays[place], who)
+    return pa.RecordBatch.from_arrays(arrays, names=made.schema.names)
+
+
+def _column(column: Any, field: Any, who: str) -> Any:
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if not field.nullable and array.null_count and not pa.types.is_nested(field.type):
+        raise DefinitionError(f"{who}: column {field.name!r} holds nulls, but the field must have a value; declare it optional (`... | None`), or use fill_null()")
+    if array.type == field.type or (pa.types.is_string(field.type) and pa.types.is_large_string(array.type)):
+        return array
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DefinitionError(f"{who}: column {field.name!r} is {array.type}, and does not fit {field.type}: {error}") from error
+
+
+def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
+    """Enum names, however deep, as their numbers; a number in digits stands for a value that only a newer schema names."""
+    if pa.types.is_list(array.type):
+        return pa.ListArray.from_arrays(array.offsets, _numbers(field, array.values, who), mask=array.is_null() if array.null_count else None)
+    if pa.types.is_map(array.type):
+        value = field.message_type.fields_by_name["value"]
+        return pa.MapArray.from_arrays(array.offsets, array.keys, _numbers(value, array.items, who) if _has_enums(value) else array.items)
+    if field.enum_type is None:
+        inner = field.message_type.fields_by_name
+        children = [_numbers(inner[child.name], array.field(child.name), who) if _has_enums(inner[child.name]) else array.field(child.name) for child in array.type]
+        return pa.StructArray.from_arrays(children, names=[child.name for child in array.type], mask=array.is_null())
+    values = field.enum_type.values
+    place = pc.index_in(array, pa.array([value.name for value in values], array.type))
+    numbers = pa.array([value.number for value in values], pa.int32()).take(place)
+    if numbers.null_count == array.null_count:
+        return numbers
+    unknown = array.filter(pc.and_(array.is_valid(), place.is_null()))
+    try:
+        return pc.coalesce(numbers, pc.if_else(place.is_null(), array, None).cast(pa.int32()))
+    except pa.ArrowInvalid as error:
+        names = ", ".join(value.name for value in values)
+        raise DefinitionError(f"{who}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}") from error
+
+
+def _has_enums(field: FieldDescriptor) -> bool:
+    return field.enum_type is not None or (field.message_type is not None and any(map(_has_enums, field.message_type.fields)))
