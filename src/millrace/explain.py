@@ -1,0 +1,84 @@
+"""What a job will do, as text: the graph, the stages it is cut into, and what, where, when and how of each aggregation."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from millrace import durations, graph
+from millrace.stream import Job
+
+_WIDTH = 100
+"""Expressions longer than this are shortened."""
+
+
+def explain(jobs: Sequence[Job]) -> str:
+    """The graph of each job, then the stages of all of them together."""
+    return "\n\n".join([*map(_graph, jobs), _stages(jobs)])
+
+
+def _graph(job: Job) -> str:
+    ids = job.operator_ids
+    numbers: dict[graph.Node, int] = {}
+    lines = [f"job {job.name}"]
+    seen: dict[int, graph.Node] = {}
+    for output in job.outputs:
+        for node in graph.walk(output, seen):
+            numbers[node] = len(numbers) + 1
+            sources = ", ".join(str(numbers[source]) for source in node.inputs)
+            lines.append(f"  {numbers[node]:>2}  {_step(node, ids)}{f'  ← {sources}' if sources else ''}")
+            if isinstance(node, graph.Aggregation):
+                lines += [f"        {question:<8}  {answer}" for question, answer in _answers(node)]
+    return "\n".join(lines)
+
+
+def _step(node: graph.Node, ids: dict[graph.Aggregation, str]) -> str:
+    match node:
+        case graph.Read(topic=topic, watermark=watermark):
+            return f"read {topic.name} ({topic.type.__name__}), watermark {watermark}"
+        case graph.Stateless(text=text):
+            return _short(text)
+        case graph.Union():
+            return "union"
+        case graph.Aggregation():
+            return f"aggregate {ids[node]}"
+        case graph.Late():
+            return "late: what the aggregation refused"
+        case graph.Write(topic=topic):
+            return f"write {topic.name} ({topic.type.__name__})"
+        case _:
+            return node.kind
+
+
+def _answers(node: graph.Aggregation) -> Iterator[tuple[str, str]]:
+    windowing = node.windowing
+    named = ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates.items())
+    yield "what", f"{named} by {', '.join(node.keys)}"
+    kept = "the window that the panes come in, " if node.same_window else ""
+    yield "where", f"{kept}{windowing.window}"
+    yield "when", f"{windowing.trigger}{', with the panes that come in' if node.same_window else ''}"
+    yield "how", f"output {windowing.output!r}"
+    over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
+    lateness = f"a row is refused {durations.text(windowing.lateness)} after its window's end"
+    yield "lateness", lateness if over_rows else "panes are never refused: they correct those that came before"
+
+
+def _stages(jobs: Sequence[Job]) -> str:
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    stages: dict[int, list[str]] = defaultdict(list)
+    for job in jobs:
+        seen: dict[int, graph.Node] = {}
+        for node in (node for output in job.outputs for node in graph.walk(output, seen)):
+            if isinstance(node, graph.Read):
+                reads[node.topic.name] = None
+            elif isinstance(node, graph.Write):
+                writes[node.topic.name] = None
+        for operator, name in job.operator_ids.items():
+            stages[graph.depth(operator)].append(f"{name} by {', '.join(operator.keys)}")
+    lines = ["stages" if len(jobs) == 1 else f"stages of the {len(jobs)} jobs run together", f"  source   {', '.join(reads)}"]
+    lines += [f"  stage {depth:<2} {'; '.join(stages[depth])}" for depth in sorted(stages)]
+    return "\n".join([*lines, f"  sink     {', '.join(writes)}"])
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
