@@ -98,16 +98,16 @@ class IngestSettings(BaseModel):
 class Settings(_Section):
     """Everything that can be set, with defaults that work on one machine."""
 
-    log: LogSettings = Field(default_factory=LogSettings)
-    state: StateSettings = Field(default_factory=StateSettings)
-    run: RunSettings = Field(default_factory=RunSettings)
-    spark: SparkSettings = Field(default_factory=SparkSettings)
+    log: LogSettings = LogSettings()
+    state: StateSettings = StateSettings()
+    run: RunSettings = RunSettings()
+    spark: SparkSettings = SparkSettings()
     ingest: dict[str, IngestSettings] = Field(default_factory=dict)
 
     def changed(self, **options: object) -> "Settings":
         """The same settings but for some, named `section_key` as in the environment: `changed(log_url="...")`. None changes nothing."""
-        said = [(*name.split("_", 1), value, f"option {name}") for name, value in options.items() if value is not None]
-        kept = [(section, key, value, "settings") for section, keys in self.model_dump().items() for key, value in keys.items()]
+        said = [(*name.partition("_")[::2], value, f"option {name}") for name, value in options.items() if value is not None]
+        kept: list[_Said] = [(section, key, value, "settings") for section, keys in self.model_dump().items() for key, value in keys.items()]
         return _validated([*kept, *said])
 
 
@@ -122,6 +122,25 @@ def load(path: Path | None = None, *, env: Mapping[str, str] | None = None) -> S
     if path is None and not FILE.exists():
         return _validated(list(_environment(os.environ if env is None else env)))
     return _validated([*_file(path or FILE), *_environment(os.environ if env is None else env)])
+
+
+def document() -> str:
+    """A `millrace.toml` that says nothing new: every key, its meaning and its default, commented out."""
+    parts = ["# Every key of millrace.toml, with its default. Environment variables MILLRACE_<SECTION>_<KEY> win over this file."]
+    for section, model in SECTIONS.items():
+        parts.append(f"\n# {model.__doc__.partition(': ')[2] if model.__doc__ else ''}\n[{section}]")
+        parts += [_documented(section, key, field) for key, field in model.model_fields.items()]
+    parts.append("\n# One section for each source of events; other keys are the connector's own.\n# [ingest.NAME]")
+    parts += [f"# {key} = ...  # {field.description}" for key, field in IngestSettings.model_fields.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _documented(section: str, key: str, field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, dict):
+        return f"# {field.description}\n# [{section}.{key}]"
+    shown = "..." if default is None else json.dumps(str(default) if isinstance(default, Path) else default)
+    return f"# {field.description}\n# {key} = {shown}"
 
 
 def _file(path: Path) -> Iterator[_Said]:

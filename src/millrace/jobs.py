@@ -21,12 +21,25 @@ _EXTRAS = {"h3": "transit", "h3ronpy": "transit", "pyspark": "spark", "pandas": 
 def load(spec: str) -> list[Job]:
     """The job or jobs that `spec` names. An attribute may be a job, a list of jobs, or a function that makes either; a file alone means all jobs in it."""
     place, _, attribute = spec.partition(":")
-    if place.endswith(".py"):
-        module = _from_file(Path(place), spec)
-        return _attribute(module, attribute, spec) if attribute else _all_in(module, spec)
     if attribute:
-        return _attribute(_imported(place, spec), attribute, spec)
-    return _built_in(spec)
+        return _jobs(resolve(spec), spec)
+    return _all_in(_from_file(Path(place), spec), spec) if place.endswith(".py") else _built_in(spec)
+
+
+def resolve(spec: str) -> object:
+    """What stands at `module:attribute` or `file.py:attribute`."""
+    place, _, attribute = spec.partition(":")
+    if not attribute:
+        raise DefinitionError(f"{spec!r} names no attribute; write module:attribute or file.py:attribute")
+    module = _from_file(Path(place), spec) if place.endswith(".py") else _imported(place, spec)
+    value: object = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            jobs = [name for name, there in vars(module).items() if _is_job(there)]
+            known = f"its jobs are {', '.join(jobs)}" if jobs else "it defines no job"
+            raise DefinitionError(f"{spec!r}: {module.__name__} has no {attribute!r}; {known}")
+        value = getattr(value, part)
+    return value
 
 
 def load_all(specs: Sequence[str]) -> list[Job]:
@@ -48,10 +61,10 @@ def _built_in(spec: str) -> list[Job]:
 def _from_file(path: Path, spec: str) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
-        raise DefinitionError(f"no job {spec!r}: there is no file {path}")
+        raise DefinitionError(f"{spec!r}: there is no file {path}")
     known = sys.modules.get(path.stem)
     if known is not None and getattr(known, "__file__", None) != str(path):
-        raise DefinitionError(f"job {spec!r}: {path.name} would hide the module {path.stem!r}, which is in use; rename the file")
+        raise DefinitionError(f"{spec!r}: {path.name} would hide the module {path.stem!r}, which is in use; rename the file")
     _look_in(path.parent)
     return _imported(path.stem, spec)
 
@@ -64,11 +77,11 @@ def _imported(name: str, spec: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise DefinitionError(f"no job {spec!r}: there is no module {error.name!r}; is it spelled right, and installed or in this folder?") from None
+            raise DefinitionError(f"{spec!r}: there is no module {error.name!r}; is it spelled right, and installed or in this folder?") from None
         extra = f"; run: pip install 'millrace[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
-        raise ComponentMissing(f"job {spec!r} needs the module {error.name!r}, which is not installed{extra}") from error
+        raise ComponentMissing(f"{spec!r} needs the module {error.name!r}, which is not installed{extra}") from error
     except Exception as error:
-        raise DefinitionError(f"job {spec!r}: {name} fails when loaded: {type(error).__name__}: {error}") from error
+        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {type(error).__name__}: {error}") from error
 
 
 def _look_in(folder: Path) -> None:
@@ -80,19 +93,8 @@ def _look_in(folder: Path) -> None:
 def _all_in(module: ModuleType, spec: str) -> list[Job]:
     jobs = list({id(value): value for value in vars(module).values() if _is_job(value)}.values())
     if not jobs:
-        raise DefinitionError(f"no job {spec!r}: {module.__name__} defines no millrace.Job at its top level")
+        raise DefinitionError(f"{spec!r}: {module.__name__} defines no millrace.Job at its top level")
     return jobs
-
-
-def _attribute(module: ModuleType, attribute: str, spec: str) -> list[Job]:
-    value: object = module
-    for part in attribute.split("."):
-        if not hasattr(value, part):
-            jobs = [name for name, there in vars(module).items() if _is_job(there)]
-            known = f"its jobs are {', '.join(jobs)}" if jobs else "it defines no job"
-            raise DefinitionError(f"no job {spec!r}: {module.__name__} has no {attribute!r}; {known}")
-        value = getattr(value, part)
-    return _jobs(value, spec)
 
 
 def _jobs(value: object, spec: str) -> list[Job]:
@@ -101,7 +103,7 @@ def _jobs(value: object, spec: str) -> list[Job]:
         try:
             value = value()
         except TypeError as error:
-            raise DefinitionError(f"job {spec!r}: the function cannot be called without arguments: {error}") from error
+            raise DefinitionError(f"{spec!r}: the function cannot be called without arguments: {error}") from error
     if _is_job(value):
         return [value]
     if isinstance(value, list | tuple) and value and all(map(_is_job, value)):

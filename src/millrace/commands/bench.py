@@ -1,0 +1,32 @@
+"""`millrace bench`: how fast this machine is."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from millrace.commands import output
+from millrace.commands.options import Json, examples
+
+app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+
+COLUMNS = ("name", "runner", "rows_per_batch", "events_per_s", "cpu_us_per_event", "batch_ms", "rss_mb")
+
+
+@app.command(epilog=examples("millrace bench engine", "millrace bench engine --only vehicle-distribution --json"))
+def engine(
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only the measurement of this name; may be said several times.")] = None,
+    json: Json = False,
+) -> None:
+    """Events per second, CPU per event, time per batch and memory: the engine, Spark, and plain Structured Streaming beside it."""
+    from millrace.measure.engine import bench
+
+    results = ({column: asdict(result)[column] for column in COLUMNS} for result in bench(only or []))
+    if json:
+        output.json_lines(results)
+    else:
+        output.table(COLUMNS, [[_figure(result[column]) for column in COLUMNS] for result in results])
+
+
+def _figure(value: object) -> object:
+    return f"{value:,.2f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}" if isinstance(value, int | float) else value

@@ -1,0 +1,86 @@
+"""`millrace topics`: what the log holds."""
+
+from typing import Annotated
+
+import typer
+
+from millrace import durations
+from millrace.commands import output
+from millrace.commands.options import Config, Json, LogUrl, examples, settings
+
+app = typer.Typer(help="Look into the log: its topics and their events.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A topic, such as input.vehicle-positions.")]
+
+
+@app.command("list", epilog=examples("millrace topics list", "millrace topics list --log embedded:other/log --json"))
+def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None:
+    """List all topics, with how much they hold."""
+    from millrace.log import open_log
+
+    opened = open_log(settings(config, log_url=log).log.url, create=False)
+    rows = [
+        {
+            "topic": info.name,
+            "type": info.type_name or None,
+            "codec": info.codec,
+            "partitions": len(info.partitions),
+            "records": sum(partition.records for partition in info.partitions),
+            "bytes": sum(partition.bytes for partition in info.partitions),
+        }
+        for info in map(opened.describe, opened.list())
+    ]
+    if json:
+        output.json_lines(rows)
+    elif rows:
+        output.table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        typer.echo(f"{opened.url} holds no topics yet; `millrace ingest` and `millrace run` make them")
+
+
+@app.command(epilog=examples("millrace topics describe input.vehicle-positions"))
+def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
+    """Show a topic's type, codec, retention, and the offsets of its partitions."""
+    from millrace.log import open_log
+
+    info = open_log(settings(config, log_url=log).log.url, create=False).describe(name)
+    partitions = [
+        {"partition": number, "begin": part.begin, "end": part.end, "records": part.records, "bytes": part.bytes} for number, part in enumerate(info.partitions)
+    ]
+    retention = None if info.retention is None else durations.text(info.retention)
+    if json:
+        about = {"topic": info.name, "type": info.type_name or None, "codec": info.codec, "envelope": info.envelope, "retention": retention}
+        output.json_lines([{**about, "partitions": partitions}])
+        return
+    typer.echo(f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}")
+    output.table(["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions])
+
+
+@app.command(
+    epilog=examples(
+        "millrace topics tail analytics.vehicle-distribution",
+        "millrace topics tail input.vehicle-positions --from-start --max 10 --json",
+        "millrace topics tail words --topic jobs.py:WORDS",
+    )
+)
+def tail(
+    name: Name,
+    from_start: Annotated[bool, typer.Option("--from-start", help="From the oldest event that the log holds, not only new ones.")] = False,
+    most: Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N events.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Stop at the end instead of waiting for more.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="PLACE", help="Where the Topic is defined, module:attribute or file.py:attribute; needed for types of your own.")] = None,
+    log: LogUrl = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show a topic's events as they come, until stopped with Ctrl-C."""
+    from millrace.log import open_log
+    from millrace.tail import follow
+
+    opened = open_log(settings(config, log_url=log).log.url, create=False)
+    shown = follow(opened, name, topic=topic, from_start=from_start, most=most, wait=not no_wait)
+    if json:
+        output.json_lines(shown)
+    else:
+        for event in shown:
+            typer.echo("  ".join(f"{field}={output.text(value)}" for field, value in event.items()))

@@ -1,0 +1,40 @@
+"""Several connectors at once, each in a thread of its own; they stop together."""
+
+from collections.abc import Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import TextIO
+
+from millrace.config import IngestSettings
+from millrace.errors import ConfigError
+from millrace.ingest import registry
+from millrace.ingest.contract import Connector, Processor
+from millrace.ingest.pipeline import Counts, Stop, ingest
+from millrace.ingest.progress import Progress
+from millrace.log import Log
+
+
+def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, stop: Stop) -> dict[str, Counts]:
+    """Until every connector ends, or `stop` is asked for; one that fails stops the others. All are made before any starts."""
+    if not sources:
+        raise ConfigError("there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE")
+    made = {name: _made(name, source) for name, source in sources.items()}
+    with ThreadPoolExecutor(len(made), thread_name_prefix="ingest") as pool:
+        running = {name: pool.submit(_one, name, *pair, log, out, stop) for name, pair in made.items()}
+        wait(running.values(), return_when=FIRST_EXCEPTION)
+        if any(future.done() and future.exception() for future in running.values()):
+            stop.ask()
+        return {name: future.result() for name, future in running.items()}
+
+
+def _made(name: str, source: IngestSettings) -> tuple[Connector, Processor]:
+    try:
+        return registry.connector(source.connector, **source.options), registry.processor(source.processor)
+    except ConfigError as error:
+        raise ConfigError(f"[ingest.{name}]: {error}") from error
+
+
+def _one(name: str, connector: Connector, processor: Processor, log: Log, out: TextIO, stop: Stop) -> Counts:
+    progress = Progress(name, out)
+    counts = ingest(connector, processor, log, stop=stop, report=progress.update)
+    progress.done(counts, stopped=bool(stop))
+    return counts

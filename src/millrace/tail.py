@@ -1,0 +1,85 @@
+"""A topic's events as plain values, for people who want to look at them."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from millrace import jobs
+from millrace.errors import ComponentMissing, DefinitionError, LogError
+from millrace.log import Log, Records
+from millrace.log.contract import pause
+from millrace.topics import Topic
+
+BUILT_IN = "millrace.transit.topics"
+"""Where topics are looked for when none is named."""
+
+
+def follow(
+    log: Log, name: str, *, topic: str | None = None, from_start: bool = False, most: int | None = None, wait: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Events as they come, each with its partition and offset; `topic` says where the Topic is defined, if millrace cannot know."""
+    show = _shower(log, name, topic)
+    found = log.tail(name, start="begin" if from_start else "end", wait=pause if wait else _never)
+    return islice((event for partition, records in found for event in show(partition, records)), most)
+
+
+def _never() -> bool:
+    return False
+
+
+def _shower(log: Log, name: str, place: str | None) -> Callable[[int, Records], Iterator[dict[str, Any]]]:
+    info = log.describe(name)
+    if info.codec == "raw":
+        return _bytes
+    declared = _named(place) if place else _built_in(name)
+    if declared is None:
+        raise LogError(
+            f"topic {name!r} holds {info.type_name}, which millrace does not know; say where its Topic is defined with --topic module:attribute or file.py:attribute"
+        )
+    if declared.type_name != info.type_name:
+        raise LogError(f"topic {name!r} holds {info.type_name}, but --topic {place} is of {declared.type_name}; name the right one")
+    return lambda partition, records: _events(declared, partition, records)
+
+
+def _named(place: str) -> Topic:
+    found = jobs.resolve(place)
+    if not isinstance(found, Topic):
+        raise DefinitionError(f"{place!r} is {found!r}, not a millrace.Topic")
+    return found
+
+
+def _built_in(name: str) -> Topic | None:
+    import importlib
+
+    try:
+        module = importlib.import_module(BUILT_IN)
+    except (ImportError, ComponentMissing):
+        return None
+    return next((value for value in vars(module).values() if isinstance(value, Topic) and value.name == name), None)
+
+
+def _events(topic: Topic, partition: int, records: Records) -> Iterator[dict[str, Any]]:
+    from millrace.log.codecs import decode
+
+    decoded = decode(topic, partition, records, panes=True)
+    for row in decoded.rows.iter_rows(named=True):
+        offset = row.pop("_off")
+        yield {"partition": partition, "offset": offset, **{name: value for name, value in row.items() if value is not None}}
+
+
+def _bytes(partition: int, records: Records) -> Iterator[dict[str, Any]]:
+    headers = records.headers or [()] * len(records)
+    for offset, at, value, said in zip(records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), headers, strict=True):
+        told = {key: content.decode(errors="backslashreplace") for key, content in said}
+        yield {"partition": partition, "offset": offset, "appended": at, **told, "value": _readable(value)}
+
+
+def _readable(value: bytes | None) -> str | None:
+    """Text as it is, other bytes as hexadecimal."""
+    if value is None:
+        return None
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    return text if text.isprintable() else value.hex()
