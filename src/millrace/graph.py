@@ -97,6 +97,8 @@ class Edge:
     origin: Read | Aggregation
     port: Literal["out", "late"]
     steps: tuple[Stateless, ...]
+    schema: pl.Schema
+    """The columns of the rows before the steps."""
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The stateless steps, one after the other."""
@@ -114,9 +116,9 @@ def edges(node: Node) -> Iterator[Edge]:
 def _edges(node: Node, steps: tuple[Stateless, ...]) -> Iterator[Edge]:
     match node:
         case Read() | Aggregation():
-            yield Edge(node, "out", steps)
+            yield Edge(node, "out", steps, node.schema)
         case Late(inputs=(Aggregation() as refused,)):
-            yield Edge(refused, "late", steps)
+            yield Edge(refused, "late", steps, node.schema)
         case Stateless():
             yield from _edges(node.inputs[0], (node, *steps))
         case Union():
@@ -156,12 +158,19 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Aggregation, str]
     return ids
 
 
+INTERNAL = {"_clock": pl.Int64(), "_src": pl.Int64(), "_off": pl.Int64(), "_ingested": pl.Int64(), "_ahead": pl.Boolean()}
+"""Columns that ride along with rows until they reach an operator."""
+
+
 def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.Schema:
     """The columns that `fn` makes of `schema`, found by trying it on no rows."""
     try:
-        result: Any = fn(schema.to_frame())
+        result: Any = fn(pl.Schema({**schema, **INTERNAL}).to_frame())
     except Exception as error:
         raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {error}") from error
     if not isinstance(result, pl.DataFrame):
         raise DefinitionError(f"{what} must return a polars DataFrame, not {type(result).__name__}")
-    return result.schema
+    lost = [column for column in (*INTERNAL, *schema) if column not in result.columns and (column in INTERNAL or column == "event_time")]
+    if lost:
+        raise DefinitionError(f"{what} loses {', '.join(lost)}, without which a row has no place in time; keep the columns you do not know")
+    return pl.Schema({name: dtype for name, dtype in result.schema.items() if name not in INTERNAL})

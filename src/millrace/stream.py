@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -48,9 +48,8 @@ class Stream:
 
     def select(self, *columns: IntoExpr, **named: pl.Expr) -> Stream:
         """Keeps only these columns; the times, and those of the pane, stay."""
-        kept = [c for c in self.node.schema if c in _SYSTEM]
         return self._stateless(
-            lambda frame: frame.select(*columns, *[c for c in kept if c not in columns], **named),
+            lambda frame: frame.select(*columns, *[c for c in frame.columns if _rides_along(c) and c not in columns], **named),
             f"select({_text(columns, named)})",
         )
 
@@ -68,9 +67,9 @@ class Stream:
 
     def flat_map(self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: dict[str, Any]) -> Stream:
         """Any number of rows for each row, by a Python function; `schema` names the columns it makes."""
-        kept = {c: t for c, t in self.node.schema.items() if c in _SYSTEM}
 
         def each(frame: pl.DataFrame) -> pl.DataFrame:
+            kept = {c: t for c, t in frame.schema.items() if _rides_along(c)}
             rows = ({**{c: row[c] for c in kept}, **made} for row in frame.iter_rows(named=True) for made in fn(row))
             return pl.DataFrame(list(rows), schema={**schema, **kept}, orient="row")
 
@@ -115,7 +114,7 @@ class Stream:
             raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
         if any(depth > 0 for depth in map(graph.depth, self.node.inputs)):
             raise DefinitionError("late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one")
-        schema = pl.Schema({**self.node.inputs[0].schema, "reason": pl.String()})
+        schema = pl.Schema({**self.node.inputs[0].schema, "reason": pl.String(), "missed": pl.Int64()})
         return Stream(graph.Late((self.node,), schema), None)
 
     def write(self, topic: Topic) -> Output:
@@ -129,9 +128,9 @@ class Stream:
 
     def _stateless(self, fn: Callable[[pl.DataFrame], pl.DataFrame], text: str) -> Stream:
         schema = graph.applied(fn, self.node.schema, text)
-        lost = [c for c in self.node.schema if c in _SYSTEM and c not in schema and c != "ingestion_time"]
+        lost = [c for c in self.node.schema if c in panes.COLUMNS and c not in schema]
         if lost:
-            raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a row has no place in time; keep it")
+            raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it")
         return replace(self, node=graph.Stateless((self.node,), schema, fn, text))
 
 
@@ -243,8 +242,11 @@ class Job:
         return explain([self])
 
 
-Timing = Literal["early", "on_time", "late"]
 _SYSTEM = frozenset({*graph.TIMES, *panes.COLUMNS})
+
+
+def _rides_along(column: str) -> bool:
+    return column in _SYSTEM or column in graph.INTERNAL
 
 
 def _text(columns: Iterable[Any], named: dict[str, Any] | None = None) -> str:

@@ -1,0 +1,164 @@
+"""Aggregation over panes: values and retractions come in, so that late rows upstream correct what was shown downstream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from millrace import panes
+from millrace.engine import firing
+from millrace.engine.firing import Firing, Stepped
+from millrace.engine.packets import Block, Body
+from millrace.engine.partials import Partials, partials_of
+from millrace.engine.plan import Operator
+from millrace.engine.state import Layout, SlotState
+from millrace.engine.windowing import GREATEST, LEAST, Grid
+
+
+@dataclass(frozen=True, eq=False)
+class PaneWindows:
+    """The operator of a later aggregation. Its state is a bag of rows per key and window, or their sums where those suffice."""
+
+    operator: Operator
+
+    @cached_property
+    def partials(self) -> Partials:
+        """How its aggregates condense rows."""
+        return partials_of(self.operator.node)
+
+    @cached_property
+    def group(self) -> list[str]:
+        """What tells results apart."""
+        return [*self.partials.keys, "_end"]
+
+    @cached_property
+    def matter(self) -> list[str]:
+        """The columns in which two rows must agree to cancel each other."""
+        ordered = ["event_time"] if self.partials.ordered else []
+        return [*self.group, *[c for c in (*self.partials.needs, *ordered) if c not in self.group]]
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the bag, or the sums, are kept."""
+        return Layout(pl.col("_end"), pl.col("_end"), self._merged)
+
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
+        """A batch: changes are applied, the watermark moves, panes fire, expired state is dropped."""
+        id, horizon = self.operator.id, self.operator.horizon
+        low0: int | None = state.values.get(id)
+        low = self._low(body, low0)
+        net = self._net(blocks)
+        shown, changes, numbers = self._fire(state, net, low0, low)
+        state = state.append(id, "rows", net, self.layout)
+        state = state.append(id, "panes", numbers, firing.pane_layout(self.partials.keys))
+        if low is not None:
+            state = state.expire(id, "rows", low - horizon).expire(id, "panes", low - horizon)
+        return Stepped(state.with_values(id, low), low, shown, changes)
+
+    def _low(self, body: Body, low0: int | None) -> int | None:
+        """The least watermark of the operators whose panes come in; it never goes back."""
+        upstream = [body.lows.get(id) for id in self.operator.upstream]
+        known = [low for low in upstream if low is not None]
+        if len(known) < len(upstream):
+            return low0
+        return min(known) if low0 is None else max(low0, min(known))
+
+    def _net(self, blocks: list[Block]) -> pl.DataFrame:
+        """What the batch's changes come to: rows with their weight, those that cancel left out; as sums, where sums suffice."""
+        frames = [self._windowed(block.frame) for block in blocks]
+        if not frames:
+            return self._nothing
+        rows = pl.concat(frames).group_by(self.matter).agg(pl.col("_w").sum()).filter(pl.col("_w") != 0)
+        return self._sums(rows) if self.partials.additive else rows
+
+    def _windowed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias("_w")
+        if self.operator.node.same_window:
+            return frame.with_columns(sign, pl.col("window_end").alias("_end")).select(*self.matter, "_w")
+        grid, window = Grid(self.operator.node.windowing.window), self.operator.node.windowing.window
+        at = pl.col("event_time")
+        ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, window.every).alias("_end")
+        return frame.with_columns(sign, ends).explode("_end").select(*self.matter, "_w")
+
+    @cached_property
+    def _nothing(self) -> pl.DataFrame:
+        number = pl.lit(0, pl.Int64)
+        rows = self.operator.node.inputs[0].schema.to_frame().with_columns(number.alias("_end"), number.alias("_w"))
+        rows = rows.clear().select(*self.matter, "_w")
+        return self._sums(rows) if self.partials.additive else rows
+
+    def _sums(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Additive partials of rows with weights."""
+        come = self._condensed(rows.filter(pl.col("_w") > 0))
+        gone = self._condensed(rows.filter(pl.col("_w") < 0).with_columns(-pl.col("_w")))
+        return self.partials.merged(pl.concat([come, self.partials.negated(gone)]), per=("_end",))
+
+    def _condensed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Partials of rows that stand for as many as they weigh."""
+        once = rows.select(pl.exclude("_w").repeat_by("_w")).explode(pl.all()) if (rows["_w"] > 1).any() else rows.drop("_w")
+        if self.partials.ordered:
+            once = once.sort("event_time", *[c for c in once.columns if c != "event_time"]).with_row_index("_off")
+            once = once.with_columns(pl.col("event_time").alias("_t"), pl.lit(0, pl.Int64).alias("_src"), pl.col("_off").cast(pl.Int64))
+        return self.partials.of_rows(once, per=("_end",))
+
+    def _merged(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if self.partials.additive:
+            return self.partials.merged(rows, per=("_end",))
+        return rows.group_by(self.matter).agg(pl.col("_w").sum()).filter(pl.col("_w") != 0)
+
+    def _values(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The aggregates of each key and window that has rows."""
+        merged = self._merged(rows)
+        partials = merged if self.partials.additive else self._condensed(merged)
+        return self.partials.results(partials.filter(pl.col("_n") > 0))
+
+    def _fire(
+        self, state: SlotState, net: pl.DataFrame, low0: int | None, low: int | None
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        node, id = self.operator.node, self.operator.id
+        out, travelling, numbers = [node.schema.to_frame()], [node.schema.to_frame()], [self._no_numbers]
+        floor, roof = LEAST if low0 is None else low0, LEAST if low is None else low
+        touched = net.select(self.group).unique()
+        oldest = min(floor, touched["_end"].min() - 1 if not touched.is_empty() else GREATEST)
+        newest = max(roof, touched["_end"].max() if not touched.is_empty() else LEAST)
+        kept = state.table(id, "rows").between(oldest, newest)
+        old = pl.concat(kept) if kept else net.clear()
+        known = pl.concat([self._no_numbers, *state.table(id, "panes").between(oldest, newest)])
+        for timing, low_end, high_end in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest)):
+            due = self._due(timing, old, touched, low_end, high_end)
+            if due.is_empty():
+                continue
+            before = self._values(_of(old, due))
+            after = self._values(_of(pl.concat([old, net]), due))
+            was_shown = before if timing == "late" or node.same_window else before.clear()
+            fired = self._firing(after, was_shown, known, timing)
+            shown, changes, remembered = firing.emit(fired, known, roof, self.operator.horizon)
+            out.append(shown), travelling.append(changes)
+            if timing != "on_time" or not known.is_empty():
+                numbers.append(remembered)
+        return pl.concat(out), pl.concat(travelling), pl.concat(numbers)
+
+    def _firing(self, after: pl.DataFrame, before: pl.DataFrame, known: pl.DataFrame, timing: str) -> Firing:
+        """Before the end of its window a group has been shown only if its panes were counted."""
+        if timing != "late":
+            before = before.join(known.select(self.group).unique(), on=self.group, how="semi", nulls_equal=True)
+        return Firing(self.operator.node, after, before, timing)
+
+    def _due(self, timing: str, old: pl.DataFrame, touched: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+        """The groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early."""
+        if timing == "early" and not self.operator.node.same_window:
+            return touched.clear()
+        within = pl.col("_end").is_between(low, high, closed="right")
+        due = touched.filter(within)
+        return pl.concat([due, old.filter(within).select(self.group)]).unique() if timing == "on_time" else due
+
+    @cached_property
+    def _no_numbers(self) -> pl.DataFrame:
+        empty = self._nothing.select(self.group)
+        return empty.with_columns(*[pl.lit(0, dtype).alias(c) for c, dtype in firing.NUMBERS.items()]).clear()
+
+
+def _of(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    return rows.join(groups, on=groups.columns, how="semi", nulls_equal=True)

@@ -1,0 +1,122 @@
+"""What moves between tasks: frames as Arrow bytes, bundled with the progress that rides along."""
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+
+def dump(frame: pl.DataFrame) -> bytes:
+    """A frame as Arrow IPC stream bytes."""
+    buffer = io.BytesIO()
+    frame.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.newest())
+    return buffer.getvalue()
+
+
+def load(data: bytes) -> pl.DataFrame:
+    """The frame of `dump`."""
+    return pl.read_ipc_stream(io.BytesIO(data))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows on their way to an operator or to the end of the query."""
+
+    target: str
+    """An operator's id, or `out/TOPIC`, `late/JOB`, `dead`."""
+    kind: str
+    """What the rows are: `rows`, `partials`, `changes`, or whatever the end expects."""
+    channel: str
+    """Where they come from, for those who judge rows by their source."""
+    data: bytes
+
+    @classmethod
+    def of(cls, target: str, kind: str, frame: pl.DataFrame, *, channel: str = "") -> "Block":
+        """A block of a frame's rows."""
+        return cls(target, kind, channel, dump(frame))
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows."""
+        return load(self.data)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one batch says about one partition of a topic."""
+
+    topic: str
+    partition: int
+    active: bool
+    clocks: Mapping[str, int | None]
+    """For each clock that reads it, how far it came in this batch (null: no row said anything)."""
+
+
+@dataclass
+class Body:
+    """The contents of a packet: the batch's clock, progress, and blocks."""
+
+    now: int
+    end: bool = False
+    sources: list[Source] = field(default_factory=list)
+    lows: dict[str, int | None] = field(default_factory=dict)
+    """The low watermark of each operator passed so far."""
+    counts: dict[str, int] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+
+    def encode(self) -> bytes:
+        """As bytes: a JSON header behind its length, then the blocks' data."""
+        header: dict[str, Any] = {
+            "now": self.now,
+            "end": self.end,
+            "sources": [[s.topic, s.partition, s.active, dict(s.clocks)] for s in self.sources],
+            "lows": self.lows,
+            "counts": self.counts,
+            "blocks": [[b.target, b.kind, b.channel, len(b.data)] for b in self.blocks],
+        }
+        head = json.dumps(header, separators=(",", ":")).encode()
+        return b"".join([len(head).to_bytes(4, "little"), head, *(b.data for b in self.blocks)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Body":
+        """The body of `encode`."""
+        at = 4 + int.from_bytes(data[:4], "little")
+        header = json.loads(data[4:at])
+        blocks = []
+        for target, kind, channel, length in header["blocks"]:
+            blocks.append(Block(target, kind, channel, data[at : at + length]))
+            at += length
+        sources = [Source(*source) for source in header["sources"]]
+        return cls(header["now"], header["end"], sources, header["lows"], header["counts"], blocks)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A body addressed to a slot: what Spark shuffles."""
+
+    slot: int
+    body: bytes
+
+
+def merge(bodies: Iterable[bytes]) -> Body:
+    """All bodies that reached one slot in one batch, as one. A low watermark is the least that anyone says; null says: not yet."""
+    merged: Body | None = None
+    for body in map(Body.decode, bodies):
+        if merged is None:
+            merged = body
+            continue
+        merged.now = max(merged.now, body.now)
+        merged.end = merged.end or body.end
+        merged.sources += body.sources
+        merged.blocks += body.blocks
+        for operator, low in body.lows.items():
+            known = merged.lows.get(operator, low)
+            merged.lows[operator] = None if low is None or known is None else min(low, known)
+        for name, count in body.counts.items():
+            merged.counts[name] = merged.counts.get(name, 0) + count
+    if merged is None:
+        raise ValueError("a batch without a single packet: the source sends one to every slot, whatever it has read")
+    return merged

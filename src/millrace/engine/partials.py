@@ -1,0 +1,80 @@
+"""An aggregation's aggregates, all at once: rows to partials, partials to fewer, partials to results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import polars as pl
+
+from millrace import graph
+from millrace.aggregates import ORDER
+
+
+@dataclass(frozen=True, eq=False)
+class Partials:
+    """What is kept of rows per key and slice, or per key and window."""
+
+    node: graph.Aggregation
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The key columns."""
+        return list(self.node.keys)
+
+    @cached_property
+    def ordered(self) -> bool:
+        """Whether some aggregate depends on the order of rows."""
+        return any(aggregate.ordered for aggregate in self.node.aggregates.values())
+
+    @cached_property
+    def additive(self) -> bool:
+        """Whether rows can be taken back by subtraction."""
+        return all(aggregate.additive for aggregate in self.node.aggregates.values())
+
+    @cached_property
+    def needs(self) -> list[str]:
+        """The columns the aggregates read."""
+        return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
+
+    def _dtype(self, column: str | None) -> pl.DataType:
+        return self.node.inputs[0].schema[column] if column else pl.Null()
+
+    @cached_property
+    def _from_rows(self) -> list[pl.Expr]:
+        made = [e for name, a in self.node.aggregates.items() for e in a.partials(name, self._dtype(a.column))]
+        return [pl.len().cast(pl.Int64).alias("_n"), *made]
+
+    @cached_property
+    def _from_partials(self) -> list[pl.Expr]:
+        made = [e for name, a in self.node.aggregates.items() for e in a.merge(name, self._dtype(a.column))]
+        return [pl.col("_n").sum(), *made]
+
+    @cached_property
+    def _results(self) -> list[pl.Expr]:
+        return [a.result(name, self._dtype(a.column)) for name, a in self.node.aggregates.items()]
+
+    def of_rows(self, rows: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from")) -> pl.DataFrame:
+        """Rows condensed per key and `per`."""
+        if self.ordered:
+            rows = rows.sort(*ORDER)
+        return rows.group_by(*self.keys, *per).agg(*self._from_rows)
+
+    def merged(self, partials: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from")) -> pl.DataFrame:
+        """Partials condensed per key and `per`."""
+        return partials.group_by(*self.keys, *per).agg(*self._from_partials)
+
+    def results(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """The answers: key columns, `_end`, aggregates."""
+        return partials.select(*self.keys, "_end", *self._results)
+
+    def negated(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Additive partials with the opposite sign."""
+        fixed = {*self.keys, "_end"}
+        return partials.with_columns(-pl.col(c) for c in partials.columns if c not in fixed)
+
+
+@lru_cache(maxsize=1024)
+def partials_of(node: graph.Aggregation) -> Partials:
+    """The partials of a node, made once."""
+    return Partials(node)

@@ -1,0 +1,180 @@
+"""Jobs that run together, cut into stages.
+
+A graph is cut at each change of key. Stage n hosts the n-th keyed operator of every job, so ten jobs over one topic decode it once,
+shuffle it once and keep one state store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+import polars as pl
+
+from millrace import graph
+from millrace.errors import DefinitionError
+from millrace.hashing import KEY_GROUPS
+from millrace.stream import Job
+from millrace.topics import Topic
+from millrace.watermarks import Watermark
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A keyed operator of a job."""
+
+    id: str
+    job: str
+    node: graph.Aggregation
+    edges: tuple[graph.Edge, ...]
+    depth: int
+    horizon: int
+    """How long after its end a window may still change: the greatest lateness on the way here."""
+    upstream: tuple[str, ...] = ()
+    """For each edge, the id of the operator it comes from; empty where rows come in."""
+
+    @property
+    def over_rows(self) -> bool:
+        """Whether rows come in, rather than panes that may still be refined."""
+        return isinstance(self.edges[0].origin, graph.Read)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose rows come in, in the order that decides between rows of equal time."""
+        return sorted({edge.origin.topic.name for edge in self.edges if isinstance(edge.origin, graph.Read)})
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """Where rows go: along an edge into an operator, or out to a topic."""
+
+    edge: graph.Edge
+    index: int
+    """The place of the edge among those of its operator."""
+    job: str
+    operator: Operator | None
+    topic: Topic | None
+
+    @property
+    def target(self) -> str:
+        """The name under which blocks find it."""
+        return self.operator.id if self.operator else f"out/{self.topic.name if self.topic else ''}"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What runs: operators by stage, and the routes between them."""
+
+    jobs: tuple[Job, ...]
+    slots: int
+    operators: tuple[Operator, ...]
+    routes: tuple[Route, ...]
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], *, slots: int) -> Plan:
+        """The plan of jobs that run together; refuses what cannot be told apart or is not possible."""
+        if not jobs:
+            raise DefinitionError("there is no job to run")
+        names = [job.name for job in jobs]
+        for name in names:
+            if names.count(name) > 1:
+                raise DefinitionError(f"two jobs are named {name!r}; their state could not be told apart: give each its own name")
+        if not 1 <= slots <= KEY_GROUPS:
+            raise DefinitionError(f"slots={slots} must be between 1 and {KEY_GROUPS}, the number of key groups")
+        operators = tuple(operator for job in jobs for operator in _operators(job))
+        routes = tuple(route for job in jobs for route in _routes(job, operators))
+        plan = cls(tuple(jobs), slots, operators, routes)
+        plan._check()
+        return plan
+
+    @cached_property
+    def topics(self) -> tuple[Topic, ...]:
+        """The topics read."""
+        reads = (r.edge.origin.topic for r in self.routes if isinstance(r.edge.origin, graph.Read))
+        return tuple({topic.name: topic for topic in reads}.values())
+
+    @cached_property
+    def outputs(self) -> tuple[Topic, ...]:
+        """The topics written."""
+        return tuple({r.topic.name: r.topic for r in self.routes if r.topic}.values())
+
+    @cached_property
+    def depth(self) -> int:
+        """The number of stages."""
+        return max((operator.depth for operator in self.operators), default=0)
+
+    @cached_property
+    def ticks(self) -> bool:
+        """Whether something waits for the clock, so that batches must come though no event does."""
+        return any(watermark.idle is not None for watermark in self._watermarks())
+
+    @cached_property
+    def clocks(self) -> dict[str, dict[str, pl.Expr]]:
+        """For each topic, the clocks that are read off its rows, by their id."""
+        clocks: dict[str, dict[str, pl.Expr]] = {topic.name: {} for topic in self.topics}
+        for route in self.routes:
+            if isinstance(route.edge.origin, graph.Read):
+                read = route.edge.origin
+                clocks[read.topic.name][read.watermark.clock_id] = read.watermark.clock()
+        return clocks
+
+    def stage(self, depth: int) -> list[Operator]:
+        """The operators of a stage, 1 for the first."""
+        return [operator for operator in self.operators if operator.depth == depth]
+
+    def routes_from(self, origin: graph.Node, port: str = "out") -> list[Route]:
+        """Where the rows of a read or an operator go."""
+        return [route for route in self.routes if route.edge.origin is origin and route.edge.port == port]
+
+    def reads_of(self, topic: str) -> list[Route]:
+        """Where the rows of a topic go."""
+        return [r for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.edge.origin.topic.name == topic]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with anything that stored state depends on: names, keys, windows, aggregates, slots."""
+        said = [f"slots={self.slots}", *(f"{o.id} {o.depth} {o.node.keys} {_what(o.node)} {o.node.windowing}" for o in self.operators)]
+        said += [f"{t.name} {t.type.__name__}" for t in (*self.topics, *self.outputs)]
+        return blake2b("\n".join(said).encode(), digest_size=8).hexdigest()
+
+    def _watermarks(self) -> list[Watermark]:
+        return [r.edge.origin.watermark for r in self.routes if isinstance(r.edge.origin, graph.Read)]
+
+    def _check(self) -> None:
+        types: dict[str, Topic] = {}
+        for topic in (*self.topics, *self.outputs):
+            other = types.setdefault(topic.name, topic)
+            if other.type is not topic.type:
+                raise DefinitionError(f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once")
+        for operator in self.operators:
+            if len({isinstance(edge.origin, graph.Read) for edge in operator.edges}) > 1:
+                raise DefinitionError(f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first")
+            if any(edge.port == "late" for edge in operator.edges):
+                raise DefinitionError(f"{operator.id} aggregates late rows, which have no watermark of their own; write them to a topic and read that")
+
+
+def _operators(job: Job) -> list[Operator]:
+    operators: list[Operator] = []
+    ids = job.operator_ids
+    for node, id in ids.items():
+        edges = tuple(graph.edges(node))
+        upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Aggregation))
+        operators.append(Operator(id, job.name, node, edges, graph.depth(node), _horizon(node), upstream))
+    return operators
+
+
+def _horizon(node: graph.Node) -> int:
+    own = node.windowing.lateness if isinstance(node, graph.Aggregation) else 0
+    return max([own, *map(_horizon, node.inputs)])
+
+
+def _routes(job: Job, operators: Sequence[Operator]) -> list[Route]:
+    inner = [Route(edge, i, job.name, o, None) for o in operators if o.job == job.name for i, edge in enumerate(o.edges)]
+    outer = [Route(edge, i, job.name, None, write.topic) for write in job.outputs for i, edge in enumerate(graph.edges(write))]
+    return [*inner, *outer]
+
+
+def _what(node: graph.Aggregation) -> str:
+    return ", ".join(f"{name}={aggregate}" for name, aggregate in node.aggregates.items())

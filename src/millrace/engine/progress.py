@@ -1,0 +1,89 @@
+"""How far time has come: clocks of partitions, idleness, the low watermark. Pure functions of what the batches said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+END = 2**62
+"""The watermark at the end of a bounded stream: nothing more is expected."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One partition, as one operator sees it."""
+
+    clock: int | None = None
+    floor: int | None = None
+    """The low watermark when it last woke up; it is not judged more leniently than that."""
+    last_active: int = 0
+    idle: bool = False
+
+    def watermark(self, delay: int) -> int | None:
+        """How far this partition vouches; null before its first row."""
+        behind = None if self.clock is None else self.clock - delay
+        return _greatest(behind, self.floor)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one batch says of one channel."""
+
+    clock: int | None
+    active: bool
+    delay: int
+    idle_after: int | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The channels and the low watermark of one operator."""
+
+    channels: dict[str, Channel] = field(default_factory=dict)
+    low: int | None = None
+
+    def wake(self, said: dict[str, Said], now: int) -> Progress:
+        """Channels that are new are known from now on; those that were idle and bring rows may not be behind the low watermark."""
+        channels = dict(self.channels)
+        for name, words in said.items():
+            channel = channels.get(name, Channel(last_active=now))
+            if channel.idle and words.active:
+                channel = replace(channel, floor=_greatest(channel.floor, self.low), idle=False)
+            channels[name] = channel
+        return replace(self, channels=channels)
+
+    def move(self, said: dict[str, Said], now: int, *, end: bool) -> Progress:
+        """After the rows of a batch: clocks advance, the quiet fall idle, and the low watermark follows."""
+        channels = dict(self.channels)
+        for name, words in said.items():
+            channel = channels[name]
+            if words.active:
+                channel = replace(channel, clock=_greatest(channel.clock, words.clock), last_active=now, idle=False)
+            elif words.idle_after is not None and now - channel.last_active >= words.idle_after:
+                channel = replace(channel, idle=True)
+            channels[name] = channel
+        if end:
+            return Progress(channels, END)
+        return Progress(channels, _greatest(self.low, _candidate(channels, said)))
+
+    def to_json(self) -> Any:
+        """As plain values."""
+        return {"low": self.low, "channels": {n: [c.clock, c.floor, c.last_active, c.idle] for n, c in self.channels.items()}}
+
+    @classmethod
+    def from_json(cls, said: Any) -> Progress:
+        """The progress of `to_json`; none yet if null."""
+        return cls() if said is None else cls({n: Channel(*c) for n, c in said["channels"].items()}, said["low"])
+
+
+def _candidate(channels: dict[str, Channel], said: dict[str, Said]) -> int | None:
+    marks = {name: channels[name].watermark(words.delay) for name, words in said.items()}
+    waiting = [marks[name] for name in said if not channels[name].idle]
+    if waiting:
+        known = [mark for mark in waiting if mark is not None]
+        return min(known) if len(known) == len(waiting) else None
+    return max((mark for mark in marks.values() if mark is not None), default=None)
+
+
+def _greatest(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,76 @@
+"""From the packets of the last stage to what a batch has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from millrace.engine.packets import Block, merge
+from millrace.engine.plan import Operator, Plan
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that leaves a batch."""
+
+    outputs: dict[str, pl.DataFrame]
+    """By topic: panes, or rows where a job has no window."""
+    late: dict[str, pl.DataFrame]
+    """By job: refused rows with `reason` and `missed` (from how many windows), their origin (`topic`, `partition`, `offset`), how many rows
+    one stands for (`_rows`), and their bytes where known (`_key`, `_value`)."""
+    dead: pl.DataFrame | None
+    """Records that could not be decoded."""
+    watermarks: dict[str, int | None]
+    """The low watermark of each operator."""
+    counts: dict[str, int]
+    now: int
+
+
+def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
+    """The results of a batch, each output in the order of its windows."""
+    incoming = merge(bodies)
+    outputs: dict[str, list[pl.DataFrame]] = {}
+    late: dict[str, list[pl.DataFrame]] = {}
+    dead: list[pl.DataFrame] = []
+    operators = {operator.id: operator for operator in plan.operators}
+    for block in incoming.blocks:
+        kind, _, name = block.target.partition("/")
+        match kind:
+            case "out":
+                outputs.setdefault(name, []).append(block.frame)
+            case "late":
+                _gather_late(plan, operators[name], block, outputs, late)
+            case _:
+                dead.append(block.frame)
+    return Results(
+        {name: _ordered(pl.concat(frames, how="vertical")) for name, frames in outputs.items()},
+        {job: _placed(pl.concat(frames, how="diagonal_relaxed")) for job, frames in late.items()},
+        pl.concat(dead) if dead else None,
+        incoming.lows,
+        incoming.counts,
+        incoming.now,
+    )
+
+
+def _gather_late(
+    plan: Plan, operator: Operator, block: Block, outputs: dict[str, list[pl.DataFrame]], late: dict[str, list[pl.DataFrame]]
+) -> None:
+    frame = block.frame
+    late.setdefault(operator.job, []).append(frame)
+    for way in plan.routes_from(operator.node, "late"):
+        wanted = frame.select(pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c) for c, t in way.edge.schema.items())
+        outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
+
+
+def _placed(late: pl.DataFrame) -> pl.DataFrame:
+    """With the origin under plain names, which win over fields of the same name, and all internal columns there."""
+    types = {"_topic": pl.String, "_partition": pl.Int64, "_off": pl.Int64, "_rows": pl.Int64, "_key": pl.Binary, "_value": pl.Binary}
+    late = late.with_columns(pl.lit(None, t).alias(c) for c, t in types.items() if c not in late.columns)
+    origin = {"_topic": "topic", "_partition": "partition", "_off": "offset"}
+    return late.drop(*origin.values(), strict=False).rename(origin)
+
+
+def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.sort("window_end", maintain_order=True) if "window_end" in frame.columns else frame

@@ -1,0 +1,65 @@
+"""One stage in one slot: all operators of that depth, of all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import polars as pl
+
+from millrace.engine.changes import PaneWindows
+from millrace.engine.firing import Stepped
+from millrace.engine.packets import Block, Body, Packet, merge
+from millrace.engine.plan import Operator, Plan
+from millrace.engine.rows import RowWindows
+from millrace.engine.source import by_slot
+from millrace.engine.state import SlotState
+
+
+def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[bytes]) -> tuple[SlotState, list[Packet]]:
+    """A batch through a stage: its packets in; the state after it, and packets for the next stage or the end, out."""
+    incoming = merge(bodies)
+    operators = {operator.id: operator for operator in plan.stage(depth)}
+    last = depth == plan.depth
+    outgoing = [_onward(incoming) for _ in range(1 if last else plan.slots)]
+    own = outgoing[0] if last else outgoing[slot]
+    own.counts |= incoming.counts
+    own.blocks += [block for block in incoming.blocks if block.target not in operators]
+    for id, operator in operators.items():
+        blocks = [block for block in incoming.blocks if block.target == id]
+        stepped = _machine(operator).step(state, incoming, blocks)
+        state = stepped.state
+        for body in outgoing:
+            body.lows[id] = stepped.low
+        _send(plan, operator, stepped, outgoing, own)
+    state = state.only(set(operators))
+    if last:
+        return state, [Packet(slot, own.encode())]
+    return state, [Packet(to, body.encode()) for to, body in enumerate(outgoing)]
+
+
+@lru_cache(maxsize=1024)
+def _machine(operator: Operator) -> RowWindows | PaneWindows:
+    return RowWindows(operator) if operator.over_rows else PaneWindows(operator)
+
+
+def _onward(incoming: Body) -> Body:
+    """What the next stage must know besides rows. Sources concern the first stage alone."""
+    return Body(incoming.now, incoming.end, lows=dict(incoming.lows))
+
+
+def _send(plan: Plan, operator: Operator, stepped: Stepped, outgoing: list[Body], own: Body) -> None:
+    if stepped.late is not None:
+        own.blocks.append(Block.of(f"late/{operator.id}", "late", stepped.late))
+    for way in plan.routes_from(operator.node):
+        if way.operator is None:
+            _append(own, way.target, "panes", way.edge.apply(stepped.shown))
+            continue
+        frame = way.edge.apply(stepped.changes)
+        for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):
+            _append(outgoing[to], way.target, "changes", part)
+
+
+def _append(body: Body, target: str, kind: str, frame: pl.DataFrame) -> None:
+    if not frame.is_empty():
+        body.blocks.append(Block.of(target, kind, frame))

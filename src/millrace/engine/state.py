@@ -1,0 +1,194 @@
+"""State of a slot: for each operator, tables of frames and a few plain values; all immutable.
+
+A table is a stack of chunks. A batch adds a small chunk of what it touched; now and then chunks of one size are merged into a larger
+one, so that a batch writes about what it touched and a reader opens few chunks. Chunks are named by number and known by the digest
+of their bytes, so that a worker that has decoded one before need not fetch it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+import polars as pl
+
+from millrace.engine import packets
+
+FAN = 8
+"""How many chunks of a level are merged into one of the next."""
+
+CACHE_BYTES = 256 << 20
+"""How much decoded state a process keeps at hand."""
+
+VERSION = 1
+Load = Callable[[int], bytes]
+
+
+class _Decoded:
+    """Frames by digest, the least recently used ones forgotten."""
+
+    def __init__(self) -> None:
+        self.frames: OrderedDict[str, pl.DataFrame] = OrderedDict()
+        self.size = 0
+
+    def get(self, digest: str) -> pl.DataFrame | None:
+        frame = self.frames.get(digest)
+        if frame is not None:
+            self.frames.move_to_end(digest)
+        return frame
+
+    def put(self, digest: str, frame: pl.DataFrame) -> None:
+        if digest in self.frames:
+            return
+        self.frames[digest] = frame
+        self.size += frame.estimated_size()
+        while self.size > CACHE_BYTES and len(self.frames) > 1:
+            _, gone = self.frames.popitem(last=False)
+            self.size -= gone.estimated_size()
+
+
+_decoded = _Decoded()
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A frame of a table, at hand or fetched when first asked for. `low` and `high` bound the window ends it matters to."""
+
+    id: int
+    level: int
+    rows: int
+    low: int
+    high: int
+    digest: str
+    fetch: Callable[[], bytes]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows."""
+        frame = _decoded.get(self.digest)
+        if frame is None:
+            frame = packets.load(self.fetch())
+            _decoded.put(self.digest, frame)
+        return frame
+
+
+@dataclass(frozen=True)
+class Table:
+    """A stack of chunks of one schema."""
+
+    chunks: tuple[Chunk, ...] = ()
+
+    def between(self, low: int, high: int) -> list[pl.DataFrame]:
+        """The frames that may matter to window ends in `(low, high]`."""
+        return [chunk.frame for chunk in self.chunks if chunk.high > low and chunk.low <= high]
+
+    @property
+    def rows(self) -> int:
+        """How many rows are stored, merged or not."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an operator keeps a table: which window ends a frame's rows matter to, and how rows of several frames become fewer."""
+
+    low: pl.Expr
+    high: pl.Expr
+    merge: Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """The tables and values of all operators in one slot."""
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Per operator, plain JSON values."""
+    next_id: int = 0
+
+    @classmethod
+    def open(cls, meta: bytes | None, load: Load) -> SlotState:
+        """The state that `Changes.meta` describes, its chunks fetched by `load` when needed."""
+        if meta is None:
+            return cls()
+        said = json.loads(meta)
+        if said["version"] != VERSION:
+            raise ValueError(f"state of version {said['version']}, but this is version {VERSION}; start with a new state folder")
+        tables = {
+            name: Table(tuple(Chunk(*chunk, fetch=_fetcher(load, chunk[0])) for chunk in chunks)) for name, chunks in said["tables"].items()
+        }
+        return cls(tables, said["values"], said["next"])
+
+    def table(self, operator: str, name: str) -> Table:
+        """An operator's table, empty if it has none yet."""
+        return self.tables.get(f"{operator}:{name}", Table())
+
+    def with_values(self, operator: str, values: Any) -> SlotState:
+        """With other plain values for an operator."""
+        return replace(self, values={**self.values, operator: values})
+
+    def append(self, operator: str, name: str, frame: pl.DataFrame, layout: Layout) -> SlotState:
+        """With a frame's rows added, and chunks merged where there are many of a level."""
+        if frame.is_empty():
+            return self
+        state, chunk = self._chunk(frame, 0, layout)
+        chunks = [*state.table(operator, name).chunks, chunk]
+        level = 0
+        while len(alike := [c for c in chunks if c.level == level]) >= FAN:
+            merged = layout.merge(pl.concat([c.frame for c in alike]))
+            state, chunk = state._chunk(merged, level + 1, layout)
+            chunks = [c for c in chunks if c.level != level] + ([chunk] if merged.height else [])
+            level += 1
+        return state._with_table(operator, name, Table(tuple(chunks)))
+
+    def expire(self, operator: str, name: str, before: int) -> SlotState:
+        """Without the chunks that matter only to window ends up to `before`."""
+        table = self.table(operator, name)
+        kept = tuple(chunk for chunk in table.chunks if chunk.high > before)
+        return self if len(kept) == len(table.chunks) else self._with_table(operator, name, Table(kept))
+
+    def only(self, operators: set[str]) -> SlotState:
+        """Without what belongs to operators that no longer exist."""
+        tables = {name: table for name, table in self.tables.items() if name.rsplit(":", 1)[0] in operators}
+        values = {name: value for name, value in self.values.items() if name in operators}
+        return replace(self, tables=tables, values=values)
+
+    def changes_since(self, old: SlotState) -> Changes:
+        """What must be written so that `open` finds this state where `old` was."""
+        mine = {chunk.id: chunk for table in self.tables.values() for chunk in table.chunks}
+        theirs = {chunk.id for table in old.tables.values() for chunk in table.chunks}
+        tables = {
+            name: [[c.id, c.level, c.rows, c.low, c.high, c.digest] for c in table.chunks] for name, table in self.tables.items() if table.chunks
+        }
+        said = {"version": VERSION, "next": self.next_id, "tables": tables, "values": self.values}
+        put = {id: chunk.fetch() for id, chunk in mine.items() if id not in theirs}
+        return Changes(json.dumps(said, separators=(",", ":")).encode(), put, sorted(theirs - mine.keys()))
+
+    def _chunk(self, frame: pl.DataFrame, level: int, layout: Layout) -> tuple[SlotState, Chunk]:
+        frame = frame.rechunk()
+        data = packets.dump(frame)
+        digest = blake2b(data, digest_size=16).hexdigest()
+        _decoded.put(digest, frame)
+        low, high = frame.select(layout.low.min().alias("low"), layout.high.max().alias("high")).row(0) if frame.height else (0, 0)
+        chunk = Chunk(self.next_id, level, frame.height, low, high, digest, lambda: data)
+        return replace(self, next_id=self.next_id + 1), chunk
+
+    def _with_table(self, operator: str, name: str, table: Table) -> SlotState:
+        return replace(self, tables={**self.tables, f"{operator}:{name}": table})
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a batch wrote: the description of all, the new chunks, and those no longer needed."""
+
+    meta: bytes
+    put: dict[int, bytes]
+    delete: list[int]
+
+
+def _fetcher(load: Load, id: int) -> Callable[[], bytes]:
+    return lambda: load(id)

@@ -1,0 +1,111 @@
+"""The local runner's memory: which batch was begun, which is done, and the state after it; in one SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from millrace.engine.plan import Plan
+from millrace.engine.state import Changes, SlotState
+from millrace.errors import StateMismatch, StateUnwritable
+from millrace.runners.feed import Offsets
+from millrace.runners.spark.folder import StateFolder
+
+_TABLES = """
+create table if not exists facts (name text primary key, value text not null);
+create table if not exists metas (stage integer, slot integer, meta blob not null, primary key (stage, slot));
+create table if not exists chunks (stage integer, slot integer, id integer, data blob not null, primary key (stage, slot, id));
+"""
+Place = tuple[int, int]
+"""A stage and a slot."""
+States = dict[Place, SlotState]
+
+
+class Checkpoint:
+    """Use as a context manager. Whoever holds the folder has it to himself."""
+
+    def __init__(self, folder: StateFolder, plan: Plan) -> None:
+        """Finds out where the last run in this folder stopped, and whose it was."""
+        if folder.checkpoint.exists():
+            raise StateMismatch(f"{folder.path} holds state of the Spark runner; go on with --on spark, or name another folder (state.dir) or run (run.name)")
+        self._path = folder.path
+        names = tuple(job.name for job in plan.jobs)
+        self.id = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=1).id
+        with self._writing():
+            self._db = self._opened(folder.path / "local.db")
+            self._facts: dict[str, str] = dict(self._db.execute("select name, value from facts"))
+
+    def __enter__(self) -> Checkpoint:
+        """Already open."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Closes the file."""
+        self._db.close()
+
+    @property
+    def batch(self) -> int:
+        """The number of the batch that is begun or next."""
+        return int(self._facts.get("batch", "-1")) + 1
+
+    @property
+    def committed(self) -> Offsets | None:
+        """Where the last finished batch ended."""
+        return Offsets.from_json(self._facts["committed"]) if "committed" in self._facts else None
+
+    @property
+    def planned(self) -> Offsets | None:
+        """Where a batch that was begun but not finished ends; it must be repeated as it was."""
+        return Offsets.from_json(self._facts["planned"]) if self._facts.get("planned") else None
+
+    def plan_batch(self, end: Offsets) -> None:
+        """Writes down a batch's range and clock before it runs."""
+        self._write({"planned": end.to_json()}, {})
+
+    def commit_batch(self, before: Mapping[Place, SlotState], after: Mapping[Place, SlotState]) -> None:
+        """Stores the state after a batch, whose results are in the log."""
+        changes = {key: after[key].changes_since(before[key]) for key in after}
+        facts = {"committed": self._facts["planned"], "planned": "", "batch": str(self.batch)}
+        self._write(facts, changes)
+
+    def restore(self, states: States) -> States:
+        """The states after the last finished batch."""
+        restored = dict(states)
+        for stage, slot, meta in self._db.execute("select stage, slot, meta from metas"):
+            restored[stage, slot] = SlotState.open(meta, lambda id, at=(stage, slot): self._chunk(*at, id))
+        return restored
+
+    def _chunk(self, stage: int, slot: int, id: int) -> bytes:
+        row: Any = self._db.execute("select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, id)).fetchone()
+        return bytes(row[0])
+
+    def _write(self, facts: dict[str, str], changes: Mapping[Place, Changes]) -> None:
+        with self._writing(), self._db:
+            self._db.executemany("insert or replace into facts values (?, ?)", facts.items())
+            for place, change in changes.items():
+                self._db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
+                self._db.executemany("insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()])
+                self._db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
+        self._facts |= facts
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StateUnwritable(
+                f"state folder {self._path}: {error}; make space or allow writing, or name another folder (state.dir). "
+                "Nothing is lost: the run goes on from its last complete batch"
+            ) from error
+
+    @staticmethod
+    def _opened(path: Path) -> sqlite3.Connection:
+        db = sqlite3.connect(path, timeout=5)
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma synchronous = full")
+        db.executescript(_TABLES)
+        return db

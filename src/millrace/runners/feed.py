@@ -1,0 +1,70 @@
+"""Which part of the log a batch takes, and its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millrace.engine.source import Piece
+from millrace.errors import LogError
+from millrace.log import Log
+from millrace.log.codecs import decode
+from millrace.topics import Topic
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Where a batch ends: the next offset of each partition, and the batch's clock. A repeated batch has the same."""
+
+    topics: dict[str, dict[int, int]]
+    clock: int
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps({"topics": self.topics, "clock": self.clock})
+
+    @classmethod
+    def from_json(cls, text: str) -> Offsets:
+        """The offsets of `to_json`."""
+        said = json.loads(text)
+        return cls({topic: {int(p): o for p, o in ends.items()} for topic, ends in said["topics"].items()}, said["clock"])
+
+
+def begin(log: Log, topics: Iterable[Topic]) -> Offsets:
+    """The beginning of what the log holds."""
+    return Offsets({topic.name: log.begins(topic.name) for topic in topics}, 0)
+
+
+def advance(log: Log, start: Offsets, *, now: int, limit: int | None = None) -> Offsets:
+    """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion so that they keep step."""
+    ends = {topic: log.ends(topic) for topic in start.topics}
+    waiting = {(t, p): end - start.topics[t].get(p, 0) for t, partitions in ends.items() for p, end in partitions.items()}
+    for (topic, partition), count in waiting.items():
+        if count < 0:
+            raise LogError(
+                f"{topic}[{partition}] ends at {ends[topic][partition]}, before what was already read; "
+                "it was made anew: start with a new state folder"
+            )
+    total = sum(waiting.values())
+    if limit is not None and total > limit:
+        waiting = {place: -(-count * limit // total) for place, count in waiting.items()}
+    topics = {t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions} for t, partitions in ends.items()}
+    return Offsets(topics, max(now, start.clock))
+
+
+def read_piece(log: Log, topic: Topic, partition: int, start: int, end: int) -> Piece:
+    """The rows of one range of one partition."""
+    if start >= end:
+        return Piece(topic.name, partition)
+    records = log.read(topic.name, partition, start, end)
+    return Piece(topic.name, partition, decode(topic, partition, records), records)
+
+
+def pieces(log: Log, topics: Iterable[Topic], start: Offsets, end: Offsets) -> list[Piece]:
+    """All partitions of all topics, with what is new between two offsets."""
+    return [
+        read_piece(log, topic, partition, start.topics.get(topic.name, {}).get(partition, 0), stop)
+        for topic in topics
+        for partition, stop in sorted(end.topics[topic.name].items())
+    ]
