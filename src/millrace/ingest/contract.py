@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import polars as pl
 
+from millrace.log.codecs import FIRST, LAST
 from millrace.topics import Topic
 
 
@@ -65,11 +66,18 @@ class Batch:
     rejects: Sequence[Reject] = ()
     """What the connector itself could not read."""
     shift: int = 0
-    """What to add to event times, in milliseconds, where a recording is to look live."""
+    """What `event_time` adds, in milliseconds, where a recording is to look live."""
 
     def __len__(self) -> int:
         """How many messages were read, without the rejects."""
         return len(self.payloads)
+
+    def event_time(self, said: int) -> int:
+        """The time that an event of this batch gets whose message says `said`; `Rejected` where no calendar holds it."""
+        time = said + self.shift
+        if not FIRST <= time <= LAST:
+            raise Rejected("impossible event time", f"{said} ms since the epoch{f', shifted by {self.shift}' if self.shift else ''}")
+        return time
 
     def __getitem__(self, index: int) -> Raw:
         """One of the messages by itself."""
@@ -137,12 +145,12 @@ class Processor(ABC):
         """What the message means; None: nothing of interest. `Rejected`: it cannot be understood."""
 
     def process_many(self, batch: Batch) -> Processed:
-        """The same for a batch. Override it where columns are faster."""
+        """The same for a batch, with event times by `batch.event_time`. Override it where columns are faster."""
         events: dict[str, list[tuple[Raw, Event]]] = {}
         rejects: list[Reject] = []
         passed: Counter[str] = Counter()
         for raw in batch:
-            outcome = _attempt(self, raw)
+            outcome = _attempt(self, raw, batch)
             if isinstance(outcome, Reject):
                 rejects.append(outcome)
             elif outcome is None:
@@ -153,9 +161,10 @@ class Processor(ABC):
         return Processed(rows, rejects, passed)
 
 
-def _attempt(processor: Processor, raw: Raw) -> Event | Reject | None:
+def _attempt(processor: Processor, raw: Raw, batch: Batch) -> Event | Reject | None:
     try:
-        return processor.process(raw)
+        event = processor.process(raw)
+        return event and event._replace(event_time=batch.event_time(event.event_time))
     except Rejected as rejected:
         return Reject(rejected.reason, rejected.detail, raw)
     except Exception as error:  # noqa: BLE001 - one message never stops the others, whatever a processor does

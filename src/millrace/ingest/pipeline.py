@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-import polars as pl
 import pyarrow as pa
 
 from millrace.ingest.clock import Clock, WallClock
 from millrace.ingest.contract import Batch, Connector, Processor, Reject
 from millrace.log.codecs import encode
 from millrace.log.contract import Headers, Log, Outgoing
+from millrace.log.dead import dead_topic
 
 LIMIT = 10_000
 """The most messages that are written together."""
@@ -61,7 +61,7 @@ class Stop:
                 raise KeyboardInterrupt
             self.ask()
 
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {int(number): signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield self
         finally:
@@ -84,7 +84,7 @@ def ingest(
     stop, clock, counts = stop or Stop(), clock or WallClock(), Counts()
     for topic in processor.topics:
         log.ensure(topic)
-    dead = f"dead.{processor.topics[0].name}"
+    dead = dead_topic(processor.topics[0].name)
     with connector:
         while not stop:
             batch = connector.poll(limit=limit, wait=wait)
@@ -106,10 +106,9 @@ def _write(batch: Batch, processor: Processor, log: Log, dead: str, counts: Coun
         log.ensure_raw(dead)
         log.append(dead, _letters(rejects), now=now)
     for topic, rows in done.rows:
-        shifted = rows.with_columns(pl.col("event_time") + batch.shift) if batch.shift else rows
-        log.append(topic.name, encode(topic, shifted), now=now)
+        log.append(topic.name, encode(topic, rows), now=now)
         counts.written[topic.name] += len(rows)
-        newest = shifted["event_time"].max()
+        newest = rows["event_time"].max()
         if isinstance(newest, int):
             counts.latest = newest if counts.latest is None else max(counts.latest, newest)
     counts.received += len(batch) + len(batch.rejects)
@@ -126,7 +125,7 @@ def _headers(reject: Reject) -> Headers:
         "reason": reject.reason,
         "detail": reject.detail,
         "origin": reject.raw.origin,
-        "topic": reject.raw.topic,
+        "source": reject.raw.topic,
         "received": str(reject.raw.received),
     }
     return tuple((name, value.encode(errors="replace")) for name, value in said.items())

@@ -4,12 +4,14 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 from millrace.errors import ConfigError
 from millrace.ingest.contract import Connector, Processor
 from millrace.ingest.processors.hsl import Hsl
 from millrace.ingest.recording import Recording
+
+_Made = TypeVar("_Made")
 
 CONNECTORS: dict[str, Callable[..., Connector]] = {"recording": Recording}
 PROCESSORS: dict[str, Callable[..., Processor]] = {"hsl": Hsl}
@@ -25,7 +27,7 @@ def processor(name: str, **options: Any) -> Processor:
     return _made("processor", name, PROCESSORS, options)
 
 
-def _made(kind: str, name: str, own: Mapping[str, Callable[..., Any]], options: dict[str, Any]) -> Any:
+def _made(kind: str, name: str, own: Mapping[str, Callable[..., _Made]], options: dict[str, Any]) -> _Made:
     factory = own.get(name) or _installed(kind, name, own)
     parameters = {p: v for p, v in inspect.signature(factory).parameters.items() if p != "clock"}
     for option in options:
@@ -40,13 +42,13 @@ def _made(kind: str, name: str, own: Mapping[str, Callable[..., Any]], options: 
     return factory(**options)
 
 
-def _installed(kind: str, name: str, own: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+def _installed(kind: str, name: str, own: Mapping[str, Callable[..., _Made]]) -> Callable[..., _Made]:
     found = {point.name: point for point in metadata.entry_points(group=f"millrace.{kind}s")}
     if name not in found:
         known = sorted({*own, *found})
         raise ConfigError(f"there is no {kind} {name!r}; {_hint(name, known)}there are {', '.join(known)}")
     try:
-        factory: Callable[..., Any] = found[name].load()
+        factory: Callable[..., _Made] = found[name].load()
     except Exception as error:
         raise ConfigError(f"{kind} {name!r} ({found[name].value}) cannot be loaded: {error}") from error
     return factory

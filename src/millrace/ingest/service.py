@@ -16,7 +16,9 @@ from millrace.log import Log
 def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, stop: Stop) -> dict[str, Counts]:
     """Until every connector ends, or `stop` is asked for; one that fails stops the others. All are made before any starts."""
     if not sources:
-        raise ConfigError("there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE")
+        raise ConfigError(
+            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE"
+        )
     made = {name: _made(name, source) for name, source in sources.items()}
     with ThreadPoolExecutor(len(made), thread_name_prefix="ingest") as pool:
         running = {name: pool.submit(_one, name, *pair, log, out, stop) for name, pair in made.items()}

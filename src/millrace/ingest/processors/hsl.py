@@ -70,6 +70,7 @@ class Hsl(Processor):
     def process_many(self, batch: Batch) -> Processed:
         """Vehicle positions as columns; other types of event are counted and passed over."""
         found: list[_Position] = []
+        times: list[int] = []
         places: list[int] = []
         rejects: list[Reject] = []
         passed: Counter[str] = Counter()
@@ -78,6 +79,7 @@ class Hsl(Processor):
                 position = _decode(payload).VP
                 if isinstance(position, _Position):
                     _check(position)
+                    times.append(batch.event_time(round(position.tst.timestamp() * 1000)))
                     found.append(position)
                     places.append(place)
                 else:
@@ -86,8 +88,12 @@ class Hsl(Processor):
                 rejects.append(Reject(rejected.reason, rejected.detail, batch[place]))
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 rejects.append(Reject(_reason(error), str(error), batch[place]))
-        rows = [(POSITIONS, _columns(found, [batch.topics[i] for i in places], [batch.received[i] for i in places]))] if found else []
-        return Processed(rows, rejects, passed)
+        if not found:
+            return Processed((), rejects, passed)
+        rows = _columns(found, [batch.topics[i] for i in places]).with_columns(
+            event_time=pl.Series(times, dtype=pl.Int64), ingestion_time=pl.Series([batch.received[i] for i in places], dtype=pl.Int64)
+        )
+        return Processed([(POSITIONS, rows)], rejects, passed)
 
 
 def _check(position: _Position) -> None:
@@ -123,7 +129,7 @@ def _reason(error: Exception) -> str:
     return f"no {field}" if nothing else f"wrong {field}"
 
 
-def _columns(found: Sequence[_Position], topics: Sequence[str], received: Sequence[int]) -> pl.DataFrame:
+def _columns(found: Sequence[_Position], topics: Sequence[str]) -> pl.DataFrame:
     next_stops = {topic: _next_stop(topic) for topic in set(topics)}
     fields = pl.DataFrame(
         {
@@ -143,8 +149,6 @@ def _columns(found: Sequence[_Position], topics: Sequence[str], received: Sequen
             "trip_start": pl.Series([p.start for p in found], dtype=pl.String),
             "stop": pl.Series([p.stop for p in found], dtype=pl.Int64),
             "next_stop": pl.Series([next_stops[topic] for topic in topics], dtype=pl.String),
-            "event_time": pl.Series([round(p.tst.timestamp() * 1000) for p in found], dtype=pl.Int64),
-            "ingestion_time": pl.Series(received, dtype=pl.Int64),
         }
     )
     return fields.with_columns(
@@ -154,7 +158,7 @@ def _columns(found: Sequence[_Position], topics: Sequence[str], received: Sequen
         doors_open=pl.col("doors") == 1,
         direction=pl.col("direction").cast(pl.Int32),
         stop=pl.col("stop").cast(pl.String),
-    ).select(*POSITIONS.schema, "event_time", "ingestion_time")
+    ).select(*POSITIONS.schema)
 
 
 _NEXT_STOP = 13

@@ -1,0 +1,233 @@
+"""HFP v2: vehicle positions are understood exactly, and nothing that a message contains stops the others."""
+
+import copy
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.ingest.contract import Batch, Processed, Raw, Rejected
+from millrace.ingest.processors.hsl import EVENT_TYPES, Hsl
+from millrace.ingest.recording import Recording
+from millrace.transit import POSITIONS
+
+TOPIC = "/hfp/v2/journey/ongoing/vp/tram/0040/00456/1006/1/Arabia/05:47/1111428/5/60;24/19/75/80"
+VP: dict[str, Any] = {
+    "desi": "6", "dir": "1", "oper": 40, "veh": 456, "tst": "2020-09-21T03:00:00.963Z", "tsi": 1600657200, "spd": 0.57, "hdg": 339,
+    "lat": 60.178041, "long": 24.950185, "acc": 0.56, "dl": -8, "odo": 2653, "drst": 0, "oday": "2020-09-21", "jrn": 16, "line": 34,
+    "start": "05:47", "loc": "GPS", "stop": None, "route": "1006", "occu": 0,
+}  # fmt: skip
+RECEIVED = 1600657201148
+
+
+def raw(payload: Any = None, **changes: Any) -> Raw:
+    body = {"VP": {**VP, **changes}} if payload is None else payload
+    return Raw(TOPIC, body if isinstance(body, bytes) else json.dumps(body).encode(), RECEIVED, "file:1")
+
+
+def many(*messages: Raw) -> Processed:
+    columns = [list(column) for column in zip(*((m.topic, m.payload, m.received) for m in messages), strict=True)]
+    return Hsl().process_many(Batch(*columns, positions=range(1, len(messages) + 1), source="file"))
+
+
+def reason(message: Raw) -> str | None:
+    try:
+        Hsl().process(message)
+    except Rejected as rejected:
+        return rejected.reason
+    return None
+
+
+def test_a_vehicle_position_says_what_the_message_says() -> None:
+    event = Hsl().process(raw())
+    assert event is not None
+    assert (event.topic, event.event_time) == (POSITIONS, 1600657200963)
+    assert event.details == {
+        "vehicle_id": "40/456", "operator": "40", "latitude": 60.178041, "longitude": 24.950185, "heading": 339.0, "speed": 0.57,
+        "acceleration": 0.56, "delay": 8, "odometer": 2653.0, "doors_open": False, "route": "1006", "direction": 1,
+        "trip_day": "2020-09-21", "trip_start": "05:47", "stop": None, "next_stop": "1111428",
+    }  # fmt: skip
+
+
+def test_rows_have_the_columns_of_the_topic_and_the_times() -> None:
+    ((topic, rows),) = many(raw(), raw(veh=457)).rows
+    assert topic is POSITIONS
+    assert rows.schema == {**POSITIONS.schema, "event_time": rows.schema["event_time"], "ingestion_time": rows.schema["ingestion_time"]}
+    assert rows["vehicle_id"].to_list() == ["40/456", "40/457"]
+    assert rows["ingestion_time"].to_list() == [RECEIVED, RECEIVED]
+
+
+def test_what_a_vehicle_does_not_know_is_absent_rather_than_zero() -> None:
+    unknown = dict.fromkeys(("spd", "hdg", "acc", "dl", "odo", "drst", "route", "dir", "oday", "start", "stop"))
+    event = Hsl().process(raw(**unknown))
+    assert event is not None
+    assert {name for name, value in event.details.items() if value is not None} == {"vehicle_id", "operator", "latitude", "longitude", "next_stop"}
+
+
+def test_vehicles_with_the_same_number_of_two_operators_are_two() -> None:
+    ((_, rows),) = many(raw(oper=12), raw(oper=22)).rows
+    assert rows["vehicle_id"].to_list() == ["12/456", "22/456"]
+
+
+@pytest.mark.parametrize(("text", "millis"), [
+    ("2020-09-21T03:00:00.963Z", 1600657200963),
+    ("2020-09-21T06:00:00.963+03:00", 1600657200963),
+    ("2020-09-21T03:00:00Z", 1600657200000),
+    ("1970-01-01T00:00:00.000Z", 0),
+    ("3000-01-01T00:00:00.000Z", 32503680000000),
+])  # fmt: skip
+def test_event_time_is_tst_in_whole_milliseconds(text: str, millis: int) -> None:
+    event = Hsl().process(raw(tst=text))
+    assert event is not None
+    assert event.event_time == millis
+
+
+@pytest.mark.parametrize("kind", sorted(EVENT_TYPES - {"VP"}))
+def test_other_types_of_event_are_passed_over_and_counted(kind: str) -> None:
+    done = many(raw({kind: VP}), raw({kind: {"anything": "goes"}}), raw())
+    assert (done.passed, len(done.rejects), len(done.rows[0][1])) == (Counter({kind: 2}), 0, 1)
+    assert Hsl().process(raw({kind: VP})) is None
+
+
+@pytest.mark.parametrize(("message", "expected"), [
+    (raw(lat=None, long=None), "no position"),
+    (raw(long=None), "no position"),
+    (raw(lat=90.1), "impossible position"),
+    (raw(long=-180.1), "impossible position"),
+    (raw(lat=0, long=0), "impossible position"),
+    (raw(lat="60.1"), "wrong lat"),
+    (raw(veh=None), "no veh"),
+    (raw(oper=None), "no oper"),
+    (raw(tst=None), "no tst"),
+    (raw({"VP": {}}), "no oper"),
+    (raw(tst="yesterday"), "wrong tst"),
+    (raw(tst="2020-09-21T03:00:00.963"), "wrong tst"),
+    (raw(tst=1600657200), "wrong tst"),
+    (raw(spd="fast"), "wrong spd"),
+    (raw(spd=[1]), "wrong spd"),
+    (raw(veh=-1), "wrong veh"),
+    (raw(veh=2**31), "wrong veh"),
+    (raw(veh=10**40), "wrong veh"),
+    (raw(veh=True), "wrong veh"),
+    (raw(dl=10**12), "wrong dl"),
+    (raw(drst=2), "wrong drst"),
+    (raw(dir="3"), "wrong dir"),
+    (raw(route="x" * 101), "wrong route"),
+    (raw({"VP": None}), "wrong type"),
+    (raw({"VP": [VP]}), "wrong type"),
+    (raw([]), "wrong type"),
+    (raw(b"null"), "wrong type"),
+    (raw({}), "unknown event type"),
+    (raw({"XYZ": VP}), "unknown event type"),
+    (raw({"vp": VP}), "unknown event type"),
+    (raw(b""), "malformed"),
+    (raw(b"{"), "malformed"),
+    (raw(b"\xff\xff"), "malformed"),
+    (raw(b'{"VP":{"route":"\xff"}}'), "malformed"),
+    (raw(b'{"VP":{"lat":NaN}}'), "malformed"),
+    (raw(b'{"VP":{"x":' + b"[" * 100_000), "malformed"),
+])  # fmt: skip
+def test_what_cannot_be_understood_is_rejected_with_one_of_a_few_reasons(message: Raw, expected: str) -> None:
+    assert reason(message) == expected
+    done = many(raw(), message, raw(veh=9))
+    assert [(reject.reason, reject.raw.payload, reject.raw.origin) for reject in done.rejects] == [(expected, message.payload, "file:2")]
+    assert done.rejects[0].detail
+    assert done.rows[0][1]["vehicle_id"].to_list() == ["40/456", "40/9"]
+
+
+def test_a_batch_of_nothing_good_has_no_rows() -> None:
+    done = many(raw(b"x"), raw({"DUE": VP}))
+    assert (list(done.rows), len(done.rejects), done.passed.total()) == ([], 1, 1)
+
+
+@pytest.mark.parametrize("topic", ["", "x", "/hfp/v2", "/hfp/v1/journey/ongoing/tram/0040", "/" * 30, "ä/\0/💥", TOPIC.replace("1111428", "EOL")])
+def test_a_topic_that_says_nothing_costs_only_the_next_stop(topic: str) -> None:
+    event = Hsl().process(Raw(topic, raw().payload, RECEIVED))
+    assert event is not None
+    assert event.details["next_stop"] is None
+    assert event.details["vehicle_id"] == "40/456"
+
+
+ODD: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**30), 10**30),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.text("aZ09 :.-/ä💥\0\ud800", max_size=20),
+    st.sampled_from(["", "x" * 10_000, 10**400, -(10**400), 1e308, 5e-324, {}, [], [[[]]], {"a": {"b": 1}}, "2020-02-30T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999Z"]),
+    st.dictionaries(st.text("ab", max_size=5), st.integers(), max_size=3),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A real-looking message with fields removed, replaced, added, or the text itself damaged."""
+    message: dict[str, Any] = copy.deepcopy(VP)
+    for field in draw(st.lists(st.sampled_from(sorted(VP)), max_size=4)):
+        if draw(st.booleans()):
+            message.pop(field, None)
+        else:
+            message[field] = draw(ODD)
+    body: Any = draw(st.sampled_from([{"VP": message}, {"VP": message, "ARR": message}, {"ARR": message}, message, [message], {"VP": {"VP": message}}]))
+    text = json.dumps(body).encode(errors="surrogatepass")
+    if draw(st.integers(0, 4)) == 0:
+        at = draw(st.integers(0, len(text)))
+        text = text[:at] + draw(st.binary(max_size=5)) + text[at + draw(st.integers(0, 5)) :]
+    return text
+
+
+@given(st.lists(mutated(), min_size=1, max_size=8))
+@settings(max_examples=150)
+def test_every_fuzzed_message_ends_in_exactly_one_place(payloads: list[bytes]) -> None:
+    messages = [raw(payload) for payload in payloads]
+    done = many(*messages)
+    rows = sum(len(frame) for _, frame in done.rows)
+    assert rows + len(done.rejects) + done.passed.total() == len(messages)
+    for _, frame in done.rows:
+        assert frame["latitude"].is_between(-90, 90).all()
+        assert frame["longitude"].is_between(-180, 180).all()
+        assert not frame.select("vehicle_id", "event_time", "ingestion_time").null_count().row(0) != (0, 0, 0)
+
+
+@given(mutated())
+def test_a_message_by_itself_means_what_it_means_in_a_batch(payload: bytes) -> None:
+    message = raw(payload)
+    done = many(message)
+    try:
+        event = Hsl().process(message)
+    except Rejected as rejected:
+        assert [(reject.reason, reject.detail) for reject in done.rejects] == [(rejected.reason, rejected.detail)]
+    else:
+        assert not done.rejects
+        assert (event is None) == (not done.rows)
+
+
+@pytest.mark.parametrize("field", sorted(VP))
+@pytest.mark.parametrize("how", ["removed", "nulled", "retyped", "huge"])
+def test_each_field_may_be_removed_nulled_retyped_or_huge(field: str, how: str) -> None:
+    message = {**VP}
+    if how == "removed":
+        del message[field]
+    else:
+        message[field] = {"nulled": None, "retyped": {"not": ["this"]}, "huge": 10**400 if not isinstance(VP[field], str) else "9" * 10**6}[how]
+    done = many(raw({"VP": message}), raw())
+    assert sum(len(frame) for _, frame in done.rows) + len(done.rejects) == 2
+    assert all(reject.reason.split()[0] in ("no", "wrong", "malformed") for reject in done.rejects)
+
+
+@pytest.mark.recordings
+def test_all_positions_of_the_recorded_hour_are_understood(recordings: Path) -> None:
+    with Recording(recordings / "hsl-2020-09-21.jsonl.gz", speed="max") as connector:
+        batch = connector.poll(limit=10_000, wait=0)
+    assert batch is not None
+    done = Hsl().process_many(batch)
+    assert len(done.rows[0][1]) == 4_956
+    assert Counter(reject.reason for reject in done.rejects) == {"no position": 4}
+    assert done.passed == {
+        "ARR": 45, "DUE": 44, "DEP": 41, "ARS": 34, "DOO": 32, "DOC": 32, "PDE": 31, "PAS": 10, "VJA": 3, "WAIT": 3, "VJOUT": 2,
+    }  # fmt: skip
+    assert set(done.rows[0][1]["vehicle_id"]) == {"40/456", "12/1315"}
