@@ -43,9 +43,9 @@ def descriptor(kind: type) -> Descriptor:
     file.dependency.append(stamp.name)
     _describe(kind, file, {})
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(stamp)  # type: ignore[no-untyped-call]  # the stubs know only the pure-Python pool
-    pool.Add(file)  # type: ignore[no-untyped-call]
-    return typing.cast("Descriptor", pool.FindMessageTypeByName(f"{PACKAGE}.{_name(kind)}"))
+    pool.Add(stamp)
+    pool.Add(file)
+    return pool.FindMessageTypeByName(f"{PACKAGE}.{_name(kind)}")
 
 
 @lru_cache(maxsize=512)
@@ -68,7 +68,7 @@ def ptars_config() -> Any:
 
 def signature(kind: type) -> str:
     """The fields of a dataclass as text, by which a reordering is noticed; empty for protobuf classes, which number their own."""
-    if issubclass(kind, message.Message):
+    if _is_message(kind):
         return ""
     return ", ".join(f"{field.name}: {_type_name(field)}" for field in descriptor(kind).fields)
 
@@ -119,12 +119,20 @@ def _optional(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
+def _is_message(kind: type) -> bool:
+    return issubclass(kind, message.Message)
+
+
 def _name(kind: type) -> str:
     return kind.__qualname__.rpartition(".")[2]
 
 
 def _type_name(field: FieldDescriptor) -> str:
-    kind = field.message_type.name if field.message_type is not None else FieldDescriptorProto.Type.Name(field.type)[5:].lower()
+    kind = (
+        field.message_type.name
+        if field.message_type is not None
+        else FieldDescriptorProto.Type.Name(typing.cast("Any", field.type))[5:].lower()
+    )
     return f"list[{kind}]" if field.is_repeated else kind
 
 

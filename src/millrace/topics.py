@@ -42,7 +42,7 @@ class Topic:
             raise DefinitionError(f"topic {self.name!r}: type={self.type!r} is neither a protobuf message class nor a dataclass")
         if self.codec not in ("binary", "json"):
             raise DefinitionError(f"topic {self.name!r}: codec={self.codec!r} is unknown; use 'binary' or 'json'")
-        if isinstance(self.partitions, bool) or not isinstance(self.partitions, int) or not 1 <= self.partitions <= _MAX_PARTITIONS:
+        if type(self.partitions) is not int or not 1 <= self.partitions <= _MAX_PARTITIONS:
             raise DefinitionError(f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}")
         if self.retention is not None:
             durations.positive(self.retention, name="retention")
@@ -81,18 +81,24 @@ class Topic:
     def _check_time(self) -> None:
         if self.envelope:
             if self.time is not None:
-                raise DefinitionError(f"topic {self.name!r}: time={self.time!r} has no effect, as the envelope carries event time; say envelope=False")
+                raise DefinitionError(
+                    f"topic {self.name!r}: time={self.time!r} has no effect, as the envelope carries event time; say envelope=False"
+                )
             return
         if self.time is None:
             raise DefinitionError(f"topic {self.name!r}: without an envelope events have no time; name the field that holds it with time=")
         kind = self.schema.get(self.time)
         if kind is None:
-            raise DefinitionError(f"topic {self.name!r}: time={self.time!r} is no field of {self.type.__name__}; it has {', '.join(self.schema)}")
+            raise DefinitionError(
+                f"topic {self.name!r}: time={self.time!r} is no field of {self.type.__name__}; it has {', '.join(self.schema)}"
+            )
         if not (kind.is_integer() or isinstance(kind, pl.Datetime | pl.String)):
-            raise DefinitionError(f"topic {self.name!r}: time={self.time!r} is {kind}; it must be whole milliseconds, a Timestamp, or ISO 8601 text")
+            raise DefinitionError(
+                f"topic {self.name!r}: time={self.time!r} is {kind}; it must be whole milliseconds, a Timestamp, or ISO 8601 text"
+            )
 
 
 def check_name(name: str) -> None:
     """Refuses names that a folder, a URL or Kafka could not hold."""
-    if not isinstance(name, str) or not name or len(name) > 200 or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in name):
+    if not name or len(name) > 200 or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in name):
         raise DefinitionError(f"topic name {name!r}: use up to 200 letters, digits, '-', '_' and '.', such as 'input.positions'")

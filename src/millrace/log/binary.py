@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -68,14 +68,16 @@ def handler(kind: type) -> Handler:
 @lru_cache(maxsize=1)
 def envelope() -> Handler:
     """The handler of `Event`."""
-    return _handler(event_pb2.Event.DESCRIPTOR)
+    return _handler(cast("Descriptor", event_pb2.Event.DESCRIPTOR))
 
 
 def _handler(described: Descriptor) -> Handler:
     config = event_types.ptars_config()
     made = ptars.HandlerPool([described.file], config).get_for_message(described)
     enums = tuple(place for place, field in enumerate(described.fields) if _has_enums(field))
-    writer = ptars.HandlerPool([described.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(described) if enums else made
+    writer = (
+        ptars.HandlerPool([described.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(described) if enums else made
+    )
     return Handler(described, made, made.schema(), writer, enums)
 
 
@@ -94,7 +96,9 @@ def to_batch(made: Handler, frame: pl.DataFrame, who: str) -> Batch:
 def _column(column: Any, field: Any, who: str) -> Any:
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if not field.nullable and array.null_count and not pa.types.is_nested(field.type):
-        raise DefinitionError(f"{who}: column {field.name!r} holds nulls, but the field must have a value; declare it optional (`... | None`), or use fill_null()")
+        raise DefinitionError(
+            f"{who}: column {field.name!r} holds nulls, but the field must have a value; declare it optional (`... | None`), or use fill_null()"
+        )
     if array.type == field.type or (pa.types.is_string(field.type) and pa.types.is_large_string(array.type)):
         return array
     try:
@@ -106,13 +110,18 @@ def _column(column: Any, field: Any, who: str) -> Any:
 def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
     """Enum names, however deep, as their numbers; a number in digits stands for a value that only a newer schema names."""
     if pa.types.is_list(array.type):
-        return pa.ListArray.from_arrays(array.offsets, _numbers(field, array.values, who), mask=array.is_null() if array.null_count else None)
+        return pa.ListArray.from_arrays(
+            array.offsets, _numbers(field, array.values, who), mask=array.is_null() if array.null_count else None
+        )
     if pa.types.is_map(array.type):
-        value = field.message_type.fields_by_name["value"]
+        value = _inner(field)["value"]
         return pa.MapArray.from_arrays(array.offsets, array.keys, _numbers(value, array.items, who) if _has_enums(value) else array.items)
     if field.enum_type is None:
-        inner = field.message_type.fields_by_name
-        children = [_numbers(inner[child.name], array.field(child.name), who) if _has_enums(inner[child.name]) else array.field(child.name) for child in array.type]
+        inner = _inner(field)
+        children = [
+            _numbers(inner[child.name], array.field(child.name), who) if _has_enums(inner[child.name]) else array.field(child.name)
+            for child in array.type
+        ]
         return pa.StructArray.from_arrays(children, names=[child.name for child in array.type], mask=array.is_null())
     values = field.enum_type.values
     place = pc.index_in(array, pa.array([value.name for value in values], array.type))
@@ -125,6 +134,11 @@ def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
     except pa.ArrowInvalid as error:
         names = ", ".join(value.name for value in values)
         raise DefinitionError(f"{who}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}") from error
+
+
+def _inner(field: FieldDescriptor) -> dict[str, FieldDescriptor]:
+    assert field.message_type is not None
+    return {inner.name: inner for inner in field.message_type.fields}
 
 
 def _has_enums(field: FieldDescriptor) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from millrace import event_types
 from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
 from millrace.log import binary, transcode
@@ -70,9 +71,13 @@ class _Sieve:
     def __init__(self, records: Records) -> None:
         self.records = records
         self.reasons: dict[int, str] = {}
-        lengths = np.diff(np.frombuffer(records.values.buffers()[1], np.int32)[records.values.offset : records.values.offset + len(records) + 1])
+        lengths = np.diff(
+            np.frombuffer(records.values.buffers()[1], np.int32)[records.values.offset : records.values.offset + len(records) + 1]
+        )
         if records.values.null_count or not lengths.all():
-            self.drop(dict.fromkeys(np.flatnonzero((lengths == 0) | records.values.is_null().to_numpy(zero_copy_only=False)).tolist(), "empty"))
+            self.drop(
+                dict.fromkeys(np.flatnonzero((lengths == 0) | records.values.is_null().to_numpy(zero_copy_only=False)).tolist(), "empty")
+            )
 
     def drop(self, reasons: dict[int, str]) -> None:
         self.reasons = {**reasons, **self.reasons}
@@ -190,10 +195,15 @@ def _envelope(topic: Topic, frame: pl.DataFrame, values: BinaryArray, ingestion_
 def _stamps(times: pl.Series, who: str, *, optional: bool = False) -> Any:
     array = times.cast(pl.Int64).rechunk().to_arrow()
     if array.null_count and not optional:
-        raise DefinitionError(f"{who}: {array.null_count} rows have no {times.name}, without which they have no place in time; filter them out or fill it")
-    first, last = times.min(), times.max()
-    if first is not None and (int(str(first)) < FIRST or int(str(last)) > LAST):
-        raise DefinitionError(f"{who}: {times.name} from {first} to {last} ms is outside the years 1 to 9999; set such rows aside before they are written")
+        raise DefinitionError(
+            f"{who}: {array.null_count} rows have no {times.name}, without which they have no place in time; filter them out or fill it"
+        )
+    bounds = pc.min_max(array).as_py()
+    first, last = bounds["min"], bounds["max"]
+    if first is not None and (first < FIRST or last > LAST):
+        raise DefinitionError(
+            f"{who}: {times.name} from {first} to {last} ms is outside the years 1 to 9999; set such rows aside before they are written"
+        )
     return array.view(_STAMP)
 
 
@@ -204,7 +214,12 @@ def _panes(frame: pl.DataFrame, kind: Any, who: str) -> Any:
     if len(present) < len(pane_columns.COLUMNS):
         lacks = [name for name in pane_columns.COLUMNS if name not in present]
         raise DefinitionError(f"{who}: the rows have pane columns {', '.join(present)}, but lack {', '.join(lacks)}")
-    table = frame.select(pane_columns.COLUMNS).cast(dict(pane_columns.COLUMNS)).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.schema(list(kind)))
+    table = (
+        frame.select(pane_columns.COLUMNS)
+        .cast(pl.Schema(pane_columns.COLUMNS))
+        .to_arrow(compat_level=pl.CompatLevel.oldest())
+        .cast(pa.schema(list(kind)))
+    )
     return table.combine_chunks().to_batches()[0].to_struct_array() if len(frame) else pa.array([], kind)
 
 
@@ -222,13 +237,22 @@ def _frame(batch: Any) -> pl.DataFrame:
     return made
 
 
-_ARROW_PANES = {"window_start": pa.int64(), "window_end": pa.int64(), "index": pa.int64(), "settled_index": pa.int64(), "timing": pa.string(), "final": pa.bool_(), "op": pa.string()}
+_ARROW_PANES = {
+    "window_start": pa.int64(),
+    "window_end": pa.int64(),
+    "index": pa.int64(),
+    "settled_index": pa.int64(),
+    "timing": pa.string(),
+    "final": pa.bool_(),
+    "op": pa.string(),
+}
 
 
 @lru_cache(maxsize=512)
 def _no_rows_of(kind: type, columns: tuple[str, ...]) -> pl.DataFrame:
-    schema = {**binary.event_types.columns(kind), "event_time": pl.Int64, "ingestion_time": pl.Int64}
-    return pl.DataFrame(schema={**schema, **{name: pane_columns.COLUMNS[name] for name in columns}, "_off": pl.Int64})
+    added: dict[str, Any] = {"event_time": pl.Int64, "ingestion_time": pl.Int64}
+    added |= {**{name: pane_columns.COLUMNS[name] for name in columns}, "_off": pl.Int64}
+    return pl.DataFrame(schema={**event_types.columns(kind), **added})
 
 
 def _no_rows(topic: Topic, panes: bool) -> pl.DataFrame:

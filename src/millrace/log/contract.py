@@ -52,6 +52,12 @@ class Outgoing:
     headers: list[Headers] | None = None
     partitions: NDArray[np.int32] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuses columns of different lengths."""
+        for name, column in (("keys", self.keys), ("headers", self.headers), ("partitions", self.partitions)):
+            if column is not None and len(column) != len(self.values):
+                raise ValueError(f"{len(self.values)} values, but {len(column)} {name}: each record needs one")
+
     def __len__(self) -> int:
         """How many."""
         return len(self.values)

@@ -52,7 +52,10 @@ def read_letters(records: Records) -> pl.DataFrame:
     headers = [{name: value.decode(errors="replace") for name, value in record} for record in records.headers or [()] * len(records)]
     names = list(dict.fromkeys(name for record in headers for name in record))
     columns = {name: pl.Series(name, [record.get(name) for record in headers], pl.String) for name in names}
-    bytes_ = {"key": pl.Series("key", records.keys.to_pylist(), pl.Binary), "value": pl.Series("value", records.values.to_pylist(), pl.Binary)}
+    bytes_ = {
+        "key": pl.Series("key", records.keys.to_pylist(), pl.Binary),
+        "value": pl.Series("value", records.values.to_pylist(), pl.Binary),
+    }
     return pl.DataFrame({**columns, **bytes_})
 
 
@@ -63,4 +66,7 @@ def _binary(series: pl.Series) -> pa.Array:
 def _headers(frame: pl.DataFrame, names: Sequence[str]) -> list[Headers]:
     present = [name for name in names if name in frame.columns]
     columns = [frame[name].cast(pl.String).to_list() for name in present]
-    return [tuple((name, value.encode()) for name, value in zip(present, row, strict=True) if value is not None) for row in zip(*columns, strict=True)]
+    return [
+        tuple((name, value.encode()) for name, value in zip(present, row, strict=True) if value is not None)
+        for row in zip(*columns, strict=True)
+    ]

@@ -11,13 +11,11 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Literal, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-
-from millrace import event_types, hashing
+from millrace import event_types
 from millrace.errors import Fenced, LogError, LogUnwritable, OffsetGone, TopicMismatch, TopicMissing
 from millrace.log import framing
 from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.partitioning import split
 from millrace.log.sqlite import Store
 from millrace.topics import Topic, check_name
 
@@ -25,6 +23,11 @@ _JOIN_BYTES = 4096
 """A chunk smaller than this grows with the next append, so that a slow trickle does not end up as a row for each record."""
 _TAIL_RECORDS = 10_000
 _EXPIRE_CHUNKS = 1000
+_POSITIONS = {
+    "begin": 'select "begin" from partition where id between ? and ? order by id',
+    "end": 'select "end" from partition where id between ? and ? order by id',
+}
+"""The partitions of a topic are made together, so their ids are adjacent."""
 _Ready: TypeAlias = list[tuple[int, list[tuple[int, bytes]], int]]
 """For each partition that is written: its id, its chunks (how many records, and their bytes), and the append time."""
 
@@ -49,7 +52,9 @@ class EmbeddedLog:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise LogUnwritable(f"the log folder {self._folder} cannot be made ({error.strerror}); choose another, or give this user permission") from error
+                raise LogUnwritable(
+                    f"the log folder {self._folder} cannot be made ({error.strerror}); choose another, or give this user permission"
+                ) from error
         self._results = Store(self._folder / "results.db", create=create)
         self._inputs = Store(self._folder / "inputs.db", create=create)
         self._places: dict[str, _Place] = {}
@@ -101,7 +106,9 @@ class EmbeddedLog:
             ).fetchall()
         if not rows or start > end or rows[-1][0] + rows[-1][1] < end:
             begin, over = self.begins(topic)[partition], self.ends(topic)[partition]
-            raise OffsetGone(f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log")
+            raise OffsetGone(
+                f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log"
+            )
         return framing.records(rows[0][0], [row[2] for row in rows], start, end)
 
     def begins(self, topic: str) -> dict[int, int]:
@@ -138,7 +145,9 @@ class EmbeddedLog:
         """Removes whole chunks from the front of each partition; the space is used again, the files do not shrink."""
         for store in (self._inputs, self._results):
             with store.reading() as connection:
-                due = connection.execute("select p.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null").fetchall()
+                due = connection.execute(
+                    "select p.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null"
+                ).fetchall()
             for partition, retention in due:
                 while _expire(store, partition, now - retention) == _EXPIRE_CHUNKS:
                     pass
@@ -171,9 +180,13 @@ class EmbeddedLog:
         if place is None:
             store = self._store(topic)
             with store.reading() as connection:
-                rows = connection.execute("select p.id from topic t join partition p on p.topic = t.id where t.name=? order by p.number", (topic,)).fetchall()
+                rows = connection.execute(
+                    "select p.id from topic t join partition p on p.topic = t.id where t.name=? order by p.number", (topic,)
+                ).fetchall()
             if not rows:
-                raise TopicMissing(f"there is no topic {topic!r} in {self._folder}; there are {', '.join(self.list()) or 'none yet'}. A run or ingestion that uses it creates it")
+                raise TopicMissing(
+                    f"there is no topic {topic!r} in {self._folder}; there are {', '.join(self.list()) or 'none yet'}. A run or ingestion that uses it creates it"
+                )
             place = self._places[topic] = _Place(store, [number for (number,) in rows])
         return place
 
@@ -185,7 +198,7 @@ class EmbeddedLog:
     def _positions(self, topic: str, which: Literal["begin", "end"]) -> dict[int, int]:
         place = self._place(topic)
         with place.store.reading() as connection:
-            found = connection.execute(f'select "{which}" from partition where id between ? and ? order by id', (place.partitions[0], place.partitions[-1]))
+            found = connection.execute(_POSITIONS[which], (place.partitions[0], place.partitions[-1]))
             return {number: offset for number, (offset,) in enumerate(found)}
 
     def _prepare(self, topic: str, place: _Place, batch: Outgoing, now: int) -> _Ready:
@@ -214,12 +227,16 @@ class EmbeddedWriter:
         for topic, batch in batches.items():
             place = self._log._place(topic)
             if place.store is not self._log._results:
-                raise LogError(f"writer {self._name!r}: {topic!r} cannot be part of a commit, as the embedded log keeps input.* in another file; choose a name outside input.*")
+                raise LogError(
+                    f"writer {self._name!r}: {topic!r} cannot be part of a commit, as the embedded log keeps input.* in another file; choose a name outside input.*"
+                )
             ready += self._log._prepare(topic, place, batch, _clock(now))
         with self._log._results.writing() as connection:
             epoch, last = connection.execute("select epoch, marker from writer where name=?", (self._name,)).fetchone()
             if epoch != self._epoch:
-                raise Fenced(f"another writer named {self._name!r} has taken over, so marker {marker} was not committed; only one run may write at a time")
+                raise Fenced(
+                    f"another writer named {self._name!r} has taken over, so marker {marker} was not committed; only one run may write at a time"
+                )
             if marker <= last:
                 raise LogError(f"writer {self._name!r}: marker {marker} is not after {last}, which is already committed; skip it")
             _insert(connection, ready)
@@ -230,46 +247,30 @@ class EmbeddedWriter:
         """Nothing to let go: the files belong to the log."""
 
 
-def split(topic: str, batch: Outgoing, partitions: int, turn: int) -> Iterator[tuple[int, Outgoing]]:
-    """The part of a batch that goes to each partition; records without a key are dealt out from `turn` on."""
-    count = len(batch)
-    if batch.partitions is not None:
-        number = np.asarray(batch.partitions)
-        if count and not 0 <= int(number.min()) <= int(number.max()) < partitions:
-            raise LogError(f"{topic} has partitions 0 to {partitions - 1}, but a record is meant for {int(number.min())} or {int(number.max())}")
-    elif batch.keys is None:
-        number = (turn + np.arange(count)) % partitions
-    else:
-        number = (hashing.hash_binary(batch.keys) % np.uint64(partitions)).astype(np.int64)
-        if batch.keys.null_count:
-            keyless = batch.keys.is_null().to_numpy(zero_copy_only=False)
-            number[keyless] = (turn + np.arange(int(np.count_nonzero(keyless)))) % partitions
-    order = np.argsort(number.astype(np.int16), kind="stable")
-    ends = np.cumsum(np.bincount(number, minlength=partitions))
-    rows = pa.array(order)
-    values, keys = batch.values.take(rows), None if batch.keys is None else batch.keys.take(rows)
-    for partition, end in enumerate(ends.tolist()):
-        start = int(ends[partition - 1]) if partition else 0
-        if end > start:
-            headers = None if batch.headers is None else [batch.headers[row] for row in order[start:end].tolist()]
-            yield partition, Outgoing(values.slice(start, end - start), None if keys is None else keys.slice(start, end - start), headers)
-
-
 def _insert(connection: Connection, ready: _Ready) -> None:
     for partition, made, now in ready:
         (end,) = connection.execute('select "end" from partition where id=?', (partition,)).fetchone()
-        count, body = made[0]
-        grown = 0
-        if len(body) < _JOIN_BYTES:
-            before = connection.execute("select base, count, body from chunk where partition=? order by base desc limit 1", (partition,)).fetchone()
-            if before is not None and len(before[2]) < _JOIN_BYTES:
-                joined = framing.merge([before[2], body])
-                connection.execute("update chunk set count=?, newest=max(newest, ?), body=? where partition=? and base=?", (before[1] + count, now, joined, partition, before[0]))
-                end, grown, made = end + count, len(joined) - len(before[2]), made[1:]
-        for count, body in made:
+        joined, grown = _join(connection, partition, *made[0], now)
+        end += made[0][0] if joined else 0
+        for count, body in made[1:] if joined else made:
             connection.execute("insert into chunk values(?, ?, ?, ?, ?)", (partition, end, count, now, body))
             end, grown = end + count, grown + len(body)
         connection.execute('update partition set "end"=?, bytes=bytes+? where id=?', (end, grown, partition))
+
+
+def _join(connection: Connection, partition: int, count: int, body: bytes, now: int) -> tuple[bool, int]:
+    """Joins a small chunk with the partition's last one if that is small too: whether it did, and by how many bytes that one grew."""
+    if len(body) >= _JOIN_BYTES:
+        return False, 0
+    last = connection.execute("select base, count, body from chunk where partition=? order by base desc limit 1", (partition,)).fetchone()
+    if last is None or len(last[2]) >= _JOIN_BYTES:
+        return False, 0
+    joined = framing.merge([last[2], body])
+    connection.execute(
+        "update chunk set count=?, newest=max(newest, ?), body=? where partition=? and base=?",
+        (last[1] + count, now, joined, partition, last[0]),
+    )
+    return True, len(joined) - len(last[2])
 
 
 def _expire(store: Store, partition: int, before: int) -> int:
@@ -280,7 +281,9 @@ def _expire(store: Store, partition: int, before: int) -> int:
         return 0
     with store.writing() as connection:
         removed, size, upto = 0, 0, None
-        for base, count, newest, length in connection.execute("select base, count, newest, length(body) from chunk where partition=? order by base limit ?", (partition, _EXPIRE_CHUNKS)):
+        for base, count, newest, length in connection.execute(
+            "select base, count, newest, length(body) from chunk where partition=? order by base limit ?", (partition, _EXPIRE_CHUNKS)
+        ):
             if newest >= before:
                 break
             removed, size, upto = removed + 1, size + length, base + count
@@ -292,13 +295,16 @@ def _expire(store: Store, partition: int, before: int) -> int:
 
 def _known(connection: Connection, name: str) -> tuple[int, str, str, str, bool, int | None] | None:
     row = connection.execute(
-        "select (select count(*) from partition where topic=t.id), codec, type, fields, envelope, retention from topic t where name=?", (name,)
+        "select (select count(*) from partition where topic=t.id), codec, type, fields, envelope, retention from topic t where name=?",
+        (name,),
     ).fetchone()
     return None if row is None else (row[0], row[1], row[2], row[3], bool(row[4]), row[5])
 
 
 def _create(connection: Connection, name: str, partitions: int, wanted: tuple[str, str, str, bool], retention: int | None) -> None:
-    topic = connection.execute("insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)", (name, *wanted, retention)).lastrowid
+    topic = connection.execute(
+        "insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)", (name, *wanted, retention)
+    ).lastrowid
     connection.executemany("insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)])
 
 
@@ -307,7 +313,11 @@ def _check(name: str, wanted: tuple[int, str, str, str, bool], known: tuple[int,
         if what == "fields" and (str(said).startswith(str(there)) or str(there).startswith(str(said))):
             continue
         if said != there:
-            remedy = "append new fields at the end, and keep the others as they are" if what == "fields" else "declare it as it is, or use another name"
+            remedy = (
+                "append new fields at the end, and keep the others as they are"
+                if what == "fields"
+                else "declare it as it is, or use another name"
+            )
             raise TopicMismatch(f"topic {name!r} exists with {what} {there!r}, but is declared with {said!r}; {remedy}")
 
 

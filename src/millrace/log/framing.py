@@ -1,11 +1,11 @@
 """Many records as one string of bytes, and back to Arrow without touching them one by one.
 
-    head      version u8, flags u8, runs u16, records u32, bytes of all keys u32, bytes of all values u32
-    runs      append time i64, how many records i64: once for each append that went into the chunk
-    keys      length i32 each, -1 for none          only with flag KEYS
-    values    length i32 each, -1 for none
-    the bytes of all keys, the bytes of all values
-    headers   for each record: how many u16, then name length u16, name, value length u32, value       only with flag HEADERS
+head      version u8, flags u8, runs u16, records u32, bytes of all keys u32, bytes of all values u32
+runs      append time i64, how many records i64: once for each append that went into the chunk
+keys      length i32 each, -1 for none          only with flag KEYS
+values    length i32 each, -1 for none
+the bytes of all keys, the bytes of all values
+headers   for each record: how many u16, then name length u16, name, value length u32, value       only with flag HEADERS
 """
 
 import struct
@@ -35,7 +35,9 @@ def chunks(batch: Outgoing, now: int) -> Iterator[tuple[int, bytes]]:
     values, value_lengths = _plain(batch.values)
     keys, key_lengths = (None, None) if batch.keys is None else _plain(batch.keys)
     if len(value_lengths) and int(value_lengths.max()) > RECORD_BYTES:
-        raise LogError(f"a record of {int(value_lengths.max())} bytes is larger than the log takes ({RECORD_BYTES}); store it elsewhere and append a reference")
+        raise LogError(
+            f"a record of {int(value_lengths.max())} bytes is larger than the log takes ({RECORD_BYTES}); store it elsewhere and append a reference"
+        )
     for start, end in _cuts(value_lengths):
         part = None if keys is None else keys.slice(start, end - start)
         yield end - start, _frame(part, None if key_lengths is None else key_lengths[start:end], values.slice(start, end - start),
@@ -46,7 +48,14 @@ def merge(bodies: Sequence[bytes]) -> bytes:
     """One chunk with the records of several, in their order."""
     parts = [_Parts(body) for body in bodies]
     flags = KEYS * any(part.flags & KEYS for part in parts) | HEADERS * any(part.flags & HEADERS for part in parts)
-    head = _HEAD.pack(VERSION, flags, sum(p.runs for p in parts), sum(p.count for p in parts), sum(p.key_bytes for p in parts), sum(p.value_bytes for p in parts))
+    head = _HEAD.pack(
+        VERSION,
+        flags,
+        sum(p.runs for p in parts),
+        sum(p.count for p in parts),
+        sum(p.key_bytes for p in parts),
+        sum(p.value_bytes for p in parts),
+    )
     pieces: list[bytes | memoryview] = [head, *(part.stamps for part in parts)]
     if flags & KEYS:
         pieces += [part.key_lengths for part in parts]
@@ -80,7 +89,19 @@ def records(base: int, bodies: Sequence[bytes], start: int, end: int) -> Records
 class _Parts:
     """Where the sections of one chunk lie."""
 
-    __slots__ = ("count", "flags", "headers", "key_bytes", "key_lengths", "keys", "runs", "stamps", "value_bytes", "value_lengths", "values")
+    __slots__ = (
+        "count",
+        "flags",
+        "headers",
+        "key_bytes",
+        "key_lengths",
+        "keys",
+        "runs",
+        "stamps",
+        "value_bytes",
+        "value_lengths",
+        "values",
+    )
 
     def __init__(self, body: bytes) -> None:
         version, self.flags, self.runs, self.count, self.key_bytes, self.value_bytes = _HEAD.unpack_from(body)
@@ -105,12 +126,19 @@ class _Parts:
         return _read_headers(self.headers, self.count)
 
 
-def _frame(keys: BinaryArray | None, key_lengths: _Lengths | None, values: BinaryArray, value_lengths: _Lengths, headers: list[Headers] | None, now: int) -> bytes:
+def _frame(
+    keys: BinaryArray | None,
+    key_lengths: _Lengths | None,
+    values: BinaryArray,
+    value_lengths: _Lengths,
+    headers: list[Headers] | None,
+    now: int,
+) -> bytes:
     count = len(value_lengths)
     key_data = b"" if keys is None else _data(keys)
     value_data = _data(values)
     flags = (KEYS if key_lengths is not None else 0) | (HEADERS if headers is not None else 0)
-    pieces = [_HEAD.pack(VERSION, flags, 1, count, len(key_data), len(value_data)), _RUN.pack(now, count)]
+    pieces: list[bytes | memoryview] = [_HEAD.pack(VERSION, flags, 1, count, len(key_data), len(value_data)), _RUN.pack(now, count)]
     if key_lengths is not None:
         pieces.append(key_lengths.tobytes())
     pieces += [value_lengths.tobytes(), key_data, value_data]
@@ -178,7 +206,9 @@ def _array(lengths: Sequence[bytes | memoryview], data: Sequence[bytes | memoryv
     if offsets[-1] > np.iinfo(np.int32).max:
         raise LogError(f"a range of {len(sizes)} records holds {offsets[-1]} bytes, more than fit in one read; read fewer at a time")
     valid = pa.py_buffer(np.packbits(~null, bitorder="little").tobytes()) if nulls else None
-    return pa.Array.from_buffers(pa.binary(), len(sizes), [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(_joined(data))], nulls)
+    return pa.Array.from_buffers(
+        pa.binary(), len(sizes), [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(_joined(data))], nulls
+    )
 
 
 def _write_headers(headers: list[Headers]) -> bytes:

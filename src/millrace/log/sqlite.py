@@ -120,11 +120,12 @@ def _to_wal(connection: sqlite3.Connection) -> None:
     for attempt in range(200):
         try:
             connection.execute("pragma journal_mode=wal")
-            return
         except sqlite3.OperationalError as error:
             if attempt == 199 or (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY:
                 raise
             threading.Event().wait(0.02)
+        else:
+            return
 
 
 def refusal(error: sqlite3.Error, path: Path) -> LogError:
@@ -132,13 +133,19 @@ def refusal(error: sqlite3.Error, path: Path) -> LogError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     folder = path.parent
     if code == sqlite3.SQLITE_FULL:
-        return LogUnwritable(f"the disk of {folder} is full ({error}), so nothing of this was written; free some space, then go on: nothing is lost")
+        return LogUnwritable(
+            f"the disk of {folder} is full ({error}), so nothing of this was written; free some space, then go on: nothing is lost"
+        )
     if code == sqlite3.SQLITE_IOERR:
-        return LogUnwritable(f"the disk of {folder} refused ({error}), so nothing of this was written; check its space, quota and health, then go on")
+        return LogUnwritable(
+            f"the disk of {folder} refused ({error}), so nothing of this was written; check its space, quota and health, then go on"
+        )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return LogUnwritable(f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return LogError(f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds, or move it away to start afresh")
+        return LogError(
+            f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds, or move it away to start afresh"
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogError(f"{path} was held by another process for {_BUSY_S} s ({error}); find and stop whatever holds it, then try again")
     return LogError(f"{path}: {error}")

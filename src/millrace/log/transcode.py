@@ -34,7 +34,9 @@ def to_json(topic: Topic, values: Iterable[bytes]) -> list[bytes]:
     kind = event_pb2.Event if topic.envelope else message_class(described)
     pool = described.file.pool
     return [
-        json_format.MessageToJson(kind.FromString(value), indent=None, preserving_proto_field_name=True, descriptor_pool=pool, ensure_ascii=False).encode()
+        json_format.MessageToJson(
+            kind.FromString(value), indent=None, preserving_proto_field_name=True, descriptor_pool=pool, ensure_ascii=False
+        ).encode()
         for value in values
     ]
 
@@ -50,7 +52,11 @@ def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
 
     def parse(value: bytes) -> bytes:
         tree = json.loads(value)
-        said = tree["details"]["@type"].rpartition("/")[2] if isinstance(tree, dict) and isinstance(tree.get("details"), dict) and isinstance(tree["details"].get("@type"), str) else expected
+        said = (
+            tree["details"]["@type"].rpartition("/")[2]
+            if isinstance(tree, dict) and isinstance(tree.get("details"), dict) and isinstance(tree["details"].get("@type"), str)
+            else expected
+        )
         if said != expected:
             raise ValueError(f"holds {said}, not {expected}")
         event: Message = json_format.ParseDict(tree, event_pb2.Event(), ignore_unknown_fields=True, descriptor_pool=pool)
