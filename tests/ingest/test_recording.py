@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ingest.clocks import FakeClock
 
+from ingest.clocks import FakeClock
 from millrace.errors import ConfigError, InputError
 from millrace.ingest.contract import Batch
 from millrace.ingest.recording import Recording
@@ -198,11 +198,15 @@ def test_a_file_that_only_pretends_to_be_gzipped_is_refused(tmp_path: Path) -> N
 def broken(folder: Path, data: bytes) -> tuple[list[int], str]:
     path = folder / "r.jsonl.gz"
     path.write_bytes(data)
-    connector = Recording(path, speed="max")
     times: list[int] = []
-    with pytest.raises(InputError) as caught, connector:
-        while (batch := connector.poll(limit=100, wait=50)) is not None:
-            times += batch.received
+
+    def play() -> None:
+        with Recording(path, speed="max") as connector:
+            while (batch := connector.poll(limit=100, wait=50)) is not None:
+                times.extend(batch.received)
+
+    with pytest.raises(InputError) as caught:
+        play()
     return times, str(caught.value)
 
 
@@ -232,7 +236,10 @@ def test_an_unknown_retime_is_refused() -> None:
         Recording("r", retime="tomorrow")  # type: ignore[arg-type]  # what a settings file may say
 
 
-@given(st.lists(st.one_of(st.integers(0, 10**13).map(line), st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))), max_size=30), st.integers(1, 7))
+@given(
+    st.lists(st.one_of(st.integers(0, 10**13).map(line), st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))), max_size=30),
+    st.integers(1, 7),
+)
 def test_every_line_is_read_rejected_or_blank(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], limit: int) -> None:
     batches = polls(Recording(recording(tmp_path_factory.mktemp("r"), line(0), *lines), speed="max"), limit=limit)
     taken = sum(len(batch) + len(batch.rejects) for batch in batches)

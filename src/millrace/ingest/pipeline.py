@@ -47,8 +47,9 @@ class Stop:
         """Ends ingestion after the batch at hand."""
         self._asked.set()
 
-    def __bool__(self) -> bool:
-        """Whether it was asked for."""
+    @property
+    def asked(self) -> bool:
+        """Whether to end."""
         return self._asked.is_set()
 
     @contextmanager
@@ -56,7 +57,7 @@ class Stop:
         """While inside, Ctrl-C (or a polite kill) asks to stop; a second one stops at once."""
 
         def handle(number: int, _frame: FrameType | None) -> None:
-            if self:
+            if self.asked:
                 signal.signal(number, previous[number])
                 raise KeyboardInterrupt
             self.ask()
@@ -86,7 +87,7 @@ def ingest(
         log.ensure(topic)
     dead = dead_topic(processor.topics[0].name)
     with connector:
-        while not stop:
+        while not stop.asked:
             batch = connector.poll(limit=limit, wait=wait)
             if batch is None:
                 break

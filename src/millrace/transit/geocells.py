@@ -14,7 +14,7 @@ _FINEST = 15
 
 def geocell(latitude: str = "latitude", longitude: str = "longitude", *, resolution: int = RESOLUTION) -> pl.Expr:
     """The H3 cell (Int64) of the position in two columns of degrees; null where that is no place on Earth."""
-    if isinstance(resolution, bool) or not isinstance(resolution, int) or not 0 <= resolution <= _FINEST:
+    if resolution not in range(_FINEST + 1):
         raise DefinitionError(
             f"resolution={resolution!r} is no H3 resolution; use a whole number from 0 (continents) to {_FINEST} (a square metre)"
         )

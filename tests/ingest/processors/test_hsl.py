@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.ingest.contract import Batch, Processed, Raw, Rejected
@@ -30,8 +30,8 @@ def raw(payload: Any = None, **changes: Any) -> Raw:
 
 
 def many(*messages: Raw) -> Processed:
-    columns = [list(column) for column in zip(*((m.topic, m.payload, m.received) for m in messages), strict=True)]
-    return Hsl().process_many(Batch(*columns, positions=range(1, len(messages) + 1), source="file"))
+    topics, payloads, received = [m.topic for m in messages], [m.payload for m in messages], [m.received for m in messages]
+    return Hsl().process_many(Batch(topics, payloads, received, range(1, len(messages) + 1), "file"))
 
 
 def reason(message: Raw) -> str | None:
@@ -65,7 +65,13 @@ def test_what_a_vehicle_does_not_know_is_absent_rather_than_zero() -> None:
     unknown = dict.fromkeys(("spd", "hdg", "acc", "dl", "odo", "drst", "route", "dir", "oday", "start", "stop"))
     event = Hsl().process(raw(**unknown))
     assert event is not None
-    assert {name for name, value in event.details.items() if value is not None} == {"vehicle_id", "operator", "latitude", "longitude", "next_stop"}
+    assert {name for name, value in event.details.items() if value is not None} == {
+        "vehicle_id",
+        "operator",
+        "latitude",
+        "longitude",
+        "next_stop",
+    }
 
 
 def test_vehicles_with_the_same_number_of_two_operators_are_two() -> None:
@@ -144,7 +150,9 @@ def test_a_batch_of_nothing_good_has_no_rows() -> None:
     assert (list(done.rows), len(done.rejects), done.passed.total()) == ([], 1, 1)
 
 
-@pytest.mark.parametrize("topic", ["", "x", "/hfp/v2", "/hfp/v1/journey/ongoing/tram/0040", "/" * 30, "ä/\0/💥", TOPIC.replace("1111428", "EOL")])
+@pytest.mark.parametrize(
+    "topic", ["", "x", "/hfp/v2", "/hfp/v1/journey/ongoing/tram/0040", "/" * 30, "ä/\0/💥", TOPIC.replace("1111428", "EOL")]
+)
 def test_a_topic_that_says_nothing_costs_only_the_next_stop(topic: str) -> None:
     event = Hsl().process(Raw(topic, raw().payload, RECEIVED))
     assert event is not None
@@ -158,7 +166,23 @@ ODD: st.SearchStrategy[Any] = st.one_of(
     st.integers(-(10**30), 10**30),
     st.floats(allow_nan=True, allow_infinity=True),
     st.text("aZ09 :.-/ä💥\0\ud800", max_size=20),
-    st.sampled_from(["", "x" * 10_000, 10**400, -(10**400), 1e308, 5e-324, {}, [], [[[]]], {"a": {"b": 1}}, "2020-02-30T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999Z"]),
+    st.sampled_from(
+        [
+            "",
+            "x" * 10_000,
+            10**400,
+            -(10**400),
+            1e308,
+            5e-324,
+            {},
+            [],
+            [[[]]],
+            {"a": {"b": 1}},
+            "2020-02-30T00:00:00Z",
+            "0001-01-01T00:00:00+14:00",
+            "9999-12-31T23:59:59.999Z",
+        ]
+    ),
     st.dictionaries(st.text("ab", max_size=5), st.integers(), max_size=3),
 )
 
@@ -172,7 +196,9 @@ def mutated(draw: st.DrawFn) -> bytes:
             message.pop(field, None)
         else:
             message[field] = draw(ODD)
-    body: Any = draw(st.sampled_from([{"VP": message}, {"VP": message, "ARR": message}, {"ARR": message}, message, [message], {"VP": {"VP": message}}]))
+    body: Any = draw(
+        st.sampled_from([{"VP": message}, {"VP": message, "ARR": message}, {"ARR": message}, message, [message], {"VP": {"VP": message}}])
+    )
     text = json.dumps(body).encode(errors="surrogatepass")
     if draw(st.integers(0, 4)) == 0:
         at = draw(st.integers(0, len(text)))
@@ -181,7 +207,6 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(mutated(), min_size=1, max_size=8))
-@settings(max_examples=150)
 def test_every_fuzzed_message_ends_in_exactly_one_place(payloads: list[bytes]) -> None:
     messages = [raw(payload) for payload in payloads]
     done = many(*messages)
@@ -190,20 +215,16 @@ def test_every_fuzzed_message_ends_in_exactly_one_place(payloads: list[bytes]) -
     for _, frame in done.rows:
         assert frame["latitude"].is_between(-90, 90).all()
         assert frame["longitude"].is_between(-180, 180).all()
-        assert not frame.select("vehicle_id", "event_time", "ingestion_time").null_count().row(0) != (0, 0, 0)
+        assert frame.select("vehicle_id", "event_time", "ingestion_time").null_count().row(0) == (0, 0, 0)
 
 
 @given(mutated())
 def test_a_message_by_itself_means_what_it_means_in_a_batch(payload: bytes) -> None:
     message = raw(payload)
     done = many(message)
-    try:
-        event = Hsl().process(message)
-    except Rejected as rejected:
-        assert [(reject.reason, reject.detail) for reject in done.rejects] == [(rejected.reason, rejected.detail)]
-    else:
-        assert not done.rejects
-        assert (event is None) == (not done.rows)
+    assert [reject.reason for reject in done.rejects] == [found for found in [reason(message)] if found]
+    if not done.rejects:
+        assert (Hsl().process(message) is None) == (not done.rows)
 
 
 @pytest.mark.parametrize("field", sorted(VP))
@@ -213,7 +234,9 @@ def test_each_field_may_be_removed_nulled_retyped_or_huge(field: str, how: str) 
     if how == "removed":
         del message[field]
     else:
-        message[field] = {"nulled": None, "retyped": {"not": ["this"]}, "huge": 10**400 if not isinstance(VP[field], str) else "9" * 10**6}[how]
+        message[field] = {"nulled": None, "retyped": {"not": ["this"]}, "huge": 10**400 if not isinstance(VP[field], str) else "9" * 10**6}[
+            how
+        ]
     done = many(raw({"VP": message}), raw())
     assert sum(len(frame) for _, frame in done.rows) + len(done.rejects) == 2
     assert all(reject.reason.split()[0] in ("no", "wrong", "malformed") for reject in done.rejects)
