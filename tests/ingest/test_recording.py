@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.clocks import FakeClock
@@ -236,6 +236,7 @@ def test_an_unknown_retime_is_refused() -> None:
         Recording("r", retime="tomorrow")  # type: ignore[arg-type]  # what a settings file may say
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.one_of(st.integers(0, 10**13).map(line), st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))), max_size=30),
     st.integers(1, 7),

@@ -37,5 +37,5 @@ def ingest(
     stop = Stop()
     with stop.on_interrupt():
         ingest_all(sources, open_log(chosen.log.url), out=sys.stderr, stop=stop)
-    if stop:
+    if stop.asked:
         raise typer.Exit(130)

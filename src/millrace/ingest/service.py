@@ -38,5 +38,5 @@ def _made(name: str, source: IngestSettings) -> tuple[Connector, Processor]:
 def _one(name: str, connector: Connector, processor: Processor, log: Log, out: TextIO, stop: Stop) -> Counts:
     progress = Progress(name, out)
     counts = ingest(connector, processor, log, stop=stop, report=progress.update)
-    progress.done(counts, stopped=bool(stop))
+    progress.done(counts, stopped=stop.asked)
     return counts

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.ingest.contract import Batch, Processed, Raw, Rejected
@@ -206,6 +206,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return text
 
 
+@settings(deadline=None)
 @given(st.lists(mutated(), min_size=1, max_size=8))
 def test_every_fuzzed_message_ends_in_exactly_one_place(payloads: list[bytes]) -> None:
     messages = [raw(payload) for payload in payloads]
@@ -218,6 +219,7 @@ def test_every_fuzzed_message_ends_in_exactly_one_place(payloads: list[bytes]) -
         assert frame.select("vehicle_id", "event_time", "ingestion_time").null_count().row(0) == (0, 0, 0)
 
 
+@settings(deadline=None)
 @given(mutated())
 def test_a_message_by_itself_means_what_it_means_in_a_batch(payload: bytes) -> None:
     message = raw(payload)
