@@ -1,0 +1,177 @@
+"""The state folder of a run: who holds it, which jobs it belongs to, and where things lie in it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from millrace.errors import StateInUse, StateMismatch, StateUnwritable
+from millrace.runners.processes import alive
+
+VERSION = 1
+PATIENCE = 20.0
+"""How many seconds a run waits for the JVM of one that has died to let go."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a state folder is bound to for life."""
+
+    id: str
+    """Told apart from any other state, also of the same name: it names the marker in the log."""
+    jobs: tuple[str, ...]
+    fingerprint: str
+    slots: int
+    partitions: int
+    version: int = VERSION
+
+
+@dataclass(frozen=True)
+class StateFolder:
+    """A folder that this process holds; while it does, nobody else can."""
+
+    path: Path
+    lock: int
+    """The file descriptor that holds the lock; whoever inherits it holds it too."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's own."""
+        return self.path / "checkpoint"
+
+    @property
+    def scratch(self) -> Path:
+        """Spark's working files; of no use to the next run."""
+        return self.path / "scratch"
+
+    @property
+    def output(self) -> Path:
+        """What Spark and the workers print."""
+        return self.path / "spark.log"
+
+    @property
+    def task(self) -> Path:
+        """The plan and settings, for the process that runs the query."""
+        return self.path / "task.pickle"
+
+    def identity(self) -> Identity | None:
+        """What the folder is bound to; None for a new one."""
+        try:
+            said = json.loads((self.path / "identity.json").read_text())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        except ValueError as error:
+            raise StateMismatch(
+                f"{self.path}/identity.json is not readable, so whose state this is cannot be told; use a new state folder"
+            ) from error
+        if said.get("version") != VERSION:
+            raise StateMismatch(
+                f"{self.path} was written by another version of millrace (state {said.get('version')}, here {VERSION}); use a new state folder"
+            )
+        return Identity(**{**said, "jobs": tuple(said["jobs"])})
+
+    def bind(self, *, jobs: tuple[str, ...], fingerprint: str, slots: int, partitions: int) -> Identity:
+        """Binds a new folder to these jobs, or checks that it is theirs."""
+        known = self.identity()
+        if known is None:
+            known = Identity(uuid.uuid4().hex, jobs, fingerprint, slots, partitions)
+            self._write("identity.json", json.dumps(asdict(known), indent=1).encode())
+        if sorted(known.jobs) != sorted(jobs):
+            raise StateMismatch(
+                f"{self.path} holds the state of {', '.join(known.jobs)}, not of {', '.join(jobs)}; run those jobs, or name another folder (state.dir) or run (run.name)"
+            )
+        if known.fingerprint != fingerprint:
+            raise StateMismatch(
+                f"{self.path}: {', '.join(jobs)} no longer has the keys, windows, aggregates or topics that its state was made with, so the state does not fit; undo the change, or start anew with another folder (state.dir) or run (run.name)"
+            )
+        return known
+
+    def tidy(self) -> None:
+        """Removes what a run that was killed has left behind."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        with writing(self.path):
+            self.scratch.mkdir(exist_ok=True)
+
+    def write_task(self, body: bytes) -> None:
+        """Leaves the task where the child finds it."""
+        self._write("task.pickle", body)
+
+    def _write(self, name: str, body: bytes) -> None:
+        """All or nothing, and on disk when it returns."""
+        with writing(self.path):
+            draft = self.path / f".{name}"
+            with draft.open("wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path / name)
+
+
+@contextlib.contextmanager
+def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[StateFolder]:
+    """Takes the folder, making it if need be; `StateInUse` names who has it."""
+    path = path.absolute()
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(path, lock, patience)
+        with writing(path):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield StateFolder(path, lock)
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Says what to do where the folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> StateUnwritable:
+    """The error of the operating system, with the remedy."""
+    remedy = {
+        errno.ENOSPC: "free some space on that disk",
+        errno.EDQUOT: "free some space, your quota is used up",
+        errno.EROFS: "its file system is mounted read-only",
+        errno.EACCES: f"allow it: chmod u+rwx {path}",
+        errno.ENOTDIR: "a file is in the way",
+        errno.EEXIST: "a file is in the way",
+    }.get(error.errno or 0, "make it writable")
+    return StateUnwritable(
+        f"state folder {path}: {error.strerror or error}; {remedy}, or name another folder (state.dir). Nothing is lost: the run goes on from its last complete batch"
+    )
+
+
+def _take(path: Path, lock: int, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise unwritable(path, error) from error
+        else:
+            return
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+        if (holder.isdigit() and alive(int(holder))) or time.monotonic() > deadline:
+            raise StateInUse(
+                f"state folder {path} is in use by process {holder or 'unknown'}; stop that run first, or give this one another run.name or state.dir"
+            )
+        time.sleep(0.1)

@@ -1,0 +1,58 @@
+"""Processes that must not outlive those who started them."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_SESSION, _STATE = 3, 0
+"""Fields of /proc/PID/stat after the name of the program."""
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when its parent ends, however that ends. Linux only; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def in_session(session: int) -> list[int]:
+    """The living processes of a session: whoever was started by its leader and has not left."""
+    return [pid for pid, fields in _table() if int(fields[_SESSION]) == session and fields[_STATE] != "Z"]
+
+
+def end_session(session: int, *, patience: float) -> None:
+    """Kills what is left of a session and returns when nothing is; it never leaves orphans."""
+    deadline = time.monotonic() + patience
+    while True:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(session, signal.SIGKILL)
+        left = in_session(session)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not left or time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether such a process exists, and is more than a name nobody has collected yet."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return all(found != pid or fields[_STATE] != "Z" for found, fields in _table())
+
+
+def _table() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            yield int(entry.name), (entry / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()

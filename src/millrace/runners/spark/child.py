@@ -1,0 +1,88 @@
+"""The process that runs the query: `python -m millrace.runners.spark.child TASK REPORT LOCK PARENT`, started by the supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from millrace.engine.sink import Results
+from millrace.runners.spark import query, session
+from millrace.runners.spark.failures import explain
+from millrace.runners.processes import die_with_parent
+
+
+class Reports:
+    """What the supervisor is told, one JSON object a line."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.begun = False
+        """Whether anything was reported yet; before that, there is nothing to stop."""
+
+    def __call__(self, **said: Any) -> None:
+        """One line; a supervisor that is gone needs none."""
+        self.begun = True
+        try:
+            os.write(self._descriptor, json.dumps(said).encode() + b"\n")
+        except BrokenPipeError:
+            os._exit(1)
+
+    def batch(self, batch: int, results: Results) -> None:
+        """A batch is in the log."""
+        self(event="batch", batch=batch, counts=dict(results.counts), watermarks=dict(results.watermarks))
+
+
+def work(task: query.Task, reports: Reports, *, lock: int | None, stopping: threading.Event) -> None:
+    """Runs the query until it ends, fails or is told to stop."""
+    spark = session.open_session(
+        task.settings.spark, name=task.settings.run.name, partitions=task.identity.partitions, scratch=task.path / "scratch", lock=lock
+    )
+    running = query.start(spark, task, reports.batch)
+    reports(event="started")
+    try:
+        while not running.query.awaitTermination(1) and not stopping.is_set():
+            pass
+    except Exception as error:
+        raise explain(running.sink.error or error, state=task.path) from error
+    if stopping.is_set():
+        running.query.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """Loads the task, runs it, and reports how it ended."""
+    task_file, report, lock, parent = Path(arguments[0]), int(arguments[1]), int(arguments[2]), int(arguments[3])
+    die_with_parent()
+    if os.getppid() != parent:
+        return 1
+    stopping, reports = threading.Event(), Reports(report)
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
+        stopping.set()
+        if not reports.begun:
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        task: query.Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - written by the supervisor
+        work(task, reports, lock=lock, stopping=stopping)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor decides
+        cause = explain(error, state=task_file.parent)
+        reports(event="failed", kind=type(cause).__name__, message=str(cause))
+        return 1
+    reports(event="stopped" if stopping.is_set() else "done")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

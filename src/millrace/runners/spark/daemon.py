@@ -1,0 +1,55 @@
+"""The process that Spark's Python workers are forked from, with everything heavy loaded before the first fork.
+
+PySpark's own daemon loads nothing and has each worker collect garbage after every task, which takes 36–54 ms over all that a
+worker has imported. Here imports happen once, and `gc.freeze()` takes them out of what is collected.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+
+from millrace.runners.processes import die_with_parent
+
+PRELOADED = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "polars",
+    "ptars",
+    "h3ronpy.vector",
+    "google.protobuf.message",
+    "pyspark.worker",
+    "pyspark.sql.conversion",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.map_state_client",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "pyspark.sql.streaming.stateful_processor_util",
+    "pyspark.sql.streaming.value_state_client",
+    "millrace.log.codecs",
+    "millrace.log.embedded",
+    "millrace.engine.source",
+    "millrace.engine.stage",
+    "millrace.runners.spark.source",
+    "millrace.runners.spark.stage",
+)
+"""Only what starts no thread when it is imported: a thread would be missing after the fork. Jobs run polars, so they are not here."""
+
+
+def preload() -> None:
+    """Imports what workers need; what is not installed is not needed by these jobs."""
+    for module in PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    import pyspark.daemon
+
+    preload()
+    os.register_at_fork(after_in_child=die_with_parent)
+    pyspark.daemon.manager()

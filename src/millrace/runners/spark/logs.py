@@ -1,0 +1,16 @@
+"""Logs held open by a process, so that a task finds the one it needs at once."""
+
+import os
+
+from millrace.log import Log, open_log
+
+_OPEN: dict[tuple[int, str], Log] = {}
+
+
+def opened(url: str) -> Log:
+    """The log at `url`, opened by this very process: a connection does not survive a fork."""
+    place = os.getpid(), url
+    log = _OPEN.get(place)
+    if log is None:
+        log = _OPEN[place] = open_log(url, create=False)
+    return log

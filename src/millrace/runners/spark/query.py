@@ -1,0 +1,86 @@
+"""The query: source, a stage for each change of key, sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace.config import Settings
+from millrace.engine.plan import Plan
+from millrace.engine.sink import Results
+from millrace.errors import StateMismatch
+from millrace.runners.commit import Committer
+from millrace.runners.spark import session
+from millrace.runners.folder import Identity
+from millrace.runners.spark.labels import labels
+from millrace.runners.spark.logs import opened
+from millrace.runners.spark.shipped import Shipped
+from millrace.runners.spark.sink import Sink
+from millrace.runners.spark.source import PACKETS, Feed, source
+from millrace.runners.spark.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that the process running the query must know."""
+
+    plan: Plan
+    settings: Settings
+    identity: Identity
+    path: Path
+    """The state folder."""
+    until_caught_up: bool
+
+
+@dataclass(frozen=True)
+class Running:
+    """A query that was started, and its sink."""
+
+    query: StreamingQuery
+    sink: Sink
+
+
+def start(spark: SparkSession, task: Task, report: Callable[[int, Results], None]) -> Running:
+    """Starts the query from its checkpoint, or from the beginning of the log."""
+    plan, identity, run = task.plan, task.identity, task.settings.run
+    log = opened(task.settings.log.url)
+    for topic in (*plan.topics, *plan.outputs):
+        log.ensure(topic)
+    committer = Committer(log, plan, f"{run.name}.{identity.id}")
+    checkpoint = task.path / "checkpoint"
+    check_marker(checkpoint, committer.last)
+    shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)
+    feed = Feed(
+        plan=shipped,
+        topics=tuple(topic.name for topic in plan.topics),
+        log=log.url,
+        labels=spread,
+        limit=run.max_events_per_batch,
+        tick=run.tick_ms if plan.ticks else None,
+        tasks=session.cores(task.settings.spark),
+    )
+    name = f"millrace_{identity.id}"
+    spark.dataSource.register(source(feed, name))
+    frame = spark.readStream.format(name).load()
+    for depth in range(1, plan.depth + 1):
+        frame = frame.groupBy("slot").transformWithState(Stage(shipped, depth, spread), PACKETS, "append", "None")
+    sink = Sink(plan, committer, report)
+    writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
+    writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
+    return Running(writer.start(), sink)
+
+
+def check_marker(checkpoint: Path, marker: int) -> None:
+    """A batch that Spark calls complete must be in the log: else the log is not the one that this state was made with."""
+    commits = checkpoint / "commits"
+    complete = max((int(file.name) for file in commits.glob("[0-9]*") if file.name.isdigit()), default=-1) if commits.exists() else -1
+    if complete > marker:
+        raise StateMismatch(
+            f"{checkpoint.parent} has completed batch {complete}, but the log knows only of {marker}, so results are missing from it; restore the log that belongs to this state, or start anew with another state folder"
+        )

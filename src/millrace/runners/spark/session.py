@@ -1,0 +1,82 @@
+"""A Spark session with the settings that blocks need. Each one was measured; DESIGN says what it gains."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millrace.config import SparkSettings
+
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+
+FIXED = {
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "100",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.pyspark.binaryAsBytes": "true",
+    "spark.python.daemon.module": "millrace.runners.spark.daemon",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""The default checkpoint manager forks `chmod` for each file; RocksDB's changelog writes what a batch changed; counting its rows
+would read each one before it is written; workers are forked from a daemon that has loaded everything; one task uses one core."""
+
+JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m"
+"""The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because Spark matches
+the text of whole Python tracebacks by a recursive pattern when a query is stopped."""
+
+
+def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) -> dict[str, str]:
+    """All settings of the session; those of the user win."""
+    quiet = Path(__file__).with_name("log4j2.properties")
+    local = settings.master.startswith("local")
+    ours = {
+        **FIXED,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.local.dir": str(scratch),
+    }
+    if local:
+        ours |= {"spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    return ours | settings.conf
+
+
+def open_session(settings: SparkSettings, *, name: str, partitions: int, scratch: Path, lock: int | None = None) -> SparkSession:
+    """Starts the JVM, or attaches to that of spark-submit. The JVM inherits `lock`, so that the state is held until it too has ended."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    if settings.master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    conf = SparkConf().setMaster(settings.master).setAppName(name)
+    conf.setAll(list(configuration(settings, partitions=partitions, scratch=scratch).items()))
+    gateway = launch_gateway(conf, popen_kwargs={"pass_fds": () if lock is None else (lock,)})
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def cores(settings: SparkSettings) -> int:
+    """How many tasks can run at a time, as far as the settings tell."""
+    local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", settings.master)
+    if local:
+        return len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
+    conf = settings.conf
+    if "spark.cores.max" in conf:
+        return int(conf["spark.cores.max"])
+    return int(conf.get("spark.executor.instances", "2")) * int(conf.get("spark.executor.cores", "2"))

@@ -1,0 +1,46 @@
+"""A plan on its way to the workers: bytes that each process unpacks once."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import pickle
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from millrace.engine.plan import Plan
+
+_UNPACKED: dict[str, Plan] = {}
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A plan as bytes. Copying it about costs nothing; unpacking it imports the job's modules."""
+
+    body: bytes
+    digest: str
+
+    @staticmethod
+    def pack(plan: Plan) -> Shipped:
+        """Ready for the journey."""
+        body = pickled(plan)
+        return Shipped(body, hashlib.sha256(body).hexdigest())
+
+    def unpack(self) -> Plan:
+        """The plan, from the second time on without any work."""
+        plan = _UNPACKED.get(self.digest)
+        if plan is None:
+            plan = _UNPACKED[self.digest] = pickle.loads(self.body)  # noqa: S301 - our own bytes, sent by our own driver
+            gc.collect()
+            gc.freeze()
+        return plan
+
+
+def pickled(thing: object) -> bytes:
+    """By cloudpickle, as jobs hold lambdas. Polars looks for it under its own name; Spark brings it along under another."""
+    from pyspark import cloudpickle
+
+    sys.modules.setdefault("cloudpickle", cloudpickle)
+    return cast(bytes, cloudpickle.dumps(thing))

@@ -1,0 +1,36 @@
+"""The end of the query: results of a batch and its number go into the log in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from millrace.engine.plan import Plan
+from millrace.engine.sink import Results, gather
+from millrace.runners.commit import Committer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Sink:
+    """What `foreachBatch` calls. A batch that the log already has is computed again, for its state, and not written again."""
+
+    def __init__(self, plan: Plan, committer: Committer, report: Callable[[int, Results], None]) -> None:
+        self._plan = plan
+        self._committer = committer
+        self._report = report
+        self.error: Exception | None = None
+        """What went wrong here, before Spark wraps it."""
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Collects the few packets that are left and commits what they hold."""
+        try:
+            results = gather(self._plan, [bytes(row.packet) for row in frame.collect()])
+            if batch > self._committer.last:
+                self._committer.commit(batch, results, time.time_ns() // 1_000_000)
+        except Exception as error:
+            self.error = error
+            raise
+        self._report(batch, results)

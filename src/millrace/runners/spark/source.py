@@ -1,0 +1,153 @@
+"""The log as a Spark source: it reads, decodes and routes in the worker, so that events never cross the JVM one by one.
+
+Offsets say where each partition stands, and what time it was when the batch was cut, so that a repeated batch sees the same time:
+`{"topics": {"input.positions": {"0": 17, "1": 4}}, "clock": 1700000000000}`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from millrace.engine.source import route
+from millrace.log import Log
+from millrace.runners import feed
+from millrace.runners.feed import Offsets
+from millrace.runners.spark.logs import opened
+from millrace.runners.spark.shipped import Shipped
+
+PACKETS = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
+"""What Spark shuffles: the label of a slot and a packet for it."""
+_ARROW = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
+
+Range = tuple[str, int, int, int]
+"""A topic, a partition, and the offsets `[start, end)`."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a source needs to know; it travels to the workers."""
+
+    plan: Shipped
+    topics: tuple[str, ...]
+    log: str
+    labels: tuple[int, ...]
+    limit: int | None
+    tick: int | None
+    """At least this often a batch comes, in milliseconds; None: nothing waits for the clock."""
+    tasks: int
+    rows_per_task: int = 20_000
+    """Below this a second task costs more than it saves."""
+
+
+@dataclass
+class Share(InputPartition):  # type: ignore[misc] # pyspark is untyped here
+    """What one task reads: partitions whole, and the batch's clock."""
+
+    now: int
+    ranges: list[Range] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """How many records the task will read."""
+        return sum(end - start for _, _, start, end in self.ranges)
+
+
+def source(feed: Feed, name: str) -> type[DataSource]:
+    """A data source class for one query; Spark pickles it by value, with what it holds."""
+
+    class LogSource(DataSource):  # type: ignore[misc] # pyspark is untyped here
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> StructType:
+            return PACKETS
+
+        def streamReader(self, schema: StructType) -> Reader:  # noqa: ARG002, N802 - Spark's interface
+            return Reader(feed)
+
+    return LogSource
+
+
+class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc] # pyspark is untyped here
+    """Cuts batches on the driver, and reads them in the workers."""
+
+    def __init__(self, feed: Feed, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._feed = feed
+        self._clock = clock
+        self._target: _Frozen | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
+        """The oldest record of every partition there is."""
+        return _said(Offsets({topic: opened(self._feed.log).begins(topic) for topic in self._feed.topics}, 0))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's interface
+        """The most events of a batch, as set by the user."""
+        return ReadMaxRows(self._feed.limit) if self._feed.limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
+        """From now on, what is in the log at this moment is all there is."""
+        self._target = _Frozen({topic: opened(self._feed.log).ends(topic) for topic in self._feed.topics})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's interface
+        """Where the next batch ends; `start` itself where nothing is new and no tick is due, so that no empty batch runs."""
+        begun = Offsets.from_json(json.dumps(start))
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        log = opened(self._feed.log) if self._target is None else cast(Log, self._target)
+        end = feed.advance(log, begun, now=self._clock(), limit=most)
+        due = self._feed.tick is not None and self._target is None and end.clock - begun.clock >= self._feed.tick
+        return start if end.topics == begun.topics and not due else _said(end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Share]:
+        """Every known partition in one of a few tasks, those without news too: their silence counts."""
+        if start == end:
+            return []
+        before = start["topics"]
+        ranges = [
+            (topic, int(number), before.get(topic, {}).get(number, 0), stop)
+            for topic, partitions in end["topics"].items()
+            for number, stop in partitions.items()
+        ]
+        return shares(ranges, end["clock"], most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
+
+    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
+        """Decodes and routes; runs in a worker."""
+        plan, log = self._feed.plan.unpack(), opened(self._feed.log)
+        topics = {topic.name: topic for topic in plan.topics}
+        pieces = [feed.read_piece(log, topics[topic], number, start, end) for topic, number, start, end in partition.ranges]
+        packets = route(plan, pieces, partition.now)
+        slots = pa.array([self._feed.labels[packet.slot] for packet in packets], pa.int32())
+        yield pa.RecordBatch.from_arrays([slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW)
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    """The ends of a log as they once were: what a query reads that is to stop when it has caught up."""
+
+    at: dict[str, dict[int, int]]
+
+    def ends(self, topic: str) -> dict[int, int]:
+        return self.at[topic]
+
+
+def shares(ranges: Sequence[Range], now: int, *, most: int, rows_per_task: int) -> list[Share]:
+    """The ranges dealt out to few tasks, about equally; a partition stays whole."""
+    rows, busy = sum(end - start for *_, start, end in ranges), sum(end > start for *_, start, end in ranges)
+    dealt = [Share(now) for _ in range(max(1, min(most, busy, rows // rows_per_task)))]
+    for each in sorted(ranges, key=lambda each: each[2] - each[3]):
+        min(dealt, key=lambda share: share.rows).ranges.append(each)
+    return dealt
+
+
+def _said(offsets: Offsets) -> dict[str, Any]:
+    """As Spark stores it."""
+    return cast(dict[str, Any], json.loads(offsets.to_json()))

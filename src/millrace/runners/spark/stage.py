@@ -1,0 +1,56 @@
+"""A stage as a Spark operator: a slot's state in, its packets through the engine, its changes and packets out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from millrace.engine.stage import step
+from millrace.engine.state import SlotState
+from millrace.runners.spark.shipped import Shipped
+
+_BODY = StructType([StructField("body", BinaryType())])
+_ID = StructType([StructField("id", LongType())])
+"""Schemas as objects: as text, each task would ask the JVM to parse them."""
+
+
+class Stage(StatefulProcessor):  # type: ignore[misc] # pyspark is untyped here
+    """All operators of one depth. State is a description (`meta`) and chunks by number.
+
+    Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only `meta` is read.
+    """
+
+    def __init__(self, plan: Shipped, depth: int, labels: tuple[int, ...]) -> None:
+        self._plan = plan
+        self._depth = depth
+        self._labels = labels
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Names the state."""
+        self._meta = handle.getValueState("meta", _BODY)
+        self._chunks = handle.getMapState("chunks", _ID, _BODY)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
+        """One slot's part of a batch."""
+        meta = self._meta.get()
+        before = SlotState.open(None if meta is None else bytes(meta[0]), self._load)
+        slot = self._labels.index(int(key[0]))
+        after, packets = step(self._plan.unpack(), self._depth, slot, before, [bytes(row.packet) for row in rows])
+        changes = after.changes_since(before)
+        for number, body in changes.put.items():
+            self._chunks.updateValue((number,), (body,))
+        for number in changes.delete:
+            self._chunks.removeKey((number,))
+        self._meta.update((changes.meta,))
+        for packet in packets:
+            yield Row(slot=self._labels[packet.slot], packet=packet.body)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _load(self, number: int) -> bytes:
+        return bytes(self._chunks.getValue((number,))[0])

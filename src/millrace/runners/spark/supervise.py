@@ -1,0 +1,207 @@
+"""Keeps a query running: in a process of its own, restarted from its checkpoint when it dies, and gone without a trace when stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from millrace import java
+from millrace.config import Settings
+from millrace.engine.plan import Plan
+from millrace.errors import MillraceError, RunFailed, StateMismatch
+from millrace.runners.processes import end_session
+from millrace.runners.spark import session
+from millrace.runners.spark.failures import may_pass, rebuilt
+from millrace.runners.folder import StateFolder, hold, writing
+from millrace.runners.spark.shipped import pickled
+from millrace.stream import Job
+
+BACK_OFF = (1.0, 2.0, 5.0, 10.0)
+"""Seconds before each new attempt; after as many failures in a row without a batch completed, the run gives up."""
+GRACE = 15.0
+"""Seconds that a query has to stop of its own accord."""
+
+Report = Callable[[dict[str, Any]], None]
+"""Told of each batch: its number, counts and watermarks."""
+
+_log = logging.getLogger("millrace.run")
+
+
+def run(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, report: Report | None = None) -> None:
+    """Runs jobs as one query until Ctrl-C or SIGTERM, or until caught up with the log as it is now.
+
+    When stopped it raises KeyboardInterrupt, after everything it had started is gone.
+    """
+    java.find()
+    with hold(settings.state.dir / settings.run.name) as folder, _stop_signals() as stopping:
+        task = _task(folder, jobs, settings, until_caught_up=until_caught_up)
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            _in_this_process(task, folder, stopping)
+        else:
+            folder.write_task(pickled(task))
+            _supervise(folder, report or (lambda _: None), stopping)
+    if stopping.is_set():
+        raise KeyboardInterrupt
+
+
+def _task(folder: StateFolder, jobs: Sequence[Job], settings: Settings, *, until_caught_up: bool) -> Any:
+    """The task, with slots and partitions as the state has them: they are fixed for its life."""
+    from millrace.runners.spark.query import Task
+
+    if (folder.path / "local.db").exists():
+        raise StateMismatch(f"{folder.path} holds state of the local runner; go on with --on local, or name another folder (state.dir) or run (run.name)")
+    known = folder.identity()
+    partitions = _kept("spark.partitions", settings.spark.partitions, known and known.partitions, session.cores(settings.spark), folder)
+    slots = _kept("spark.slots", settings.spark.slots, known and known.slots, min(128, 2 * partitions), folder)
+    plan = Plan.of(jobs, slots=slots)
+    names = tuple(job.name for job in jobs)
+    identity = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=slots, partitions=partitions)
+    return Task(plan, settings, identity, folder.path, until_caught_up)
+
+
+def _kept(name: str, said: int | None, stored: int | None, default: int, folder: StateFolder) -> int:
+    if said is not None and stored is not None and said != stored:
+        raise StateMismatch(
+            f"{name} = {said}, but the state in {folder.path} was made with {stored}, which is fixed for its life; leave {name} out, or start anew with another state.dir or run.name"
+        )
+    return stored or said or default
+
+
+def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
+    """Under spark-submit the JVM is there already, and whoever submitted looks after it."""
+    from millrace.runners.spark.child import Reports, work
+
+    folder.tidy()
+    with open(os.devnull, "wb") as nowhere:
+        work(task, Reports(nowhere.fileno()), lock=None, stopping=stopping)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended."""
+
+    error: MillraceError | None
+    """None: it did what it was asked to."""
+    batches: int
+
+
+def _supervise(folder: StateFolder, report: Report, stopping: threading.Event) -> None:
+    failures = 0
+    while not stopping.is_set():
+        folder.tidy()
+        outcome = _attempt(folder, report, stopping)
+        if outcome.error is None or stopping.is_set():
+            return
+        if not may_pass(outcome.error):
+            raise outcome.error
+        failures = 0 if outcome.batches else failures
+        if failures == len(BACK_OFF):
+            raise RunFailed(
+                f"the query failed {failures + 1} times in a row without completing a batch; the last time: {outcome.error}. Nothing is lost: mend the cause and run again. Spark's own words are in {folder.output}"
+            )
+        wait = BACK_OFF[failures]
+        failures += 1
+        _log.warning("the query stopped (%s); it starts again from its checkpoint in %.0f s (%d of %d)", outcome.error, wait, failures, len(BACK_OFF))
+        stopping.wait(wait)
+
+
+def _attempt(folder: StateFolder, report: Report, stopping: threading.Event) -> Outcome:
+    reader, writer = os.pipe()
+    with writing(folder.path), folder.output.open("ab") as output, os.fdopen(reader, "rb", buffering=0) as reports:
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "millrace.runners.spark.child", str(folder.task), str(writer), str(folder.lock), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(writer, folder.lock),
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            )
+        finally:
+            os.close(writer)
+        try:
+            return _follow(child, reports.fileno(), report, stopping)
+        finally:
+            end_session(child.pid, patience=GRACE)
+            child.wait()
+
+
+def _follow(child: subprocess.Popen[bytes], reports: int, report: Report, stopping: threading.Event) -> Outcome:
+    """Takes reports until the child has ended; asks it to end when told to, and insists when it does not."""
+    batches, deadline, error, ended = 0, None, None, False
+    for line in _lines(child, reports):
+        if stopping.is_set():
+            deadline = _ask_to_stop(child, deadline)
+        if line is None:
+            continue
+        said = json.loads(line)
+        match said["event"]:
+            case "batch":
+                batches += 1
+                report(said)
+            case "failed":
+                error = rebuilt(said["kind"], said["message"])
+            case "done" | "stopped":
+                ended = True
+    code = child.wait()
+    if error is None and not ended and not stopping.is_set():
+        error = RunFailed(f"its process was ended by signal {-code}" if code < 0 else f"its process ended with code {code}")
+    return Outcome(error, batches)
+
+
+def _ask_to_stop(child: subprocess.Popen[bytes], deadline: float | None) -> float:
+    if deadline is None:
+        child.terminate()
+        return time.monotonic() + GRACE
+    if time.monotonic() > deadline:
+        child.kill()
+    return deadline
+
+
+def _lines(child: subprocess.Popen[bytes], descriptor: int) -> Iterator[bytes | None]:
+    """Lines as they come, and None now and then when none does, until the other end is closed."""
+    rest = b""
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], 0.1)
+        if not ready:
+            yield None
+            if child.poll() is not None:
+                return
+            continue
+        data = os.read(descriptor, 1 << 16)
+        if not data:
+            return
+        *whole, rest = (rest + data).split(b"\n")
+        yield from whole
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM set the event instead of breaking in anywhere; only where this thread may say so."""
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
