@@ -5,15 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from millrace.engine.plan import Plan
 from millrace.engine.state import Changes, SlotState
 from millrace.errors import StateMismatch, StateUnwritable
 from millrace.runners.feed import Offsets
-from millrace.runners.spark.folder import StateFolder
+from millrace.runners.folder import StateFolder
 
 _TABLES = """
 create table if not exists facts (name text primary key, value text not null);
@@ -31,7 +32,9 @@ class Checkpoint:
     def __init__(self, folder: StateFolder, plan: Plan) -> None:
         """Finds out where the last run in this folder stopped, and whose it was."""
         if folder.checkpoint.exists():
-            raise StateMismatch(f"{folder.path} holds state of the Spark runner; go on with --on spark, or name another folder (state.dir) or run (run.name)")
+            raise StateMismatch(
+                f"{folder.path} holds state of the Spark runner; go on with --on spark, or name another folder (state.dir) or run (run.name)"
+            )
         self._path = folder.path
         names = tuple(job.name for job in plan.jobs)
         self.id = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=1).id
@@ -39,7 +42,7 @@ class Checkpoint:
             self._db = self._opened(folder.path / "local.db")
             self._facts: dict[str, str] = dict(self._db.execute("select name, value from facts"))
 
-    def __enter__(self) -> Checkpoint:
+    def __enter__(self) -> Self:
         """Already open."""
         return self
 
@@ -76,7 +79,7 @@ class Checkpoint:
         """The states after the last finished batch."""
         restored = dict(states)
         for stage, slot, meta in self._db.execute("select stage, slot, meta from metas"):
-            restored[stage, slot] = SlotState.open(meta, lambda id, at=(stage, slot): self._chunk(*at, id))
+            restored[stage, slot] = SlotState.open(meta, partial(self._chunk, stage, slot))
         return restored
 
     def _chunk(self, stage: int, slot: int, id: int) -> bytes:
@@ -88,7 +91,9 @@ class Checkpoint:
             self._db.executemany("insert or replace into facts values (?, ?)", facts.items())
             for place, change in changes.items():
                 self._db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
-                self._db.executemany("insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()])
+                self._db.executemany(
+                    "insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()]
+                )
                 self._db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
         self._facts |= facts
 

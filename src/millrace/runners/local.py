@@ -15,7 +15,7 @@ from millrace.log import Log, open_log
 from millrace.runners import feed
 from millrace.runners.checkpoint import Checkpoint, States
 from millrace.runners.commit import Committer
-from millrace.runners.spark.folder import hold
+from millrace.runners.folder import hold
 from millrace.stream import Job
 
 POLL = 0.02
@@ -29,9 +29,7 @@ class Engine:
         """`partitions`: how many each topic has, by default as declared."""
         self.plan = Plan.of(jobs, slots=slots)
         self.partitions = {topic.name: topic.partitions for topic in self.plan.topics} | dict(partitions or {})
-        self.states: States = {
-            (depth, slot): SlotState() for depth in range(1, self.plan.depth + 1) for slot in range(self.plan.slots)
-        }
+        self.states: States = {(depth, slot): SlotState() for depth in range(1, self.plan.depth + 1) for slot in range(self.plan.slots)}
 
     def step(self, pieces: Sequence[Piece], now: int, *, end: bool = False) -> Results:
         """One batch. Partitions without a piece have nothing new; at the `end` nothing more is expected."""
