@@ -215,7 +215,7 @@ def _panes(frame: pl.DataFrame, kind: Any, who: str) -> Any:
         lacks = [name for name in pane_columns.COLUMNS if name not in present]
         raise DefinitionError(f"{who}: the rows have pane columns {', '.join(present)}, but lack {', '.join(lacks)}")
     table = (
-        frame.select(pane_columns.COLUMNS)
+        frame.select(*pane_columns.COLUMNS)
         .cast(pl.Schema(pane_columns.COLUMNS))
         .to_arrow(compat_level=pl.CompatLevel.oldest())
         .cast(pa.schema(list(kind)))
