@@ -203,7 +203,7 @@ class EmbeddedLog:
 
     def _prepare(self, topic: str, place: _Place, batch: Outgoing, now: int) -> _Ready:
         """The chunks for each partition, made before the transaction so that it stays short."""
-        if len(place.partitions) == 1:
+        if len(place.partitions) == 1 and batch.partitions is None:
             parts = [(0, batch)] if len(batch) else []
         else:
             turn = sum(self.ends(topic).values()) if batch.partitions is None else 0

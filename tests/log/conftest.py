@@ -1,0 +1,69 @@
+"""A log of each kind, and processes that are not left behind."""
+
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from millrace.log import Log, open_log
+
+LOGS = ["embedded"]
+"""Every implementation stands the same tests; a new one is added here and in `url`."""
+
+Start: TypeAlias = Callable[..., BaseProcess]
+
+
+@pytest.fixture(params=LOGS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty log can be opened."""
+    assert request.param == "embedded"
+    return f"embedded:{tmp_path / 'log'}"
+
+
+@pytest.fixture
+def log(url: str) -> Iterator[Log]:
+    """An empty log."""
+    opened = open_log(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Runs a function of `log.children` in a process of its own, forked so that it starts at once."""
+    context = multiprocessing.get_context("fork")
+    started: list[BaseProcess] = []
+
+    def run(target: Callable[..., None], *args: Any) -> BaseProcess:
+        process = context.Process(target=target, args=args, daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads, of which these functions use none
+            process.start()
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.join()
+
+
+@contextmanager
+def within(seconds: float = 30) -> Iterator[Callable[[bool], bool]]:
+    """`while waiting(not condition): ...` ends when the condition holds, and fails the test when it takes too long."""
+    limit = time.monotonic() + seconds
+
+    def waiting(still: bool) -> bool:
+        if still and time.monotonic() > limit:
+            pytest.fail(f"waited longer than {seconds} s")
+        if still:
+            time.sleep(0.001)
+        return still
+
+    yield waiting
