@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from millrace import graph, hashing
+from millrace import graph, hashing, watermarks
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
@@ -115,7 +115,9 @@ def _to_operator(way: Route, operator: Operator, read: graph.Read, piece: Piece,
         grid.first_end(event_time).alias("_first"),
         grid.first_end(pl.col("_clock") - (delay + lateness)).alias("_open"),
     ).with_columns(pl.max_horizontal("_first", "_open").alias("_from"))
-    doubtful = (pl.col("_from") > pl.col("_first")) | (pl.col("_ingested") + (MARGIN - delay - lateness) >= pl.col("_first"))
+    grace = delay if windowing.trigger.once else delay + lateness
+    bounded = isinstance(read.watermark, watermarks.Bounded)  # by ingestion; other clocks may be ahead of it by any time
+    doubtful = (pl.col("_from") > pl.col("_first")) | (pl.col("_ingested") + (MARGIN - grace) >= pl.col("_first")) | pl.lit(not bounded)
     whole, lean = judged.filter(doubtful), judged.filter(~doubtful)
     _spread(partials_of(operator.node).of_rows(lean), operator, "partials", name, bodies)
     if not whole.is_empty():
