@@ -38,7 +38,7 @@ class Aggregate(ABC):
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """One partial to the answer, called `name`."""
 
-    def check(self, dtype: pl.DataType) -> None:
+    def check(self, dtype: pl.DataType) -> None:  # noqa: B027 - most aggregates take any column
         """Refuses columns for which the aggregate has no meaning."""
 
     def needs(self) -> list[str]:
@@ -212,6 +212,8 @@ class Distinct(Aggregate):
 class Collect(Aggregate):
     """All values, in order of event time, topic, partition, offset."""
 
+    ordered = True
+
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The values with their places."""
         placed = pl.struct(*ORDER, pl.col(_given(self)).alias("v"))
@@ -237,7 +239,9 @@ def _given(aggregate: Aggregate) -> str:
 def _numeric(aggregate: Aggregate, dtype: pl.DataType) -> None:
     if not (dtype.is_numeric() or dtype == pl.Boolean):
         kind = type(aggregate).__name__.lower()
-        raise DefinitionError(f"{aggregate} needs numbers, but {aggregate.column!r} is {dtype}; cast it first, or use another aggregate than {kind}")
+        raise DefinitionError(
+            f"{aggregate} needs numbers, but {aggregate.column!r} is {dtype}; cast it first, or use another aggregate than {kind}"
+        )
 
 
 def count(column: str | None = None) -> Count:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
-from millrace import graph, panes
+from millrace import aggregates, graph, panes
 from millrace.errors import DefinitionError
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
@@ -116,6 +116,16 @@ class Operator:
         """How long after a window's end, in watermark time, its value may still change."""
         return max([self.windowing.lateness, *(operator.patience for operator in self.upstream)])
 
+    @property
+    def read(self) -> list[str]:
+        """The columns that the aggregates read."""
+        return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
+
+    @property
+    def needs(self) -> list[str]:
+        """The columns that the aggregates read."""
+        return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
+
     def windows_of(self, row: Row) -> list[Window]:
         """The windows a row belongs to; panes of the same windowing keep theirs."""
         if self.node.same_window:
@@ -178,11 +188,11 @@ class Operator:
         cell.travelled = new
 
     def values(self, rows: Sequence[Change]) -> Row:
-        """The aggregates of the rows, taken in order of event time, topic, partition, offset; of panes, then by their columns."""
-        schema = list(self.node.inputs[0].schema)
+        """The aggregates of the rows, in order of event time, topic, partition, offset; panes have no offset, but what is read of them."""
+        read = self.read if self.upstream else []
 
         def place(taken: Change) -> Any:
-            return taken.row["event_time"], taken.place, () if taken.place[0] else tuple(sortable(taken.row[c]) for c in schema)
+            return taken.row["event_time"], taken.place, [sortable(taken.row[column]) for column in read]
 
         ordered = [taken.row for taken in sorted(rows, key=place)]
         return {name: value_of(aggregate, ordered) for name, aggregate in self.node.aggregates.items()}
@@ -219,7 +229,7 @@ class FirstOperator(Operator):
         place = event.topic, event.partition, event.offset
         for edge in self.edges:
             if edge.origin is channel.read:
-                for made in through(edge, row, channel.read.schema):
+                for made in through(edge, row):
                     self.judge(made, place, channel.watermark, future)
 
     def judge(self, row: Row, place: tuple[str, int, int], watermark: float, future: bool) -> None:
@@ -238,9 +248,9 @@ class FirstOperator(Operator):
         if late or closed:
             reason = "future" if future else "late" if late else "closed"
             topic, partition, offset = place
-            about = {"operator": self.name, "topic": topic, "partition": partition, "offset": offset}
-            self.outcome.refused.append({**row, "reason": reason})
-            self.outcome.reports.append({**about, "reason": reason, "missed": len(late) + len(closed), "row": row})
+            why = {"reason": reason, "missed": len(late) + len(closed)}
+            self.outcome.refused.append({**row, **why})
+            self.outcome.reports.append({"topic": topic, "partition": partition, "offset": offset, **why})
 
     def candidate(self) -> float:
         """Where the watermark would stand, were it not forbidden to go back."""
@@ -265,17 +275,14 @@ class LaterOperator(Operator):
     def incoming(self) -> Iterator[Change]:
         """What the operators before say in this batch, after the stateless steps."""
         for edge in self.edges:
-            origin = edge.origin
-            operator = next(operator for operator in self.upstream if operator.node is origin)
-            if edge.port == "late":
-                schema = pl.Schema({**origin.inputs[0].schema, "reason": pl.String()})
-                yield from (Change(panes.ADD, made) for row in operator.outcome.refused for made in through(edge, row, schema))
-            else:
-                yield from (Change(c.op, made) for c in operator.outcome.changes for made in through(edge, c.row, origin.schema))
+            operator = next(operator for operator in self.upstream if operator.node is edge.origin)
+            for change in operator.outcome.changes:
+                yield from (Change(change.op, made) for made in through(edge, change.row))
 
     def contents(self, cell: Cell) -> Counter[Any]:
-        """The rows as a multiset."""
-        return Counter(canonical(change.row, self.node.inputs[0].schema) for change in cell.rows)
+        """The rows as a multiset of what the aggregates read of them, with the time where that decides which is the latest."""
+        ordered = any(isinstance(aggregate, aggregates.Latest | aggregates.Collect) for aggregate in self.node.aggregates.values())
+        return Counter(canonical(change.row, [*self.read, "event_time"] if ordered else self.read) for change in cell.rows)
 
 
 class JobModel:
@@ -309,12 +316,9 @@ class JobModel:
         origin = edge.origin
         if isinstance(origin, graph.Read):  # without windows no row is too late or too early
             events = [event for event in batch if event.topic == origin.topic.name]
-            return [made for event in events for made in through(edge, source_row(event), origin.schema)]
+            return [made for event in events for made in through(edge, source_row(event))]
         outcome = self.operators[origin].outcome
-        if edge.port == "late":
-            schema = pl.Schema({**origin.inputs[0].schema, "reason": pl.String()})
-            return [made for row in outcome.refused for made in through(edge, row, schema)]
-        return [made for row in outcome.records for made in through(edge, row, origin.schema)]
+        return [made for row in (outcome.refused if edge.port == "late" else outcome.records) for made in through(edge, row)]
 
 
 class Model:
@@ -354,11 +358,11 @@ def vouched(watermark: Watermark, event: Event, schema: pl.Schema) -> float:
     return -math.inf if said is None else int(said)
 
 
-def through(edge: graph.Edge, row: Row, schema: pl.Schema) -> list[Row]:
+def through(edge: graph.Edge, row: Row) -> list[Row]:
     """The rows that the stateless steps make of one row."""
     if not edge.steps:
         return [row]
-    return edge.apply(pl.DataFrame([row], schema=schema)).to_dicts()
+    return edge.apply(pl.DataFrame([row], schema=edge.schema)).to_dicts()
 
 
 def settled(rows: Sequence[Change]) -> list[Change]:

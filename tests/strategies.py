@@ -1,0 +1,293 @@
+"""Random jobs, events and batch cuts for property tests, and how many of them are tried.
+
+`MILLRACE_EXAMPLES=20000` tries that many; the hypothesis profile `long` does, too.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, make_dataclass
+from functools import lru_cache
+from typing import Any
+
+import polars as pl
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+import millrace as mr
+from millrace import aggregates, triggers, watermarks, windows
+from millrace.aggregates import Aggregate
+from millrace.explain import explain
+from millrace.graph import Aggregation
+from millrace.model import Event
+from millrace.stream import Job, Output, Stream
+from millrace.topics import Topic
+from millrace.watermarks import Watermark
+from millrace.windows import Sliding
+
+_COMMON = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+    report_multiple_bugs=False,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
+settings.register_profile("millrace", _COMMON, max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "120")))
+settings.register_profile("long", _COMMON, max_examples=20_000)
+profile = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "millrace"))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the random topics hold: something of every kind, null now and then."""
+
+    k: str | None
+    g: int | None
+    v: int | None
+    x: float | None
+    b: bool | None
+
+
+A, B = Topic("input.a", Reading), Topic("input.b", Reading)
+EPOCHS = (0, 1_700_000_000_000)
+YEAR_3000 = 32_503_680_000_000
+KINDS = {"k": "text", "g": "int", "v": "int", "x": "float", "b": "bool"}
+"""The columns of readings; a `rough` number is one whose last digit may depend on how it was computed, so it is no key and not summed on."""
+
+_PYTHON = {pl.String: str, pl.Int64: int, pl.Float64: float, pl.Boolean: bool}
+
+
+@lru_cache(maxsize=4096)
+def type_of(columns: tuple[tuple[str, Any], ...]) -> type:
+    """An event type with these columns, for a topic to write to."""
+    fields: list[tuple[str, Any]] = []
+    for name, dtype in columns:
+        inner = dtype.inner if isinstance(dtype, pl.List) else dtype
+        python = _PYTHON[inner.base_type()]
+        fields.append((name, list[python] if isinstance(dtype, pl.List) else python | None))
+    return make_dataclass("Row", fields)
+
+
+def write(stream: Stream, name: str) -> Output:
+    """Ends a stream in a topic that fits it."""
+    own = [(c, t) for c, t in stream.node.schema.items() if c not in mr.topics.SYSTEM]
+    return stream.write(Topic(name, type_of(tuple(own))))
+
+
+@dataclass(frozen=True)
+class Given:
+    """Jobs, and how time passes for them."""
+
+    jobs: tuple[Job, ...]
+    unit: int
+    partitions: dict[str, int]
+
+    def __repr__(self) -> str:
+        """What the jobs do, and not how they are made."""
+        return f"{explain(self.jobs)}\npartitions {self.partitions}"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows, the clock, and whether the engine is restarted before."""
+
+    events: tuple[Event, ...]
+    now: int
+    restart: bool = False
+    end: bool = False
+
+
+@st.composite
+def watermark_of(draw: st.DrawFn, unit: int, steady: bool) -> Watermark:
+    idle = None if steady else draw(st.sampled_from([None, None, 3 * unit, 12 * unit]))
+    ahead = draw(st.sampled_from([3_600_000, 3_600_000, 4 * unit]))
+    if draw(st.integers(0, 3)):
+        return watermarks.bounded(draw(st.sampled_from([0, unit, 3 * unit, 10 * unit])), idle=idle, ahead=ahead)
+    said = pl.when(pl.col("v") % 3 == 0).then(pl.col("event_time") - draw(st.sampled_from([0, 2 * unit])))
+    return watermarks.punctuation(said, idle=idle, ahead=ahead)
+
+
+@st.composite
+def window_of(draw: st.DrawFn, unit: int) -> Sliding:
+    size = draw(st.integers(1, 12))
+    offset = draw(st.sampled_from([0, 0, 1, -3])) * unit
+    if draw(st.booleans()):
+        return windows.fixed(size * unit, offset=offset)
+    every = draw(st.integers(max(1, size // 4), size))
+    return windows.sliding(size * unit, every=every * unit, offset=offset)
+
+
+@st.composite
+def windowed(draw: st.DrawFn, stream: Stream, unit: int, steady: bool) -> Stream:
+    once = not steady and not draw(st.integers(0, 3))
+    return stream.window(
+        draw(window_of(unit)),
+        trigger=triggers.at_watermark(late=triggers.never()) if once else triggers.at_watermark(),
+        lateness=draw(st.sampled_from([0, unit, 5 * unit, 20 * unit])),
+        output=draw(st.sampled_from(["value", "value_and_retract"])),
+    )
+
+
+@st.composite
+def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Aggregate, str]:
+    """An aggregate over some column, and the kind of its result."""
+    column = draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind != "list")))
+    kind = kinds[column]
+    options: list[tuple[Aggregate, str]] = [
+        (aggregates.count(), "int"),
+        (aggregates.count(column), "int"),
+        (aggregates.distinct(column), "int"),
+        (aggregates.latest(column), kind),
+        (aggregates.min(column), kind),
+        (aggregates.max(column), kind),
+        (aggregates.collect(column), "list"),
+    ]
+    if kind in ("int", "float", "bool") or (kind == "rough" and last):
+        options += [(aggregates.sum(column), "int" if kind == "bool" else kind), (aggregates.mean(column), "rough")]
+    return draw(st.sampled_from(options))
+
+
+@st.composite
+def stateless(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: int) -> Stream:
+    """Perhaps a step that looks at each row by itself; `kinds` learns of new columns."""
+    whole = sorted(c for c, kind in kinds.items() if kind == "int")
+    step = draw(st.sampled_from(["nothing", "nothing", "filter", "with_columns", "select", "map_batches", "explode"]))
+    if not whole or step == "nothing":
+        return stream
+    column = draw(st.sampled_from(whole))
+    if step == "filter":
+        return stream.filter(pl.col(column) > draw(st.integers(-1, 2)))
+    if step == "map_batches":
+        return stream.map_batches(lambda frame: frame.filter(pl.col(column).is_not_null()))
+    made = f"w{place}"
+    kinds[made] = "int"
+    if step == "with_columns":
+        return stream.with_columns((pl.col(column) % 3).alias(made))
+    if step == "select":
+        kept = {column, *draw(st.lists(st.sampled_from(sorted(set(kinds) - {made})), max_size=2))}
+        for gone in set(kinds) - kept - {made}:
+            del kinds[gone]
+        return stream.select(*sorted(kept), **{made: pl.col(column) // 2})
+    return stream.with_columns(pl.concat_list(pl.col(column), pl.col(column) + 1).alias(made)).explode(made)
+
+
+@st.composite
+def aggregated(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: int, last: bool) -> Stream:
+    """One aggregation; `kinds` becomes that of its results."""
+    keys = draw(
+        st.lists(st.sampled_from(sorted(c for c, kind in kinds.items() if kind in ("text", "int", "bool"))), min_size=1, max_size=2)
+    )
+    chosen = draw(st.lists(aggregate_of(kinds, last), min_size=1, max_size=3))
+    named = {f"a{place}{i}": aggregate for i, (aggregate, _) in enumerate(chosen)}
+    after = {key: kinds[key] for key in keys} | {f"a{place}{i}": kind for i, (_, kind) in enumerate(chosen)}
+    kinds.clear()
+    kinds.update(after)
+    return stream.by(*dict.fromkeys(keys)).aggregate(**named)
+
+
+@st.composite
+def source(draw: st.DrawFn, unit: int, steady: bool) -> Stream:
+    one = mr.read(A, watermark=draw(watermark_of(unit, steady)))
+    if draw(st.integers(0, 2)):
+        return one
+    other = mr.read(draw(st.sampled_from([A, B])), watermark=draw(watermark_of(unit, steady)))
+    return one.filter(pl.col("v") > 0).union(other) if draw(st.booleans()) else one.union(other)
+
+
+@st.composite
+def first_panes(draw: st.DrawFn, unit: int, kinds: dict[str, str], steady: bool, last: bool) -> Stream:
+    """The first aggregation, now and then of two topics by themselves, whose panes flow together: those come early."""
+    rows = draw(source(unit, steady))
+    if last or draw(st.integers(0, 3)):
+        rows = draw(stateless(rows, kinds, 0))
+        return draw(aggregated(draw(windowed(rows, unit, steady)), kinds, 0, last))
+    one = draw(windowed(rows, unit, steady))
+    other = Stream(mr.read(B, watermark=draw(watermark_of(unit, steady))).node, one.windowing)
+    panes = draw(aggregated(one, kinds, 0, last))
+    assert isinstance(panes.node, Aggregation)
+    return panes.union(other.by(*panes.node.keys).aggregate(**panes.node.aggregates))
+
+
+@st.composite
+def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool) -> Job:
+    """One to three chained aggregations, now and then windowed anew, with what they refused and what passes by."""
+    kinds = dict(KINDS)
+    length = draw(st.sampled_from([1, 1, 2, 2, 3]))
+    stream = draw(first_panes(unit, kinds, steady, length == 1))
+    outputs = []
+    if isinstance(stream.node, Aggregation) and draw(st.booleans()):
+        outputs.append(write(stream.late(), f"analytics.{name}-late"))
+    for place in range(1, length):
+        if draw(st.booleans()):
+            outputs.append(write(stream, f"analytics.{name}-{place}"))
+        stream = draw(stateless(stream, kinds, place))
+        if not draw(st.integers(0, 3)):
+            stream = draw(windowed(stream, unit, steady))
+        stream = draw(aggregated(stream, kinds, place, place == length - 1))
+    if not steady:
+        stream = draw(stateless(stream, kinds, length))
+    if not draw(st.integers(0, 5)):
+        outputs.append(write(mr.read(A).filter(pl.col("g") > 0), f"analytics.{name}-rows"))
+    return Job(name, *outputs, write(stream, f"analytics.{name}"))
+
+
+@st.composite
+def givens(draw: st.DrawFn, *, steady: bool = False) -> Given:
+    """Jobs that run together. Steady ones have neither idleness nor a trigger that finishes early."""
+    unit = draw(st.sampled_from([1, 1_000]))
+    names = ["one", "two"] if not draw(st.integers(0, 5)) else ["one"]
+    jobs = tuple(draw(job_of(name, unit, steady)) for name in names)
+    topics = {read for job in jobs for read in topics_of(job)}
+    return Given(jobs, unit, {topic: draw(st.integers(1, 2)) for topic in sorted(topics)})
+
+
+def topics_of(job: Job) -> set[str]:
+    return {read.topic.name for read in mr.testing.reads(job)}
+
+
+def readings() -> st.SearchStrategy[dict[str, Any]]:
+    """Few different values, so that they meet; fractions that add up exactly in any order."""
+    return st.fixed_dictionaries(
+        {
+            "k": st.sampled_from(["a", "b", "é", "", None]),
+            "g": st.sampled_from([0, 1, 2, None]),
+            "v": st.sampled_from([-3, -1, 0, 1, 2, 3, 5, None]),
+            "x": st.sampled_from([0.5, -0.25, 1e15, -1e15, 3.0, 0.0, None]),
+            "b": st.sampled_from([True, False, None]),
+        }
+    )
+
+
+@st.composite
+def batches(draw: st.DrawFn, given: Given, *, most: int = 24) -> list[Batch]:
+    """A stream in which time passes, cut at random: rows come on time, late, twice, from 1970 and from the year 3000."""
+    unit, now = given.unit, draw(st.sampled_from(EPOCHS))
+    behind = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5, 9, 20, 60, -1, -6])
+    places = [(topic, p) for topic, n in given.partitions.items() for p in range(n)]
+    ends = dict.fromkeys(places, 0)
+    made: list[Batch] = []
+    rows: list[Event] = []
+    for move in draw(st.lists(st.tuples(st.sampled_from(places), behind, st.integers(0, 30), readings()), max_size=most)):
+        place, late, chance, values = move
+        now += chance % 4 * unit
+        at = 0 if chance == 29 else YEAR_3000 if chance == 30 else now - late * unit
+        rows.append(Event(*place, ends[place], at, now, values))
+        ends[place] += 1
+        if chance == 28:
+            rows.append(rows[-1]._replace(offset=ends[place]))
+            ends[place] += 1
+        if chance >= 22:
+            made.append(Batch(tuple(rows), now, restart=chance % 2 == 0))
+            rows = []
+        if chance in (4, 5):
+            now += 10 * unit
+            made += [Batch(tuple(rows), now), Batch((), now + 3 * unit)]
+            rows, now = [], now + 3 * unit
+    return [*made, Batch(tuple(rows), now, end=draw(st.booleans()))]
+
+
+def recut(made: Sequence[Batch], size: int) -> list[Batch]:
+    """The same rows in batches of `size`, with a restart in the middle."""
+    rows = [event for batch in made for event in batch.events]
+    parts = [tuple(rows[i : i + size]) for i in range(0, len(rows), size)] or [()]
+    cut = [Batch(part, part[-1].ingestion_time if part else made[-1].now, restart=i == len(parts) // 2) for i, part in enumerate(parts)]
+    return [*cut, Batch((), made[-1].now, end=made[-1].end)]

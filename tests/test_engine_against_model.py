@@ -1,0 +1,84 @@
+"""The engine is held to the model: on random jobs, events, orders, partitions and cuts, they say the same."""
+
+from collections import Counter
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace import panes
+from millrace.graph import Aggregation, Write
+from millrace.plain_values import Row
+from millrace.testing import Backend, Fed, OnEngine, OnModel
+from strategies import Batch, Given, batches, givens, profile, recut
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(comparable, value))
+    return float(f"{value:.10g}") if isinstance(value, float) else value
+
+
+def bag(rows: list[Row]) -> Counter[Any]:
+    return Counter(tuple((name, comparable(row[name])) for name in sorted(row)) for row in rows)
+
+
+def refused(fed: Fed) -> Counter[Any]:
+    origin = ("topic", "partition", "offset", "reason", "missed")
+    return Counter((job, *(row[name] for name in origin)) for job, rows in fed.late.items() for row in rows)
+
+
+def shown(fed: Fed) -> Counter[Any]:
+    return Counter({(topic, row): count for topic, rows in fed.written.items() for row, count in bag(rows).items()})
+
+
+def differences(engine: Counter[Any], model: Counter[Any]) -> str:
+    """What only one of the two says, readable."""
+    only = [("engine", engine - model), ("model", model - engine)]
+    return "\n".join(f"only the {name} {count}x: {thing}" for name, things in only for thing, count in things.items())
+
+
+def last_words(jobs: Given, backend: Backend, made: list[Batch]) -> Any:
+    """What each window of each final output came to, and all that was refused."""
+    written: dict[str, list[Row]] = {}
+    late: Counter[Any] = Counter()
+    for batch in made:
+        if batch.restart:
+            backend.restart()
+        fed = backend.feed(batch.events, batch.now, end=batch.end)
+        late += refused(fed)
+        for topic, rows in fed.written.items():
+            written.setdefault(topic, []).extend(rows)
+    return {write.topic.name: newest(write, written) for job in jobs.jobs for write in job.outputs}, late
+
+
+def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
+    node, rows = write.inputs[0], written.get(write.topic.name, [])
+    if not isinstance(node, Aggregation):
+        return Counter() if "index" in node.schema else bag(rows)
+    return bag(panes.newest(pl.DataFrame(rows, schema=node.schema), list(node.keys)).to_dicts())
+
+
+@given(data=st.data())
+@profile
+def test_every_batch_shows_the_same_panes_and_refuses_the_same_rows(data: st.DataObject) -> None:
+    jobs = data.draw(givens())
+    engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 2, 5])))
+    model = OnModel(jobs.jobs, jobs.partitions)
+    for batch in data.draw(batches(jobs)):
+        if batch.restart:
+            engine.restart()
+        ours, theirs = engine.feed(batch.events, batch.now, end=batch.end), model.feed(batch.events, batch.now, end=batch.end)
+        assert not differences(shown(ours), shown(theirs))
+        assert not differences(refused(ours), refused(theirs))
+
+
+@given(data=st.data())
+@profile
+def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObject) -> None:
+    jobs = data.draw(givens(steady=True))
+    made = data.draw(batches(jobs, most=10))
+    expected = last_words(jobs, OnModel(jobs.jobs, jobs.partitions), recut(made, 1_000))
+    for size in (1, 3, 1_000):
+        assert last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected
