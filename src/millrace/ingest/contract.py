@@ -44,7 +44,7 @@ class Reject:
     raw: Raw
 
 
-class Rejected(Exception):  # noqa: N818 - it is no error of the program
+class Rejected(Exception):
     """Raised by `Processor.process` for a message that cannot be understood."""
 
     def __init__(self, reason: str, detail: str = "") -> None:

@@ -15,7 +15,7 @@ def vehicle_distribution(
     size: Duration = "30s",
     every: Duration = "5s",
     delay: Duration = "1s",
-    idle: Duration = "10s",
+    idle: Duration | None = "10s",
     lateness: Duration = "1m",
 ) -> Job:
     """A vehicle counts once in each window, in the cell where it was last; repeats of a message change nothing."""
