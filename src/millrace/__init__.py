@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millrace import aggregates, testing, triggers, watermarks, windows
     from millrace.runners import run
-    from millrace.runners.local import replay
+    from millrace.runners.replay import replay
     from millrace.stream import Job, Keyed, Stream, read
     from millrace.topics import Topic
 
@@ -34,7 +34,7 @@ _HOMES = {
     "Stream": "millrace.stream",
     "Topic": "millrace.topics",
     "read": "millrace.stream",
-    "replay": "millrace.runners.local",
+    "replay": "millrace.runners.replay",
     "run": "millrace.runners",
 }
 """Where names live that are not modules. All load when first asked for, so that a command or a worker loads only what it needs."""

@@ -113,7 +113,9 @@ class Stream:
         if not isinstance(self.node, graph.Aggregation):
             raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
         if any(depth > 0 for depth in map(graph.depth, self.node.inputs)):
-            raise DefinitionError("late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one")
+            raise DefinitionError(
+                "late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one"
+            )
         schema = pl.Schema({**self.node.inputs[0].schema, "reason": pl.String(), "missed": pl.Int64()})
         return Stream(graph.Late((self.node,), schema), None)
 
@@ -123,7 +125,9 @@ class Stream:
         missing, extra = [c for c in topic.schema if c not in self.node.schema], sorted(present - set(topic.schema))
         if missing or extra:
             said = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} besides"
-            raise DefinitionError(f"write({topic.name}): the stream {said}; {topic.type.__name__} has {', '.join(topic.schema)}. Use select() to name the columns alike")
+            raise DefinitionError(
+                f"write({topic.name}): the stream {said}; {topic.type.__name__} has {', '.join(topic.schema)}. Use select() to name the columns alike"
+            )
         return Output(graph.Write((self.node,), self.node.schema, topic))
 
     def _stateless(self, fn: Callable[[pl.DataFrame], pl.DataFrame], text: str) -> Stream:
@@ -145,7 +149,9 @@ class Keyed:
         """One result per key and window, a column for each aggregate."""
         windowing = self.stream.windowing
         if windowing is None:
-            raise DefinitionError(f"by({', '.join(map(repr, self.keys))}) is aggregated without a window, so no result would ever be complete; say .window(...) first")
+            raise DefinitionError(
+                f"by({', '.join(map(repr, self.keys))}) is aggregated without a window, so no result would ever be complete; say .window(...) first"
+            )
         if not named:
             raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
         source = self.stream.node.schema
@@ -200,7 +206,11 @@ class Keyed:
 
     def _windowing_upstream(self) -> graph.Windowing | None:
         """The windowing of the panes that come in, if panes come in."""
-        upstream = {edge.origin.windowing for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema)) if isinstance(edge.origin, graph.Aggregation) and edge.port == "out"}
+        upstream = {
+            edge.origin.windowing
+            for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema))
+            if isinstance(edge.origin, graph.Aggregation) and edge.port == "out"
+        }
         return upstream.pop() if len(upstream) == 1 else None
 
 

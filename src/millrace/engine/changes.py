@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
+import polars.selectors as cs
 
 from millrace import panes
 from millrace.engine import firing
@@ -14,7 +15,7 @@ from millrace.engine.packets import Block, Body
 from millrace.engine.partials import Partials, partials_of
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
-from millrace.engine.windowing import GREATEST, LEAST, Grid
+from millrace.engine.windowing import LEAST, Grid, ends_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +98,9 @@ class PaneWindows:
 
     def _condensed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partials of rows that stand for as many as they weigh."""
-        once = rows.select(pl.exclude("_w").repeat_by("_w")).explode(pl.all()) if (rows["_w"] > 1).any() else rows.drop("_w")
+        once = rows.select(pl.exclude("_w").repeat_by("_w")).explode(cs.all()) if (rows["_w"] > 1).any() else rows.drop("_w")
         if self.partials.ordered:
-            once = once.sort("event_time", *[c for c in once.columns if c != "event_time"]).with_row_index("_off")
+            once = once.sort("event_time", *self.partials.needs).with_row_index("_off")
             once = once.with_columns(pl.col("event_time").alias("_t"), pl.lit(0, pl.Int64).alias("_src"), pl.col("_off").cast(pl.Int64))
         return self.partials.of_rows(once, per=("_end",))
 
@@ -117,47 +118,54 @@ class PaneWindows:
     def _fire(
         self, state: SlotState, net: pl.DataFrame, low0: int | None, low: int | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        node, id = self.operator.node, self.operator.id
-        out, travelling, numbers = [node.schema.to_frame()], [node.schema.to_frame()], [self._no_numbers]
+        """Panes to show, changes to pass on, numbers to remember."""
+        id, nothing = self.operator.id, self._no_panes
         floor, roof = LEAST if low0 is None else low0, LEAST if low is None else low
-        touched = net.select(self.group).unique()
-        oldest = min(floor, touched["_end"].min() - 1 if not touched.is_empty() else GREATEST)
-        newest = max(roof, touched["_end"].max() if not touched.is_empty() else LEAST)
+        first, last = ends_of(net)
+        oldest, newest = min(floor, first - 1), max(roof, last)
         kept = state.table(id, "rows").between(oldest, newest)
-        old = pl.concat(kept) if kept else net.clear()
+        if net.is_empty() and (floor == roof or not kept):
+            return nothing, nothing, self._no_numbers
+        touched = net.select(self.group).unique()
+        old = pl.concat([self._nothing, *kept])
         known = pl.concat([self._no_numbers, *state.table(id, "panes").between(oldest, newest)])
-        for timing, low_end, high_end in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest)):
-            due = self._due(timing, old, touched, low_end, high_end)
-            if due.is_empty():
-                continue
-            before = self._values(_of(old, due))
-            after = self._values(_of(pl.concat([old, net]), due))
-            was_shown = before if timing == "late" or node.same_window else before.clear()
-            fired = self._firing(after, was_shown, known, timing)
-            shown, changes, remembered = firing.emit(fired, known, roof, self.operator.horizon)
-            out.append(shown), travelling.append(changes)
-            if timing != "on_time" or not known.is_empty():
-                numbers.append(remembered)
-        return pl.concat(out), pl.concat(travelling), pl.concat(numbers)
+        fired = [
+            firing.emit(self._firing(timing, due, old, net, known), known, roof, self.operator.horizon)
+            for timing, after, until in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest))
+            if not (due := self._due(timing, old, touched, after, until)).is_empty()
+        ]
+        return (
+            pl.concat([nothing, *(f.shown for f in fired)]),
+            pl.concat([nothing, *(f.changes for f in fired)]),
+            pl.concat([self._no_numbers, *(f.numbers for f in fired)]),
+        )
 
-    def _firing(self, after: pl.DataFrame, before: pl.DataFrame, known: pl.DataFrame, timing: str) -> Firing:
-        """Before the end of its window a group has been shown only if its panes were counted."""
-        if timing != "late":
-            before = before.join(known.select(self.group).unique(), on=self.group, how="semi", nulls_equal=True)
-        return Firing(self.operator.node, after, before, timing)
+    def _firing(self, timing: str, due: pl.DataFrame, old: pl.DataFrame, net: pl.DataFrame, known: pl.DataFrame) -> Firing:
+        """The values of the groups that are due, now and as they were shown. Before its window ended a group was shown only if counted."""
+        new = self._values(_of(pl.concat([old, net]), due))
+        if timing == "late":
+            return Firing(self.operator.node, new, self._values(_of(old, due)), timing)
+        if known.is_empty():
+            return Firing(self.operator.node, new, None, timing)
+        shown = due.join(known.select(self.group).unique(), on=self.group, how="semi", nulls_equal=True)
+        return Firing(self.operator.node, new, self._values(_of(old, shown)), timing)
 
     def _due(self, timing: str, old: pl.DataFrame, touched: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-        """The groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early."""
-        if timing == "early" and not self.operator.node.same_window:
+        """The groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early, and a trigger that fires once nothing late."""
+        node = self.operator.node
+        if (timing == "early" and not node.same_window) or (timing == "late" and node.windowing.trigger.once):
             return touched.clear()
         within = pl.col("_end").is_between(low, high, closed="right")
         due = touched.filter(within)
         return pl.concat([due, old.filter(within).select(self.group)]).unique() if timing == "on_time" else due
 
     @cached_property
+    def _no_panes(self) -> pl.DataFrame:
+        return self.operator.node.schema.to_frame()
+
+    @cached_property
     def _no_numbers(self) -> pl.DataFrame:
-        empty = self._nothing.select(self.group)
-        return empty.with_columns(*[pl.lit(0, dtype).alias(c) for c, dtype in firing.NUMBERS.items()]).clear()
+        return firing.no_numbers(self._nothing.select(self.partials.keys))
 
 
 def _of(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

@@ -34,7 +34,7 @@ class Firing:
 
     node: graph.Aggregation
     new: pl.DataFrame
-    old: pl.DataFrame
+    old: pl.DataFrame | None
     timing: str
 
     @property
@@ -43,38 +43,65 @@ class Firing:
         return [*self.node.keys, "_end"]
 
 
+@dataclass(frozen=True)
+class Fired:
+    """Panes to show, changes to pass on, and how many panes each group has had by now, where that must be remembered."""
+
+    shown: pl.DataFrame
+    changes: pl.DataFrame
+    numbers: pl.DataFrame
+
+
 def pane_layout(keys: list[str]) -> Layout:
     """How the numbers of panes are kept: the greatest count wins."""
     end = pl.col("_end")
     return Layout(end, end, lambda frame: frame.group_by(*keys, "_end").agg(pl.col(*NUMBERS).max()))
 
 
-def emit(firing: Firing, numbers: pl.DataFrame, low: int, horizon: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Panes to show, changes to pass on, and the numbers to remember.
+def no_numbers(keys: pl.DataFrame) -> pl.DataFrame:
+    """An empty table of numbers for keys like these."""
+    return keys.clear().with_columns(pl.lit(0, pl.Int64).alias(c) for c in ("_end", *NUMBERS))
+
+
+def emit(firing: Firing, numbers: pl.DataFrame, low: int, horizon: int) -> Fired:
+    """Numbers panes and shapes them.
 
     `numbers` counts the panes shown so far; a group that has a value in `old` but no number has had exactly its on-time pane.
     """
-    group, node = firing.group, firing.node
-    had = firing.old.select(*group, pl.lit(True).alias("_had"))
+    moment = _Moment(firing.node, firing.timing, low, horizon)
+    if numbers.is_empty() and (firing.old is None or firing.old.is_empty()):
+        first = firing.new.with_columns(pl.lit(0, dtype).alias(column) for column, dtype in NUMBERS.items())
+        panes_ = moment.panes(first, panes.ADD)
+        return Fired(panes_, panes_, numbers if firing.timing == "on_time" else _counted(firing, first))
+    return _emit_refined(firing, firing.new.clear() if firing.old is None else firing.old, numbers, moment)
+
+
+def _emit_refined(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame, moment: _Moment) -> Fired:
+    group = firing.group
+    had = old.select(*group, pl.lit(1, pl.Int64).alias("_had"))
     counted = numbers.group_by(group).agg(pl.col(*NUMBERS).max())
-    settles = 0 if firing.timing == "early" else 1
 
     def numbered(frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame.join(had, on=group, how="left", nulls_equal=True).join(counted, on=group, how="left", nulls_equal=True)
-        before = pl.col("_had").fill_null(value=False).cast(pl.Int64)
+        before = pl.col("_had").fill_null(0)
         return frame.with_columns(pl.col("_shown").fill_null(before), pl.col("_settled").fill_null(before)).drop("_had")
 
-    withdrawn = numbered(firing.old.join(firing.new, on=group, how="anti", nulls_equal=True))
+    withdrawn = numbered(old.join(firing.new, on=group, how="anti", nulls_equal=True))
     new = numbered(firing.new)
-    replaced = firing.old.join(new.select(*group, *NUMBERS), on=group, how="inner", nulls_equal=True)
-    remembered = pl.concat([new, withdrawn]).select(*group, pl.col("_shown") + 1, pl.col("_settled") + settles)
-    moment = _Moment(node, firing.timing, low, horizon)
-    shown = [moment.panes(withdrawn, panes.RETRACT), moment.panes(new, panes.ADD)]
-    if node.windowing.output == "value_and_retract":
-        shown.insert(0, moment.panes(replaced, panes.RETRACT))
+    replaced = old.join(new.select(*group, *NUMBERS), on=group, how="inner", nulls_equal=True)
     gone, come = _changed(firing, new, replaced)
-    travelling = [moment.panes(withdrawn, panes.RETRACT), moment.panes(gone, panes.RETRACT), moment.panes(come, panes.ADD)]
-    return pl.concat(shown), pl.concat(travelling), remembered
+    withdrawals = moment.panes(withdrawn, panes.RETRACT)
+    retracted = replaced if firing.node.windowing.output == "value_and_retract" else replaced.clear()
+    return Fired(
+        pl.concat([moment.panes(retracted, panes.RETRACT), withdrawals, moment.panes(new, panes.ADD)]),
+        pl.concat([withdrawals, moment.panes(gone, panes.RETRACT), moment.panes(come, panes.ADD)]),
+        _counted(firing, pl.concat([new, withdrawn])),
+    )
+
+
+def _counted(firing: Firing, numbered: pl.DataFrame) -> pl.DataFrame:
+    settles = 0 if firing.timing == "early" else 1
+    return numbered.select(*firing.group, pl.col("_shown") + 1, pl.col("_settled") + settles)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ shuffle it once and keep one state store.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 
@@ -56,6 +56,8 @@ class Route:
     job: str
     operator: Operator | None
     topic: Topic | None
+    clocks: tuple[str, ...] = ()
+    """The clocks of the topic it reads, in the order of `Plan.clocks`."""
 
     @property
     def target(self) -> str:
@@ -87,7 +89,10 @@ class Plan:
         routes = tuple(route for job in jobs for route in _routes(job, operators))
         plan = cls(tuple(jobs), slots, operators, routes)
         plan._check()
-        return plan
+        timed = (
+            replace(r, clocks=tuple(plan.clocks[r.edge.origin.topic.name])) if isinstance(r.edge.origin, graph.Read) else r for r in routes
+        )
+        return cls(plan.jobs, slots, operators, tuple(timed))
 
     @cached_property
     def topics(self) -> tuple[Topic, ...]:
@@ -147,12 +152,18 @@ class Plan:
         for topic in (*self.topics, *self.outputs):
             other = types.setdefault(topic.name, topic)
             if other.type is not topic.type:
-                raise DefinitionError(f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once")
+                raise DefinitionError(
+                    f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once"
+                )
         for operator in self.operators:
             if len({isinstance(edge.origin, graph.Read) for edge in operator.edges}) > 1:
-                raise DefinitionError(f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first")
+                raise DefinitionError(
+                    f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first"
+                )
             if any(edge.port == "late" for edge in operator.edges):
-                raise DefinitionError(f"{operator.id} aggregates late rows, which have no watermark of their own; write them to a topic and read that")
+                raise DefinitionError(
+                    f"{operator.id} aggregates late rows, which have no watermark of their own; write them to a topic and read that"
+                )
 
 
 def _operators(job: Job) -> list[Operator]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -15,7 +16,7 @@ from millrace.engine.partials import Partials, partials_of
 from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress, Said
 from millrace.engine.state import Layout, SlotState
-from millrace.engine.windowing import GREATEST, LEAST, Grid
+from millrace.engine.windowing import LEAST, Grid, ends_of
 
 WIDE = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
@@ -70,19 +71,16 @@ class RowWindows:
 
     def _take(self, blocks: list[Block], said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The batch's accepted rows as partials, and the rows that some window refused."""
-        taken: list[pl.DataFrame] = []
+        taken: list[pl.DataFrame] = [self._nothing]
         late: list[pl.DataFrame] = []
         for block in blocks:
-            prior = progress.channels[block.channel].watermark(said[block.channel].delay)
-            frame, refused = self._judge(block, prior, progress.low)
-            taken.append(self.partials.of_rows(frame) if block.kind == "rows" else frame)
-            if not refused.is_empty():
-                _, topic, partition = block.channel.split("/", 1)[0], *block.channel.split("/", 1)[1].rsplit("/", 1)
-                late.append(refused.with_columns(pl.lit(topic).alias("_topic"), pl.lit(int(partition), pl.Int64).alias("_partition")))
-        if not taken:
-            return self._nothing, None
-        new = taken[0] if len(taken) == 1 else self.partials.merged(pl.concat(taken))
-        return new, pl.concat(late, how="diagonal_relaxed") if late else None
+            frame, refused = self._judge(block, said, progress)
+            frame = self.partials.of_rows(frame) if block.kind == "rows" else frame.drop("_part")
+            taken.append(frame)
+            if refused is not None:
+                topic = block.channel.partition("/")[2]
+                late.append(refused.rename({"_part": "_partition"}).with_columns(pl.lit(topic).alias("_topic")))
+        return pl.concat(taken), pl.concat(late, how="diagonal_relaxed") if late else None
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
@@ -91,52 +89,71 @@ class RowWindows:
         rows = empty.with_columns(number.alias(c) for c in ("_t", "_src", "_off", "_slice", "_from"))
         return self.partials.of_rows(rows.clear())
 
-    def _judge(self, block: Block, prior: int | None, low: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _judge(self, block: Block, said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows with the first window end that takes them, and those that an earlier window would have taken."""
-        windowing, grid = self.operator.node.windowing, self.grid
-        frame = block.frame
-        open_from = grid.end_above(None if prior is None else prior - windowing.lateness)
-        closed_to = grid.end_above(low) if windowing.trigger.once else LEAST
-        if block.kind == "partials" and open_from == LEAST and closed_to == LEAST:
-            return frame, frame.clear()
+        windowing, grid, frame = self.operator.node.windowing, self.grid, block.frame
+        opened = {}
+        for part in frame["_part"].unique():
+            name = f"{block.channel}/{part}"
+            prior = progress.channels[name].watermark(said[name].delay)
+            opened[part] = grid.end_above(None if prior is None else prior - windowing.lateness)
+        closed = grid.end_above(progress.low) if windowing.trigger.once else LEAST
+        least: Any = frame["_from"].min()
+        if block.kind == "partials" and max(*opened.values(), closed) <= least:
+            return frame, None
         first = pl.col("_first") if block.kind == "rows" else grid.first_end(pl.col("_slice"))
         last = grid.last_end(pl.col("_slice"))
-        frame = frame.with_columns(pl.max_horizontal("_from", pl.lit(open_from, pl.Int64)).alias("_late"))
-        frame = frame.with_columns(pl.max_horizontal("_late", pl.lit(closed_to, pl.Int64)).alias("_from"))
-        reason = pl.when(pl.col("_late") > first).then(pl.lit("late")).otherwise(pl.lit("closed"))
-        missed = (pl.min_horizontal(pl.col("_from"), last + grid.window.every) - first) // grid.window.every
-        refused = frame.filter(pl.col("_from") > first).with_columns(reason.alias("reason"), missed.alias("missed"))
-        hidden = [c for c in ("_t", "_slice", "_from", "_first", "_late", "_src") if c in refused.columns]
-        if block.kind == "partials":
-            refused = refused.select(*self.partials.keys, pl.col("_slice").alias("event_time"), pl.col("_n").alias("_rows"), "reason", "missed")
-        else:
-            refused = refused.drop(hidden).with_columns(pl.lit(1, pl.Int64).alias("_rows"))
-        return frame.filter(pl.col("_from") <= last).drop("_late"), refused
+        open_from = pl.col("_part").replace_strict(opened, return_dtype=pl.Int64)
+        frame = frame.with_columns(pl.max_horizontal("_from", open_from).alias("_late"), first.alias("_first"))
+        frame = frame.with_columns(pl.max_horizontal("_late", pl.lit(closed, pl.Int64)).alias("_from"))
+        refused = frame.filter(pl.col("_from") > pl.col("_first"))
+        taken = frame.filter(pl.col("_from") <= last).drop("_late", "_first")
+        return taken, None if refused.is_empty() else self._refused(refused, whole=block.kind == "rows")
+
+    def _refused(self, frame: pl.DataFrame, *, whole: bool) -> pl.DataFrame:
+        """Rows as the late output shows them; those that came condensed, with what is known of them."""
+        every, last = self.grid.window.every, self.grid.last_end(pl.col("_slice"))
+        reason = pl.when(pl.col("_late") > pl.col("_first")).then(pl.lit("late")).otherwise(pl.lit("closed"))
+        missed = (pl.min_horizontal(pl.col("_from"), last + every) - pl.col("_first")) // every
+        frame = frame.with_columns(reason.alias("reason"), missed.alias("missed"))
+        if whole:
+            return frame.drop("_t", "_slice", "_from", "_first", "_late", "_src").with_columns(pl.lit(1, pl.Int64).alias("_rows"))
+        return frame.select(
+            *self.partials.keys, "_part", "reason", "missed", pl.col("_slice").alias("event_time"), pl.col("_n").alias("_rows")
+        )
 
     def _fire(
         self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Panes to show, changes to pass on, numbers to remember."""
         node, id, group = self.operator.node, self.operator.id, [*self.partials.keys, "_end"]
-        nothing = node.schema.to_frame()
-        none = self.partials.results(self._nothing.with_columns(pl.lit(0, pl.Int64).alias("_end")))
-        numbers = none.select(*group, *[pl.lit(0, dtype).alias(c) for c, dtype in firing.NUMBERS.items()])
-        if low is None:
-            return nothing, nothing, numbers
-        touched = self.grid.expand(new, None, low0).select(group).unique()
-        if low == low0 and touched.is_empty():
-            return nothing, nothing, numbers
-        oldest = min(LEAST if low0 is None else low0, touched["_end"].min() - 1 if not touched.is_empty() else GREATEST)
-        kept = state.table(id, "slices").between(oldest, low)
-        old = pl.concat(kept) if kept else new.clear()
+        shown, changes, numbers = [self._no_panes], [self._no_panes], self._no_numbers
+        floor = LEAST if low0 is None else low0
+        least: Any = new["_from"].min()
+        late = least is not None and least <= floor
+        if low is None or (self.grid.end_above(low0) > low and not late):
+            return self._no_panes, self._no_panes, numbers
+        touched = self.grid.expand(new, None, low0).select(group).unique() if late else self._no_numbers.select(group)
+        oldest = min(floor, ends_of(touched)[0] - 1)
+        old = pl.concat([self._nothing, *state.table(id, "slices").between(oldest, low)])
         both = pl.concat([old, new])
-        on_time = self._values(both, low0, low)
-        shown, changes, _ = firing.emit(Firing(node, on_time, none, "on_time"), numbers, low, self.operator.horizon)
-        if touched.is_empty():
-            return shown, changes, numbers
-        late = Firing(node, self._values(both, oldest, low0, touched), self._values(old, oldest, low0, touched), "late")
-        known = pl.concat([numbers, *state.table(id, "panes").between(oldest, low)])
-        late_shown, late_changes, numbers = firing.emit(late, known, low, self.operator.horizon)
-        return pl.concat([late_shown, shown]), pl.concat([late_changes, changes]), numbers
+        if not touched.is_empty():
+            known = pl.concat([numbers, *state.table(id, "panes").between(oldest, low)])
+            values = self._values(both, oldest, low0, touched), self._values(old, oldest, low0, touched)
+            fired = firing.emit(Firing(node, *values, "late"), known, low, self.operator.horizon)
+            shown.append(fired.shown)
+            changes.append(fired.changes)
+            numbers = fired.numbers
+        fired = firing.emit(Firing(node, self._values(both, low0, low), None, "on_time"), self._no_numbers, low, self.operator.horizon)
+        return pl.concat([*shown, fired.shown]), pl.concat([*changes, fired.changes]), numbers
+
+    @cached_property
+    def _no_panes(self) -> pl.DataFrame:
+        return self.operator.node.schema.to_frame()
+
+    @cached_property
+    def _no_numbers(self) -> pl.DataFrame:
+        return firing.no_numbers(self._nothing.select(self.partials.keys))
 
     def _values(self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]`, or of those listed in `only`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from millrace import graph, hashing, watermarks
+from millrace import graph, hashing
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
@@ -39,90 +39,103 @@ class Piece:
     records: Records | None = None
     """The raw records of `decoded`, for late rows; absent where rows never were records."""
 
+    @property
+    def rows(self) -> pl.DataFrame | None:
+        """The rows, if there are any."""
+        return None if self.decoded is None or self.decoded.rows.is_empty() else self.decoded.rows
+
 
 def route(plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False) -> list[Packet]:
     """One packet for every slot, since progress concerns them all."""
     bodies = [Body(now, end) for _ in range(plan.slots)]
-    for piece in pieces:
-        active = piece.decoded is not None and not piece.decoded.rows.is_empty()
-        clocks: dict[str, int | None] = dict.fromkeys(plan.clocks[piece.topic])
-        if piece.decoded is not None:
-            sink = bodies[piece.partition % plan.slots]
-            sink.counts["read"] = sink.counts.get("read", 0) + piece.decoded.rows.height
-            if not piece.decoded.dead.is_empty():
-                sink.blocks.append(Block.of("dead", "dead", piece.decoded.dead))
-        if piece.decoded is not None and active:
-            clocks = _route_rows(plan, piece, piece.decoded.rows, bodies)
-        for body in bodies:
-            body.sources.append(Source(piece.topic, piece.partition, active, clocks))
+    for topic in plan.topics:
+        mine = [piece for piece in pieces if piece.topic == topic.name]
+        timed = [_timed(plan, piece) for piece in mine if piece.rows is not None]
+        _tell(plan, mine, timed, bodies)
+        if timed:
+            rows = timed[0] if len(timed) == 1 else pl.concat(timed)
+            for way in plan.reads_of(topic.name):
+                _follow(way, rows, mine, bodies)
     return [Packet(slot, body.encode()) for slot, body in enumerate(bodies)]
 
 
-def channel(route: Route, topic: str, partition: int) -> str:
-    """The name under which an operator knows a partition that reaches it along an edge."""
-    return f"{route.index}/{topic}/{partition}"
+def _timed(plan: Plan, piece: Piece) -> pl.DataFrame:
+    """The rows of a partition with the running clocks that read them, and the latest ingestion so far."""
+    rows = piece.decoded.rows if piece.decoded else pl.DataFrame()
+    clocks = [
+        clock.cum_max().forward_fill().cast(pl.Int64).alias(f"_clock{i}") for i, clock in enumerate(plan.clocks[piece.topic].values())
+    ]
+    return rows.with_columns(
+        *clocks, pl.col("ingestion_time").cum_max().alias("_ingested"), pl.lit(piece.partition, pl.Int64).alias("_part")
+    )
 
 
-def _route_rows(plan: Plan, piece: Piece, rows: pl.DataFrame, bodies: list[Body]) -> dict[str, int | None]:
-    clocks: dict[str, int | None] = {}
-    running: dict[str, pl.Series] = {}
-    for name, clock in plan.clocks[piece.topic].items():
-        series = rows.select(clock.cum_max().forward_fill().alias("_clock"))["_clock"].cast(pl.Int64)
-        running[name], clocks[name] = series, series[-1]
-    for way in plan.reads_of(piece.topic):
-        read = way.edge.origin
-        if not isinstance(read, graph.Read):
-            continue
-        ahead = pl.col("event_time") > pl.col("ingestion_time") + read.watermark.ahead
-        frame = rows.with_columns(
-            running[read.watermark.clock_id],
-            pl.lit(_rank(way, piece), pl.Int64).alias("_src"),
-            pl.col("ingestion_time").cum_max().alias("_ingested"),
-            ahead.alias("_ahead"),
-        )
-        frame = way.edge.apply(frame)
-        if way.operator is None:
-            block = Block.of(way.target, "rows", frame.drop(cs_internal(frame)))
-            bodies[piece.partition % len(bodies)].blocks.append(block)
-        else:
-            _to_operator(way, way.operator, read, piece, frame, bodies)
-    return clocks
+def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bodies: list[Body]) -> None:
+    """Progress of each partition to every slot; counts and dead letters to one of them."""
+    frames = iter(timed)
+    for piece in pieces:
+        clocks: dict[str, int | None] = dict.fromkeys(plan.clocks[piece.topic])
+        if piece.rows is not None:
+            frame = next(frames)
+            clocks = {name: frame[f"_clock{i}"][-1] for i, name in enumerate(clocks)}
+        for body in bodies:
+            body.sources.append(Source(piece.topic, piece.partition, piece.rows is not None, clocks))
+        if piece.decoded is not None:
+            body = bodies[piece.partition % len(bodies)]
+            body.counts["read"] = body.counts.get("read", 0) + piece.decoded.rows.height + piece.decoded.dead.height
+            if not piece.decoded.dead.is_empty():
+                body.blocks.append(Block.of("dead", "dead", piece.decoded.dead))
 
 
-def _rank(way: Route, piece: Piece) -> int:
-    """Orders rows of equal time: by topic name, partition, then edge."""
-    topics = way.operator.topics if way.operator else [piece.topic]
-    return (topics.index(piece.topic) << 32) + (piece.partition << 8) + way.index
+def _follow(way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]) -> None:
+    """Rows of a topic along one edge: through its steps, into its operator or out."""
+    read = way.edge.origin
+    if not isinstance(read, graph.Read):
+        return
+    clock = list(way.clocks).index(read.watermark.clock_id)
+    frame = rows.with_columns(
+        pl.col(f"_clock{clock}").alias("_clock"),
+        (pl.col("_part") * 256 + _rank(way, read.topic.name)).alias("_src"),
+        (pl.col("event_time") > pl.col("ingestion_time") + read.watermark.ahead).alias("_ahead"),
+    )
+    frame = way.edge.apply(frame)
+    if way.operator is not None:
+        _to_operator(way, way.operator, read, frame, pieces, bodies)
+    elif not frame.is_empty():
+        bodies[0].blocks.append(Block.of(way.target, "rows", frame.select(c for c in frame.columns if not c.startswith("_"))))
 
 
-def cs_internal(frame: pl.DataFrame) -> list[str]:
-    """The columns that users do not see."""
-    return [column for column in frame.columns if column.startswith("_")]
+def _rank(way: Route, topic: str) -> int:
+    """Orders rows of equal time: by topic name, then partition, then edge."""
+    topics = way.operator.topics if way.operator else [topic]
+    return (topics.index(topic) << 40) + way.index
 
 
-def _to_operator(way: Route, operator: Operator, read: graph.Read, piece: Piece, frame: pl.DataFrame, bodies: list[Body]) -> None:
-    grid, windowing = Grid(operator.node.windowing.window), operator.node.windowing
-    name = channel(way, piece.topic, piece.partition)
-    event_time, delay, lateness = pl.col("event_time"), read.watermark.delay, windowing.lateness
-    set_aside = frame.filter("_ahead")
-    if not set_aside.is_empty():
+def _to_operator(
+    way: Route, operator: Operator, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]
+) -> None:
+    grid, channel = Grid(operator.node.windowing.window), f"{way.index}/{read.topic.name}"
+    if frame["_ahead"].any():
+        late = _refused_ahead(grid, _with_raw(frame.filter("_ahead"), pieces))
+        late = late.select(pl.exclude("^_clock.*$", "_src", "_ingested", "_ahead")).rename({"_part": "_partition"})
+        late = late.with_columns(pl.lit(read.topic.name).alias("_topic"), pl.lit(1, pl.Int64).alias("_rows"))
+        bodies[0].blocks.append(Block.of(f"late/{operator.id}", "late", late))
         frame = frame.filter(~pl.col("_ahead"))
-        late = _refused_ahead(grid, _with_raw(set_aside, piece))
-        _refuse(late, way, piece, bodies)
+    event_time, give = pl.col("event_time"), read.watermark.delay + operator.node.windowing.lateness
+    first = grid.first_end(event_time)
     judged = frame.with_columns(
         event_time.alias("_t"),
         grid.slice_of(event_time).alias("_slice"),
-        grid.first_end(event_time).alias("_first"),
-        grid.first_end(pl.col("_clock") - (delay + lateness)).alias("_open"),
-    ).with_columns(pl.max_horizontal("_first", "_open").alias("_from"))
-    grace = delay if windowing.trigger.once else delay + lateness
-    bounded = isinstance(read.watermark, watermarks.Bounded)  # by ingestion; other clocks may be ahead of it by any time
-    doubtful = (pl.col("_from") > pl.col("_first")) | (pl.col("_ingested") + (MARGIN - grace) >= pl.col("_first")) | pl.lit(not bounded)
-    whole, lean = judged.filter(doubtful), judged.filter(~doubtful)
-    _spread(partials_of(operator.node).of_rows(lean), operator, "partials", name, bodies)
+        first.alias("_first"),
+        pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give)).alias("_from"),
+    )
+    doubtful = judged.select((pl.col("_from") > pl.col("_first")) | (pl.col("_ingested") + (MARGIN - give) >= pl.col("_first"))).to_series()
+    whole = judged.filter(doubtful) if doubtful.any() else judged.clear()
+    lean = judged.filter(~doubtful) if whole.height else judged
+    per = ("_slice", "_from", "_part")
+    _spread(partials_of(operator.node).of_rows(lean, per=per), operator, "partials", channel, bodies)
     if not whole.is_empty():
-        whole = whole.drop("_open", "_ingested", "_ahead", "_clock")
-        _spread(_with_raw(whole, piece), operator, "rows", name, bodies)
+        _spread(_with_raw(whole.select(pl.exclude("^_clock.*$", "_ingested", "_ahead")), pieces), operator, "rows", channel, bodies)
 
 
 def _refused_ahead(grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:
@@ -131,22 +144,20 @@ def _refused_ahead(grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.lit("future").alias("reason"), missed.alias("missed"))
 
 
-def _refuse(late: pl.DataFrame, way: Route, piece: Piece, bodies: list[Body]) -> None:
-    if way.operator is None:
-        return
-    body = bodies[piece.partition % len(bodies)]
-    origin = late.with_columns(pl.lit(piece.topic).alias("_topic"), pl.lit(piece.partition, pl.Int64).alias("_partition"))
-    body.blocks.append(Block.of(f"late/{way.operator.id}", "late", origin.drop("_src", "_ingested", "_ahead", "_clock")))
-
-
-def _with_raw(frame: pl.DataFrame, piece: Piece) -> pl.DataFrame:
+def _with_raw(frame: pl.DataFrame, pieces: Sequence[Piece]) -> pl.DataFrame:
     """With the bytes each row was made of, where they are known."""
-    if piece.records is None or frame.is_empty():
-        return frame.with_columns(*[pl.lit(None, dtype).alias(name) for name, dtype in RAW.items()])
-    places = np.searchsorted(piece.records.offsets, frame["_off"].to_numpy())
-    keys = pl.Series("_key", pl.from_arrow(piece.records.keys.take(places)), dtype=pl.Binary)
-    values = pl.Series("_value", pl.from_arrow(piece.records.values.take(places)), dtype=pl.Binary)
-    return frame.with_columns(keys, values)
+    parts = []
+    for piece in pieces:
+        part = frame.filter(pl.col("_part") == piece.partition)
+        if part.is_empty():
+            continue
+        if piece.records is None:
+            parts.append(part.with_columns(*[pl.lit(None, dtype).alias(name) for name, dtype in RAW.items()]))
+            continue
+        places = np.searchsorted(piece.records.offsets, part["_off"].to_numpy())
+        raw = {"_key": piece.records.keys, "_value": piece.records.values}
+        parts.append(part.with_columns(pl.Series(name, pl.from_arrow(array.take(places)), dtype=pl.Binary) for name, array in raw.items()))
+    return pl.concat(parts)
 
 
 def _spread(frame: pl.DataFrame, operator: Operator, kind: str, channel: str, bodies: list[Body]) -> None:

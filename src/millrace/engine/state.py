@@ -33,7 +33,7 @@ class _Decoded:
 
     def __init__(self) -> None:
         self.frames: OrderedDict[str, pl.DataFrame] = OrderedDict()
-        self.size = 0
+        self.size = 0.0
 
     def get(self, digest: str) -> pl.DataFrame | None:
         frame = self.frames.get(digest)
@@ -118,9 +118,7 @@ class SlotState:
         said = json.loads(meta)
         if said["version"] != VERSION:
             raise ValueError(f"state of version {said['version']}, but this is version {VERSION}; start with a new state folder")
-        tables = {
-            name: Table(tuple(Chunk(*chunk, fetch=_fetcher(load, chunk[0])) for chunk in chunks)) for name, chunks in said["tables"].items()
-        }
+        tables = {name: Table(tuple(_stored(load, *chunk) for chunk in chunks)) for name, chunks in said["tables"].items()}
         return cls(tables, said["values"], said["next"])
 
     def table(self, operator: str, name: str) -> Table:
@@ -162,7 +160,9 @@ class SlotState:
         mine = {chunk.id: chunk for table in self.tables.values() for chunk in table.chunks}
         theirs = {chunk.id for table in old.tables.values() for chunk in table.chunks}
         tables = {
-            name: [[c.id, c.level, c.rows, c.low, c.high, c.digest] for c in table.chunks] for name, table in self.tables.items() if table.chunks
+            name: [[c.id, c.level, c.rows, c.low, c.high, c.digest] for c in table.chunks]
+            for name, table in self.tables.items()
+            if table.chunks
         }
         said = {"version": VERSION, "next": self.next_id, "tables": tables, "values": self.values}
         put = {id: chunk.fetch() for id, chunk in mine.items() if id not in theirs}
@@ -190,5 +190,5 @@ class Changes:
     delete: list[int]
 
 
-def _fetcher(load: Load, id: int) -> Callable[[], bytes]:
-    return lambda: load(id)
+def _stored(load: Load, id: int, level: int, rows: int, low: int, high: int, digest: str) -> Chunk:
+    return Chunk(id, level, rows, low, high, digest, lambda: load(id))

@@ -47,5 +47,10 @@ class Grid:
         return frame.drop("_last")
 
 
+def ends_of(groups: pl.DataFrame) -> tuple[int, int]:
+    """The least and the greatest `_end`; of no groups, an empty range."""
+    return groups.select(pl.col("_end").min().alias("least"), pl.col("_end").max()).row(0) if groups.height else (GREATEST, LEAST)
+
+
 def _last_up_to(window: Sliding, at: int) -> int:
     return GREATEST if at >= GREATEST else window.first_end(at) - window.every

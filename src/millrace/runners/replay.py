@@ -1,0 +1,140 @@
+"""A job over events that are all there already: a frame, a file or a topic in, a frame of panes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import polars as pl
+
+from millrace import panes, tables
+from millrace.engine.source import Piece
+from millrace.errors import DefinitionError, InputError
+from millrace.log import open_log
+from millrace.log.codecs import Decoded
+from millrace.log.dead import DEAD
+from millrace.runners import feed
+from millrace.runners.local import Engine
+from millrace.stream import Job
+from millrace.topics import Topic
+
+Events: TypeAlias = pl.DataFrame | Path
+"""Rows, or a file of rows (`.parquet`, `.csv`, `.jsonl`)."""
+Given: TypeAlias = Events | Topic | str | Mapping[str, Events]
+"""Events of one topic; a topic or its name; or events by topic."""
+
+BATCH = 200_000
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """All that came of a replay."""
+
+    outputs: Mapping[str, pl.DataFrame]
+    """By topic: panes in the order in which they came."""
+    late: pl.DataFrame
+    """Refused rows, with the reason."""
+    dead: pl.DataFrame
+    """Records that could not be decoded."""
+
+
+def replay(job: Job, events: Given, *, log: str | None = None, batch: int = BATCH) -> pl.DataFrame:
+    """The panes of a job over events that are all there, in the order in which they are given.
+
+    `events`: a frame with the fields of the topic's type, `event_time` and, unless it is the same, `ingestion_time` (whole milliseconds);
+    a file of such rows; or a topic of the `log`. A job that reads several topics takes a mapping. `batch` cuts the work, not the results.
+    """
+    if len(job.outputs) > 1:
+        names = ", ".join(output.topic.name for output in job.outputs)
+        raise DefinitionError(f"job {job.name!r} has several outputs ({names}), so one frame cannot hold them; use replay_all()")
+    outputs = replay_all(job, events, log=log, batch=batch).outputs
+    return outputs[job.outputs[0].topic.name]
+
+
+def replay_all(job: Job, events: Given, *, log: str | None = None, batch: int = BATCH) -> Replayed:
+    """Like `replay`, for any number of outputs, with what was refused on the way."""
+    engine = Engine([job])
+    match events:
+        case Topic() | str():
+            batches = _from_log(engine, log, batch)
+        case _:
+            batches = _from_frames(engine, _by_topic(engine, events), batch)
+    steps = [engine.step(pieces, now) for pieces, now in batches]
+    steps.append(engine.step([], 0, end=True))
+    late = [frame for step in steps for frame in step.late.values()]
+    dead = [step.dead for step in steps if step.dead is not None]
+    return Replayed(
+        {
+            output.topic.name: _joined([s.outputs[output.topic.name] for s in steps if output.topic.name in s.outputs], output.schema)
+            for output in job.outputs
+        },
+        pl.concat(late, how="diagonal_relaxed") if late else pl.DataFrame(schema={"reason": pl.String, "missed": pl.Int64}),
+        pl.concat(dead) if dead else pl.DataFrame(schema=DEAD),
+    )
+
+
+def _joined(frames: list[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
+    made = pl.concat(frames) if frames else schema.to_frame()
+    columns = [column for column in made.columns if column not in panes.COLUMNS]
+    return made.select(*columns, *[column for column in panes.COLUMNS if column in made.columns])
+
+
+def _by_topic(engine: Engine, events: Events | Mapping[str, Events]) -> dict[str, pl.DataFrame]:
+    topics = engine.plan.topics
+    if not isinstance(events, Mapping):
+        if len(topics) > 1:
+            raise DefinitionError(f"the job reads {', '.join(topic.name for topic in topics)}; give events for each of them in a mapping")
+        events = {topics[0].name: events}
+    if missing := [topic.name for topic in topics if topic.name not in events]:
+        raise DefinitionError(f"the job reads {', '.join(missing)}, but events are given only for {', '.join(events) or 'nothing'}")
+    return {topic.name: _rows(topic, events[topic.name]) for topic in topics}
+
+
+def _from_frames(engine: Engine, frames: Mapping[str, pl.DataFrame], batch: int) -> Iterator[tuple[list[Piece], int]]:
+    engine.partitions = dict.fromkeys(frames, 1)
+    now = 0
+    for start in range(0, max(frame.height for frame in frames.values()), batch):
+        cut = {name: frame.slice(start, batch) for name, frame in frames.items() if frame.height > start}
+        now = max(now, *(frame.select(pl.col("ingestion_time").max()).item() for frame in cut.values()))
+        yield [Piece(name, 0, Decoded(frame, pl.DataFrame(schema=DEAD))) for name, frame in cut.items()], now
+
+
+def _from_log(engine: Engine, url: str | None, batch: int) -> Iterator[tuple[list[Piece], int]]:
+    if url is None:
+        raise DefinitionError("replaying a topic needs the log it is in: replay(job, topic, log='embedded:millrace-data/log')")
+    log = open_log(url, create=False)
+    start = feed.begin(log, engine.plan.topics)
+    engine.partitions = {topic: len(partitions) for topic, partitions in start.topics.items()}
+    last = feed.advance(log, start, now=0)
+    while start.topics != last.topics:
+        end = feed.advance(log, start, now=0, limit=batch)
+        end = feed.Offsets(
+            {t: {p: min(o, last.topics[t][p]) for p, o in ps.items() if p in last.topics[t]} for t, ps in end.topics.items()}, 0
+        )
+        yield feed.pieces(log, engine.plan.topics, start, end), 0
+        start = end
+    log.close()
+
+
+def _rows(topic: Topic, events: Events) -> pl.DataFrame:
+    """The rows as the log's codec would give them."""
+    frame = events if isinstance(events, pl.DataFrame) else tables.read(events)
+    if "event_time" not in frame.columns:
+        raise InputError(
+            f"the events have no column event_time (whole milliseconds), so they have no place in time; they have {', '.join(frame.columns)}"
+        )
+    if "ingestion_time" not in frame.columns:
+        frame = frame.with_columns(pl.col("event_time").alias("ingestion_time"))
+    missing = [column for column in topic.schema if column not in frame.columns]
+    if missing:
+        raise InputError(f"the events lack {', '.join(missing)} of {topic.type.__name__}; they have {', '.join(frame.columns)}")
+    wanted = {**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
+    try:
+        frame = frame.select(pl.col(column).cast(dtype) for column, dtype in wanted.items())
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"the events do not fit {topic.type.__name__}: {error}") from error
+    if nulls := frame["event_time"].null_count():
+        raise InputError(f"{nulls} of the events have no event_time; remove or repair them")
+    return frame.with_row_index("_off").with_columns(pl.col("_off").cast(pl.Int64))
