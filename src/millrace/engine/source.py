@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from millrace import graph, hashing
+from millrace import graph, hashing, watermarks
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
@@ -129,7 +129,10 @@ def _to_operator(
         first.alias("_first"),
         pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give)).alias("_from"),
     )
-    doubtful = judged.select((pl.col("_from") > pl.col("_first")) | (pl.col("_ingested") + (MARGIN - give) >= pl.col("_first"))).to_series()
+    grace = read.watermark.delay if operator.node.windowing.trigger.once else give
+    bounded = isinstance(read.watermark, watermarks.Bounded)  # by ingestion; other clocks may run ahead of it by any time
+    doubt = (pl.col("_from") > pl.col("_first")) | (pl.col("_ingested") + (MARGIN - grace) >= pl.col("_first")) | pl.lit(not bounded)
+    doubtful = judged.select(doubt.alias("_doubtful")).to_series()
     whole = judged.filter(doubtful) if doubtful.any() else judged.clear()
     lean = judged.filter(~doubtful) if whole.height else judged
     per = ("_slice", "_from", "_part")
