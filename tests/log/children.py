@@ -52,3 +52,10 @@ def die_at_statement(url: str, name: str, sizes: dict[str, int], number: int) ->
 
     connection.set_trace_callback(trace)
     commit_next(writer, sizes)
+
+
+def create_and_append(url: str, who: int) -> None:
+    """Opens a log that may not exist yet, and a topic likewise."""
+    log = open_log(url)
+    log.ensure_raw("t")
+    log.append("t", texts(str(who)))

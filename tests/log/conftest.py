@@ -9,6 +9,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pytest
 
 from millrace.log import Log, open_log
@@ -38,6 +39,7 @@ def log(url: str) -> Iterator[Log]:
 def start() -> Iterator[Start]:
     """Runs a function of `log.children` in a process of its own, forked so that it starts at once."""
     context = multiprocessing.get_context("fork")
+    pa.array([b""])  # makes pyarrow look for pandas here and now, and not in every process anew
     started: list[BaseProcess] = []
 
     def run(target: Callable[..., None], *args: Any) -> BaseProcess:

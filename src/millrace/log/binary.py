@@ -29,6 +29,8 @@ class Handler:
     ptars: Any
     schema: Any
     """The Arrow schema of the columns."""
+    kinds: list[Any]
+    """The types of the columns, with nulls allowed at every depth: a struct that is null has children that are null."""
     writer: Any
     """The same as `ptars`, but with enums as numbers, since ptars drops a name that it does not know."""
     enums: tuple[int, ...]
@@ -78,7 +80,8 @@ def _handler(described: Descriptor) -> Handler:
     writer = (
         ptars.HandlerPool([described.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(described) if enums else made
     )
-    return Handler(described, made, made.schema(), writer, enums)
+    schema = made.schema()
+    return Handler(described, made, schema, [_nullable(field.type) for field in schema], writer, enums)
 
 
 def to_batch(made: Handler, frame: pl.DataFrame, who: str) -> Batch:
@@ -87,22 +90,22 @@ def to_batch(made: Handler, frame: pl.DataFrame, who: str) -> Batch:
     if missing:
         raise DefinitionError(f"{who}: the rows lack {', '.join(missing)}; {made.descriptor.name} has {', '.join(made.schema.names)}")
     table = frame.select(made.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
-    arrays = [_column(table.column(field.name), field, who) for field in made.schema]
+    arrays = [_column(table.column(field.name), field, kind, who) for field, kind in zip(made.schema, made.kinds, strict=True)]
     for place in made.enums:
         arrays[place] = _numbers(made.descriptor.fields_by_name[made.schema.field(place).name], arrays[place], who)
     return pa.RecordBatch.from_arrays(arrays, names=made.schema.names)
 
 
-def _column(column: Any, field: Any, who: str) -> Any:
+def _column(column: Any, field: Any, kind: Any, who: str) -> Any:
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if not field.nullable and array.null_count and not pa.types.is_nested(field.type):
         raise DefinitionError(
             f"{who}: column {field.name!r} holds nulls, but the field must have a value; declare it optional (`... | None`), or use fill_null()"
         )
-    if array.type == field.type or (pa.types.is_string(field.type) and pa.types.is_large_string(array.type)):
+    if array.type == kind or (pa.types.is_string(kind) and pa.types.is_large_string(array.type)):
         return array
     try:
-        return array.cast(field.type)
+        return array.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DefinitionError(f"{who}: column {field.name!r} is {array.type}, and does not fit {field.type}: {error}") from error
 
@@ -134,6 +137,16 @@ def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
     except pa.ArrowInvalid as error:
         names = ", ".join(value.name for value in values)
         raise DefinitionError(f"{who}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}") from error
+
+
+def _nullable(kind: Any) -> Any:
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_nullable(True).with_type(_nullable(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_nullable(True).with_type(_nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return kind
 
 
 def _inner(field: FieldDescriptor) -> dict[str, FieldDescriptor]:

@@ -22,6 +22,9 @@ def to_binary(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[bytes 
     for place, value in enumerate(values):
         try:
             made.append(None if value is None else parse(value))
+        except _OtherType as error:
+            made.append(None)
+            bad[place] = str(error)
         except (json_format.Error, ValueError, TypeError, AttributeError, RecursionError) as error:
             made.append(None)
             bad[place] = f"not JSON of {topic.type_name}: {error}"
@@ -51,14 +54,11 @@ def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
     pool, expected = event_types.descriptor(topic.type).file.pool, topic.type_name
 
     def parse(value: bytes) -> bytes:
-        tree = json.loads(value)
-        said = (
-            tree["details"]["@type"].rpartition("/")[2]
-            if isinstance(tree, dict) and isinstance(tree.get("details"), dict) and isinstance(tree["details"].get("@type"), str)
-            else expected
-        )
-        if said != expected:
-            raise ValueError(f"holds {said}, not {expected}")
+        tree = _object(value)
+        details = tree.get("details")
+        url = details.get("@type") if isinstance(details, dict) else None
+        if isinstance(url, str) and url.rpartition("/")[2] != expected:
+            raise _OtherType(f"holds {url.rpartition('/')[2]}, not {expected}")
         event: Message = json_format.ParseDict(tree, event_pb2.Event(), ignore_unknown_fields=True, descriptor_pool=pool)
         return event.SerializeToString()
 
@@ -69,10 +69,18 @@ def _plain_parser(topic: Topic) -> Callable[[bytes], bytes]:
     kind = message_class(event_types.descriptor(topic.type))
 
     def parse(value: bytes) -> bytes:
-        tree = json.loads(value)
-        if not isinstance(tree, dict):
-            raise TypeError(f"an object was expected, not {type(tree).__name__}")
-        made: bytes = json_format.ParseDict(tree, kind(), ignore_unknown_fields=True).SerializeToString()
+        made: bytes = json_format.ParseDict(_object(value), kind(), ignore_unknown_fields=True).SerializeToString()
         return made
 
     return parse
+
+
+class _OtherType(Exception):
+    """A message of another type, as its text says."""
+
+
+def _object(value: bytes) -> dict[str, Any]:
+    tree = json.loads(value)
+    if not isinstance(tree, dict):
+        raise TypeError(f"an object was expected, not {type(tree).__name__}")
+    return tree
