@@ -231,6 +231,12 @@ def test_an_impossible_speed_is_refused(speed: Any) -> None:
         Recording("r", speed=speed)
 
 
+@pytest.mark.parametrize("path", [5, "", None])
+def test_a_path_that_names_no_file_is_refused(path: Any) -> None:
+    with pytest.raises(ConfigError, match="is no file name"):
+        Recording(path)
+
+
 def test_an_unknown_retime_is_refused() -> None:
     with pytest.raises(ConfigError, match="retime='tomorrow'"):
         Recording("r", retime="tomorrow")  # type: ignore[arg-type]  # what a settings file may say

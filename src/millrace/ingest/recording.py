@@ -48,7 +48,7 @@ class Recording(Connector):
     ) -> None:
         if retime not in (None, "now"):
             raise ConfigError(f"retime={retime!r} is unknown; use 'now', or leave it out to keep the recorded times")
-        self.path, self.speed, self.retime = Path(path), _speed(speed), retime
+        self.path, self.speed, self.retime = _path(path), _speed(speed), retime
         self.clock: Clock = clock or WallClock()
         self.acknowledged = 0
         """How many messages the log has."""
@@ -192,6 +192,12 @@ class _Lines:
             del column[:count]
         del self.rejects[: len(rejects)]
         return batch
+
+
+def _path(path: object) -> Path:
+    if not isinstance(path, str | Path) or not str(path):
+        raise ConfigError(f"path={path!r} is no file name; name a recording, such as 'hsl.jsonl.gz'")
+    return Path(path).expanduser()
 
 
 def _speed(speed: float | str) -> float:

@@ -17,6 +17,7 @@ from millrace.log import Log, open_log
 from millrace.log.codecs import Decoded
 from millrace.runners import feed
 from millrace.runners.local import Engine
+from millrace.runners.replay import replay
 from millrace.stream import Job
 from millrace.transit import CELL_COUNTS, POSITIONS
 from millrace.transit.jobs import BUILT_IN, vehicle_distribution
@@ -191,3 +192,11 @@ def test_vehicles_that_share_a_cell_are_counted_together(recordings: Path) -> No
     found = outcome(vehicle_distribution(idle=None, resolution=5), one_partition(recordings / DAY, 4_000), partitions=1)
     assert found.counts.equals(expected.counts)
     assert found.counts["count"].max() == 5
+
+
+@pytest.mark.recordings
+def test_a_replay_of_the_recording_gives_the_same(recordings: Path) -> None:
+    rows = recorded(recordings / HOUR)
+    expected = computed(rows, dict.fromkeys(rows["vehicle_id"], 0), lateness=2_000)
+    shown = replay(vehicle_distribution(lateness="2s"), bounded.recorded(recordings / HOUR, processor="hsl"))
+    assert panes.newest(shown, ["geocell"]).equals(expected.counts)
