@@ -372,6 +372,7 @@ BINARY: list[tuple[bytes | None, str]] = [
     (b'{"vehicle": "json"}', "not a millrace.Event"),
     (_BAD_DETAILS.SerializeToString(), "not a shapes.Position"),
     (_NOT_TEXT.SerializeToString(), "not a shapes.Position: failed to decode Protobuf message: invalid UTF-8"),
+    (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\x05", "not a millrace.Event"),
     (sealed(shape("OldPosition")(vehicle="v")), "holds shapes.OldPosition, not shapes.Position"),
     (_NO_DETAILS.SerializeToString(), "holds no details, not shapes.Position"),
     (sealed(Position(), event_time=None), "has no event time"),

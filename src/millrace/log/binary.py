@@ -38,27 +38,39 @@ class Handler:
 
     def parse(self, values: BinaryArray) -> tuple[Batch, dict[int, str]]:
         """The columns, and why the rows at some places could not be read; those rows hold defaults."""
-        try:
-            return self.ptars.array_to_record_batch(values), {}
-        except ValueError:
-            culprits = dict(self._culprits(values, 0))
-        rows = np.arange(len(values), dtype=np.int64)
-        good = pa.array(np.isin(rows, list(culprits), invert=True))
-        return self.ptars.array_to_record_batch(pc.if_else(good, values, pa.scalar(b"", pa.binary()))), culprits
+        batch, reason = self._attempt(values)
+        if reason is None:
+            return batch, {}
+        culprits = dict(self._culprits(values, 0))
+        good = np.ones(len(values), np.bool_)
+        good[list(culprits)] = False
+        batch, reason = self._attempt(pc.if_else(pa.array(good), values, pa.scalar(b"", pa.binary())))
+        assert reason is None, reason
+        return batch, culprits
 
     def serialize(self, batch: Batch) -> BinaryArray:
         """The messages; the columns must have exactly the types of `schema`, or text and lists the large form of it."""
         return self.writer.record_batch_to_array(batch)
 
-    def _culprits(self, values: BinaryArray, first: int) -> list[tuple[int, str]]:
+    def _attempt(self, values: BinaryArray) -> tuple[Batch | None, str | None]:
+        """The columns, or why ptars refuses."""
         try:
-            self.ptars.array_to_record_batch(values)
+            return self.ptars.array_to_record_batch(values), None
         except ValueError as error:
-            if len(values) == 1:
-                return [(first, str(error))]
-            half = len(values) // 2
-            return self._culprits(values.slice(0, half), first) + self._culprits(values.slice(half), first + half)
-        return []
+            return None, str(error)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # ptars panics at impossible lengths
+                raise
+            return None, f"failed to decode Protobuf message: {error}"
+
+    def _culprits(self, values: BinaryArray, first: int) -> list[tuple[int, str]]:
+        _, reason = self._attempt(values)
+        if reason is None:
+            return []
+        if len(values) == 1:
+            return [(first, reason)]
+        half = len(values) // 2
+        return self._culprits(values.slice(0, half), first) + self._culprits(values.slice(half), first + half)
 
 
 @lru_cache(maxsize=512)

@@ -80,7 +80,8 @@ class _Sieve:
             )
 
     def drop(self, reasons: dict[int, str]) -> None:
-        self.reasons = {**reasons, **self.reasons}
+        for place, reason in reasons.items():
+            self.reasons.setdefault(place, reason)
 
     def drop_where(self, mask: NDArray[np.bool_], reason: str) -> None:
         self.drop(dict.fromkeys(np.flatnonzero(mask).tolist(), reason))

@@ -70,8 +70,8 @@ class Store:
         """A transaction that excludes other writers: all of it is on disk when the block ends, or none of it."""
         with self._refusals():
             connection = self.connection()
-            connection.execute("begin immediate")
             try:
+                connection.execute("begin immediate")
                 yield connection
                 connection.execute("commit")
             except BaseException:
