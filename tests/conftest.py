@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from millrace import java
 from millrace.errors import ComponentMissing
+
+settings.register_profile("untimed", deadline=None)  # timings belong in benchmarks
+settings.load_profile("untimed")
 
 REQUIRED = os.environ.get("MILLRACE_REQUIRE_ALL") == "1"
 """Set by CI: a missing component then fails the tests that need it."""
@@ -30,7 +34,12 @@ def recordings_missing() -> str | None:
     return None if RECORDINGS.is_dir() else "the real recordings are not at ../shared/data/hfp, beside this checkout"
 
 
-GROUPS: dict[str, Callable[[], str | None]] = {"spark": java_missing, "recordings": recordings_missing}
+def root_missing() -> str | None:
+    """Why tests that mount a file system cannot run."""
+    return None if os.geteuid() == 0 else "they mount a small file system, which takes root"
+
+
+GROUPS: dict[str, Callable[[], str | None]] = {"spark": java_missing, "recordings": recordings_missing, "root": root_missing}
 """A marker, and why its tests cannot run here."""
 
 _missing: dict[str, str] = {}

@@ -1,7 +1,8 @@
 """WHEN input is believed complete."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from uuid import uuid4
 
 import polars as pl
 
@@ -27,9 +28,9 @@ class Watermark(ABC):
         """The time that each row vouches for (null: none), over the columns of the topic."""
 
     @property
+    @abstractmethod
     def clock_id(self) -> str:
-        """Equal for watermarks whose clocks read the same, so that fused jobs share the work."""
-        return str(self.clock())
+        """Equal only for watermarks whose clocks read the same, so that fused jobs share the work."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Bounded(Watermark):
     def clock(self) -> pl.Expr:
         """The event time, or the ingestion time where a vehicle's clock runs fast."""
         return pl.min_horizontal("event_time", "ingestion_time")
+
+    @property
+    def clock_id(self) -> str:
+        """All bounded watermarks read the same clock."""
+        return "event time"
 
     def __str__(self) -> str:
         """As a user would write it."""
@@ -58,10 +64,17 @@ class Punctuation(Watermark):
     idle: int | None = None
     ahead: int = 3_600_000
     delay: int = 0
+    token: str = field(default_factory=lambda: uuid4().hex)
+    """Two expressions that look alike may hold different functions, so each is taken for its own."""
 
     def clock(self) -> pl.Expr:
         """What the user's expression says."""
         return self.expr.cast(pl.Int64)
+
+    @property
+    def clock_id(self) -> str:
+        """Its own."""
+        return f"punctuation {self.token}"
 
     def __str__(self) -> str:
         """As a user would write it."""

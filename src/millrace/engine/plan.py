@@ -148,9 +148,10 @@ class Plan:
         return [r.edge.origin.watermark for r in self.routes if isinstance(r.edge.origin, graph.Read)]
 
     def _check(self) -> None:
-        types: dict[str, Topic] = {}
-        for topic in (*self.topics, *self.outputs):
-            other = types.setdefault(topic.name, topic)
+        said: dict[str, Topic] = {}
+        reads = [route.edge.origin.topic for route in self.routes if isinstance(route.edge.origin, graph.Read)]
+        for topic in (*reads, *(route.topic for route in self.routes if route.topic)):
+            other = said.setdefault(topic.name, topic)
             if other.type is not topic.type:
                 raise DefinitionError(
                     f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once"

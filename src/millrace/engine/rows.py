@@ -136,16 +136,25 @@ class RowWindows:
         touched = self.grid.expand(new, None, low0).select(group).unique() if late else self._no_numbers.select(group)
         oldest = min(floor, ends_of(touched)[0] - 1)
         old = pl.concat([self._nothing, *state.table(id, "slices").between(oldest, low)])
-        both = pl.concat([old, new])
         if not touched.is_empty():
             known = pl.concat([numbers, *state.table(id, "panes").between(oldest, low)])
-            values = self._values(both, oldest, low0, touched), self._values(old, oldest, low0, touched)
+            before, now = self._touched(old, touched), self._touched(new, touched)
+            values = self._values(pl.concat([before, now]), oldest, low0, touched), self._values(before, oldest, low0, touched)
             fired = firing.emit(Firing(node, *values, "late"), known, low, self.operator.horizon)
             shown.append(fired.shown)
             changes.append(fired.changes)
             numbers = fired.numbers
-        fired = firing.emit(Firing(node, self._values(both, low0, low), None, "on_time"), self._no_numbers, low, self.operator.horizon)
-        return pl.concat([*shown, fired.shown]), pl.concat([*changes, fired.changes]), numbers
+        if self.grid.end_above(low0) <= low:
+            on_time = Firing(node, self._values(pl.concat([old, new]), low0, low), None, "on_time")
+            fired = firing.emit(on_time, self._no_numbers, low, self.operator.horizon)
+            shown.append(fired.shown)
+            changes.append(fired.changes)
+        return pl.concat(shown), pl.concat(changes), numbers
+
+    def _touched(self, slices: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+        """The slices of keys that are to be shown again."""
+        keys = self.partials.keys
+        return slices.join(groups.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
 
     @cached_property
     def _no_panes(self) -> pl.DataFrame:
@@ -157,8 +166,6 @@ class RowWindows:
 
     def _values(self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]`, or of those listed in `only`."""
-        if only is not None:
-            slices = slices.join(only.select(self.partials.keys).unique(), on=self.partials.keys, how="semi", nulls_equal=True)
         window = self.grid.window
         first, last = self._bounds(slices, low, high)
         per_slice = min(window.size, max(last - first, window.every)) // window.every

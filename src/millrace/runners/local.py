@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 
-from millrace.config import Settings
+from millrace.config import RunSettings, Settings
 from millrace.engine import stage
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
@@ -16,6 +18,7 @@ from millrace.runners import feed
 from millrace.runners.checkpoint import Checkpoint, States
 from millrace.runners.commit import Committer
 from millrace.runners.folder import hold
+from millrace.runners.stopping import stop_signals
 from millrace.stream import Job
 
 POLL = 0.02
@@ -53,59 +56,73 @@ class Engine:
             self.states[key] = SlotState.open(saved.meta, saved.put.__getitem__)
 
 
-def run_local(
-    jobs: Sequence[Job],
-    *,
-    settings: Settings,
-    until_caught_up: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    report: Callable[[Results], None] = lambda results: None,
-) -> None:
-    """Runs jobs over the log until `stop`, or until they have read what the log holds now. Exactly once, like the Spark runner:
-    a batch's range and clock are written down before it runs, its results carry its number, and its state is stored last."""
+@dataclass(frozen=True)
+class Hooks:
+    """What a run asks of, and tells, the world around it."""
+
+    stop: Callable[[], bool] = lambda: False
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    report: Callable[[Results], None] = lambda _: None
+
+
+def run_local(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, hooks: Hooks | None = None) -> None:
+    """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
+
+    Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results carry its number, and its
+    state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt.
+    """
     log = open_log(settings.log.url)
     engine = Engine(jobs, slots=settings.spark.slots or 1)
     for topic in engine.plan.topics:
         log.ensure(topic)
-    with hold(settings.state.dir / settings.run.name) as folder, Checkpoint(folder, engine.plan) as checkpoint:
-        committer = Committer(log, engine.plan, f"{settings.run.name}.{checkpoint.id}")
+    with (
+        hold(settings.state.dir / settings.run.name) as folder,
+        Checkpoint(folder, engine.plan) as checkpoint,
+        closing(Committer(log, engine.plan, f"{settings.run.name}.{checkpoint.id}")) as committer,
+        closing(log),
+        stop_signals() as stopping,
+    ):
         engine.states = checkpoint.restore(engine.states)
-        try:
-            _batches(log, engine, checkpoint, committer, settings, until_caught_up, stop, clock, report)
-        finally:
-            committer.close()
-            log.close()
+        asked = hooks or Hooks()
+        stoppable = replace(asked, stop=lambda: stopping.is_set() or asked.stop())
+        _Run(log, engine, checkpoint, committer, settings.run, stoppable).batches(until_caught_up=until_caught_up)
+    if stopping.is_set():
+        raise KeyboardInterrupt
 
 
-def _batches(
-    log: Log,
-    engine: Engine,
-    checkpoint: Checkpoint,
-    committer: Committer,
-    settings: Settings,
-    until_caught_up: bool,
-    stop: Callable[[], bool],
-    clock: Callable[[], int],
-    report: Callable[[Results], None],
-) -> None:
-    topics = engine.plan.topics
-    start = checkpoint.committed or feed.begin(log, topics)
-    target = feed.advance(log, start, now=clock()) if until_caught_up else None
-    while not stop():
-        end = checkpoint.planned or feed.advance(log, start, now=clock(), limit=settings.run.max_events_per_batch)
-        due = engine.plan.ticks and end.clock - start.clock >= settings.run.tick_ms
-        if checkpoint.planned is None and end.topics == start.topics and not (due and not until_caught_up):
-            if target is not None:
+@dataclass(frozen=True, eq=False)
+class _Run:
+    log: Log
+    engine: Engine
+    checkpoint: Checkpoint
+    committer: Committer
+    settings: RunSettings
+    hooks: Hooks
+
+    def batches(self, *, until_caught_up: bool) -> None:
+        """Batch after batch, the one that was begun and not finished first."""
+        start = self.checkpoint.committed or feed.begin(self.log, self.engine.plan.topics)
+        target = feed.advance(self.log, start, now=0) if until_caught_up else None
+        while not self.hooks.stop():
+            end = self.checkpoint.planned or feed.advance(self.log, start, now=self.hooks.clock(), limit=self.settings.max_events_per_batch)
+            if self.checkpoint.planned is None and not self._due(start, end, ticking=target is None):
+                if target is not None:
+                    return
+                time.sleep(POLL)
+                continue
+            self._batch(start, end)
+            start = end
+            if target is not None and all(end.topics[t][p] >= offset for t, ps in target.topics.items() for p, offset in ps.items()):
                 return
-            time.sleep(POLL)
-            continue
-        checkpoint.plan_batch(end)
-        before = dict(engine.states)
-        results = engine.step(feed.pieces(log, topics, start, end), end.clock)
-        committer.commit(checkpoint.batch, results)
-        checkpoint.commit_batch(before, engine.states)
-        report(results)
-        start = end
-        if target is not None and all(end.topics[t][p] >= o for t, ps in target.topics.items() for p, o in ps.items()):
-            return
+
+    def _due(self, start: feed.Offsets, end: feed.Offsets, *, ticking: bool) -> bool:
+        """Whether there is anything new, or something waits for the clock."""
+        return end.topics != start.topics or (ticking and self.engine.plan.ticks and end.clock - start.clock >= self.settings.tick_ms)
+
+    def _batch(self, start: feed.Offsets, end: feed.Offsets) -> None:
+        self.checkpoint.plan_batch(end)
+        before = dict(self.engine.states)
+        results = self.engine.step(feed.pieces(self.log, self.engine.plan.topics, start, end), end.clock)
+        self.committer.commit(self.checkpoint.batch, results)
+        self.checkpoint.commit_batch(before, self.engine.states)
+        self.hooks.report(results)

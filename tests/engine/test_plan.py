@@ -1,0 +1,123 @@
+"""How jobs are cut into stages, and what cannot be run."""
+
+import pickle
+from dataclasses import dataclass
+
+import polars as pl
+import pytest
+
+from millrace import aggregates, watermarks, windows
+from millrace.engine.plan import Plan
+from millrace.errors import DefinitionError
+from millrace.runners.spark.shipped import pickled
+from millrace.stream import Job, Stream, read
+from millrace.topics import Topic
+
+
+@dataclass
+class Ride:
+    line: str
+    stop: str
+    riders: int
+
+
+@dataclass
+class Total:
+    line: str
+    riders: int
+
+
+RIDES = Topic("input.rides", Ride, key="line")
+TOTALS = Topic("analytics.totals", Total, key="line")
+
+
+def rides(idle: str | None = None) -> Stream:
+    return read(RIDES, watermark=watermarks.bounded("1s", idle=idle)).window(windows.fixed("10s"))
+
+
+def one_stage(name: str = "one", size: str = "10s") -> Job:
+    return Job(name, rides().window(windows.fixed(size)).by("line").sum("riders").write(TOTALS))
+
+
+def two_stages(name: str = "two") -> Job:
+    return Job(name, rides("5s").by("line", "stop").max("riders").by("line").sum("riders").write(TOTALS))
+
+
+def test_a_change_of_key_begins_a_new_stage_and_jobs_share_stages() -> None:
+    plan = Plan.of([one_stage(), two_stages()], slots=4)
+    assert plan.depth == 2
+    assert [o.id for o in plan.stage(1)] == ["one/aggregation-1", "two/aggregation-1"]
+    assert [o.id for o in plan.stage(2)] == ["two/aggregation-2"]
+    assert [topic.name for topic in plan.topics] == ["input.rides"]
+    assert len(plan.clocks["input.rides"]) == 1, "both jobs read the same clock"
+
+
+def test_batches_without_events_are_needed_only_where_something_waits_for_the_clock() -> None:
+    assert not Plan.of([one_stage()], slots=1).ticks
+    assert Plan.of([two_stages()], slots=1).ticks
+
+
+def test_an_operators_id_does_not_depend_on_the_other_jobs() -> None:
+    alone = Plan.of([two_stages()], slots=1).operators
+    together = Plan.of([one_stage(), two_stages()], slots=1).operators
+    assert {o.id for o in alone} < {o.id for o in together}
+
+
+def test_a_given_name_becomes_part_of_the_id() -> None:
+    job = Job("j", rides().by("line").sum("riders").named("per-line").write(TOTALS))
+    assert [o.id for o in Plan.of([job], slots=1).operators] == ["j/per-line"]
+
+
+def test_the_fingerprint_changes_with_what_state_depends_on_and_with_nothing_else() -> None:
+    fingerprint = Plan.of([one_stage()], slots=2).fingerprint
+    assert Plan.of([one_stage()], slots=2).fingerprint == fingerprint
+    for other in (Plan.of([one_stage(size="20s")], slots=2), Plan.of([one_stage()], slots=3), Plan.of([one_stage("renamed")], slots=2)):
+        assert other.fingerprint != fingerprint
+
+
+def test_a_plan_travels() -> None:
+    plan = Plan.of([one_stage(), two_stages()], slots=2)
+    there = pickle.loads(pickled(plan))
+    assert there.fingerprint == plan.fingerprint
+    assert [len(there.routes_from(o.node)) for o in there.operators] == [1, 1, 1]
+
+
+def test_two_jobs_of_one_name_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="two jobs are named 'one'"):
+        Plan.of([one_stage(), one_stage()], slots=1)
+
+
+def test_slots_beyond_the_key_groups_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="between 1 and 128"):
+        Plan.of([one_stage()], slots=129)
+
+
+def test_rows_and_panes_in_one_union_are_refused_with_the_remedy() -> None:
+    rows = rides().select("line", "riders")
+    panes = rides().by("line").sum("riders").select("line", "riders")
+    with pytest.raises(DefinitionError, match="union needs equal columns"):
+        rows.union(panes)
+
+
+def test_late_rows_can_be_written_but_not_aggregated() -> None:
+    late = rides().by("line").aggregate(riders=aggregates.sum("riders")).late()
+    job = Job("j", late.window(windows.fixed("1m")).by("line").sum("riders").write(TOTALS))
+    with pytest.raises(DefinitionError, match="write them to a topic and read that"):
+        Plan.of([job], slots=1)
+
+
+def test_one_topic_has_one_type() -> None:
+    @dataclass
+    class Other:
+        line: str
+        riders: int
+
+    again = Topic("analytics.totals", Other, key="line")
+    with pytest.raises(DefinitionError, match="say it once"):
+        Plan.of([one_stage(), Job("two", rides().by("line").sum("riders").write(again))], slots=1)
+
+
+def test_a_job_without_windows_has_no_stage() -> None:
+    plan = Plan.of([Job("through", read(RIDES).filter(pl.col("riders") > 0).select("line", "riders").write(TOTALS))], slots=2)
+    assert plan.depth == 0
+    assert plan.operators == ()
