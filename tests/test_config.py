@@ -64,8 +64,14 @@ def test_other_variables_of_ours_are_no_settings() -> None:
     [
         ('[run]\non = "flink"', "millrace.toml: run.on = 'flink' is not allowed; allowed: 'local' or 'spark'"),
         ("[run]\nmax_events_per_batch = 0", "millrace.toml: run.max_events_per_batch = 0 is not allowed; allowed: greater than 0"),
-        ("[run]\nmax_event = 9", "millrace.toml: unknown key run.max_event = 9; did you mean max_events_per_batch? [run] takes name, on, jobs,"),
-        ('[run]\ntick = "soon"', "millrace.toml: run.tick = 'soon' is not allowed; allowed: duration='soon' is no duration; write it like '500ms'"),
+        (
+            "[run]\nmax_event = 9",
+            "millrace.toml: unknown key run.max_event = 9; did you mean max_events_per_batch? [run] takes name, on, jobs,",
+        ),
+        (
+            '[run]\ntick = "soon"',
+            "millrace.toml: run.tick = 'soon' is not allowed; allowed: duration='soon' is no duration; write it like '500ms'",
+        ),
         ('[run]\ntick = "0s"', "must be longer than zero"),
         ('[run]\nname = "a b"', "millrace.toml: run.name = 'a b' is not allowed"),
         ("[runn]\nx = 1", "unknown key runn = {'x': 1}; did you mean run? the sections are log, state, run, spark, ingest"),

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str], *, debug: bool) -> int:
     from millrace.commands import app
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr, force=True)
     logging.getLogger("millrace").setLevel(logging.DEBUG if debug else logging.INFO)
     try:
         app(words, prog_name="millrace")

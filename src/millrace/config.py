@@ -41,7 +41,9 @@ class _Section(BaseModel):
 class LogSettings(_Section):
     """[log]: the durable log between ingestion, jobs and views."""
 
-    url: str = Field("embedded:millrace-data/log", min_length=1, description="Where the log is: embedded:FOLDER (one machine, nothing to install).")
+    url: str = Field(
+        "embedded:millrace-data/log", min_length=1, description="Where the log is: embedded:FOLDER (one machine, nothing to install)."
+    )
 
 
 class StateSettings(_Section):
@@ -54,11 +56,17 @@ class RunSettings(_Section):
     """[run]: how jobs run."""
 
     name: str = Field(
-        "millrace", pattern=r"^[A-Za-z0-9._-]+$", description="Name of this run; part of the identity of its state and of its place in the log."
+        "millrace",
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Name of this run; part of the identity of its state and of its place in the log.",
     )
     on: Literal["local", "spark"] = Field("local", description="The runner: local (one process, no Java) or spark.")
-    jobs: tuple[str, ...] = Field((), description="Jobs that `millrace run` takes when none is named: module:attribute, file.py:attribute or a built-in name.")
-    max_events_per_batch: int = Field(400_000, gt=0, description="The most events a batch takes; more mean more throughput, fewer mean less latency.")
+    jobs: tuple[str, ...] = Field(
+        (), description="Jobs that `millrace run` takes when none is named: module:attribute, file.py:attribute or a built-in name."
+    )
+    max_events_per_batch: int = Field(
+        400_000, gt=0, description="The most events a batch takes; more mean more throughput, fewer mean less latency."
+    )
     tick: Annotated[str, AfterValidator(_duration)] = Field(
         "1s", description="A batch comes at least this often while anything waits for the clock, though no event arrives."
     )
@@ -73,9 +81,16 @@ class SparkSettings(_Section):
     """[spark]: only for run.on = "spark"."""
 
     master: str = Field("local[*]", min_length=1, description="Spark's master: local[*], local[N], spark://HOST:PORT or k8s://...")
-    slots: int | None = Field(None, gt=0, le=128, description="Into how many parts keys are divided; fixed for the life of a state folder. Default: 2 x partitions.")
+    slots: int | None = Field(
+        None,
+        gt=0,
+        le=128,
+        description="Into how many parts keys are divided; fixed for the life of a state folder. Default: 2 x partitions.",
+    )
     partitions: int | None = Field(None, gt=0, description="Spark's shuffle partitions. Default: the number of cores.")
-    driver_memory: str = Field("2g", pattern=r"^\d+[kmgKMG]$", description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g.")
+    driver_memory: str = Field(
+        "2g", pattern=r"^\d+[kmgKMG]$", description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g."
+    )
     conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = Field(
         default_factory=dict, description="Any further Spark settings, passed through as they are; they win over those that millrace sets."
     )
@@ -107,7 +122,9 @@ class Settings(_Section):
     def changed(self, **options: object) -> "Settings":
         """The same settings but for some, named `section_key` as in the environment: `changed(log_url="...")`. None changes nothing."""
         said = [(*name.partition("_")[::2], value, f"option {name}") for name, value in options.items() if value is not None]
-        kept: list[_Said] = [(section, key, value, "settings") for section, keys in self.model_dump().items() for key, value in keys.items()]
+        kept: list[_Said] = [
+            (section, key, value, "settings") for section, keys in self.model_dump().items() for key, value in keys.items()
+        ]
         return _validated([*kept, *said])
 
 

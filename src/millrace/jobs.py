@@ -77,7 +77,9 @@ def _imported(name: str, spec: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise DefinitionError(f"{spec!r}: there is no module {error.name!r}; is it spelled right, and installed or in this folder?") from None
+            raise DefinitionError(
+                f"{spec!r}: there is no module {error.name!r}; is it spelled right, and installed or in this folder?"
+            ) from None
         extra = f"; run: pip install 'millrace[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
         raise ComponentMissing(f"{spec!r} needs the module {error.name!r}, which is not installed{extra}") from error
     except Exception as error:

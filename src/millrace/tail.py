@@ -69,7 +69,9 @@ def _events(topic: Topic, partition: int, records: Records) -> Iterator[dict[str
 
 def _bytes(partition: int, records: Records) -> Iterator[dict[str, Any]]:
     headers = records.headers or [()] * len(records)
-    for offset, at, value, said in zip(records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), headers, strict=True):
+    for offset, at, value, said in zip(
+        records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), headers, strict=True
+    ):
         told = {key: content.decode(errors="backslashreplace") for key, content in said}
         yield {"partition": partition, "offset": offset, "appended": at, **told, "value": _readable(value)}
 

@@ -1,5 +1,6 @@
 """One module a command: arguments in, one library call, its answer out."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ app = typer.Typer(
     name="millrace",
     help="Event-stream analytics: jobs over a durable log, in one process or on Apache Spark.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -15,7 +15,9 @@ COLUMNS = ("name", "runner", "rows_per_batch", "events_per_s", "cpu_us_per_event
 
 @app.command(epilog=examples("millrace bench engine", "millrace bench engine --only vehicle-distribution --json"))
 def engine(
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only the measurement of this name; may be said several times.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Only the measurement of this name; may be said several times.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Events per second, CPU per event, time per batch and memory: the engine, Spark, and plain Structured Streaming beside it."""

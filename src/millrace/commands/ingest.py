@@ -16,7 +16,10 @@ EXAMPLES = examples(
 
 
 def ingest(
-    recording: Annotated[Path | None, typer.Option(metavar="FILE", help="Play this recording (JSON lines, optionally gzipped) instead of what millrace.toml names.")] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Play this recording (JSON lines, optionally gzipped) instead of what millrace.toml names."),
+    ] = None,
     processor: Annotated[str, typer.Option(metavar="NAME", help="What understands the recording.")] = "hsl",
     speed: Annotated[str, typer.Option(metavar="N", help="How many times as fast as it was recorded; max: as fast as possible.")] = "1",
     retime: Annotated[Literal["now"] | None, typer.Option(help="now: shift event times so that the replay looks live.")] = None,

@@ -8,7 +8,9 @@ import typer
 from millrace import config
 from millrace.config import Settings
 
-Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings; by default millrace.toml of this folder, if it is there.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings; by default millrace.toml of this folder, if it is there.")
+]
 LogUrl = Annotated[str | None, typer.Option("--log", metavar="URL", help="The log: embedded:FOLDER. Overrides log.url.")]
 StateDir = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="The state folder. Overrides state.dir.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
@@ -16,7 +18,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 def examples(*lines: str) -> str:
     """Examples as the end of a help text, a paragraph each."""
-    return "\n\n".join(("[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)))
+    return "\n\n".join(("Examples:", *lines))
 
 
 def settings(path: Path | None, **changes: object) -> Settings:

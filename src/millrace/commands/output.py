@@ -22,10 +22,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     Console().print(drawn)
 
 
-def frame(rows: pl.DataFrame, *, limit: int | None = None) -> None:
+def frame(rows: pl.DataFrame, *, limit: int | None = None, title: str | None = None) -> None:
     """A frame as a table; `limit` bounds what is shown on a terminal, and says so."""
     shown = rows.head(limit) if limit is not None and sys.stdout.isatty() else rows
-    table(shown.columns, shown.iter_rows())
+    table(shown.columns, shown.iter_rows(), title=title)
     if len(shown) < len(rows):
         print(f"... and {len(rows) - len(shown)} more; --output FILE keeps all of them, --limit shows more")
 

@@ -1,10 +1,16 @@
 """`millrace run`: jobs over the log, until stopped."""
 
-from typing import Annotated, Literal
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from millrace.commands.options import Config, LogUrl, StateDir, examples, settings
+
+if TYPE_CHECKING:
+    from millrace.runners import Batch
 
 EXAMPLES = examples(
     "millrace run vehicle-distribution",
@@ -12,7 +18,12 @@ EXAMPLES = examples(
     "millrace run mypackage.jobs:all_of_them --until-caught-up",
 )
 
-Jobs = Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="module:attribute, file.py:attribute, file.py, or a built-in name. By default run.jobs of millrace.toml.")]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name. By default run.jobs of millrace.toml."
+    ),
+]
 
 
 def run(
@@ -35,9 +46,65 @@ def run(
     from millrace.jobs import load_all
 
     chosen = settings(
-        config, run_on=on, log_url=log, state_dir=state, run_name=name, run_max_events_per_batch=max_events_per_batch, run_tick=tick, spark_master=master
+        config,
+        run_on=on,
+        log_url=log,
+        state_dir=state,
+        run_name=name,
+        run_max_events_per_batch=max_events_per_batch,
+        run_tick=tick,
+        spark_master=master,
     )
     named = jobs or list(chosen.run.jobs)
     if not named:
         raise typer.BadParameter("name at least one job, or set run.jobs in millrace.toml", param_hint="JOB")
-    runners.run(*load_all(named), settings=chosen, until_caught_up=until_caught_up)
+    loaded = load_all(named)
+    progress = _Progress()
+    _log.info("running %s on %s", ", ".join(job.name for job in loaded), chosen.run.on)
+    try:
+        runners.run(*loaded, settings=chosen, until_caught_up=until_caught_up, report=progress.update)
+    finally:
+        progress.close()
+
+
+_log = logging.getLogger("millrace.run")
+
+
+class _Progress:
+    """A line now and then: how many events were read, how fast, and how far time has come."""
+
+    EVERY = 10.0
+
+    def __init__(self) -> None:
+        self.events = self.batches = self.said = 0
+        self.watermark: int | None = None
+        self.last = time.monotonic()
+
+    def update(self, batch: "Batch") -> None:
+        """Takes a batch into account."""
+        self.events += batch.counts.get("read", 0)
+        self.batches += 1
+        known = [low for low in batch.watermarks.values() if low is not None]
+        self.watermark = min(known) if known else self.watermark
+        if time.monotonic() - self.last >= self.EVERY:
+            self.say()
+
+    def say(self) -> None:
+        """The sum so far, and the rate since the last line."""
+        passed = max(time.monotonic() - self.last, 1e-3)
+        rate = (self.events - self.said) / passed
+        reached = "none yet" if self.watermark is None else _time(self.watermark)
+        _log.info("%s events in %s batches, %s events/s, watermark %s", f"{self.events:,}", f"{self.batches:,}", f"{rate:,.0f}", reached)
+        self.last, self.said = time.monotonic(), self.events
+
+    def close(self) -> None:
+        """The last line, unless it has just been said."""
+        if not self.batches or self.said != self.events:
+            self.say()
+
+
+def _time(at: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"{at} ms"

@@ -45,14 +45,17 @@ def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config 
 
     info = open_log(settings(config, log_url=log).log.url, create=False).describe(name)
     partitions = [
-        {"partition": number, "begin": part.begin, "end": part.end, "records": part.records, "bytes": part.bytes} for number, part in enumerate(info.partitions)
+        {"partition": number, "begin": part.begin, "end": part.end, "records": part.records, "bytes": part.bytes}
+        for number, part in enumerate(info.partitions)
     ]
     retention = None if info.retention is None else durations.text(info.retention)
     if json:
         about = {"topic": info.name, "type": info.type_name or None, "codec": info.codec, "envelope": info.envelope, "retention": retention}
         output.json_lines([{**about, "partitions": partitions}])
         return
-    typer.echo(f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}")
+    typer.echo(
+        f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}"
+    )
     output.table(["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions])
 
 
@@ -68,7 +71,14 @@ def tail(
     from_start: Annotated[bool, typer.Option("--from-start", help="From the oldest event that the log holds, not only new ones.")] = False,
     most: Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N events.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Stop at the end instead of waiting for more.")] = False,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="PLACE", help="Where the Topic is defined, module:attribute or file.py:attribute; needed for types of your own.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="PLACE",
+            help="Where the Topic is defined, module:attribute or file.py:attribute; needed for types of your own.",
+        ),
+    ] = None,
     log: LogUrl = None,
     json: Json = False,
     config: Config = None,

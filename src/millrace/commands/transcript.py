@@ -11,7 +11,7 @@ EXAMPLES = examples("millrace transcript tests/transcripts/*.yaml", "millrace tr
 
 
 def transcript(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Transcripts (YAML).")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Transcripts (YAML).")],
     on: Annotated[Literal["model", "engine", "spark"], typer.Option(help="What runs them.")] = "engine",
 ) -> None:
     """Run transcripts, events in and expected panes out, and show where they differ. Fails if one does."""

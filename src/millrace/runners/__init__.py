@@ -1,21 +1,42 @@
 """Where jobs run: in this process, or on Spark."""
 
 import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from millrace.config import Settings, load
 from millrace.errors import ComponentMissing, DefinitionError
 from millrace.stream import Job
 
-__all__ = ["run"]
+__all__ = ["Batch", "run"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is told of a batch once its results are in the log."""
+
+    counts: Mapping[str, int]
+    """`read`: how many events it took."""
+    watermarks: Mapping[str, int | None]
+    """The low watermark of each operator."""
+
+
+def _silent(_batch: Batch) -> None:
+    pass
 
 
 def run(
-    *jobs: Job, on: Literal["local", "spark"] | None = None, settings: Settings | None = None, until_caught_up: bool = False, **options: object
+    *jobs: Job,
+    on: Literal["local", "spark"] | None = None,
+    settings: Settings | None = None,
+    until_caught_up: bool = False,
+    report: Callable[[Batch], None] = _silent,
+    **options: object,
 ) -> None:
     """Runs jobs together, as one query, until stopped or, with `until_caught_up`, until they have read what the log holds now.
 
-    Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
+    `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
     names = [job.name for job in jobs]
     if not names:
@@ -25,12 +46,18 @@ def run(
     chosen = (settings or load()).changed(run_on=on, **options)
     match chosen.run.on:
         case "local":
-            from millrace.runners.local import run_local
+            from millrace.runners.local import Hooks, run_local
 
-            run_local(jobs, settings=chosen, until_caught_up=until_caught_up)
+            hooks = Hooks(report=lambda results: report(Batch(results.counts, results.watermarks)))
+            run_local(jobs, settings=chosen, until_caught_up=until_caught_up, hooks=hooks)
         case "spark":
             if importlib.util.find_spec("pyspark") is None:
                 raise ComponentMissing("on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'")
             from millrace.runners import spark
 
-            spark.run(jobs, settings=chosen, until_caught_up=until_caught_up)
+            spark.run(
+                jobs,
+                settings=chosen,
+                until_caught_up=until_caught_up,
+                report=lambda said: report(Batch(said["counts"], said["watermarks"])),
+            )
