@@ -42,11 +42,18 @@ test-spark: setup ## only the tests that start Spark
 test-long: setup ## the tests that take minutes
 	$(BIN)/pytest -m long $(ARGS)
 
+chaos: setup ## kill Spark again and again while events flow, and compare the results (ARGS="--kills 20")
+	$(BIN)/python -m millrace.measure.chaos $(ARGS)
+
 bench: setup ## engine and Spark beside plain Structured Streaming, as a table
 	$(BIN)/millrace bench engine $(ARGS)
 
 proto: setup ## generate the *_pb2.py files from the *.proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src $$(cd src && find millrace -name '*.proto')
+
+docs: setup ## write the reference of settings and commands anew
+	mkdir -p docs/reference
+	$(BIN)/python -m millrace.commands.reference docs/reference
 
 lock: $(UV) ## resolve requirements.lock anew from pyproject.toml
 	$(UV) pip compile pyproject.toml --all-extras --generate-hashes --universal --python-version 3.11 \

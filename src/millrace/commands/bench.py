@@ -27,7 +27,7 @@ def engine(
     if json:
         output.json_lines(results)
     else:
-        output.table(COLUMNS, [[_figure(result[column]) for column in COLUMNS] for result in results])
+        output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
 
 
 def _figure(value: object) -> object:

@@ -1,0 +1,31 @@
+"""How often each word was said in each minute, by the time it was said, not by the time it arrived."""
+
+from dataclasses import dataclass
+
+import millrace as mr
+from millrace import watermarks, windows
+
+
+@dataclass
+class Word:
+    """A word, said at some time."""
+
+    word: str
+
+
+@dataclass
+class WordCount:
+    """How often it was said."""
+
+    word: str
+    count: int
+
+
+words = mr.Job(
+    "words",
+    mr.read(mr.Topic("input.words", Word, key="word"), watermark=watermarks.bounded("5s"))
+    .window(windows.fixed("1m"), lateness="1m")
+    .by("word")
+    .count()
+    .write(mr.Topic("analytics.words", WordCount, key="word")),
+)
