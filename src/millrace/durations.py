@@ -15,13 +15,15 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])")
 
 def millis(duration: Duration, *, name: str = "duration") -> int:
     """Whole milliseconds of a duration; `name` is what an error calls it."""
-    if isinstance(duration, bool):
-        raise DefinitionError(f"{name}={duration!r} is no duration; write text with a unit such as '30s'")
-    if isinstance(duration, int):
-        return duration
     if isinstance(duration, timedelta):
         return duration // timedelta(milliseconds=1)
+    if isinstance(duration, int) and not isinstance(duration, bool):
+        return duration
+    if not isinstance(duration, str):
+        raise DefinitionError(f"{name}={duration!r} is no duration; write text with a unit such as '30s'")
     text = duration.strip()
+    if text.startswith("-") and not text.startswith("--"):
+        return -millis(text[1:], name=name)
     parts = list(_PART.finditer(text))
     if not parts or _PART.sub("", text).strip():
         raise DefinitionError(f"{name}={duration!r} is no duration; write it like '500ms', '30s', '5m', '1h30m' or '1d'")

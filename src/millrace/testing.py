@@ -266,7 +266,7 @@ def _column(topic: Topic) -> str:
     """The field that carries the script's watermark."""
     name = "watermark"
     while name in topic.schema:
-        name += "_"
+        name = f"scripted_{name}"
     return name
 
 

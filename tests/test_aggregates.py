@@ -1,0 +1,93 @@
+"""What is computed: the answer depends on the rows alone, in whatever parts and order they are condensed."""
+
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace import aggregates, plain_values
+from millrace.aggregates import Aggregate
+from millrace.errors import DefinitionError
+
+numbers = st.one_of(st.none(), st.integers(-(10**6), 10**6))
+fractions = st.one_of(st.none(), st.integers(-(2**40), 2**40).map(lambda n: n / 1024), st.sampled_from([1e18, -1e18, 0.0]))
+ALL: list[Any] = [
+    *(aggregates.count, aggregates.sum, aggregates.mean, aggregates.min, aggregates.max),
+    *(aggregates.latest, aggregates.distinct, aggregates.collect),
+]
+
+
+def answer(aggregate: Aggregate, values: list[Any], cut: int, dtype: Any) -> Any:
+    """Condensed in two parts, the later one first, then merged."""
+    rows = pl.DataFrame({"v": pl.Series(values, dtype=dtype), "_g": 0})
+    rows = rows.with_columns(
+        _t=pl.int_range(pl.len(), dtype=pl.Int64), _src=pl.lit(0, pl.Int64), _off=pl.int_range(pl.len(), dtype=pl.Int64)
+    )
+    parts = [part.group_by("_g").agg(*aggregate.partials("a", dtype)) for part in (rows[cut:], rows[:cut]) if part.height]
+    return pl.concat(parts).group_by("_g").agg(*aggregate.merge("a", dtype)).select(aggregate.result("a", dtype))["a"].to_list()[0]
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+@given(st.lists(numbers, min_size=1, max_size=8), st.integers(0, 8))
+@settings(max_examples=25, deadline=None)
+def test_whole_numbers_come_out_as_the_plain_computation_has_them(make: Any, values: list[Any], cut: int) -> None:
+    aggregate = make("v")
+    assert answer(aggregate, values, cut, pl.Int64()) == plain_values.value_of(aggregate, [{"v": value} for value in values])
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+@given(st.lists(fractions, min_size=1, max_size=8), st.integers(0, 8))
+@settings(max_examples=25, deadline=None)
+def test_fractions_come_out_as_the_plain_computation_has_them(make: Any, values: list[Any], cut: int) -> None:
+    aggregate = make("v")
+    got = answer(aggregate, values, cut, pl.Float64())
+    expected = plain_values.value_of(aggregate, [{"v": value} for value in values])
+    assert got == (pytest.approx(expected, rel=1e-15, abs=1e-15) if isinstance(expected, float) else expected)
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20), st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_sums_of_fractions_do_not_depend_on_the_order(values: list[float], random: Any) -> None:
+    shuffled = random.sample(values, len(values))
+    total = answer(aggregates.sum("v"), values, 3, pl.Float64())
+    assert total == answer(aggregates.sum("v"), shuffled, 7, pl.Float64())
+    assert total == pytest.approx(math.fsum(values), rel=1e-12, abs=1e-9)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e300, math.nan])
+def test_what_is_beyond_measure_stays_so_in_a_sum(value: float) -> None:
+    total = answer(aggregates.sum("v"), [value, 1.0], 1, pl.Float64())
+    assert total == value or math.isnan(total) is math.isnan(value) is True
+
+
+def test_text_has_a_least_a_greatest_and_a_latest() -> None:
+    words = ["é", "a", None, "b"]
+    assert answer(aggregates.min("v"), words, 2, pl.String()) == "a"
+    assert answer(aggregates.max("v"), words, 2, pl.String()) == "é"
+    assert answer(aggregates.latest("v"), words, 2, pl.String()) == "b"
+    assert answer(aggregates.collect("v"), words, 2, pl.String()) == ["é", "a", "b"]
+
+
+def test_count_without_a_column_counts_nulls_too() -> None:
+    assert answer(aggregates.count(), [None, 1], 1, pl.Int64()) == 2
+    assert answer(aggregates.count("v"), [None, 1], 1, pl.Int64()) == 1
+
+
+@pytest.mark.parametrize("make", [aggregates.sum, aggregates.mean])
+def test_text_has_no_sum(make: Any) -> None:
+    with pytest.raises(DefinitionError, match="needs numbers, but 'v' is String"):
+        make("v").check(pl.String())
+
+
+@pytest.mark.parametrize("make", ALL[1:], ids=lambda make: make.__name__)
+def test_an_aggregate_needs_a_column(make: Any) -> None:
+    with pytest.raises(DefinitionError, match="needs the name of a column"):
+        make(None).partials("a", pl.Int64())
+
+
+def test_aggregates_read_as_they_are_written() -> None:
+    assert str(aggregates.count()) == "count()"
+    assert str(aggregates.latest("cell")) == "latest('cell')"

@@ -1,0 +1,130 @@
+"""What the user chains: it records a graph, and refuses what could not run, by value and remedy."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import aggregates, graph, windows
+from millrace.errors import DefinitionError
+from millrace.stream import Stream
+
+
+@dataclass
+class Position:
+    vehicle: str
+    cell: int
+    speed: float | None
+
+
+@dataclass
+class Count:
+    cell: int
+    count: int
+
+
+POSITIONS, COUNTS = mr.Topic("input.positions", Position), mr.Topic("analytics.counts", Count)
+
+
+def positions() -> Stream:
+    return mr.read(POSITIONS).window(windows.fixed("10s"))
+
+
+def counts() -> Stream:
+    return positions().by("vehicle").latest("cell").by("cell").count()
+
+
+def test_a_stream_is_never_changed() -> None:
+    stream = mr.read(POSITIONS)
+    stream.filter(pl.col("cell") > 1).with_columns(twice=pl.col("cell") * 2)
+    assert stream.columns == ["vehicle", "cell", "speed", "event_time", "ingestion_time"]
+
+
+def test_results_have_key_aggregates_time_and_pane_columns() -> None:
+    assert counts().columns == [
+        *("cell", "count", "event_time", "window_start", "window_end"),
+        *("index", "settled_index", "timing", "final", "op"),
+    ]
+
+
+def test_types_follow_the_columns() -> None:
+    made = (
+        positions()
+        .by("vehicle")
+        .aggregate(
+            n=aggregates.count(),
+            top=aggregates.max("speed"),
+            mean=aggregates.mean("cell"),
+            cells=aggregates.collect("cell"),
+            total=aggregates.sum("cell"),
+        )
+    )
+    schema = made.node.schema
+    assert (schema["n"], schema["top"], schema["mean"], schema["total"]) == (pl.Int64(), pl.Float64(), pl.Float64(), pl.Int64())
+    assert schema["cells"] == pl.List(pl.Int64)
+
+
+def test_select_keeps_the_times() -> None:
+    assert mr.read(POSITIONS).select("cell").columns == ["cell", "event_time", "ingestion_time"]
+
+
+def test_a_windowing_is_kept_until_set_again() -> None:
+    same = counts().node
+    again = positions().by("vehicle").latest("cell").window(windows.fixed("10s")).by("cell").count().node
+    assert isinstance(same, graph.Aggregation)
+    assert isinstance(again, graph.Aggregation)
+    assert same.same_window
+    assert not again.same_window
+
+
+def test_operators_are_named_by_job_and_place_or_by_the_name_given() -> None:
+    job = mr.Job("traffic", positions().by("vehicle").latest("cell").named("newest").by("cell").count().write(COUNTS))
+    assert list(job.operator_ids.values()) == ["traffic/newest", "traffic/aggregation-2"]
+
+
+def test_a_step_added_before_does_not_rename_operators() -> None:
+    plain = mr.Job("traffic", counts().write(COUNTS))
+    filtered = mr.read(POSITIONS).filter(pl.col("cell") > 0).window(windows.fixed("10s"))
+    other = mr.Job("traffic", filtered.by("vehicle").latest("cell").by("cell").count().write(COUNTS))
+    assert list(plain.operator_ids.values()) == list(other.operator_ids.values())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: positions().by("wheel"), "by('wheel'): there is no such column; there are vehicle, cell, speed"),
+        (lambda: positions().by(), "by() needs at least one column"),
+        (lambda: mr.read(POSITIONS).by("cell").count(), "say .window(...) first"),
+        (lambda: positions().by("cell").aggregate(), "at least one aggregate"),
+        (lambda: positions().by("cell").sum("vehicle"), "sum('vehicle') needs numbers, but 'vehicle' is String"),
+        (lambda: positions().by("cell").mean("weight"), "there is no column 'weight'"),
+        (lambda: positions().by("cell").aggregate(cell=aggregates.count()), "cannot be named 'cell'"),
+        (lambda: positions().by("cell").aggregate(window_end=aggregates.count()), "cannot be named 'window_end'"),
+        (lambda: positions().by("cell").aggregate(n=len), "is no aggregate"),  # type: ignore[arg-type]
+        (lambda: positions().filter(pl.col("weight") > 1), "does not fit the columns vehicle, cell, speed"),
+        (lambda: positions().map_batches(lambda frame: frame.drop("event_time")), "loses event_time"),
+        (lambda: positions().map_batches(lambda frame: frame["cell"]), "must return a polars DataFrame"),  # type: ignore[arg-type, return-value]
+        (lambda: positions().union(counts()), "union needs equal columns"),
+        (lambda: positions().write(COUNTS), "lacks count"),
+        (lambda: counts().with_columns(more=pl.lit(1)).write(COUNTS), "has more besides"),
+        (lambda: positions().late(), "late() follows an aggregation"),
+        (lambda: counts().late(), "ask the first one"),
+        (lambda: positions().window(windows.fixed("1s"), output="delta"), "output='delta' is not available in this version"),
+        (lambda: positions().window(windows.fixed("1s"), lateness="-1s"), "lateness='-1s' must not be negative"),
+        (lambda: mr.Job("a b", counts().write(COUNTS)), "job name 'a b'"),
+        (lambda: mr.Job("job"), "has no output"),
+        (lambda: mr.Job("job", counts()), "call .write(topic) on it"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_could_not_run_is_refused_by_value_and_remedy(make: Any, said: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        make()
+    assert said in str(refused.value)
+
+
+def test_two_operators_of_one_name_cannot_be_told_apart() -> None:
+    stream = positions().by("vehicle").latest("cell").named("same").by("cell").count().named("same")
+    with pytest.raises(DefinitionError, match="two operators of job 'job' are named 'same'"):
+        _ = mr.Job("job", stream.write(COUNTS)).operator_ids
