@@ -77,26 +77,43 @@ def emit(firing: Firing, numbers: pl.DataFrame, low: int, horizon: int) -> Fired
 
 
 def _emit_refined(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame, moment: _Moment) -> Fired:
-    group = firing.group
-    had = old.select(*group, pl.lit(1, pl.Int64).alias("_had"))
-    counted = numbers.group_by(group).agg(pl.col(*NUMBERS).max())
+    pairs = _pairs(firing, old, numbers)
+    new, had, same = pairs["_new"], pairs["_had"], pairs["_same"]
+    refined, gone = new & had, had & ~new
+    withdrawn = moment.panes(_was(pairs, gone, firing), panes.RETRACT)
+    shown = [withdrawn, moment.panes(pairs.filter(new), panes.ADD)]
+    if firing.node.windowing.output == "value_and_retract":
+        shown.insert(0, moment.panes(_was(pairs, refined, firing), panes.RETRACT))
+    changes = [
+        withdrawn,
+        moment.panes(_was(pairs, refined & ~same, firing), panes.RETRACT),
+        moment.panes(pairs.filter(new & ~same), panes.ADD),
+    ]
+    return Fired(pl.concat(shown), pl.concat(changes), _counted(firing, pairs))
 
-    def numbered(frame: pl.DataFrame) -> pl.DataFrame:
-        frame = frame.join(had, on=group, how="left", nulls_equal=True).join(counted, on=group, how="left", nulls_equal=True)
-        before = pl.col("_had").fill_null(0)
-        return frame.with_columns(pl.col("_shown").fill_null(before), pl.col("_settled").fill_null(before)).drop("_had")
 
-    withdrawn = numbered(old.join(firing.new, on=group, how="anti", nulls_equal=True))
-    new = numbered(firing.new)
-    replaced = old.join(new.select(*group, *NUMBERS), on=group, how="inner", nulls_equal=True)
-    gone, come = _changed(firing, new, replaced)
-    withdrawals = moment.panes(withdrawn, panes.RETRACT)
-    retracted = replaced if firing.node.windowing.output == "value_and_retract" else replaced.clear()
-    return Fired(
-        pl.concat([moment.panes(retracted, panes.RETRACT), withdrawals, moment.panes(new, panes.ADD)]),
-        pl.concat([withdrawals, moment.panes(gone, panes.RETRACT), moment.panes(come, panes.ADD)]),
-        _counted(firing, pl.concat([new, withdrawn])),
+def _pairs(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
+    """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they are the `_same`, and its numbers."""
+    group, names = firing.group, list(firing.node.aggregates)
+    before = old.lazy().select(*group, *[pl.col(name).alias(f"_was_{name}") for name in names], pl.lit(value=True).alias("_had"))
+    counted = numbers.lazy().group_by(group).agg(pl.col(*NUMBERS).max())
+    yes = pl.col("_had").fill_null(value=False)
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"_was_{name}")) for name in names)
+    return (
+        firing.new.lazy()
+        .with_columns(pl.lit(value=True).alias("_new"))
+        .join(before, on=group, how="full", coalesce=True, nulls_equal=True)
+        .join(counted, on=group, how="left", nulls_equal=True)
+        .with_columns(pl.col("_new").fill_null(value=False), yes, (yes & same).alias("_same"))
+        .with_columns(pl.col(column).fill_null(yes.cast(pl.Int64)) for column in NUMBERS)
+        .collect()
     )
+
+
+def _was(pairs: pl.DataFrame, these: pl.Series, firing: Firing) -> pl.DataFrame:
+    """The values shown before, under their names."""
+    names = list(firing.node.aggregates)
+    return pairs.filter(these).drop(names).rename({f"_was_{name}": name for name in names})
 
 
 def _counted(firing: Firing, numbered: pl.DataFrame) -> pl.DataFrame:
@@ -126,13 +143,3 @@ class _Moment:
             (pl.lit(once) | (end + self.horizon <= self.low)).alias("final"),
             pl.lit(op).alias("op"),
         ).select(list(self.node.schema))
-
-
-def _changed(firing: Firing, new: pl.DataFrame, replaced: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Of values that replace others, those that differ: old and new."""
-    if replaced.is_empty():
-        return replaced, new
-    values = [*firing.group, *firing.node.aggregates]
-    gone = replaced.join(new.select(values), on=values, how="anti", nulls_equal=True)
-    come = new.join(replaced.select(values), on=values, how="anti", nulls_equal=True)
-    return gone, come

@@ -68,6 +68,11 @@ class Partials:
         """The answers: key columns, `_end`, aggregates."""
         return partials.select(*self.keys, "_end", *self._results)
 
+    def answers(self, partials: pl.LazyFrame) -> pl.DataFrame:
+        """Partials per key and `_end`, merged, and the answers."""
+        merged = partials.group_by(*self.keys, "_end").agg(*self._from_partials)
+        return merged.select(*self.keys, "_end", *self._results).collect()
+
     def negated(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Additive partials with the opposite sign."""
         fixed = {*self.keys, "_end"}

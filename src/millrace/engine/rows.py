@@ -133,7 +133,7 @@ class RowWindows:
         late = least is not None and least <= floor
         if low is None or (self.grid.end_above(low0) > low and not late):
             return self._no_panes, self._no_panes, numbers
-        touched = self.grid.expand(new, None, low0).select(group).unique() if late else self._no_numbers.select(group)
+        touched = self.grid.expand(new, None, low0).select(group).unique().collect() if late else self._no_numbers.select(group)
         oldest = min(floor, ends_of(touched)[0] - 1)
         old = pl.concat([self._nothing, *state.table(id, "slices").between(oldest, low)])
         if not touched.is_empty():
@@ -154,7 +154,7 @@ class RowWindows:
     def _touched(self, slices: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         """The slices of keys that are to be shown again."""
         keys = self.partials.keys
-        return slices.join(groups.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
+        return slices.lazy().join(groups.lazy().select(keys).unique(), on=keys, how="semi", nulls_equal=True).collect()
 
     @cached_property
     def _no_panes(self) -> pl.DataFrame:
@@ -174,8 +174,8 @@ class RowWindows:
             return pl.concat([self._values(slices, first, middle, only), self._values(slices, middle, last, only)])
         wide = self.grid.expand(slices, low, high)
         if only is not None:
-            wide = wide.join(only, on=only.columns, how="semi", nulls_equal=True)
-        return self.partials.results(self.partials.merged(wide, per=("_end",)))
+            wide = wide.join(only.lazy(), on=only.columns, how="semi", nulls_equal=True)
+        return self.partials.answers(wide)
 
     def _bounds(self, slices: pl.DataFrame, low: int | None, high: int | None) -> tuple[int, int]:
         """`(low, high]`, no wider than the windows that the slices at hand can reach."""

@@ -34,17 +34,18 @@ class Grid:
         """The smallest window end above a watermark; anything where there is none yet."""
         return LEAST if at is None else GREATEST if at >= GREATEST else self.window.first_end(at)
 
-    def expand(self, frame: pl.DataFrame, low: int | None, high: int | None) -> pl.DataFrame:
+    def expand(self, slices: pl.DataFrame, low: int | None, high: int | None) -> pl.LazyFrame:
         """A row for each window end in `(low, high]` that takes the slice, as `_end`. Null is minus infinity."""
-        if high is None or frame.is_empty():
-            return frame.clear().with_columns(pl.lit(0, pl.Int64).alias("_end"))
-        w = self.window
+        w, frame = self.window, slices.lazy()
+        if high is None:
+            return frame.with_columns(pl.lit(0, pl.Int64).alias("_end")).clear()
         first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
         last = pl.min_horizontal(self.last_end(pl.col("_slice")), pl.lit(_last_up_to(w, high), pl.Int64))
         frame = frame.with_columns(first.alias("_end"), last.alias("_last")).filter(pl.col("_end") <= pl.col("_last"))
-        if w.size > w.every and not frame.is_empty():
-            frame = frame.with_columns(pl.int_ranges("_end", pl.col("_last") + 1, w.every).alias("_end")).explode("_end")
-        return frame.drop("_last")
+        if w.size > w.every:
+            ends = pl.int_ranges("_end", pl.col("_last") + 1, w.every)
+            frame = frame.with_columns(ends.alias("_end")).explode("_end", empty_as_null=False)
+        return frame
 
 
 def ends_of(groups: pl.DataFrame) -> tuple[int, int]:
