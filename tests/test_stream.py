@@ -96,6 +96,10 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
     [
         (lambda: positions().by("wheel"), "by('wheel'): there is no such column; there are vehicle, cell, speed"),
         (lambda: positions().by(), "by() needs at least one column"),
+        (lambda: positions().by("event_time"), "copy it first: with_columns(my_event_time=pl.col('event_time'))"),
+        (lambda: counts().by("timing"), "results have a column 'timing' of their own"),
+        (lambda: counts().by("cell").max("index", name="last"), "'index' says how a pane came about"),
+        (lambda: counts().filter(pl.col("timing") == "late").by("cell").sum("count"), "move it after the last aggregation"),
         (lambda: mr.read(POSITIONS).by("cell").count(), "say .window(...) first"),
         (lambda: positions().by("cell").aggregate(), "at least one aggregate"),
         (lambda: positions().by("cell").sum("vehicle"), "sum('vehicle') needs numbers, but 'vehicle' is String"),
@@ -122,6 +126,11 @@ def test_what_could_not_run_is_refused_by_value_and_remedy(make: Any, said: str)
     with pytest.raises(DefinitionError) as refused:
         make()
     assert said in str(refused.value)
+
+
+def test_panes_may_be_chosen_by_how_they_came_about_where_they_leave_the_job() -> None:
+    mr.Job("final-only", counts().filter(pl.col("final")).write(COUNTS))
+    counts().filter(pl.col("window_end") > 0).select("cell", twice=pl.col("count") * 2).by("cell").sum("twice")
 
 
 def test_two_operators_of_one_name_cannot_be_told_apart() -> None:

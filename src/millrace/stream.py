@@ -104,6 +104,10 @@ class Stream:
         for column in columns:
             if column not in self.node.schema:
                 raise DefinitionError(f"by({column!r}): there is no such column; there are {', '.join(self.columns)}")
+            if column in _SYSTEM:
+                raise DefinitionError(
+                    f"by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
+                )
         if not columns:
             raise DefinitionError("by() needs at least one column")
         return Keyed(self, columns)
@@ -158,6 +162,7 @@ class Keyed:
         columns = {key: source[key] for key in self.keys}
         for name, aggregate in named.items():
             columns[name] = self._check(name, aggregate)
+        self._check_history(named)
         schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
         node = graph.Aggregation((self.stream.node,), schema, self.keys, named, windowing, self._windowing_upstream() is windowing)
         return Stream(node, windowing)
@@ -203,6 +208,26 @@ class Keyed:
         aggregate.check(dtype)
         frame = source.to_frame().with_columns(_t=0, _src=0, _off=0).group_by(*self.keys).agg(*aggregate.partials(name, dtype))
         return frame.select(aggregate.result(name, dtype)).schema[name]
+
+    def _check_history(self, named: dict[str, Aggregate]) -> None:
+        """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
+        for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema)):
+            if isinstance(edge.origin, graph.Read) or edge.port == "late":
+                continue
+            for name, aggregate in named.items():
+                for column in set(aggregate.needs()) & set(panes.HISTORY):
+                    raise DefinitionError(
+                        f"{name}={aggregate}: {column!r} says how a pane came about, and changes when it is refined; aggregate its values"
+                    )
+            frame = edge.schema.to_frame().drop(panes.HISTORY)
+            for step in edge.steps:
+                try:
+                    frame = step.apply(frame)
+                except pl.exceptions.ColumnNotFoundError as error:
+                    raise DefinitionError(
+                        f"{step.text} looks at how panes came about ({', '.join(panes.HISTORY)}), and the panes are aggregated again: "
+                        "what it lets pass could not be taken back; move it after the last aggregation"
+                    ) from error
 
     def _windowing_upstream(self) -> graph.Windowing | None:
         """The windowing of the panes that come in, if panes come in."""
