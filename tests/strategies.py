@@ -3,6 +3,7 @@
 `MILLRACE_EXAMPLES=20000` tries that many; the hypothesis profile `long` does, too.
 """
 
+import math
 import os
 import types
 from collections.abc import Sequence
@@ -252,7 +253,7 @@ def readings() -> st.SearchStrategy[dict[str, Any]]:
             "k": st.sampled_from(["a", "b", "é", "", None]),
             "g": st.sampled_from([0, 1, 2, None]),
             "v": st.sampled_from([-3, -1, 0, 1, 2, 3, 5, None]),
-            "x": st.sampled_from([0.5, -0.25, 1e15, -1e15, 3.0, 0.0, None]),
+            "x": st.sampled_from([0.5, -0.25, 1e15, -1e15, 3.0, 0.0, -0.0, math.inf, -math.inf, math.nan, None]),
             "b": st.sampled_from([True, False, None]),
         }
     )

@@ -17,7 +17,7 @@ from strategies import Batch, Given, batches, givens, profile, recut
 def comparable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(comparable, value))
-    return float(f"{value:.10g}") if isinstance(value, float) else value
+    return f"{value + 0.0:.10g}" if isinstance(value, float) else value  # a text, as not-a-number does not equal itself; -0.0 is 0.0
 
 
 def bag(rows: list[Row]) -> Counter[Any]:
