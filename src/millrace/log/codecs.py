@@ -3,18 +3,19 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.protobuf.descriptor import Descriptor
 from numpy.typing import NDArray
 
 from millrace import event_types
 from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
-from millrace.log import binary, transcode
+from millrace.log import binary, event_pb2, json_lines, transcode
 from millrace.log.contract import BinaryArray, Outgoing, Records
 from millrace.log.dead import DEAD
 from millrace.topics import Topic
@@ -42,9 +43,12 @@ def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = No
     handler = binary.handler(topic.type)
     batch = binary.to_batch(handler, frame, who)
     keys = None if topic.key is None else _keys(batch.column(topic.key))
+    times = _times(frame, ingestion_time, who) if topic.envelope else None
+    if topic.codec == "json" and json_lines.is_flat(handler.descriptor):
+        return Outgoing(pa.array(_lines(topic, handler, batch, times), pa.binary()), keys)
     values = handler.serialize(batch)
-    if topic.envelope:
-        values = binary.envelope().serialize(_envelope(topic, frame, values, ingestion_time, who))
+    if times is not None:
+        values = binary.envelope().serialize(_sealed(topic, values, times))
     if topic.codec == "json":
         values = pa.array(transcode.to_json(topic, values.to_pylist()), pa.binary())
     return Outgoing(values, keys)
@@ -177,20 +181,35 @@ def _iso(text: str | None) -> int | None:
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
-def _envelope(topic: Topic, frame: pl.DataFrame, values: BinaryArray, ingestion_time: int | None, who: str) -> Any:
+def _times(frame: pl.DataFrame, ingestion_time: int | None, who: str) -> tuple[Any, Any, Any]:
+    """What the envelope holds besides the details: event time, ingestion time, pane."""
     if "event_time" not in frame.columns:
         raise DefinitionError(f"{who}: the rows lack event_time, without which they have no place in time")
     count = len(frame)
-    schema = binary.envelope().schema
-    details = pa.StructArray.from_arrays([pa.repeat(_URL + topic.type_name, count), values], fields=list(schema.field("details").type))
-    stamps = _stamps(frame["event_time"], who)
     if ingestion_time is not None:
         ingested = pa.repeat(pa.scalar(ingestion_time, pa.int64()), count).view(_STAMP)
     elif "ingestion_time" in frame.columns:
         ingested = _stamps(frame["ingestion_time"], who, optional=True)
     else:
         ingested = pa.nulls(count, _STAMP)
-    return pa.RecordBatch.from_arrays([stamps, ingested, details, _panes(frame, schema.field("pane").type, who)], names=schema.names)
+    return _stamps(frame["event_time"], who), ingested, _panes(frame, binary.envelope().schema.field("pane").type, who)
+
+
+def _sealed(topic: Topic, values: BinaryArray, times: tuple[Any, Any, Any]) -> Any:
+    schema = binary.envelope().schema
+    details = pa.StructArray.from_arrays(
+        [pa.repeat(_URL + topic.type_name, len(values)), values], fields=list(schema.field("details").type)
+    )
+    stamps, ingested, pane = times
+    return pa.RecordBatch.from_arrays([stamps, ingested, details, pane], names=schema.names)
+
+
+def _lines(topic: Topic, handler: binary.Handler, batch: Any, times: tuple[Any, Any, Any] | None) -> list[bytes]:
+    if times is None:
+        return json_lines.lines(json_lines.objects(handler.descriptor, batch))
+    details = json_lines.objects(handler.descriptor, batch, first=f'"@type": "{_URL}{topic.type_name}"')
+    stamps, ingested, pane = times
+    return json_lines.events(stamps, ingested, details, json_lines.panes(cast("Descriptor", event_pb2.Pane.DESCRIPTOR), pane))
 
 
 def _stamps(times: pl.Series, who: str, *, optional: bool = False) -> Any:

@@ -1,16 +1,17 @@
 """Readable JSON to protobuf bytes and back, a record at a time, by the protobuf package: the canonical JSON form of messages."""
 
 import json
+import re
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf import json_format, message_factory
-from google.protobuf.descriptor import Descriptor
-from google.protobuf.message import Message
+from google.protobuf import any_pb2, json_format, message_factory, timestamp_pb2
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from millrace import event_types
-from millrace.log import event_pb2
+from millrace.log import event_pb2, json_lines
 from millrace.topics import Topic
 
 
@@ -51,7 +52,8 @@ def message_class(described: Descriptor) -> Any:
 
 
 def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
-    pool, expected = event_types.descriptor(topic.type).file.pool, topic.type_name
+    described, expected = event_types.descriptor(topic.type), topic.type_name
+    pool, quickly = described.file.pool, _quick_parser(described)
 
     def parse(value: bytes) -> bytes:
         tree = _object(value)
@@ -59,20 +61,80 @@ def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
         url = details.get("@type") if isinstance(details, dict) else None
         if isinstance(url, str) and url.rpartition("/")[2] != expected:
             raise _OtherType(f"holds {url.rpartition('/')[2]}, not {expected}")
-        event: Message = json_format.ParseDict(tree, event_pb2.Event(), ignore_unknown_fields=True, descriptor_pool=pool)
+        if quickly is not None and isinstance(details, dict) and url is not None:
+            made = quickly({name: member for name, member in details.items() if name != "@type"})
+            times = {name: member for name, member in tree.items() if name != "details"}
+            if made is not None and times.keys() <= _TIMES and all(type(time) is str for time in times.values()):
+                stamps: Any = {name: _stamp(time) for name, time in times.items()}
+                return event_pb2.Event(details=any_pb2.Any(type_url=url, value=made), **stamps).SerializeToString()
+        event = json_format.ParseDict(tree, event_pb2.Event(), ignore_unknown_fields=True, descriptor_pool=pool)
         return event.SerializeToString()
 
     return parse
 
 
 def _plain_parser(topic: Topic) -> Callable[[bytes], bytes]:
-    kind = message_class(event_types.descriptor(topic.type))
+    described = event_types.descriptor(topic.type)
+    kind, quickly = message_class(described), _quick_parser(described)
 
     def parse(value: bytes) -> bytes:
-        made: bytes = json_format.ParseDict(_object(value), kind(), ignore_unknown_fields=True).SerializeToString()
+        tree = _object(value)
+        made: bytes | None = quickly(tree) if quickly is not None else None
+        if made is None:
+            made = json_format.ParseDict(tree, kind(), ignore_unknown_fields=True).SerializeToString()
         return made
 
     return parse
+
+
+@lru_cache(maxsize=512)
+def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | None] | None:
+    """Makes the message in one call if every member is plainly what its field wants; else None: the protobuf package shall judge."""
+    if not json_lines.is_flat(described):
+        return None
+    kind = message_class(described)
+    plain = {field.name: _PLAIN[field.type] for field in described.fields if field.type in _PLAIN}
+    times = {field.name for field in described.fields if field.message_type is not None}
+
+    def parse(members: dict[str, Any]) -> bytes | None:
+        given: dict[str, Any] = {}
+        for name, member in members.items():
+            if type(member) is plain.get(name):
+                given[name] = member
+            elif name in times and type(member) is str:
+                given[name] = _stamp(member)
+            elif type(member) is str and plain.get(name) is int and _WHOLE.fullmatch(member):
+                given[name] = int(member)
+            else:
+                return None
+        made: bytes = kind(**given).SerializeToString()
+        return made
+
+    return parse
+
+
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
+_USUAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", re.ASCII)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_TIMES = frozenset({"event_timestamp", "ingestion_timestamp"})
+_PLAIN = {
+    FieldDescriptor.TYPE_STRING: str,
+    FieldDescriptor.TYPE_BOOL: bool,
+    FieldDescriptor.TYPE_DOUBLE: float,
+    **dict.fromkeys(
+        (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64), int
+    ),
+}
+"""What JSON gives for a field when there is nothing to convert or to check but its range, which protobuf does by itself."""
+
+
+def _stamp(text: str) -> timestamp_pb2.Timestamp:
+    if _USUAL.fullmatch(text):
+        seconds, micros = divmod((datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND, 1_000_000)
+        return timestamp_pb2.Timestamp(seconds=seconds, nanos=micros * 1000)
+    made = timestamp_pb2.Timestamp()
+    made.FromJsonString(text)
+    return made
 
 
 class _OtherType(Exception):
@@ -80,7 +142,11 @@ class _OtherType(Exception):
 
 
 def _object(value: bytes) -> dict[str, Any]:
-    tree = json.loads(value)
+    tree = json.loads(value, parse_constant=_refuse)
     if not isinstance(tree, dict):
         raise TypeError(f"an object was expected, not {type(tree).__name__}")
     return tree
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON; write it in quotes")
