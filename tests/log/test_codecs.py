@@ -20,7 +20,7 @@ from millrace.log import Records
 from millrace.log.codecs import FIRST, LAST, decode, encode
 from millrace.log.dead import DEAD
 from millrace.log.event_pb2 import Event
-from millrace.log.transcode import to_json
+from millrace.log.transcode import to_binary, to_json
 from millrace.panes import COLUMNS
 from millrace.topics import Codec, Topic
 
@@ -260,7 +260,11 @@ def test_json_made_of_columns_is_the_canonical_form(messages: list[Any], envelop
     topic = Topic("t", kind, codec="json") if envelope else Topic("t", kind, codec="json", envelope=False, time="b")
     by_columns = encode(topic, rows).values.to_pylist()
     by_messages = to_json(topic, encode(replace(topic, codec="binary"), rows).values.to_pylist())
-    assert [json.loads(line) for line in by_columns] == [json.loads(line) for line in by_messages]
+    assert to_binary(topic, by_columns) == to_binary(topic, by_messages)
+    for mine, theirs in zip(map(json.loads, by_columns), map(json.loads, by_messages), strict=True):
+        for tree in (mine, theirs):
+            (tree["details"] if envelope else tree).pop("d", None)  # one single-precision number may be written in several ways
+        assert mine == theirs
 
 
 # Dataclasses
