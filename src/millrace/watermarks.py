@@ -22,6 +22,8 @@ class Watermark(ABC):
     delay: int
     idle: int | None
     ahead: int
+    within_ingestion = False
+    """Whether the clock never passes the ingestion time of the rows it was read off, so that a row that is too late is known by its own."""
 
     @abstractmethod
     def clock(self) -> pl.Expr:
@@ -40,6 +42,7 @@ class Bounded(Watermark):
     delay: int
     idle: int | None = None
     ahead: int = 3_600_000
+    within_ingestion = True
 
     def clock(self) -> pl.Expr:
         """The event time, or the ingestion time where a vehicle's clock runs fast."""

@@ -41,6 +41,11 @@ class Operator:
         return isinstance(self.edges[0].origin, graph.Read)
 
     @property
+    def foreseeable(self) -> bool:
+        """Whether a row's own ingestion time tells that it cannot be late."""
+        return all(isinstance(edge.origin, graph.Read) and edge.origin.watermark.within_ingestion for edge in self.edges)
+
+    @property
     def topics(self) -> list[str]:
         """The topics whose rows come in, in the order that decides between rows of equal time."""
         return sorted({edge.origin.topic.name for edge in self.edges if isinstance(edge.origin, graph.Read)})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from millrace import graph, hashing, watermarks
+from millrace import graph, hashing
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
@@ -130,9 +130,8 @@ def _to_operator(
         pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give)).alias("_from"),
     )
     grace = read.watermark.delay if operator.node.windowing.trigger.once else give
-    bounded = isinstance(read.watermark, watermarks.Bounded)  # by ingestion; other clocks may run ahead of it by any time
-    doubt = (pl.col("_from") > pl.col("_first")) | (pl.col("_ingested") + (MARGIN - grace) >= pl.col("_first")) | pl.lit(not bounded)
-    doubtful = judged.select(doubt.alias("_doubtful")).to_series()
+    in_time = (pl.col("_from") == pl.col("_first")) & (pl.col("_ingested") + (MARGIN - grace) < pl.col("_first"))
+    doubtful = judged.select(~(in_time & operator.foreseeable)).to_series()
     whole = judged.filter(doubtful) if doubtful.any() else judged.clear()
     lean = judged.filter(~doubtful) if whole.height else judged
     per = ("_slice", "_from", "_part")
