@@ -82,7 +82,7 @@ class Cli:
         self._capsys = capsys
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
-        code = cli.main(words)
+        code = cli.main(list(words))
         said = self._capsys.readouterr()
         return code, said.out, said.err
 

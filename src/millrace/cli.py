@@ -1,42 +1,42 @@
-"""The command line: what goes wrong ends in one line and an exit code, never in a traceback."""
+"""The command line: what goes wrong ends in one line and an exit code, never in a traceback.
 
-import logging
+Everything is imported inside `main`, where an interruption is expected.
+"""
+
 import os
-import signal
 import sys
-from collections.abc import Sequence
-from types import FrameType
-
-from millrace.errors import MillraceError
 
 INTERRUPTED = 130
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: "list[str] | None" = None) -> int:
     """Runs one command. 0: done, 1: it failed, 2: it was not understood, 130: it was interrupted."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in words
+    words = sys.argv[1:] if argv is None else argv
     try:
-        signal.signal(signal.SIGTERM, _interrupt)
-        return _run([word for word in words if word != "--debug"], debug=debug)
+        return _run([word for word in words if word != "--debug"], debug="--debug" in words)
     except KeyboardInterrupt:
         return _interrupted()
-    except MillraceError as error:
-        if debug:
-            raise
-        return _failed(str(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def _run(words: list[str], *, debug: bool) -> int:
-    from millrace.commands import app
+    import logging
+    import signal
 
+    signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr, force=True)
     logging.getLogger("millrace").setLevel(logging.DEBUG if debug else logging.INFO)
+    from millrace.commands import app
+    from millrace.errors import MillraceError
+
     try:
         app(words, prog_name="millrace")
+    except MillraceError as error:
+        if debug:
+            raise
+        return _failed(str(error))
     except SystemExit as end:
         if end.code == INTERRUPTED:
             return _interrupted()
@@ -44,7 +44,7 @@ def _run(words: list[str], *, debug: bool) -> int:
     return 0
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _interrupt(_number: int, _frame: object) -> None:
     """A service manager's stop is treated as Ctrl-C."""
     raise KeyboardInterrupt
 
