@@ -23,7 +23,7 @@ def engine(
     """Events per second, CPU per event, time per batch and memory: the engine, Spark, and plain Structured Streaming beside it."""
     from millrace.measure.engine import bench
 
-    results = ({column: asdict(result)[column] for column in COLUMNS} for result in bench(only or []))
+    results = map(asdict, bench(only or []))
     if json:
         output.json_lines(results)
     else:
