@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 from millrace.engine.sink import Results
+from millrace.runners.processes import die_with_parent
 from millrace.runners.spark import query, session
 from millrace.runners.spark.failures import explain
-from millrace.runners.processes import die_with_parent
 
 
 class Reports:
@@ -44,15 +44,8 @@ def work(task: query.Task, reports: Reports, *, lock: int | None, stopping: thre
     spark = session.open_session(
         task.settings.spark, name=task.settings.run.name, partitions=task.identity.partitions, scratch=task.path / "scratch", lock=lock
     )
-    running = query.start(spark, task, reports.batch)
     reports(event="started")
-    try:
-        while not running.query.awaitTermination(1) and not stopping.is_set():
-            pass
-    except Exception as error:
-        raise explain(running.sink.error or error, state=task.path) from error
-    if stopping.is_set():
-        running.query.stop()
+    query.run(spark, task, report=reports.batch, stop=stopping.is_set)
 
 
 def main(arguments: list[str]) -> int:

@@ -47,9 +47,14 @@ def preload() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
+def serve() -> None:
+    """Forks workers on demand, until Spark closes the line."""
     import pyspark.daemon
 
     preload()
     os.register_at_fork(after_in_child=die_with_parent)
     pyspark.daemon.manager()
+
+
+if __name__ == "__main__":
+    serve()

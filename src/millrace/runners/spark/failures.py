@@ -23,7 +23,9 @@ def explain(error: BaseException, *, state: Path) -> MillraceError:
         return rebuilt(*ours[-1])
     disk = _DISK.search(text)
     if disk:
-        return StateUnwritable(f"state folder {state}: {disk[0]}; make room or make it writable. Nothing is lost: the run goes on from its last complete batch")
+        return StateUnwritable(
+            f"state folder {state}: {disk[0]}; make room or make it writable. Nothing is lost: the run goes on from its last complete batch"
+        )
     return RunFailed(summary(text) or type(error).__name__)
 
 

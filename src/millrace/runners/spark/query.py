@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.errors import StateMismatch
 from millrace.runners.commit import Committer
-from millrace.runners.spark import session
 from millrace.runners.folder import Identity
+from millrace.runners.spark import session
+from millrace.runners.spark.failures import explain
 from millrace.runners.spark.labels import labels
 from millrace.runners.spark.logs import opened
 from millrace.runners.spark.shipped import Shipped
@@ -23,7 +24,10 @@ from millrace.runners.spark.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Report = Callable[[int, Results], None]
+"""Told of each batch that is in the log."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +42,19 @@ class Task:
     until_caught_up: bool
 
 
-@dataclass(frozen=True)
-class Running:
-    """A query that was started, and its sink."""
+def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], bool], patience: float = 0.5) -> None:
+    """Runs the query until it has caught up, where it was asked to, or `stop` says so; asked every `patience` seconds."""
+    query, sink = start(spark, task, report)
+    try:
+        while not query.awaitTermination(cast(int, patience)) and not stop():
+            pass
+    except Exception as error:
+        raise explain(sink.error or error, state=task.path) from error
+    finally:
+        query.stop()
 
-    query: StreamingQuery
-    sink: Sink
 
-
-def start(spark: SparkSession, task: Task, report: Callable[[int, Results], None]) -> Running:
+def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQuery, Sink]:
     """Starts the query from its checkpoint, or from the beginning of the log."""
     plan, identity, run = task.plan, task.identity, task.settings.run
     log = opened(task.settings.log.url)
@@ -73,7 +81,7 @@ def start(spark: SparkSession, task: Task, report: Callable[[int, Results], None
     sink = Sink(plan, committer, report)
     writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
-    return Running(writer.start(), sink)
+    return writer.start(), sink
 
 
 def check_marker(checkpoint: Path, marker: int) -> None:

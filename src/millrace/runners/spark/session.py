@@ -50,7 +50,11 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
         "spark.local.dir": str(scratch),
     }
     if local:
-        ours |= {"spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+        ours |= {
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "spark.driver.host": "localhost",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
     return ours | settings.conf
 
 
@@ -67,7 +71,8 @@ def open_session(settings: SparkSettings, *, name: str, partitions: int, scratch
     os.environ["POLARS_MAX_THREADS"] = "1"
     conf = SparkConf().setMaster(settings.master).setAppName(name)
     conf.setAll(list(configuration(settings, partitions=partitions, scratch=scratch).items()))
-    gateway = launch_gateway(conf, popen_kwargs={"pass_fds": () if lock is None else (lock,)})
+    inherited = {"pass_fds": () if lock is None else (lock,)}
+    gateway = launch_gateway(conf, popen_kwargs=inherited)  # type: ignore[no-untyped-call] # pyspark has not typed it
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 

@@ -43,4 +43,4 @@ def pickled(thing: object) -> bytes:
     from pyspark import cloudpickle
 
     sys.modules.setdefault("cloudpickle", cloudpickle)
-    return cast(bytes, cloudpickle.dumps(thing))
+    return cast(bytes, cloudpickle.dumps(thing))  # type: ignore[no-untyped-call] # pyspark has not typed it

@@ -49,7 +49,7 @@ class Feed:
 
 
 @dataclass
-class Share(InputPartition):  # type: ignore[misc] # pyspark is untyped here
+class Share(InputPartition):
     """What one task reads: partitions whole, and the batch's clock."""
 
     now: int
@@ -64,7 +64,7 @@ class Share(InputPartition):  # type: ignore[misc] # pyspark is untyped here
 def source(feed: Feed, name: str) -> type[DataSource]:
     """A data source class for one query; Spark pickles it by value, with what it holds."""
 
-    class LogSource(DataSource):  # type: ignore[misc] # pyspark is untyped here
+    class LogSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return name
@@ -78,7 +78,7 @@ def source(feed: Feed, name: str) -> type[DataSource]:
     return LogSource
 
 
-class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc] # pyspark is untyped here
+class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Cuts batches on the driver, and reads them in the workers."""
 
     def __init__(self, feed: Feed, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
@@ -119,8 +119,9 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: igno
         ]
         return shares(ranges, end["clock"], most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes and routes; runs in a worker."""
+        assert isinstance(partition, Share)
         plan, log = self._feed.plan.unpack(), opened(self._feed.log)
         topics = {topic.name: topic for topic in plan.topics}
         pieces = [feed.read_piece(log, topics[topic], number, start, end) for topic, number, start, end in partition.ranges]

@@ -18,7 +18,7 @@ _ID = StructType([StructField("id", LongType())])
 """Schemas as objects: as text, each task would ask the JVM to parse them."""
 
 
-class Stage(StatefulProcessor):  # type: ignore[misc] # pyspark is untyped here
+class Stage(StatefulProcessor):
     """All operators of one depth. State is a description (`meta`) and chunks by number.
 
     Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only `meta` is read.
@@ -53,4 +53,6 @@ class Stage(StatefulProcessor):  # type: ignore[misc] # pyspark is untyped here
         """Nothing is held."""
 
     def _load(self, number: int) -> bytes:
-        return bytes(self._chunks.getValue((number,))[0])
+        found = self._chunks.getValue((number,))
+        assert found is not None, f"chunk {number} is named by the state but not stored"
+        return bytes(found[0])

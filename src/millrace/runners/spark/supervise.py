@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 from millrace import java
 from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.errors import MillraceError, RunFailed, StateMismatch
+from millrace.runners.folder import StateFolder, hold, writing
 from millrace.runners.processes import end_session
 from millrace.runners.spark import session
 from millrace.runners.spark.failures import may_pass, rebuilt
-from millrace.runners.folder import StateFolder, hold, writing
 from millrace.runners.spark.shipped import pickled
+from millrace.runners.stopping import stop_signals
 from millrace.stream import Job
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0)
@@ -45,8 +44,8 @@ def run(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = Fals
     When stopped it raises KeyboardInterrupt, after everything it had started is gone.
     """
     java.find()
-    with hold(settings.state.dir / settings.run.name) as folder, _stop_signals() as stopping:
-        task = _task(folder, jobs, settings, until_caught_up=until_caught_up)
+    with hold(settings.state.dir / settings.run.name) as folder, stop_signals() as stopping:
+        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up)
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             _in_this_process(task, folder, stopping)
         else:
@@ -56,15 +55,19 @@ def run(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = Fals
         raise KeyboardInterrupt
 
 
-def _task(folder: StateFolder, jobs: Sequence[Job], settings: Settings, *, until_caught_up: bool) -> Any:
+def prepare(folder: StateFolder, jobs: Sequence[Job], settings: Settings, *, until_caught_up: bool) -> Any:
     """The task, with slots and partitions as the state has them: they are fixed for its life."""
     from millrace.runners.spark.query import Task
 
     if (folder.path / "local.db").exists():
-        raise StateMismatch(f"{folder.path} holds state of the local runner; go on with --on local, or name another folder (state.dir) or run (run.name)")
+        raise StateMismatch(
+            f"{folder.path} holds state of the local runner; go on with --on local, or name another folder (state.dir) or run (run.name)"
+        )
     known = folder.identity()
-    partitions = _kept("spark.partitions", settings.spark.partitions, known and known.partitions, session.cores(settings.spark), folder)
-    slots = _kept("spark.slots", settings.spark.slots, known and known.slots, min(128, 2 * partitions), folder)
+    partitions = _kept(
+        "spark.partitions", settings.spark.partitions, known.partitions if known else None, session.cores(settings.spark), folder
+    )
+    slots = _kept("spark.slots", settings.spark.slots, known.slots if known else None, min(128, 2 * partitions), folder)
     plan = Plan.of(jobs, slots=slots)
     names = tuple(job.name for job in jobs)
     identity = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=slots, partitions=partitions)
@@ -84,7 +87,7 @@ def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) 
     from millrace.runners.spark.child import Reports, work
 
     folder.tidy()
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         work(task, Reports(nowhere.fileno()), lock=None, stopping=stopping)
 
 
@@ -113,7 +116,9 @@ def _supervise(folder: StateFolder, report: Report, stopping: threading.Event) -
             )
         wait = BACK_OFF[failures]
         failures += 1
-        _log.warning("the query stopped (%s); it starts again from its checkpoint in %.0f s (%d of %d)", outcome.error, wait, failures, len(BACK_OFF))
+        _log.warning(
+            "the query stopped (%s); it starts again from its checkpoint in %.0f s (%d of %d)", outcome.error, wait, failures, len(BACK_OFF)
+        )
         stopping.wait(wait)
 
 
@@ -128,7 +133,7 @@ def _attempt(folder: StateFolder, report: Report, stopping: threading.Event) -> 
                 stderr=output,
                 pass_fds=(writer, folder.lock),
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
         finally:
             os.close(writer)
@@ -186,22 +191,3 @@ def _lines(child: subprocess.Popen[bytes], descriptor: int) -> Iterator[bytes | 
             return
         *whole, rest = (rest + data).split(b"\n")
         yield from whole
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set the event instead of breaking in anywhere; only where this thread may say so."""
-    stopping = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
-        stopping.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,0 +1,164 @@
+"""One measurement in a process of its own: `python -m millrace.measure.case CASE`, where CASE is JSON; prints one JSON object."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from millrace.config import Settings
+from millrace.measure import machine, phases
+
+WARM_UP = 0.4
+"""The part of the batches that is not measured: compilers, caches and memory settle in them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to measure, over events that are ready in `folder`."""
+
+    name: str
+    runner: str
+    rows_per_batch: int
+    batches: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What came out. Microseconds of CPU per event, over all processes; milliseconds per batch, the median; memory at the end."""
+
+    name: str
+    runner: str
+    rows_per_batch: int
+    events_per_s: float
+    cpu_us_per_event: float
+    batch_ms: float
+    rss_mb: float
+    phases: dict[str, float] = field(default_factory=dict)
+    """Microseconds of CPU per event by phase; `jvm`, `workers` and `driver` are whole processes."""
+
+
+_Spent = tuple[dict[str, float], dict[str, float]]
+"""CPU seconds by kind of process, and by phase."""
+
+
+class Meter:
+    """Notes when each batch was done; from the end of the warm-up on, what it cost."""
+
+    def __init__(self, case: Case, noted: Path | None = None) -> None:
+        self._case, self._noted = case, noted
+        self._done: list[tuple[float, int]] = []
+        self._warm: _Spent | None = None
+        self._cold: _Spent | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether all batches were seen."""
+        return len(self._done) >= self._case.batches
+
+    def batch(self, events: int) -> None:
+        """A batch of so many events is done."""
+        if self.full:
+            return
+        self._done.append((time.monotonic(), events))
+        if len(self._done) == max(1, int(self._case.batches * WARM_UP)):
+            self._warm = self._spent()
+        if self.full:
+            self._cold = self._spent()
+
+    def figures(self) -> Figures:
+        """What the batches after the warm-up cost."""
+        assert self._warm is not None, "not all batches were seen"
+        assert self._cold is not None, "not all batches were seen"
+        first = max(1, int(self._case.batches * WARM_UP)) - 1
+        times = [moment for moment, _ in self._done[first:]]
+        events = sum(count for _, count in self._done[first + 1 :])
+        gaps = sorted(later - earlier for earlier, later in itertools.pairwise(times))
+        whole, parts = (
+            {k: (after[k] - before.get(k, 0.0)) / events * 1e6 for k in after} for before, after in zip(self._warm, self._cold, strict=True)
+        )
+        return Figures(
+            self._case.name,
+            self._case.runner,
+            self._case.rows_per_batch,
+            round(events / (times[-1] - times[0])),
+            round(sum(whole.values()), 3),
+            round(gaps[len(gaps) // 2] * 1000, 1),
+            round(machine.memory_mb(os.getpid())),
+            {name: round(value, 3) for name, value in (whole | parts).items() if value},
+        )
+
+    def _spent(self) -> _Spent:
+        return machine.cpu_seconds(os.getpid()), dict(phases.collect(self._noted)) if self._noted else {}
+
+
+def measure(case: Case) -> Figures:
+    """Runs the case to its end."""
+    with _scratch() as (state, noted):
+        meter = Meter(case, noted)
+        settings = Settings().changed(
+            log_url=f"embedded:{case.folder}/log", state_dir=state, run_name="bench", run_max_events_per_batch=case.rows_per_batch
+        )
+        match case.runner:
+            case "local":
+                _local(settings, meter)
+            case "spark":
+                _spark(settings, meter)
+            case _:
+                _plain(case, meter, state)
+        return meter.figures()
+
+
+@contextmanager
+def _scratch() -> Iterator[tuple[Path, Path]]:
+    """A folder for state, and one for what the phases note; measured in memory where there is such a folder, as disks differ."""
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        noted = Path(folder, "phases")
+        noted.mkdir()
+        os.environ[phases.VARIABLE] = str(noted)
+        phases.install()
+        yield Path(folder, "state"), noted
+
+
+def _local(settings: Settings, meter: Meter) -> None:
+    from millrace.runners.local import Hooks, run_local
+    from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
+
+    run_local(
+        [vehicle_distribution()],
+        settings=settings,
+        hooks=Hooks(stop=lambda: meter.full, report=lambda results: meter.batch(results.counts["read"])),
+    )
+
+
+def _spark(settings: Settings, meter: Meter) -> None:
+    from millrace.runners.spark.foreground import run
+    from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
+
+    conf = {"spark.python.daemon.module": "millrace.measure.daemon"}
+    run(
+        [vehicle_distribution()],
+        settings=settings.changed(spark_conf=conf),
+        report=lambda batch, results: meter.batch(results.counts["read"]),  # noqa: ARG005 - the runner's interface
+        stop=lambda: meter.full,
+    )
+
+
+def _plain(case: Case, meter: Meter, state: Path) -> None:
+    from millrace.runners.spark import plain
+
+    plain.run(Path(case.folder, "files", str(case.rows_per_batch)), state=state, report=meter.batch, stop=lambda: meter.full)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(measure(Case(**json.loads(sys.argv[1]))))) + "\n")
+    sys.stdout.flush()
+    os._exit(0)

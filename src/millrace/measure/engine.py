@@ -1,0 +1,73 @@
+"""`millrace bench engine`: vehicle-distribution on Spark, beside plain Structured Streaming and the engine in one process.
+
+Every case runs in a process of its own, one after the other, over the same synthetic events: from the embedded log, as protobuf, with
+H3. Plain SQL is given the same events as Parquet, decoded and with the geocell (see `runners/spark/plain.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import polars as pl
+
+from millrace.errors import ConfigError, RunFailed
+from millrace.log import open_log
+from millrace.measure import events
+from millrace.measure.case import Case, Figures
+from millrace.transit.geocells import geocell
+
+NAME = "vehicle-distribution"
+LARGE = {400_000: 10, 200_000: 14}
+"""Rows a batch, and how many batches."""
+SMALL = {200: 60}
+RUNNERS = ("spark", "spark-sql", "local")
+SECONDS = 2_000
+"""Of 2,000 vehicles: the events of the largest case."""
+
+
+def bench(only: Sequence[str] = ()) -> Iterator[Figures]:
+    """The figures of each case as soon as they are known; `only`: names of cases, or of runners."""
+    chosen = [(runner, rows, batches) for rows, batches in (LARGE | SMALL).items() for runner in RUNNERS if _wanted(runner, only)]
+    if not chosen:
+        raise ConfigError(f"--only {', '.join(only)}: there is no such measurement; there are {NAME} and its runners {', '.join(RUNNERS)}")
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        prepare(Path(folder), [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql"])
+        for runner, rows, batches in chosen:
+            yield run(Case(NAME, runner, rows, batches, folder))
+
+
+def run(case: Case) -> Figures:
+    """One case in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "millrace.measure.case", json.dumps(asdict(case))], capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        raise RunFailed(f"measuring {case.name} on {case.runner} failed: {done.stderr.strip()[-2000:]}")
+    return Figures(**json.loads(lines[-1]))
+
+
+def prepare(folder: Path, files: Sequence[tuple[int, int]]) -> None:
+    """The events in a log, and for plain SQL in files, two to a batch."""
+    made = events.positions(SECONDS)
+    log = open_log(f"embedded:{folder}/log")
+    events.fill(log, made, rows=50_000)
+    log.close()
+    if not files:
+        return
+    cells = made.select("vehicle_id", geocell().alias("geocell"), pl.from_epoch("event_time", time_unit="ms"))
+    for rows, batches in files:
+        place = folder / "files" / str(rows)
+        place.mkdir(parents=True)
+        for number, part in zip(range(2 * batches), cells.iter_slices(rows // 2), strict=False):
+            part.write_parquet(place / f"{number:05}.parquet")
+
+
+def _wanted(runner: str, only: Sequence[str]) -> bool:
+    return not only or NAME in only or runner in only

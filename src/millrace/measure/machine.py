@@ -1,0 +1,61 @@
+"""What processes cost, and what they ran on. Linux's /proc; elsewhere there are no such figures."""
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def describe() -> str:
+    """The machine in one line: a figure means little without it."""
+    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return f"{os.cpu_count()} × {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def tree(root: int) -> list[int]:
+    """A process and all its descendants."""
+    parents = {pid: int(fields[1]) for pid, fields in _stats()}
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def cpu_seconds(root: int) -> dict[str, float]:
+    """CPU time of a process and its descendants so far, by kind: `jvm`, `workers`, `driver`."""
+    stats, spent = dict(_stats()), {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
+    for pid in tree(root):
+        if pid in stats:
+            kind = "driver" if pid == root else "jvm" if _name(pid) == "java" else "workers"
+            spent[kind] += (int(stats[pid][11]) + int(stats[pid][12])) / _TICKS
+    return spent
+
+
+def memory_mb(root: int) -> float:
+    """Resident memory of a process and its descendants, what they share counted once."""
+    return sum(_resident(pid) for pid in tree(root)) / 1024
+
+
+def _resident(pid: int) -> int:
+    return sum(int(line.split()[1]) for line in _lines(f"/proc/{pid}/smaps_rollup") if line.startswith("Pss:"))
+
+
+def _name(pid: int) -> str:
+    return next(iter(_lines(f"/proc/{pid}/comm")), "").strip()
+
+
+def _stats() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        text = "".join(_lines(str(entry / "stat")))
+        if text:
+            yield int(entry.name), text.rsplit(")", 1)[1].split()
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(errors="replace").splitlines()
+    except OSError:
+        return []
