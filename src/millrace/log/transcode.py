@@ -95,11 +95,12 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
     kind = message_class(described)
     plain = {field.name: _PLAIN[field.type] for field in described.fields if field.type in _PLAIN}
     times = {field.name for field in described.fields if field.message_type is not None}
+    singles = {field.name for field in described.fields if field.type == FieldDescriptor.TYPE_FLOAT}
 
     def parse(members: dict[str, Any]) -> bytes | None:
         given: dict[str, Any] = {}
         for name, member in members.items():
-            if type(member) is plain.get(name):
+            if type(member) is plain.get(name) and not (name in singles and abs(member) > _SINGLE):
                 given[name] = member
             elif name in times and type(member) is str:
                 given[name] = _stamp(member)
@@ -116,11 +117,13 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
 _USUAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", re.ASCII)
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_SINGLE = float.fromhex("0x1.fffffep127")
 _TIMES = frozenset({"event_timestamp", "ingestion_timestamp"})
 _PLAIN = {
     FieldDescriptor.TYPE_STRING: str,
     FieldDescriptor.TYPE_BOOL: bool,
     FieldDescriptor.TYPE_DOUBLE: float,
+    FieldDescriptor.TYPE_FLOAT: float,
     **dict.fromkeys(
         (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64), int
     ),
