@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames in tests are small: threads only cost, here and in what is started
+
 from millrace import java
 from millrace.errors import ComponentMissing
 
