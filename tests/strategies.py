@@ -33,7 +33,7 @@ _COMMON = settings(
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
-settings.register_profile("millrace", _COMMON, max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "120")))
+settings.register_profile("millrace", _COMMON, max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "100")))
 settings.register_profile("long", _COMMON, max_examples=20_000)
 profile = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "millrace"))
 
@@ -86,6 +86,9 @@ class Given:
     def __repr__(self) -> str:
         """What the jobs do, and not how they are made."""
         return f"{explain(self.jobs)}\npartitions {self.partitions}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
 
 
 @dataclass(frozen=True)

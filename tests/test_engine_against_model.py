@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import polars as pl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace import panes
@@ -75,7 +75,7 @@ def test_every_batch_shows_the_same_panes_and_refuses_the_same_rows(data: st.Dat
 
 
 @given(data=st.data())
-@profile
+@settings(profile, max_examples=max(1, profile.max_examples // 4))
 def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObject) -> None:
     jobs = data.draw(givens(steady=True))
     made = data.draw(batches(jobs, most=10))

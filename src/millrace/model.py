@@ -25,6 +25,8 @@ END = 2**62
 
 Key: TypeAlias = tuple[Any, ...]
 Window: TypeAlias = tuple[int, int]
+Place: TypeAlias = tuple[str, int, int, int]
+"""Topic, partition, which of the ways into the operator (a topic may be read twice), offset: the order of rows of equal time."""
 
 
 class Event(NamedTuple):
@@ -43,7 +45,7 @@ class Change(NamedTuple):
 
     op: str
     row: Row
-    place: tuple[str, int, int] = ("", 0, 0)
+    place: Place = ("", 0, 0, 0)
 
 
 @dataclass
@@ -226,13 +228,12 @@ class FirstOperator(Operator):
         channel.clock = max(channel.clock, vouched(watermark, event, channel.read.schema))
         future = event.event_time > event.ingestion_time + watermark.ahead
         row = source_row(event)
-        place = event.topic, event.partition, event.offset
-        for edge in self.edges:
+        for way, edge in enumerate(self.edges):
             if edge.origin is channel.read:
                 for made in through(edge, row):
-                    self.judge(made, place, channel.watermark, future)
+                    self.judge(made, (event.topic, event.partition, way, event.offset), channel.watermark, future)
 
-    def judge(self, row: Row, place: tuple[str, int, int], watermark: float, future: bool) -> None:
+    def judge(self, row: Row, place: Place, watermark: float, future: bool) -> None:
         """Into which of its windows the row still comes; refused by any, it is reported once."""
         late, closed = [], []
         windows = self.windows_of(row)
@@ -247,7 +248,7 @@ class FirstOperator(Operator):
                 cell.touched = True
         if late or closed:
             reason = "future" if future else "late" if late else "closed"
-            topic, partition, offset = place
+            topic, partition, _, offset = place
             why = {"reason": reason, "missed": len(late) + len(closed)}
             self.outcome.refused.append({**row, **why})
             self.outcome.reports.append({"topic": topic, "partition": partition, "offset": offset, **why})
