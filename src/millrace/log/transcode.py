@@ -100,7 +100,9 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
     def parse(members: dict[str, Any]) -> bytes | None:
         given: dict[str, Any] = {}
         for name, member in members.items():
-            if type(member) is plain.get(name) and not (name in singles and abs(member) > _SINGLE):
+            if name in singles and type(member) is float and abs(member) <= _SINGLE:
+                given[name] = member
+            elif type(member) is plain.get(name):
                 given[name] = member
             elif name in times and type(member) is str:
                 given[name] = _stamp(member)
@@ -123,7 +125,6 @@ _PLAIN = {
     FieldDescriptor.TYPE_STRING: str,
     FieldDescriptor.TYPE_BOOL: bool,
     FieldDescriptor.TYPE_DOUBLE: float,
-    FieldDescriptor.TYPE_FLOAT: float,
     **dict.fromkeys(
         (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64), int
     ),
