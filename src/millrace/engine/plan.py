@@ -116,9 +116,14 @@ class Plan:
         return max((operator.depth for operator in self.operators), default=0)
 
     @cached_property
+    def patience(self) -> int | None:
+        """How long, at most, a partition without events holds the watermark back; null: for ever."""
+        return max((watermark.idle for watermark in self._watermarks() if watermark.idle is not None), default=None)
+
+    @property
     def ticks(self) -> bool:
         """Whether something waits for the clock, so that batches must come though no event does."""
-        return any(watermark.idle is not None for watermark in self._watermarks())
+        return self.patience is not None
 
     @cached_property
     def clocks(self) -> dict[str, dict[str, pl.Expr]]:

@@ -24,6 +24,10 @@ class Offsets:
         """As text."""
         return json.dumps({"topics": self.topics, "clock": self.clock})
 
+    def reached(self, by: Offsets) -> bool:
+        """Whether `by` is at least as far in every partition."""
+        return all(by.topics[topic][p] >= offset for topic, partitions in self.topics.items() for p, offset in partitions.items())
+
     @classmethod
     def from_json(cls, text: str) -> Offsets:
         """The offsets of `to_json`."""
@@ -51,6 +55,11 @@ def advance(log: Log, start: Offsets, *, now: int, limit: int | None = None) -> 
         waiting = {place: -(-count * limit // total) for place, count in waiting.items()}
     topics = {t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions} for t, partitions in ends.items()}
     return Offsets(topics, max(now, start.clock))
+
+
+def silent(log: Log, topics: Iterable[str]) -> bool:
+    """Whether some partition has never held an event, so that only patience brings the watermark past it."""
+    return any(end == 0 for topic in topics for end in log.ends(topic).values())
 
 
 def read_piece(log: Log, topic: Topic, partition: int, start: int, end: int) -> Piece:

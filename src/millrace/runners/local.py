@@ -85,7 +85,7 @@ def run_local(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool 
         engine.states = checkpoint.restore(engine.states)
         asked = hooks or Hooks()
         stoppable = replace(asked, stop=lambda: stopping.is_set() or asked.stop())
-        _Run(log, engine, checkpoint, committer, settings.run, stoppable).batches(until_caught_up=until_caught_up)
+        _Run(log, engine, checkpoint, committer, settings.run, stoppable, asked.clock()).batches(until_caught_up=until_caught_up)
     if stopping.is_set():
         raise KeyboardInterrupt
 
@@ -98,6 +98,8 @@ class _Run:
     committer: Committer
     settings: RunSettings
     hooks: Hooks
+    since: int
+    """When it began."""
 
     def batches(self, *, until_caught_up: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
@@ -105,19 +107,26 @@ class _Run:
         target = feed.advance(self.log, start, now=0) if until_caught_up else None
         while not self.hooks.stop():
             end = self.checkpoint.planned or feed.advance(self.log, start, now=self.hooks.clock(), limit=self.settings.max_events_per_batch)
-            if self.checkpoint.planned is None and not self._due(start, end, ticking=target is None):
-                if target is not None:
+            if self.checkpoint.planned is None and not self._due(start, end):
+                if target is not None and not self._waits(start):
                     return
                 time.sleep(POLL)
                 continue
             self._batch(start, end)
             start = end
-            if target is not None and all(end.topics[t][p] >= offset for t, ps in target.topics.items() for p, offset in ps.items()):
+            if target is not None and target.reached(end) and not self._waits(start):
                 return
 
-    def _due(self, start: feed.Offsets, end: feed.Offsets, *, ticking: bool) -> bool:
+    def _due(self, start: feed.Offsets, end: feed.Offsets) -> bool:
         """Whether there is anything new, or something waits for the clock."""
-        return end.topics != start.topics or (ticking and self.engine.plan.ticks and end.clock - start.clock >= self.settings.tick_ms)
+        return end.topics != start.topics or (self.engine.plan.ticks and end.clock - start.clock >= self.settings.tick_ms)
+
+    def _waits(self, start: feed.Offsets) -> bool:
+        """Whether a partition that never held an event still holds the watermark back, though not for ever."""
+        patience = self.engine.plan.patience
+        if patience is None or not feed.silent(self.log, start.topics):
+            return False
+        return self.hooks.clock() - self.since < patience + self.settings.tick_ms
 
     def _batch(self, start: feed.Offsets, end: feed.Offsets) -> None:
         self.checkpoint.plan_batch(end)
