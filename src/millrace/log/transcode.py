@@ -90,7 +90,7 @@ def _plain_parser(topic: Topic) -> Callable[[bytes], bytes]:
 @lru_cache(maxsize=512)
 def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | None] | None:
     """Makes the message in one call if every member is plainly what its field wants; else None: the protobuf package shall judge."""
-    if not json_lines.is_flat(described):
+    if not json_lines.is_flat(described) or any(len(choice.fields) > 1 for choice in described.oneofs):
         return None
     kind = message_class(described)
     plain = {field.name: _PLAIN[field.type] for field in described.fields if field.type in _PLAIN}
@@ -100,9 +100,7 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
     def parse(members: dict[str, Any]) -> bytes | None:
         given: dict[str, Any] = {}
         for name, member in members.items():
-            if name in singles and type(member) is float and abs(member) <= _SINGLE:
-                given[name] = member
-            elif type(member) is plain.get(name):
+            if type(member) is plain.get(name) or (name in singles and type(member) is float and abs(member) <= _SINGLE):
                 given[name] = member
             elif name in times and type(member) is str:
                 given[name] = _stamp(member)
