@@ -15,6 +15,10 @@ from millrace.log.codecs import encode
 from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
 
 
+EXPIRE_EVERY = 60_000
+"""How often, in milliseconds, records past their topic's retention are removed."""
+
+
 class Committer:
     """The writer of one run's results. A second one of the same name fences the first."""
 
@@ -27,7 +31,9 @@ class Committer:
         for topic in plan.topics:
             log.ensure_raw(dead_topic(topic.name))
         self._plan = plan
+        self._log = log
         self._writer = log.writer(name)
+        self._expired = 0
 
     @property
     def last(self) -> int:
@@ -42,7 +48,14 @@ class Committer:
         if batch <= self.last:
             return False
         self._writer.commit(batch, dict(self._outgoing(results)), now=now)
+        self._expire(results.now)
         return True
+
+    def _expire(self, now: int) -> None:
+        """Retention is kept by whoever writes results, now and then."""
+        if now - self._expired >= EXPIRE_EVERY:
+            self._expired = now
+            self._log.expire(now)
 
     def close(self) -> None:
         """Lets go of the log."""
