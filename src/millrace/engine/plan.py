@@ -46,6 +46,12 @@ class Operator:
         return all(isinstance(edge.origin, graph.Read) and edge.origin.watermark.within_ingestion for edge in self.edges)
 
     @property
+    def grace(self) -> int:
+        """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that wakes up is judged by the others'."""
+        lateness = 0 if self.node.windowing.trigger.once else self.node.windowing.lateness
+        return lateness + min(edge.origin.watermark.delay for edge in self.edges if isinstance(edge.origin, graph.Read))
+
+    @property
     def topics(self) -> list[str]:
         """The topics whose rows come in, in the order that decides between rows of equal time."""
         return sorted({edge.origin.topic.name for edge in self.edges if isinstance(edge.origin, graph.Read)})

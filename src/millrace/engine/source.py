@@ -129,8 +129,7 @@ def _to_operator(
         first.alias("_first"),
         pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give)).alias("_from"),
     )
-    grace = read.watermark.delay if operator.node.windowing.trigger.once else give
-    in_time = (pl.col("_from") == pl.col("_first")) & (pl.col("_ingested") + (MARGIN - grace) < pl.col("_first"))
+    in_time = (pl.col("_from") == pl.col("_first")) & (pl.col("_ingested") + (MARGIN - operator.grace) < pl.col("_first"))
     doubtful = judged.select(~(in_time & operator.foreseeable)).to_series()
     whole = judged.filter(doubtful) if doubtful.any() else judged.clear()
     lean = judged.filter(~doubtful) if whole.height else judged
