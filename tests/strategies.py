@@ -1,7 +1,4 @@
-"""Random jobs, events and batch cuts for property tests, and how many of them are tried.
-
-`MILLRACE_EXAMPLES=20000` tries that many; the hypothesis profile `long` does, too.
-"""
+"""Random jobs, events and batch cuts for property tests, and how many of them are tried."""
 
 import math
 import os
@@ -26,16 +23,17 @@ from millrace.topics import Topic
 from millrace.watermarks import Watermark
 from millrace.windows import Sliding
 
-_COMMON = settings(
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-    report_multiple_bugs=False,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-)
-settings.register_profile("millrace", _COMMON, max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "100")))
-settings.register_profile("long", _COMMON, max_examples=20_000)
-profile = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "millrace"))
+
+def examples(count: int) -> settings:
+    """So many random examples, unless `MILLRACE_EXAMPLES` says another number; a failure is shrunk, but not explained at length."""
+    return settings(
+        max_examples=int(os.environ.get("MILLRACE_EXAMPLES", count)),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        report_multiple_bugs=False,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    )
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ from collections import Counter
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import panes
 from millrace.graph import Aggregation, Write
 from millrace.plain_values import Row
 from millrace.testing import Backend, Fed, OnEngine, OnModel
-from strategies import Batch, Given, batches, givens, profile, recut
+from strategies import Batch, Given, batches, examples, givens, recut
 
 
 def comparable(value: Any) -> Any:
@@ -60,9 +61,8 @@ def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
     return bag(panes.newest(pl.DataFrame(rows, schema=node.schema), list(node.keys)).to_dicts())
 
 
-@given(data=st.data())
-@profile
-def test_every_batch_shows_the_same_panes_and_refuses_the_same_rows(data: st.DataObject) -> None:
+def hold_every_batch(data: st.DataObject) -> None:
+    """One random run on both, batch by batch."""
     jobs = data.draw(givens())
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 2, 5])))
     model = OnModel(jobs.jobs, jobs.partitions)
@@ -72,13 +72,39 @@ def test_every_batch_shows_the_same_panes_and_refuses_the_same_rows(data: st.Dat
         ours, theirs = engine.feed(batch.events, batch.now, end=batch.end), model.feed(batch.events, batch.now, end=batch.end)
         assert not differences(shown(ours), shown(theirs))
         assert not differences(refused(ours), refused(theirs))
+        assert {name: low for name, low in engine.watermarks.items() if name in model.watermarks} == model.watermarks
 
 
-@given(data=st.data())
-@settings(profile, max_examples=max(1, profile.max_examples // 4))
-def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObject) -> None:
+def hold_every_cut(data: st.DataObject) -> None:
+    """The same rows, one a batch, three a batch and all at once."""
     jobs = data.draw(givens(steady=True))
     made = data.draw(batches(jobs, most=10))
     expected = last_words(jobs, OnModel(jobs.jobs, jobs.partitions), recut(made, 1_000))
     for size in (1, 3, 1_000):
         assert last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected
+
+
+@given(data=st.data())
+@examples(100)
+def test_every_batch_shows_the_same_panes_and_refuses_the_same_rows(data: st.DataObject) -> None:
+    hold_every_batch(data)
+
+
+@given(data=st.data())
+@examples(25)
+def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObject) -> None:
+    hold_every_cut(data)
+
+
+@pytest.mark.long
+@given(data=st.data())
+@examples(20_000)
+def test_twenty_thousand_runs_show_the_same_panes_and_refuse_the_same_rows(data: st.DataObject) -> None:
+    hold_every_batch(data)
+
+
+@pytest.mark.long
+@given(data=st.data())
+@examples(5_000)
+def test_five_thousand_runs_have_the_same_last_word_in_any_cuts(data: st.DataObject) -> None:
+    hold_every_cut(data)

@@ -65,6 +65,11 @@ class OnModel:
         """One batch."""
         return Fed(*self.model.step(batch, now, end=end))
 
+    @property
+    def watermarks(self) -> Mapping[str, int | None]:
+        """The low watermark of each operator."""
+        return self.model.watermarks
+
     def restart(self) -> None:
         """The model has nothing but its memory, so nothing happens."""
 
@@ -82,6 +87,7 @@ class OnEngine:
         self.topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self.partitions = partitions
         self.engine = Engine(jobs, slots=slots, partitions=dict(partitions))
+        self.watermarks: Mapping[str, int | None] = {}
 
     def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
         """One batch."""
@@ -96,6 +102,7 @@ class OnEngine:
             for partition in range(self.partitions[name])
         ]
         results = self.engine.step(pieces, now, end=end)
+        self.watermarks = results.watermarks
         return Fed(
             {topic: frame.to_dicts() for topic, frame in results.outputs.items()},
             {job: frame.to_dicts() for job, frame in results.late.items()},
@@ -111,7 +118,8 @@ class OnEngine:
 
 def decoded(topic: Topic, events: Sequence[Event]) -> Any:
     """Events of one partition as the log's codec would give them."""
-    from millrace.log.codecs import DEAD, Decoded
+    from millrace.log.codecs import Decoded
+    from millrace.log.dead import DEAD
 
     schema = pl.Schema({**topic.schema, **graph.TIMES, "_off": pl.Int64()})
     rows = [{**e.values, "event_time": e.event_time, "ingestion_time": e.ingestion_time, "_off": e.offset} for e in events]
