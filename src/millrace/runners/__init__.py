@@ -1,13 +1,17 @@
 """Where jobs run: in this process, or on Spark."""
 
+from __future__ import annotations
+
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from millrace.config import Settings, load
 from millrace.errors import ComponentMissing, DefinitionError
-from millrace.stream import Job
+
+if TYPE_CHECKING:  # every process that Spark starts imports this package, and most need neither
+    from millrace.config import Settings
+    from millrace.stream import Job
 
 __all__ = ["Batch", "run"]
 
@@ -38,6 +42,8 @@ def run(
 
     `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
+    from millrace.config import load
+
     names = [job.name for job in jobs]
     if not names:
         raise DefinitionError("run() needs at least one job")

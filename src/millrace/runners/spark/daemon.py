@@ -8,12 +8,12 @@ import contextlib
 import gc
 import importlib
 import os
+import sys
 
 from millrace.runners.processes import die_with_parent
 
 PRELOADED = (
     "numpy",
-    "pandas",
     "pyarrow",
     "polars",
     "ptars",
@@ -24,7 +24,6 @@ PRELOADED = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.streaming.map_state_client",
     "pyspark.sql.streaming.proto.StateMessage_pb2",
-    "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.streaming.value_state_client",
@@ -48,10 +47,11 @@ def preload() -> None:
 
 
 def serve() -> None:
-    """Forks workers on demand, until Spark closes the line."""
+    """Forks workers on demand, until Spark closes the line. Spark has several daemons, and only that of the tasks has heavy work."""
     import pyspark.daemon
 
-    preload()
+    if sys.argv[1:2] == ["pyspark.worker"]:
+        preload()
     os.register_at_fork(after_in_child=die_with_parent)
     pyspark.daemon.manager()
 

@@ -33,5 +33,10 @@ def run(
 
 def _session(task: query.Task, folder: StateFolder) -> SparkSession:
     return session.open_session(
-        task.settings.spark, name=task.settings.run.name, partitions=task.identity.partitions, scratch=folder.scratch, lock=folder.lock
+        task.settings.spark,
+        name=task.settings.run.name,
+        partitions=task.identity.partitions,
+        scratch=folder.scratch,
+        lock=folder.lock,
+        output=folder.output,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from millrace.runners.spark.source import PACKETS, Feed, source
 from millrace.runners.spark.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 Report = Callable[[int, Results], None]
@@ -57,7 +58,7 @@ def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], b
 def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQuery, Sink]:
     """Starts the query from its checkpoint, or from the beginning of the log."""
     plan, identity, run = task.plan, task.identity, task.settings.run
-    log = opened(task.settings.log.url)
+    log = opened(task.settings.log.url, create=True)
     for topic in (*plan.topics, *plan.outputs):
         log.ensure(topic)
     committer = Committer(log, plan, f"{run.name}.{identity.id}")
@@ -76,12 +77,20 @@ def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQue
     name = f"millrace_{identity.id}"
     spark.dataSource.register(source(feed, name))
     frame = spark.readStream.format(name).load()
-    for depth in range(1, plan.depth + 1):
-        frame = frame.groupBy("slot").transformWithState(Stage(shipped, depth, spread), PACKETS, "append", "None")
+    frame = through_stages(frame, shipped, plan.depth, spread)
     sink = Sink(plan, committer, report)
     writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
     return writer.start(), sink
+
+
+def through_stages(frame: DataFrame, plan: Shipped, depth: int, spread: tuple[int, ...]) -> DataFrame:
+    """Packets from the source through every stage; a plan without keys has none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*pandas", category=FutureWarning)  # Spark looks at its version; no frame of it is made
+        for number in range(1, depth + 1):
+            frame = frame.groupBy("slot").transformWithState(Stage(plan, number, spread), PACKETS, "append", "None")
+    return frame
 
 
 def check_marker(checkpoint: Path, marker: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,11 +60,18 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
     return ours | settings.conf
 
 
-def open_session(settings: SparkSettings, *, name: str, partitions: int, scratch: Path, lock: int | None = None) -> SparkSession:
-    """Starts the JVM, or attaches to that of spark-submit. The JVM inherits `lock`, so that the state is held until it too has ended."""
+def open_session(
+    settings: SparkSettings, *, name: str, partitions: int, scratch: Path, lock: int | None = None, output: Path | None = None
+) -> SparkSession:
+    """Starts the JVM, or attaches to that of spark-submit.
+
+    The JVM inherits `lock`, so that the state is held until it too has ended; what it and the workers print goes to `output`.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*pandas", category=FutureWarning)  # none of its frames is ever made
+        from pyspark.sql import SparkSession
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
 
     if settings.master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -71,8 +80,11 @@ def open_session(settings: SparkSettings, *, name: str, partitions: int, scratch
     os.environ["POLARS_MAX_THREADS"] = "1"
     conf = SparkConf().setMaster(settings.master).setAppName(name)
     conf.setAll(list(configuration(settings, partitions=partitions, scratch=scratch).items()))
-    inherited = {"pass_fds": () if lock is None else (lock,)}
-    gateway = launch_gateway(conf, popen_kwargs=inherited)  # type: ignore[no-untyped-call] # pyspark has not typed it
+    start: dict[str, Any] = {"pass_fds": () if lock is None else (lock,)}
+    with contextlib.ExitStack() as stack:
+        if output is not None:
+            start["stdout"] = start["stderr"] = stack.enter_context(output.open("ab"))
+        gateway = launch_gateway(conf, popen_kwargs=start)  # type: ignore[no-untyped-call] # pyspark has not typed it
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 

@@ -10,19 +10,18 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from millrace.engine.source import route
-from millrace.log import Log
-from millrace.runners import feed
-from millrace.runners.feed import Offsets
-from millrace.runners.spark.logs import opened
 from millrace.runners.spark.shipped import Shipped
+
+if TYPE_CHECKING:  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
+    from millrace.engine.packets import Packet
+    from millrace.runners.feed import Offsets
 
 PACKETS = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
 """What Spark shuffles: the label of a slot and a packet for it."""
@@ -88,6 +87,9 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """The oldest record of every partition there is."""
+        from millrace.runners.feed import Offsets
+        from millrace.runners.spark.logs import opened
+
         return _said(Offsets({topic: opened(self._feed.log).begins(topic) for topic in self._feed.topics}, 0))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's interface
@@ -96,15 +98,25 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
         """From now on, what is in the log at this moment is all there is."""
+        from millrace.runners.spark.logs import opened
+
         self._target = _Frozen({topic: opened(self._feed.log).ends(topic) for topic in self._feed.topics})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's interface
-        """Where the next batch ends; `start` itself where nothing is new and no tick is due, so that no empty batch runs."""
+        """Where the next batch ends; `start` itself where nothing is new and no tick is due, so that no empty batch runs.
+
+        Spark runs a first batch in any case; so that it has a clock, and partitions are known from then on, it is always due.
+        """
+        from millrace.runners import feed
+        from millrace.runners.feed import Offsets
+        from millrace.runners.spark.logs import opened
+
         begun = Offsets.from_json(json.dumps(start))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        log = opened(self._feed.log) if self._target is None else cast(Log, self._target)
+        log = opened(self._feed.log) if self._target is None else cast(Any, self._target)
         end = feed.advance(log, begun, now=self._clock(), limit=most)
-        due = self._feed.tick is not None and self._target is None and end.clock - begun.clock >= self._feed.tick
+        ticking = self._feed.tick is not None and self._target is None
+        due = begun.clock == 0 or (ticking and end.clock - begun.clock >= (self._feed.tick or 0))
         return start if end.topics == begun.topics and not due else _said(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Share]:
@@ -121,13 +133,15 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes and routes; runs in a worker."""
+        from millrace.engine.source import route
+        from millrace.runners import feed
+        from millrace.runners.spark.logs import opened
+
         assert isinstance(partition, Share)
         plan, log = self._feed.plan.unpack(), opened(self._feed.log)
         topics = {topic.name: topic for topic in plan.topics}
         pieces = [feed.read_piece(log, topics[topic], number, start, end) for topic, number, start, end in partition.ranges]
-        packets = route(plan, pieces, partition.now)
-        slots = pa.array([self._feed.labels[packet.slot] for packet in packets], pa.int32())
-        yield pa.RecordBatch.from_arrays([slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW)
+        yield as_rows(route(plan, pieces, partition.now), self._feed.labels)
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,12 @@ def shares(ranges: Sequence[Range], now: int, *, most: int, rows_per_task: int) 
     for each in sorted(ranges, key=lambda each: each[2] - each[3]):
         min(dealt, key=lambda share: share.rows).ranges.append(each)
     return dealt
+
+
+def as_rows(packets: Sequence[Packet], labels: tuple[int, ...]) -> pa.RecordBatch:
+    """Packets as Spark's rows."""
+    slots = pa.array([labels[packet.slot] for packet in packets], pa.int32())
+    return pa.RecordBatch.from_arrays([slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW)
 
 
 def _said(offsets: Offsets) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""A stage as a Spark operator: a slot's state in, its packets through the engine, its changes and packets out."""
+"""A stage as a Spark operator: a slot's state in, its packets through the engine, its changes and packets out.
+
+Spark unpacks it also in a process that only asks for the names of its state; so the engine is loaded where it is used.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace.engine.stage import step
-from millrace.engine.state import SlotState
 from millrace.runners.spark.shipped import Shipped
 
 _BODY = StructType([StructField("body", BinaryType())])
@@ -36,6 +37,9 @@ class Stage(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
         """One slot's part of a batch."""
+        from millrace.engine.stage import step
+        from millrace.engine.state import SlotState
+
         meta = self._meta.get()
         before = SlotState.open(None if meta is None else bytes(meta[0]), self._load)
         slot = self._labels.index(int(key[0]))

@@ -1,0 +1,123 @@
+"""Jobs over readings of sensors, readings in any order, and what the log then holds."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+import millrace as mr
+from millrace import panes, watermarks, windows
+from millrace.log import Log, Outgoing
+from millrace.log.codecs import decode, encode
+from millrace.log.dead import dead_topic, late_topic, read_letters
+from millrace.runners import feed
+from millrace.runners.local import Engine
+
+
+@dataclass
+class Reading:
+    sensor: str
+    value: int
+
+
+@dataclass
+class Total:
+    sensor: str
+    value: int
+
+
+@dataclass
+class Spread:
+    value: int
+    sensors: int
+
+
+READINGS = mr.Topic("input.readings", Reading, key="sensor", partitions=3)
+TOTALS = mr.Topic("analytics.totals", Total, key="sensor", partitions=2)
+SPREADS = mr.Topic("analytics.spreads", Spread, partitions=2)
+COPIES = mr.Topic("analytics.copies", Reading, key="sensor", partitions=2)
+KEYS = {TOTALS.name: ["sensor"], SPREADS.name: ["value"]}
+
+
+def totals() -> mr.Job:
+    """The sum of each sensor, 10 s every 5 s."""
+    readings = mr.read(READINGS, watermark=watermarks.bounded("1s"))
+    return mr.Job("totals", readings.window(windows.sliding("10s", every="5s"), lateness="5s").by("sensor").sum("value").write(TOTALS))
+
+
+def spreads() -> mr.Job:
+    """How many sensors last said the same."""
+    readings = mr.read(READINGS, watermark=watermarks.bounded("2s")).filter(pl.col("value") > 0)
+    window = readings.window(windows.fixed("10s"), lateness="20s")
+    return mr.Job("spreads", window.by("sensor").latest("value").by("value").count(name="sensors").write(SPREADS))
+
+
+def copies() -> mr.Job:
+    """No key and no window: no stage at all."""
+    return mr.Job("copies", mr.read(READINGS).filter(pl.col("value") % 10 == 0).write(COPIES))
+
+
+def readings(count: int, *, seed: int = 1) -> pl.DataFrame:
+    """One each 50 ms, a tenth of them up to 20 s late."""
+    rng = np.random.default_rng(seed)
+    arrival = 1_000_000 + np.arange(count) * 50
+    late = np.where(rng.random(count) < 0.1, rng.integers(0, 20_000, count), rng.integers(0, 900, count))
+    return pl.DataFrame(
+        {
+            "sensor": [f"s{n}" for n in rng.integers(0, 12, count)],
+            "value": rng.integers(-2, 40, count),
+            "event_time": arrival - late,
+            "ingestion_time": arrival,
+        }
+    )
+
+
+def append(log: Log, frame: pl.DataFrame) -> None:
+    """In a few appends, with something unreadable after each."""
+    for part in frame.iter_slices(max(1, len(frame) // 3)):
+        log.append(READINGS.name, encode(READINGS, part))
+        log.append(READINGS.name, Outgoing(pa.array([b"\xffnonsense", b""], pa.binary()), pa.array([b"x", b"y"], pa.binary())))
+
+
+def written(log: Log, topic: mr.Topic) -> pl.DataFrame:
+    """All that a topic holds, as it was written."""
+    parts = [decode(topic, p, log.read(topic.name, p, 0, end), panes=topic.name in KEYS).rows for p, end in log.ends(topic.name).items()]
+    return pl.concat(parts).drop("ingestion_time", "_off")
+
+
+def last_words(frame: pl.DataFrame, topic: mr.Topic) -> pl.DataFrame:
+    return panes.newest(frame, KEYS[topic.name])
+
+
+def letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
+    """How often each record was set aside."""
+    frames = [read_letters(log.read(topic, p, 0, end)) for p, end in log.ends(topic).items() if end]
+    return Counter(row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows())
+
+
+def in_one_piece(log: Log, jobs: Sequence[mr.Job]) -> tuple[dict[str, pl.DataFrame], set[tuple[str, ...]]]:
+    """What the engine says of the whole log in one batch: outputs by topic, and what it sets aside."""
+    engine = Engine(jobs, slots=1)
+    start = feed.begin(log, engine.plan.topics)
+    end = feed.advance(log, start, now=2_000_000)
+    results = engine.step(feed.pieces(log, engine.plan.topics, start, end), end.clock)
+    aside = [*results.late.values(), *([] if results.dead is None else [results.dead])]
+    return results.outputs, {tuple(map(str, row)) for frame in aside for row in frame.select("reason", "partition", "offset").iter_rows()}
+
+
+def assert_exactly_once(log: Log, jobs: Sequence[mr.Job], topics: Sequence[mr.Topic]) -> None:
+    """None missing, none twice, none wrong: results, late rows and dead letters."""
+    outputs, aside = in_one_piece(log, jobs)
+    for topic in topics:
+        shown = written(log, topic)
+        key = [*KEYS[topic.name], "window_end", "index", "op"]
+        assert shown.select(key).is_duplicated().sum() == 0, "no pane is there twice"
+        assert last_words(shown, topic).equals(last_words(outputs[topic.name], topic)), "no last word is missing or wrong"
+    told = letters(log, dead_topic(READINGS.name))
+    for job in jobs:
+        told += letters(log, late_topic(job.name))
+    assert set(told) == aside
+    assert len(jobs) > 1 or set(told.values()) <= {1}

@@ -1,0 +1,102 @@
+"""The same events give the same last words on Spark, in any cuts and over stops, as in the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millrace.config import Settings
+from millrace.errors import RunFailed, StateMismatch
+from millrace.log import Log
+from millrace.log.dead import dead_topic
+from millrace.runners.spark.foreground import run
+from runners.spark.readings import (
+    COPIES,
+    READINGS,
+    SPREADS,
+    TOTALS,
+    append,
+    assert_exactly_once,
+    copies,
+    letters,
+    readings,
+    spreads,
+    totals,
+    written,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(spark: SparkSession, log: Log, settings: Settings) -> None:
+    """Two jobs, one and two stages deep; each run goes on where the last one stopped."""
+    jobs, rows = [totals(), spreads()], readings(1_500)
+    sizes: list[int] = []
+    for first, last, most in ((0, 700, 100_000), (700, 1_100, 60), (1_100, 1_500, 250)):
+        append(log, rows[first:last])
+        cut = settings.changed(run_max_events_per_batch=most)
+        run(jobs, settings=cut, spark=spark, until_caught_up=True, report=lambda _, results: sizes.append(results.counts["read"]))
+        assert_exactly_once(log, jobs, [TOTALS, SPREADS])
+    assert sum(sizes) == sum(log.ends(READINGS.name).values())
+    assert len(sizes) >= 9
+
+
+def test_a_job_without_keys_needs_no_stage(spark: SparkSession, log: Log, settings: Settings) -> None:
+    rows = readings(200)
+    append(log, rows)
+    run([copies()], settings=settings, spark=spark, until_caught_up=True)
+    expected = rows.filter(rows["value"] % 10 == 0)
+    assert sorted(written(log, COPIES).select("sensor", "value", "event_time").rows()) == sorted(
+        expected.select("sensor", "value", "event_time").rows()
+    )
+    assert sum(letters(log, dead_topic(READINGS.name)).values()) == len(letters(log, dead_topic(READINGS.name))) > 0
+
+
+def test_an_empty_topic_is_no_error_and_a_run_on_it_ends(spark: SparkSession, log: Log, settings: Settings) -> None:
+    for _ in range(2):
+        run([totals()], settings=settings, spark=spark, until_caught_up=True)
+        assert written(log, TOTALS).is_empty()
+
+
+def test_a_batch_that_is_already_in_the_log_is_not_written_again(spark: SparkSession, log: Log, settings: Settings) -> None:
+    """As after a kill between the log's commit and Spark's."""
+    rows = readings(800)
+    append(log, rows[:400])
+    run([totals()], settings=settings, spark=spark, until_caught_up=True)
+    commits = settings.state.dir / "test" / "checkpoint" / "commits"
+    for name in ("0", ".0.crc"):
+        (commits / name).unlink(missing_ok=True)
+    append(log, rows[400:])
+    batches: list[int] = []
+    run([totals()], settings=settings, spark=spark, until_caught_up=True, report=lambda batch, _: batches.append(batch))
+    assert batches == [0, 1], "the first batch is computed again"
+    assert_exactly_once(log, [totals()], [TOTALS])
+
+
+def test_a_log_that_lacks_what_the_state_has_completed_is_refused(
+    spark: SparkSession, log: Log, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    append(log, readings(50))
+    run([totals()], settings=settings, spark=spark, until_caught_up=True)
+    other = settings.changed(log_url=f"embedded:{tmp_path_factory.mktemp('other')}/log")
+    with pytest.raises(StateMismatch, match="results are missing"):
+        run([totals()], settings=other, spark=spark, until_caught_up=True)
+
+
+def test_an_exception_in_a_jobs_own_code_is_named(spark: SparkSession, log: Log, settings: Settings) -> None:
+    import millrace as mr
+    from millrace import windows
+
+    def broken(frame: object) -> object:
+        if len(frame):  # type: ignore[arg-type]
+            raise ZeroDivisionError("by design")
+        return frame
+
+    append(log, readings(10))
+    job = mr.Job("broken", mr.read(READINGS).map_batches(broken).window(windows.fixed("1s")).by("sensor").sum("value").write(TOTALS))  # type: ignore[arg-type]
+    with pytest.raises(RunFailed, match="ZeroDivisionError: by design"):
+        run([job], settings=settings, spark=spark, until_caught_up=True)

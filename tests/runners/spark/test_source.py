@@ -1,0 +1,157 @@
+"""The log as a Spark source: what a batch takes, when one is due, and who reads what. No JVM is started."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import millrace as mr
+from millrace import windows
+from millrace.engine.packets import Body
+from millrace.engine.plan import Plan
+from millrace.log import Log, open_log
+from millrace.log.codecs import encode
+from millrace.runners.spark.shipped import Shipped
+from millrace.runners.spark.source import Feed, Reader, Share, shares
+
+TICK = 1_000
+ALL = ReadAllAvailable()
+
+
+@dataclass
+class Reading:
+    sensor: str
+    value: int
+
+
+READINGS = mr.Topic("input.readings", Reading, key="sensor", partitions=3)
+TOTALS = mr.Topic("analytics.totals", Reading, key="sensor")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    log = open_log(f"embedded:{tmp_path}/log")
+    log.ensure(READINGS)
+    yield log
+    log.close()
+
+
+def append(log: Log, count: int) -> None:
+    rows = {"sensor": [f"s{n % 10}" for n in range(count)], "value": range(count), "event_time": range(count)}
+    log.append(READINGS.name, encode(READINGS, pl.DataFrame(rows), ingestion_time=5))
+
+
+class Clock:
+    now = 10_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def reader(log: Log, clock: Clock, *, tick: int | None = None) -> Reader:
+    job = mr.Job("totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS))
+    shipped = Shipped.pack(Plan.of([job], slots=4))
+    feed = Feed(shipped, (READINGS.name,), log.url, labels=(10, 11, 12, 13), limit=None, tick=tick, tasks=2, rows_per_task=10)
+    return Reader(feed, clock=clock)
+
+
+def total(offset: dict[str, dict[str, dict[str, int]]]) -> int:
+    return sum(offset["topics"][READINGS.name].values())
+
+
+def test_nothing_new_means_the_same_offset_so_that_no_empty_batch_runs(log: Log) -> None:
+    clock = Clock()
+    source = reader(log, clock)
+    start = source.latestOffset(source.initialOffset(), ALL)
+    clock.now += 100_000
+    assert source.latestOffset(start, ALL) is start
+
+
+def test_the_very_first_batch_comes_at_once_so_that_all_partitions_are_known_from_then_on(log: Log) -> None:
+    clock = Clock()
+    source = reader(log, clock)
+    assert source.latestOffset(source.initialOffset(), ALL) == {**source.initialOffset(), "clock": clock.now}
+
+
+def test_a_batch_without_events_comes_when_a_tick_is_due(log: Log) -> None:
+    clock = Clock()
+    source = reader(log, clock, tick=TICK)
+    first = source.latestOffset(source.initialOffset(), ALL)
+    assert first["clock"] == clock.now
+    clock.now += TICK - 1
+    assert source.latestOffset(first, ALL) is first
+    clock.now += 1
+    assert source.latestOffset(first, ALL) == {**first, "clock": clock.now}
+
+
+def test_the_clock_of_a_batch_never_goes_back(log: Log) -> None:
+    clock = Clock()
+    source = reader(log, clock)
+    append(log, 3)
+    first = source.latestOffset(source.initialOffset(), ALL)
+    append(log, 3)
+    clock.now -= 5_000
+    assert source.latestOffset(first, ALL)["clock"] == first["clock"]
+
+
+def test_a_limit_cuts_batches_that_lose_nothing(log: Log) -> None:
+    source = reader(log, Clock())
+    append(log, 100)
+    offset, sizes = source.initialOffset(), []
+    while (following := source.latestOffset(offset, ReadMaxRows(30))) is not offset:
+        sizes.append(total(following) - total(offset))
+        offset = following
+    assert sum(sizes) == 100
+    assert max(sizes) <= 30 + READINGS.partitions
+
+
+def test_caught_up_means_with_the_log_as_it_was_at_the_start(log: Log) -> None:
+    source = reader(log, Clock(), tick=TICK)
+    append(log, 10)
+    source.prepareForTriggerAvailableNow()
+    append(log, 10)
+    caught_up = source.latestOffset(source.initialOffset(), ALL)
+    assert total(caught_up) == 10
+    assert source.latestOffset(caught_up, ALL) is caught_up
+
+
+def test_every_partition_is_in_every_batch_once(log: Log) -> None:
+    source = reader(log, Clock(), tick=TICK)
+    start = source.initialOffset()
+    for count in (0, 1, 100):
+        append(log, count)
+        end = source.latestOffset(start, ALL)
+        places = [place for share in source.partitions(start, {**end, "clock": 99}) for place in share.ranges]
+        assert sorted(number for _, number, _, _ in places) == [0, 1, 2]
+        assert sum(stop - begin for *_, begin, stop in places) == count
+        start = end
+
+
+def test_an_empty_range_has_no_task(log: Log) -> None:
+    source = reader(log, Clock())
+    start = source.initialOffset()
+    assert source.partitions(start, start) == []
+
+
+def test_a_small_batch_is_one_task_and_a_large_one_as_many_as_there_are_cores() -> None:
+    def tasks(*rows: int) -> list[int]:
+        ranges = [("t", number, 0, count) for number, count in enumerate(rows)]
+        return [share.rows for share in shares(ranges, 0, most=2, rows_per_task=10)]
+
+    assert tasks(0, 0) == [0]
+    assert tasks(5, 5, 5) == [15]
+    assert tasks(100, 60, 50, 0) == [100, 110]
+    assert tasks(100) == [100]
+
+
+def test_a_task_sends_one_packet_to_every_slot_under_its_label(log: Log) -> None:
+    source = reader(log, Clock())
+    append(log, 50)
+    (batch,) = source.read(Share(now=77, ranges=[(READINGS.name, 0, 0, log.ends(READINGS.name)[0]), (READINGS.name, 1, 0, 0)]))
+    assert batch["slot"].to_pylist() == [10, 11, 12, 13]
+    bodies = [Body.decode(body) for body in batch["packet"].to_pylist()]
+    assert {body.now for body in bodies} == {77}
+    assert all([(s.partition, s.active) for s in body.sources] == [(0, True), (1, False)] for body in bodies)
