@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace import java
 from millrace.config import Settings
 from millrace.errors import ComponentMissing, RunFailed, StateInUse, StateMismatch, StateUnwritable
 from millrace.log import Log
@@ -104,8 +105,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
         f"#!{sys.executable}\nimport os, sys, json\nsay = lambda **s: os.write(int(sys.argv[4]), json.dumps(s).encode() + b'\\n')\n{body}\n"
     )
     program.chmod(0o755)
-    monkeypatch.setattr(supervise.sys, "executable", str(program))
-    monkeypatch.setattr(supervise.java, "find", lambda: None)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(java, "find", lambda: None)
     monkeypatch.setattr(supervise, "BACK_OFF", (0.01, 0.01))
 
 
@@ -113,7 +114,7 @@ def test_a_query_that_keeps_failing_is_given_up_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake(tmp_path, monkeypatch, "say(event='failed', kind='RunFailed', message='the moon is wrong')")
-    with pytest.raises(RunFailed, match="3 times in a row.*the moon is wrong.*spark.log"):
+    with pytest.raises(RunFailed, match=r"3 times in a row.*the moon is wrong.*spark\.log"):
         run([totals()], settings=settings)
     assert len(caplog.records) == 2
 
