@@ -1,4 +1,4 @@
-"""A Spark session with the settings that blocks need. Each one was measured; DESIGN says what it gains."""
+"""A Spark session with the settings that blocks need; each is there because it was measured to help."""
 
 from __future__ import annotations
 
