@@ -7,6 +7,7 @@ worker has imported. Here imports happen once, and `gc.freeze()` takes them out 
 import contextlib
 import gc
 import importlib
+import importlib.machinery
 import os
 import sys
 
@@ -14,6 +15,7 @@ from millrace.runners.processes import die_with_parent
 
 PRELOADED = (
     "numpy",
+    "pandas",
     "pyarrow",
     "polars",
     "ptars",
@@ -27,6 +29,8 @@ PRELOADED = (
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.streaming.value_state_client",
+    "millrace.config",
+    "millrace.stream",
     "millrace.log.codecs",
     "millrace.log.embedded",
     "millrace.engine.source",
@@ -48,12 +52,20 @@ def preload() -> None:
 
 def serve() -> None:
     """Forks workers on demand, until Spark closes the line. Spark has several daemons, and only that of the tasks has heavy work."""
+    _without_zips()
     import pyspark.daemon
 
     if sys.argv[1:2] == ["pyspark.worker"]:
         preload()
     os.register_at_fork(after_in_child=die_with_parent)
     pyspark.daemon.manager()
+
+
+def _without_zips() -> None:
+    """Spark puts a zip of PySpark first on the path, from which Python compiles every module anew; the installed one is compiled already."""
+    rest = [path for path in sys.path if not path.endswith(".zip")]
+    if importlib.machinery.PathFinder.find_spec("pyspark", rest) is not None:
+        sys.path[:] = rest
 
 
 if __name__ == "__main__":
