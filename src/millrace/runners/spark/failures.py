@@ -42,7 +42,8 @@ def may_pass(error: MillraceError) -> bool:
 
 
 def summary(text: str) -> str:
-    """The line of a long report that says most: the last Python exception, else the first line."""
-    named = [f"{kind}: {said}" for kind, said in _PYTHON.findall(text) if kind not in ("StreamingQueryException", "SparkException")]
+    """The line of a long report that says most: the last Python exception, else the innermost Java one, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (named[-1] if named else lines[0] if lines else "")[:500]
+    python = [f"{kind}: {said}" for kind, said in _PYTHON.findall(text) if kind not in ("StreamingQueryException", "SparkException")]
+    java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (python or java or lines[:1])[-1][:500] if lines else ""

@@ -24,6 +24,9 @@ FIXED = {
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "100",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.pyspark.binaryAsBytes": "true",
     "spark.python.daemon.module": "millrace.runners.spark.daemon",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -32,7 +35,7 @@ FIXED = {
     "spark.ui.showConsoleProgress": "false",
 }
 """The default checkpoint manager forks `chmod` for each file; RocksDB's changelog writes what a batch changed; counting its rows
-would read each one before it is written; workers are forked from a daemon that has loaded everything; one task uses one core."""
+would read each one before it is written; a dozen rows a batch are not worth generating code for; workers are forked from a daemon that has loaded everything; one task uses one core."""
 
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m"
 """The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because Spark matches
