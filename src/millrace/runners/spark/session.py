@@ -57,6 +57,7 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
     if local:
         ours |= {
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "spark.shuffle.compress": "false",
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",
         }

@@ -27,10 +27,16 @@ class Sink:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Collects the few packets that are left and commits what they hold."""
         try:
-            results = gather(self._plan, [bytes(row.packet) for row in frame.collect()])
+            results = gather(self._plan, collected(frame))
             if batch > self._committer.last:
                 self._committer.commit(batch, results, time.time_ns() // 1_000_000)
         except Exception as error:
             self.error = error
             raise
         self._report(batch, results)
+
+
+def collected(frame: DataFrame) -> list[bytes]:
+    """The packets of a frame. As Arrow: Spark's pickling of bytes takes three times as long."""
+    found: list[bytes] = frame.toArrow()["packet"].to_pylist()
+    return found

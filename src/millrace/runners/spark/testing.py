@@ -29,6 +29,7 @@ from millrace.runners.spark.failures import explain
 from millrace.runners.spark.labels import labels
 from millrace.runners.spark.query import through_stages
 from millrace.runners.spark.shipped import Shipped
+from millrace.runners.spark.sink import collected
 from millrace.runners.spark.source import PACKETS, as_rows
 from millrace.stream import Job
 from millrace.testing import Fed, decoded
@@ -114,7 +115,7 @@ class OnSpark:
         return frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint")).foreachBatch(self._take).start()
 
     def _take(self, frame: DataFrame, batch: int) -> None:
-        self._done.put((batch, gather(self._plan, [bytes(row.packet) for row in frame.collect()])))
+        self._done.put((batch, gather(self._plan, collected(frame))))
 
     def _wait_for(self, step: int) -> Results:
         for _ in range(PATIENCE * 10):
