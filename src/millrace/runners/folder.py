@@ -97,11 +97,16 @@ class StateFolder:
             )
         return known
 
-    def tidy(self) -> None:
-        """Removes what a run that was killed has left behind."""
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """With an empty scratch folder, which is gone afterwards; so is what a run that was killed had left in it."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         with writing(self.path):
             self.scratch.mkdir(exist_ok=True)
+        try:
+            yield
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def write_task(self, body: bytes) -> None:
         """Leaves the task where the child finds it."""
@@ -149,10 +154,10 @@ def unwritable(path: Path, error: OSError) -> StateUnwritable:
     remedy = {
         errno.ENOSPC: "free some space on that disk",
         errno.EDQUOT: "free some space, your quota is used up",
-        errno.EROFS: "its file system is mounted read-only",
+        errno.EROFS: "mount its file system writable",
         errno.EACCES: f"allow it: chmod u+rwx {path}",
-        errno.ENOTDIR: "a file is in the way",
-        errno.EEXIST: "a file is in the way",
+        errno.ENOTDIR: "a file is in the way: remove it",
+        errno.EEXIST: "a file is in the way: remove it",
     }.get(error.errno or 0, "make it writable")
     return StateUnwritable(
         f"state folder {path}: {error.strerror or error}; {remedy}, or name another folder (state.dir). Nothing is lost: the run goes on from its last complete batch"

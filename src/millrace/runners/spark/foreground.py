@@ -27,8 +27,8 @@ def run(
     """Runs the query until it has caught up or `stop` says so, in the given session or a new one."""
     with hold(settings.state.dir / settings.run.name) as folder:
         task = prepare(folder, jobs, settings, until_caught_up=until_caught_up)
-        folder.tidy()
-        query.run(spark or _session(task, folder), task, report=report, stop=stop, patience=0.05)
+        with folder.working():
+            query.run(spark or _session(task, folder), task, report=report, stop=stop, patience=0.05)
 
 
 def _session(task: query.Task, folder: StateFolder) -> SparkSession:

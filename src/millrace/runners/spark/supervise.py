@@ -86,8 +86,7 @@ def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) 
     """Under spark-submit the JVM is there already, and whoever submitted looks after it."""
     from millrace.runners.spark.child import Reports, work
 
-    folder.tidy()
-    with Path(os.devnull).open("wb") as nowhere:
+    with folder.working(), Path(os.devnull).open("wb") as nowhere:
         work(task, Reports(nowhere.fileno()), lock=None, stopping=stopping)
 
 
@@ -103,8 +102,8 @@ class Outcome:
 def _supervise(folder: StateFolder, report: Report, stopping: threading.Event) -> None:
     failures = 0
     while not stopping.is_set():
-        folder.tidy()
-        outcome = _attempt(folder, report, stopping)
+        with folder.working():
+            outcome = _attempt(folder, report, stopping)
         if outcome.error is None or stopping.is_set():
             return
         if not may_pass(outcome.error):
