@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millrace import panes
 from millrace.engine import rows, state
-from millrace.graph import Aggregation, Write
+from millrace.graph import Aggregation, Write, edges
 from millrace.plain_values import Row
 from millrace.testing import Backend, Fed, OnEngine, OnModel
 from strategies import Batch, Given, batches, examples, givens, recut
@@ -57,10 +57,14 @@ def last_words(jobs: Given, backend: Backend, made: list[Batch]) -> Any:
 
 
 def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
-    node, shown = write.inputs[0], written.get(write.topic.name, [])
-    if not isinstance(node, Aggregation):
-        return Counter() if "index" in node.schema else bag(shown)
-    return bag(panes.newest(pl.DataFrame(shown, schema=node.schema), list(node.keys)).to_dicts())
+    """The last word on each window; also where a filter follows the last aggregation, which withdraws what no longer passes."""
+    shown, schema, [edge, *others] = written.get(write.topic.name, []), write.inputs[0].schema, edges(write)
+    if "index" not in schema or not isinstance(edge.origin, Aggregation):
+        return bag(shown)
+    keys = list(edge.origin.keys)
+    if others or any(step.text.startswith("explode") for step in edge.steps) or not {*keys} <= {*schema}:
+        return Counter()  # these panes cannot be told from others by their key
+    return bag(panes.newest(pl.DataFrame(shown, schema=schema), keys).to_dicts())
 
 
 def hold_every_batch(data: st.DataObject) -> None:

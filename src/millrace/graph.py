@@ -158,7 +158,14 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Aggregation, str]
     return ids
 
 
-INTERNAL = {"_part": pl.Int64(), "_clock": pl.Int64(), "_src": pl.Int64(), "_off": pl.Int64(), "_ingested": pl.Int64(), "_ahead": pl.Boolean()}
+INTERNAL = {
+    "_part": pl.Int64(),
+    "_clock": pl.Int64(),
+    "_src": pl.Int64(),
+    "_off": pl.Int64(),
+    "_ingested": pl.Int64(),
+    "_ahead": pl.Boolean(),
+}
 """Columns that ride along with rows until they reach an operator."""
 
 

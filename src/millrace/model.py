@@ -94,7 +94,8 @@ class Cell:
 class Outcome:
     """What one operator made of one batch: what leaves the job, what travels on, what was refused."""
 
-    records: list[Row] = field(default_factory=list)
+    records: list[tuple[Any, Row]] = field(default_factory=list)
+    """Each with what it is about, so that an old value is found beside the new one that takes its place."""
     changes: list[Change] = field(default_factory=list)
     refused: list[Row] = field(default_factory=list)
     reports: list[Row] = field(default_factory=list)
@@ -168,10 +169,10 @@ class Operator:
         if cell.rows:
             times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
             new = {**dict(zip(self.node.keys, key, strict=True)), **self.values(cell.rows), **times, **about, "op": panes.ADD}
-        if old is not None and (new is None or self.windowing.output == "value_and_retract"):
-            self.outcome.records.append({**old, **about, "op": panes.RETRACT})
+        if old is not None:
+            self.outcome.records.append(((key, window), {**old, **about, "op": panes.RETRACT}))
         if new is not None:
-            self.outcome.records.append(new)
+            self.outcome.records.append(((key, window), new))
         self.travel(cell, new)
         cell.shown = new
         cell.index += 1
@@ -319,7 +320,13 @@ class JobModel:
             events = [event for event in batch if event.topic == origin.topic.name]
             return [made for event in events for made in through(edge, source_row(event))]
         outcome = self.operators[origin].outcome
-        return [made for row in (outcome.refused if edge.port == "late" else outcome.records) for made in through(edge, row)]
+        if edge.port == "late":
+            return [made for row in outcome.refused for made in through(edge, row)]
+        records = [(about, made) for about, row in outcome.records for made in through(edge, row)]
+        if origin.windowing.output == "value_and_retract":
+            return [row for _, row in records]
+        shown = [about for about, row in records if row["op"] == panes.ADD]
+        return [row for about, row in records if row["op"] == panes.ADD or about not in shown]
 
 
 class Model:

@@ -64,7 +64,5 @@ def sliding(size: Duration, *, every: Duration, offset: Duration = 0) -> Sliding
     """Windows of `size` that start every `every`, so that an event is in `size / every` of them."""
     length, step = durations.positive(size, name="size"), durations.positive(every, name="every")
     if step > length:
-        raise DefinitionError(
-            f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size"
-        )
+        raise DefinitionError(f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size")
     return Sliding(length, step, durations.millis(offset, name="offset") % step)

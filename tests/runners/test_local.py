@@ -1,6 +1,5 @@
 """The local runner: exactly once over stops and kills, and clear words where it cannot run."""
 
-import errno
 import os
 import random
 import signal
@@ -8,13 +7,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
-from runners.local_child import READINGS, TOTALS, settings, totals
 from millrace import panes
 from millrace.errors import LogUnwritable, StateInUse, StateMismatch, StateUnwritable
 from millrace.log import Log, open_log
@@ -22,6 +23,7 @@ from millrace.log.codecs import decode, encode
 from millrace.runners.folder import hold
 from millrace.runners.local import Hooks, run_local
 from millrace.runners.replay import replay
+from runners.local_child import READINGS, TOTALS, settings, totals
 
 CHILD = Path(__file__).with_name("local_child.py")
 
@@ -37,9 +39,9 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def readings(start: int, count: int) -> pl.DataFrame:
     """One reading every 100 ms, some of them seconds late."""
     at = [1_000_000 + n * 100 - (n % 7 == 3) * 9_000 for n in range(start, start + count)]
-    return pl.DataFrame({"sensor": [f"s{n % 5}" for n in range(start, start + count)], "value": range(start, start + count), "event_time": at}).with_columns(
-        pl.Series("ingestion_time", [1_000_000 + n * 100 + 50 for n in range(start, start + count)])
-    )
+    return pl.DataFrame(
+        {"sensor": [f"s{n % 5}" for n in range(start, start + count)], "value": range(start, start + count), "event_time": at}
+    ).with_columns(pl.Series("ingestion_time", [1_000_000 + n * 100 + 50 for n in range(start, start + count)]))
 
 
 def shown(log: Log) -> pl.DataFrame:
@@ -47,11 +49,11 @@ def shown(log: Log) -> pl.DataFrame:
     return pl.concat([decode(TOTALS, p, log.read(TOTALS.name, p, 0, end), panes=True).rows for p, end in log.ends(TOTALS.name).items()])
 
 
-def last_words(frame: pl.DataFrame) -> list[tuple[object, ...]]:
+def last_words(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
     return panes.newest(frame.drop("ingestion_time", "_off", strict=False), ["sensor"]).rows()
 
 
-def expected(log: Log) -> list[tuple[object, ...]]:
+def expected(log: Log) -> list[tuple[Any, ...]]:
     return [row for row in last_words(replay(totals(), READINGS, log=log.url)) if row[2] <= watermark(log)]
 
 
@@ -83,7 +85,7 @@ def test_kill_9_at_any_moment_loses_and_doubles_nothing(log: Log, tmp_path: Path
         log.append(READINGS.name, encode(READINGS, readings(start, 600)))
         with subprocess.Popen([sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.DEVNULL) as child:
             before = log.ends(TOTALS.name) if TOTALS.name in log.list() else {}
-            wait_until(lambda before=before: TOTALS.name in log.list() and log.ends(TOTALS.name) != before)
+            wait_until(partial(newly_written, log, before))
             time.sleep(chance.random() * 0.05)
             child.send_signal(signal.SIGKILL)
         kills += child.returncode == -signal.SIGKILL
@@ -92,20 +94,26 @@ def test_kill_9_at_any_moment_loses_and_doubles_nothing(log: Log, tmp_path: Path
     assert_exactly_once(log)
 
 
-def wait_until(condition: object, limit: float = 30) -> None:
+def newly_written(log: Log, before: dict[int, int]) -> bool:
+    return TOTALS.name in log.list() and log.ends(TOTALS.name) != before
+
+
+def wait_until(condition: Callable[[], bool], limit: float = 30) -> None:
     deadline = time.monotonic() + limit
-    while not condition():  # type: ignore[operator] # any callable without arguments
+    while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.001)
 
 
 @pytest.mark.parametrize("step", ["plan_batch", "commit", "commit_batch"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_around_any_step_of_the_commit_changes_nothing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str) -> None:
+def test_a_crash_around_any_step_of_the_commit_changes_nothing(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str
+) -> None:
     from millrace.runners.checkpoint import Checkpoint
     from millrace.runners.commit import Committer
 
-    owner: type[Checkpoint] | type[Committer] = Committer if step == "commit" else Checkpoint
+    owner: type[Checkpoint | Committer] = Committer if step == "commit" else Checkpoint
     real, calls = getattr(owner, step), 0
 
     def faulty(*args: object, **options: object) -> object:
@@ -147,7 +155,7 @@ def test_events_that_come_while_it_runs_are_taken(log: Log, tmp_path: Path) -> N
     try:
         for start in (0, 100, 200):
             log.append(READINGS.name, encode(READINGS, readings(start, 100)))
-            wait_until(lambda start=start: sum(results) == start + 100)
+            wait_until(partial(lambda so_far: sum(results) == so_far, start + 100))
     finally:
         done.set()
         thread.join()
@@ -163,7 +171,7 @@ def test_a_second_run_on_the_same_state_is_refused_and_names_the_first(log: Log,
 def test_state_of_other_jobs_is_refused_with_the_remedy(log: Log, tmp_path: Path) -> None:
     chosen = settings(log.url, str(tmp_path / "state"))
     run_local([totals()], settings=chosen, until_caught_up=True)
-    with pytest.raises(StateMismatch, match="state.dir"):
+    with pytest.raises(StateMismatch, match=r"state\.dir"):
         run_local([totals()], settings=chosen.changed(spark_slots=3), until_caught_up=True)
 
 
@@ -195,12 +203,9 @@ def test_a_full_state_disk_is_a_clear_error_and_nothing_is_lost(log: Log, tmp_pa
     chosen = settings(log.url, str(tiny_disk / "state"))
     run_local([totals()], settings=chosen, until_caught_up=True)
     ballast = tiny_disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
     log.append(READINGS.name, encode(READINGS, readings(600, 600)))
     with pytest.raises((StateUnwritable, LogUnwritable), match=r"(?i)full|space"):
         run_local([totals()], settings=chosen, until_caught_up=True)

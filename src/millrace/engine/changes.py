@@ -125,17 +125,17 @@ class PaneWindows:
         oldest, newest = min(floor, first - 1), max(roof, last)
         kept = state.table(id, "rows").between(oldest, newest)
         if net.is_empty() and (floor == roof or not kept):
-            return nothing, nothing, self._no_numbers
+            return self._no_shown, nothing, self._no_numbers
         touched = net.select(self.group).unique()
         old = pl.concat([self._nothing, *kept])
         known = pl.concat([self._no_numbers, *state.table(id, "panes").between(oldest, newest)])
         fired = [
-            firing.emit(self._firing(timing, due, old, net, known), known, roof, self.operator.horizon)
+            firing.emit(self._firing(timing, due, old, net, known), known, roof)
             for timing, after, until in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest))
             if not (due := self._due(timing, old, touched, after, until)).is_empty()
         ]
         return (
-            pl.concat([nothing, *(f.shown for f in fired)]),
+            pl.concat([self._no_shown, *(f.shown for f in fired)]),
             pl.concat([nothing, *(f.changes for f in fired)]),
             pl.concat([self._no_numbers, *(f.numbers for f in fired)]),
         )
@@ -144,11 +144,11 @@ class PaneWindows:
         """The values of the groups that are due, now and as they were shown. Before its window ended a group was shown only if counted."""
         new = self._values(_of(pl.concat([old, net]), due))
         if timing == "late":
-            return Firing(self.operator.node, new, self._values(_of(old, due)), timing)
+            return Firing(self.operator, new, self._values(_of(old, due)), timing)
         if known.is_empty():
-            return Firing(self.operator.node, new, None, timing)
+            return Firing(self.operator, new, None, timing)
         shown = due.join(known.select(self.group).unique(), on=self.group, how="semi", nulls_equal=True)
-        return Firing(self.operator.node, new, self._values(_of(old, shown)), timing)
+        return Firing(self.operator, new, self._values(_of(old, shown)), timing)
 
     def _due(self, timing: str, old: pl.DataFrame, touched: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
         """The groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early, and a trigger that fires once nothing late."""
@@ -162,6 +162,10 @@ class PaneWindows:
     @cached_property
     def _no_panes(self) -> pl.DataFrame:
         return self.operator.node.schema.to_frame()
+
+    @cached_property
+    def _no_shown(self) -> pl.DataFrame:
+        return self._no_panes.with_columns(pl.lit(0, pl.Int64).alias(firing.PAIR))
 
     @cached_property
     def _no_numbers(self) -> pl.DataFrame:

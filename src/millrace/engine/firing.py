@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from millrace import graph, panes
+from millrace import panes
+from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 
+PAIR = "_off"
+"""The column that says which new value takes the place of which old one; it rides through stateless steps as offsets do."""
 NUMBERS = {"_shown": pl.Int64(), "_settled": pl.Int64()}
 
 
@@ -19,7 +22,7 @@ class Stepped:
     state: SlotState
     low: int | None
     shown: pl.DataFrame
-    """Panes for topics, shaped as the user asked."""
+    """Panes for topics: values, and those they replace, told apart by `op` and brought together by `PAIR`."""
     changes: pl.DataFrame
     """Values and retractions for the next operator."""
     late: pl.DataFrame | None = None
@@ -32,7 +35,7 @@ class Firing:
     `new` and `old` have key columns, `_end` and aggregates: the values now, and those shown before. A group in `old` alone is withdrawn.
     """
 
-    node: graph.Aggregation
+    operator: Operator
     new: pl.DataFrame
     old: pl.DataFrame | None
     timing: str
@@ -40,7 +43,7 @@ class Firing:
     @property
     def group(self) -> list[str]:
         """What tells panes of different things apart."""
-        return [*self.node.keys, "_end"]
+        return [*self.operator.node.keys, "_end"]
 
 
 @dataclass(frozen=True)
@@ -63,38 +66,44 @@ def no_numbers(keys: pl.DataFrame) -> pl.DataFrame:
     return keys.clear().with_columns(pl.lit(0, pl.Int64).alias(c) for c in ("_end", *NUMBERS))
 
 
-def emit(firing: Firing, numbers: pl.DataFrame, low: int, horizon: int) -> Fired:
+def emit(firing: Firing, numbers: pl.DataFrame, low: int) -> Fired:
     """Numbers panes and shapes them.
 
     `numbers` counts the panes shown so far; a group that has a value in `old` but no number has had exactly its on-time pane.
     """
-    moment = _Moment(firing.node, firing.timing, low, horizon)
+    moment = _Moment(firing.operator, firing.timing, low)
     if numbers.is_empty() and (firing.old is None or firing.old.is_empty()):
         first = firing.new.with_columns(pl.lit(0, dtype).alias(column) for column, dtype in NUMBERS.items())
-        panes_ = moment.panes(first, panes.ADD)
-        return Fired(panes_, panes_, numbers if firing.timing == "on_time" else _counted(firing, first))
+        made = moment.panes(first.with_row_index(PAIR), panes.ADD)
+        return Fired(made, made.drop(PAIR), numbers if firing.timing == "on_time" else _counted(firing, first))
     return _emit_refined(firing, firing.new.clear() if firing.old is None else firing.old, numbers, moment)
 
 
 def _emit_refined(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame, moment: _Moment) -> Fired:
     pairs = _pairs(firing, old, numbers)
     new, had, same = pairs["_new"], pairs["_had"], pairs["_same"]
-    refined, gone = new & had, had & ~new
-    withdrawn = moment.panes(_was(pairs, gone, firing), panes.RETRACT)
-    shown = [withdrawn, moment.panes(pairs.filter(new), panes.ADD)]
-    if firing.node.windowing.output == "value_and_retract":
-        shown.insert(0, moment.panes(_was(pairs, refined, firing), panes.RETRACT))
-    changes = [
-        withdrawn,
-        moment.panes(_was(pairs, refined & ~same, firing), panes.RETRACT),
-        moment.panes(pairs.filter(new & ~same), panes.ADD),
-    ]
-    return Fired(pl.concat(shown), pl.concat(changes), _counted(firing, pairs))
+    shown, changes = [], []
+    if firing.operator.shows:
+        shown = [moment.panes(_was(pairs, had, firing), panes.RETRACT), moment.panes(pairs.filter(new), panes.ADD)]
+    if firing.operator.travels:
+        changed = ~(new & same)
+        changes = [moment.panes(_was(pairs, had & changed, firing), panes.RETRACT), moment.panes(pairs.filter(new & changed), panes.ADD)]
+    none = moment.panes(pairs.clear(), panes.ADD)
+    return Fired(pl.concat([none, *shown]), pl.concat([none, *changes]).drop(PAIR), _counted(firing, pairs))
+
+
+def settled(panes_: pl.DataFrame, output: panes.Output) -> pl.DataFrame:
+    """What leaves a job, after the stateless steps: with output `value`, an old value is taken back only where no new one takes its place."""
+    plus = panes_.filter(pl.col("op") == panes.ADD)
+    if output == "value" and plus.height < panes_.height:
+        minus = panes_.filter(pl.col("op") == panes.RETRACT)
+        panes_ = pl.concat([minus.join(plus, on=[PAIR, "timing"], how="anti"), plus])
+    return panes_.drop(PAIR)
 
 
 def _pairs(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they are the `_same`, and its numbers."""
-    group, names = firing.group, list(firing.node.aggregates)
+    group, names = firing.group, list(firing.operator.node.aggregates)
     before = old.lazy().select(*group, *[pl.col(name).alias(f"_was_{name}") for name in names], pl.lit(value=True).alias("_had"))
     counted = numbers.lazy().group_by(group).agg(pl.col(*NUMBERS).max())
     yes = pl.col("_had").fill_null(value=False)
@@ -106,13 +115,14 @@ def _pairs(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataF
         .join(counted, on=group, how="left", nulls_equal=True)
         .with_columns(pl.col("_new").fill_null(value=False), yes, (yes & same).alias("_same"))
         .with_columns(pl.col(column).fill_null(yes.cast(pl.Int64)) for column in NUMBERS)
+        .with_row_index(PAIR)
         .collect()
     )
 
 
 def _was(pairs: pl.DataFrame, these: pl.Series, firing: Firing) -> pl.DataFrame:
     """The values shown before, under their names."""
-    names = list(firing.node.aggregates)
+    names = list(firing.operator.node.aggregates)
     return pairs.filter(these).drop(names).rename({f"_was_{name}": name for name in names})
 
 
@@ -123,14 +133,14 @@ def _counted(firing: Firing, numbered: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _Moment:
-    node: graph.Aggregation
+    operator: Operator
     timing: str
     low: int
-    horizon: int
 
     def panes(self, frame: pl.DataFrame, op: str) -> pl.DataFrame:
         """Numbered values as panes."""
-        windowing, end = self.node.windowing, pl.col("_end")
+        node, end = self.operator.node, pl.col("_end")
+        windowing = node.windowing
         once = self.timing == "on_time" and windowing.trigger.once
         settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col("_settled")
         return frame.with_columns(
@@ -140,6 +150,6 @@ class _Moment:
             pl.col("_shown").alias("index"),
             settled.alias("settled_index"),
             pl.lit(self.timing).alias("timing"),
-            (pl.lit(once) | (end + self.horizon <= self.low)).alias("final"),
+            (pl.lit(once) | (end + self.operator.horizon <= self.low)).alias("final"),
             pl.lit(op).alias("op"),
-        ).select(list(self.node.schema))
+        ).select(*node.schema, pl.col(PAIR).cast(pl.Int64))

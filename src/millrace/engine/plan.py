@@ -34,6 +34,10 @@ class Operator:
     """How long after its end a window may still change: the greatest lateness on the way here."""
     upstream: tuple[str, ...] = ()
     """For each edge, the id of the operator it comes from; empty where rows come in."""
+    shows: bool = True
+    """Whether its panes go to a topic."""
+    travels: bool = True
+    """Whether its panes go to another operator."""
 
     @property
     def over_rows(self) -> bool:
@@ -186,10 +190,13 @@ class Plan:
 def _operators(job: Job) -> list[Operator]:
     operators: list[Operator] = []
     ids = job.operator_ids
+    shown = {edge.origin for write in job.outputs for edge in graph.edges(write) if edge.port == "out"}
+    travelling = {edge.origin for node in ids for edge in graph.edges(node)}
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
         upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Aggregation))
-        operators.append(Operator(id, job.name, node, edges, graph.depth(node), _horizon(node), upstream))
+        fate = {"shows": node in shown, "travels": node in travelling}
+        operators.append(Operator(id, job.name, node, edges, graph.depth(node), _horizon(node), upstream, **fate))
     return operators
 
 

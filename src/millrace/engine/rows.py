@@ -126,13 +126,13 @@ class RowWindows:
         self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, numbers to remember."""
-        node, id, group = self.operator.node, self.operator.id, [*self.partials.keys, "_end"]
-        shown, changes, numbers = [self._no_panes], [self._no_panes], self._no_numbers
+        id, group = self.operator.id, [*self.partials.keys, "_end"]
+        shown, changes, numbers = [self._no_shown], [self._no_panes], self._no_numbers
         floor = LEAST if low0 is None else low0
         least: Any = new["_from"].min()
         late = least is not None and least <= floor
         if low is None or (self.grid.end_above(low0) > low and not late):
-            return self._no_panes, self._no_panes, numbers
+            return self._no_shown, self._no_panes, numbers
         touched = self.grid.expand(new, None, low0).select(group).unique().collect() if late else self._no_numbers.select(group)
         oldest = min(floor, ends_of(touched)[0] - 1)
         old = pl.concat([self._nothing, *state.table(id, "slices").between(oldest, low)])
@@ -140,13 +140,13 @@ class RowWindows:
             known = pl.concat([numbers, *state.table(id, "panes").between(oldest, low)])
             before, now = self._touched(old, touched), self._touched(new, touched)
             values = self._values(pl.concat([before, now]), oldest, low0, touched), self._values(before, oldest, low0, touched)
-            fired = firing.emit(Firing(node, *values, "late"), known, low, self.operator.horizon)
+            fired = firing.emit(Firing(self.operator, *values, "late"), known, low)
             shown.append(fired.shown)
             changes.append(fired.changes)
             numbers = fired.numbers
         if self.grid.end_above(low0) <= low:
-            on_time = Firing(node, self._values(pl.concat([old, new]), low0, low), None, "on_time")
-            fired = firing.emit(on_time, self._no_numbers, low, self.operator.horizon)
+            on_time = Firing(self.operator, self._values(pl.concat([old, new]), low0, low), None, "on_time")
+            fired = firing.emit(on_time, self._no_numbers, low)
             shown.append(fired.shown)
             changes.append(fired.changes)
         return pl.concat(shown), pl.concat(changes), numbers
@@ -159,6 +159,10 @@ class RowWindows:
     @cached_property
     def _no_panes(self) -> pl.DataFrame:
         return self.operator.node.schema.to_frame()
+
+    @cached_property
+    def _no_shown(self) -> pl.DataFrame:
+        return self._no_panes.with_columns(pl.lit(0, pl.Int64).alias(firing.PAIR))
 
     @cached_property
     def _no_numbers(self) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import polars as pl
 
 from millrace.engine.changes import PaneWindows
-from millrace.engine.firing import Stepped
+from millrace.engine.firing import Stepped, settled
 from millrace.engine.packets import Block, Body, Packet, merge
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.rows import RowWindows
@@ -53,7 +53,7 @@ def _send(plan: Plan, operator: Operator, stepped: Stepped, outgoing: list[Body]
         own.blocks.append(Block.of(f"late/{operator.id}", "late", stepped.late))
     for way in plan.routes_from(operator.node):
         if way.operator is None:
-            _append(own, way.target, "panes", way.edge.apply(stepped.shown))
+            _append(own, way.target, "panes", settled(way.edge.apply(stepped.shown), operator.node.windowing.output))
             continue
         frame = way.edge.apply(stepped.changes)
         for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):

@@ -14,7 +14,6 @@ from millrace.log import Log, Outgoing
 from millrace.log.codecs import encode
 from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
 
-
 EXPIRE_EVERY = 60_000
 """How often, in milliseconds, records past their topic's retention are removed."""
 

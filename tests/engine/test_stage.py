@@ -1,0 +1,44 @@
+"""What leaves a job when a late row changes what was said."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+import millrace as mr
+from millrace import testing, windows
+
+
+@dataclass
+class Ride:
+    line: str
+    riders: int
+
+
+@dataclass
+class Total:
+    line: str
+    riders: int
+
+
+RIDES = mr.Topic("input.rides", Ride, key="line")
+TOTALS = mr.Topic("analytics.totals", Total, key="line")
+
+
+def few_riders(on: testing.On) -> testing.Script:
+    """Lines with fewer than 10 riders a minute."""
+    totals = mr.read(RIDES).window(windows.fixed("1m"), lateness="1h").by("line").sum("riders")
+    return testing.Script(mr.Job("few", totals.filter(pl.col("riders") < 10).write(TOTALS)), on=on)
+
+
+def test_a_value_that_no_longer_passes_the_filter_behind_it_is_withdrawn() -> None:
+    for on in ("model", "engine"):
+        script = few_riders(on)
+        script.events({"line": "6", "riders": 4, "event_time": 5_000})
+        script.watermark("1m")
+        assert [(pane["op"], pane["riders"]) for pane in script.panes()] == [("+", 4)]
+        script.events({"line": "6", "riders": 3, "event_time": 6_000})
+        assert [(pane["op"], pane["riders"]) for pane in script.panes()] == [("+", 7)]
+        script.events({"line": "6", "riders": 30, "event_time": 7_000})
+        assert [(pane["op"], pane["riders"], pane["index"]) for pane in script.panes()] == [("-", 7, 2)]
+        script.events({"line": "6", "riders": 1, "event_time": 8_000})
+        assert script.panes() == [], "what did not pass before and does not now needs no word"
