@@ -72,6 +72,7 @@ def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQue
         labels=spread,
         limit=run.max_events_per_batch,
         tick=run.tick_ms if plan.ticks else None,
+        patience=plan.patience,
         tasks=session.cores(task.settings.spark),
     )
     name = f"millrace_{identity.id}"

@@ -42,6 +42,8 @@ class Feed:
     limit: int | None
     tick: int | None
     """At least this often a batch comes, in milliseconds; None: nothing waits for the clock."""
+    patience: int | None
+    """How long, in milliseconds, a partition without events holds the watermark back; None: for ever."""
     tasks: int
     rows_per_task: int = 20_000
     """Below this a second task costs more than it saves."""
@@ -84,6 +86,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._feed = feed
         self._clock = clock
         self._target: _Frozen | None = None
+        self._patient = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """The oldest record of every partition there is."""
@@ -115,9 +118,23 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         log = opened(self._feed.log) if self._target is None else cast(Any, self._target)
         end = feed.advance(log, begun, now=self._clock(), limit=most)
-        ticking = self._feed.tick is not None and self._target is None
-        due = begun.clock == 0 or (ticking and end.clock - begun.clock >= (self._feed.tick or 0))
+        if self._target is not None and end.topics == begun.topics:
+            end = self._waited(begun)
+        due = begun.clock == 0 or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
         return start if end.topics == begun.topics and not due else _said(end)
+
+    def _waited(self, begun: Offsets) -> Offsets:
+        """Caught up: once, patience is had with partitions that never held an event, so that they no longer hold the watermark back."""
+        from millrace.runners import feed
+        from millrace.runners.feed import Offsets
+        from millrace.runners.spark.logs import opened
+
+        if self._patient or self._feed.patience is None or not feed.silent(opened(self._feed.log), self._feed.topics):
+            return begun
+        self._patient = True
+        while self._clock() < begun.clock + self._feed.patience:
+            time.sleep(0.05)
+        return Offsets(begun.topics, self._clock())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Share]:
         """Every known partition in one of a few tasks, those without news too: their silence counts."""
