@@ -76,7 +76,7 @@ class _Progress:
     EVERY = 10.0
 
     def __init__(self) -> None:
-        self.events = self.batches = self.said = 0
+        self.events = self.batches = self.said = self.told = 0
         self.watermark: int | None = None
         self.last = time.monotonic()
 
@@ -95,11 +95,11 @@ class _Progress:
         rate = (self.events - self.said) / passed
         reached = "none yet" if self.watermark is None else _time(self.watermark)
         _log.info("%s events in %s batches, %s events/s, watermark %s", f"{self.events:,}", f"{self.batches:,}", f"{rate:,.0f}", reached)
-        self.last, self.said = time.monotonic(), self.events
+        self.last, self.said, self.told = time.monotonic(), self.events, self.batches
 
     def close(self) -> None:
         """The last line, unless it has just been said."""
-        if not self.batches or self.said != self.events:
+        if not self.batches or self.told != self.batches:
             self.say()
 
 
