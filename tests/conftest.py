@@ -37,8 +37,8 @@ def recordings_missing() -> str | None:
 
 
 def root_missing() -> str | None:
-    """Why tests that mount a file system cannot run."""
-    return None if os.geteuid() == 0 else "they mount a small file system, which takes root"
+    """Why tests that mount a file system or become another user cannot run."""
+    return None if os.geteuid() == 0 else "they mount a small file system or become another user, which takes root"
 
 
 GROUPS: dict[str, Callable[[], str | None]] = {"spark": java_missing, "recordings": recordings_missing, "root": root_missing}

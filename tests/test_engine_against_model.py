@@ -67,7 +67,7 @@ def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
     return bag(panes.newest(pl.DataFrame(shown, schema=schema), keys).to_dicts())
 
 
-def hold_every_batch(data: st.DataObject) -> None:
+def check_every_batch(data: st.DataObject) -> None:
     """One random run on both, batch by batch; half of them with limits so low that state is merged and work divided all the time."""
     jobs = data.draw(givens())
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 1, 2, 5])))
@@ -87,7 +87,7 @@ def hold_batch(engine: OnEngine, model: OnModel, batch: Batch) -> None:
     assert {name: low for name, low in engine.watermarks.items() if name in model.watermarks} == model.watermarks
 
 
-def hold_every_cut(data: st.DataObject) -> None:
+def check_every_cut(data: st.DataObject) -> None:
     """The same rows, one a batch, three a batch and all at once."""
     jobs = data.draw(givens(steady=True))
     made = data.draw(batches(jobs, most=8))
@@ -99,24 +99,24 @@ def hold_every_cut(data: st.DataObject) -> None:
 @given(data=st.data())
 @examples(50)
 def test_every_batch_shows_the_same_panes_and_refuses_the_same_rows(data: st.DataObject) -> None:
-    hold_every_batch(data)
+    check_every_batch(data)
 
 
 @given(data=st.data())
 @examples(8)
 def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObject) -> None:
-    hold_every_cut(data)
+    check_every_cut(data)
 
 
 @pytest.mark.long
 @given(data=st.data())
 @examples(20_000)
 def test_twenty_thousand_runs_show_the_same_panes_and_refuse_the_same_rows(data: st.DataObject) -> None:
-    hold_every_batch(data)
+    check_every_batch(data)
 
 
 @pytest.mark.long
 @given(data=st.data())
 @examples(5_000)
 def test_five_thousand_runs_have_the_same_last_word_in_any_cuts(data: st.DataObject) -> None:
-    hold_every_cut(data)
+    check_every_cut(data)

@@ -129,8 +129,8 @@ def test_what_could_not_run_is_refused_by_value_and_remedy(make: Any, said: str)
 
 
 def test_panes_may_be_chosen_by_how_they_came_about_where_they_leave_the_job() -> None:
-    mr.Job("final-only", counts().filter(pl.col("final")).write(COUNTS))
-    counts().filter(pl.col("window_end") > 0).select("cell", twice=pl.col("count") * 2).by("cell").sum("twice")
+    assert mr.Job("final-only", counts().filter(pl.col("final")).write(COUNTS)).outputs
+    assert "twice" in counts().filter(pl.col("window_end") > 0).select("cell", twice=pl.col("count") * 2).by("cell").sum("twice").columns
 
 
 def test_two_operators_of_one_name_cannot_be_told_apart() -> None:

@@ -106,6 +106,7 @@ def test_a_topic_declared_otherwise_than_it_exists_is_refused(log: Log, declared
 def test_a_field_may_be_added_at_the_end(log: Log) -> None:
     log.ensure(POSITIONS)
     log.ensure(replace(POSITIONS, type=_called_position(Extended)))
+    assert log.list() == [POSITIONS.name]
 
 
 def test_a_missing_topic_is_named_with_those_that_exist(log: Log) -> None:

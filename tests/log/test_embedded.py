@@ -163,7 +163,7 @@ def test_a_file_that_may_not_grow_refuses_the_append_and_loses_nothing(folder: P
     assert values(EmbeddedLog(folder), "t") == [b"kept"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.root
 def test_a_folder_without_permission_is_named_with_the_remedy(open_folder: Path) -> None:
     log = EmbeddedLog(open_folder)
     log.ensure_raw("t")
@@ -180,7 +180,7 @@ def test_a_folder_without_permission_is_named_with_the_remedy(open_folder: Path)
     assert values(EmbeddedLog(open_folder), "t") == [b"kept"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.root
 def test_a_folder_that_cannot_be_made_is_named(open_folder: Path) -> None:
     def as_nobody() -> None:
         os.setuid(NOBODY)

@@ -10,29 +10,15 @@ import polars.selectors as cs
 
 from millrace import panes
 from millrace.engine import firing
-from millrace.engine.firing import Firing, Stepped
+from millrace.engine.firing import Firing, Stepped, Windows
 from millrace.engine.packets import Block, Body
-from millrace.engine.partials import Partials, partials_of
-from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 from millrace.engine.windowing import LEAST, Grid, ends_of
 
 
 @dataclass(frozen=True, eq=False)
-class PaneWindows:
+class PaneWindows(Windows):
     """The operator of a later aggregation. Its state is a bag of rows per key and window, or their sums where those suffice."""
-
-    operator: Operator
-
-    @cached_property
-    def partials(self) -> Partials:
-        """How its aggregates condense rows."""
-        return partials_of(self.operator.node)
-
-    @cached_property
-    def group(self) -> list[str]:
-        """What tells results apart."""
-        return [*self.partials.keys, "_end"]
 
     @cached_property
     def matter(self) -> list[str]:
@@ -53,7 +39,7 @@ class PaneWindows:
         net = self._net(blocks)
         shown, changes, numbers = self._fire(state, net, low0, low)
         state = state.append(id, "rows", net, self.layout)
-        state = state.append(id, "panes", numbers, firing.pane_layout(self.partials.keys))
+        state = state.append(id, "panes", numbers, self.pane_layout)
         if low is not None:
             state = state.expire(id, "rows", low - horizon).expire(id, "panes", low - horizon)
         return Stepped(state.with_values(id, low), low, shown, changes)
@@ -119,25 +105,25 @@ class PaneWindows:
         self, state: SlotState, net: pl.DataFrame, low0: int | None, low: int | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, numbers to remember."""
-        id, nothing = self.operator.id, self._no_panes
+        id, nothing = self.operator.id, self.no_panes
         floor, roof = LEAST if low0 is None else low0, LEAST if low is None else low
         first, last = ends_of(net)
         oldest, newest = min(floor, first - 1), max(roof, last)
         kept = state.table(id, "rows").between(oldest, newest)
         if net.is_empty() and (floor == roof or not kept):
-            return self._no_shown, nothing, self._no_numbers
+            return self.no_shown, nothing, self.no_numbers
         touched = net.select(self.group).unique()
         old = pl.concat([self._nothing, *kept])
-        known = pl.concat([self._no_numbers, *state.table(id, "panes").between(oldest, newest)])
+        known = pl.concat([self.no_numbers, *state.table(id, "panes").between(oldest, newest)])
         fired = [
             firing.emit(self._firing(timing, due, old, net, known), known, roof)
             for timing, after, until in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest))
             if not (due := self._due(timing, old, touched, after, until)).is_empty()
         ]
         return (
-            pl.concat([self._no_shown, *(f.shown for f in fired)]),
+            pl.concat([self.no_shown, *(f.shown for f in fired)]),
             pl.concat([nothing, *(f.changes for f in fired)]),
-            pl.concat([self._no_numbers, *(f.numbers for f in fired)]),
+            pl.concat([self.no_numbers, *(f.numbers for f in fired)]),
         )
 
     def _firing(self, timing: str, due: pl.DataFrame, old: pl.DataFrame, net: pl.DataFrame, known: pl.DataFrame) -> Firing:
@@ -158,18 +144,6 @@ class PaneWindows:
         within = pl.col("_end").is_between(low, high, closed="right")
         due = touched.filter(within)
         return pl.concat([due, old.filter(within).select(self.group)]).unique() if timing == "on_time" else due
-
-    @cached_property
-    def _no_panes(self) -> pl.DataFrame:
-        return self.operator.node.schema.to_frame()
-
-    @cached_property
-    def _no_shown(self) -> pl.DataFrame:
-        return self._no_panes.with_columns(pl.lit(0, pl.Int64).alias(firing.PAIR))
-
-    @cached_property
-    def _no_numbers(self) -> pl.DataFrame:
-        return firing.no_numbers(self._nothing.select(self.partials.keys))
 
 
 def _of(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

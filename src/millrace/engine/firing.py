@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
 from millrace import panes
+from millrace.engine.partials import Partials, partials_of
 from millrace.engine.plan import Operator
 from millrace.engine.state import Layout, SlotState
 
@@ -26,6 +28,44 @@ class Stepped:
     changes: pl.DataFrame
     """Values and retractions for the next operator."""
     late: pl.DataFrame | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """An operator that keeps something per key and window."""
+
+    operator: Operator
+
+    @cached_property
+    def partials(self) -> Partials:
+        """How its aggregates condense rows."""
+        return partials_of(self.operator.node)
+
+    @cached_property
+    def group(self) -> list[str]:
+        """What tells results apart."""
+        return [*self.partials.keys, "_end"]
+
+    @cached_property
+    def no_panes(self) -> pl.DataFrame:
+        """No changes, in the columns that changes have."""
+        return self.operator.node.schema.to_frame()
+
+    @cached_property
+    def no_shown(self) -> pl.DataFrame:
+        """No panes, in the columns that they have before they leave."""
+        return self.no_panes.with_columns(pl.lit(0, pl.Int64).alias(PAIR))
+
+    @cached_property
+    def no_numbers(self) -> pl.DataFrame:
+        """No numbers of panes."""
+        return self.no_panes.select(*self.partials.keys, *[pl.lit(0, pl.Int64).alias(c) for c in ("_end", *NUMBERS)]).clear()
+
+    @cached_property
+    def pane_layout(self) -> Layout:
+        """How the numbers of panes are kept: the greatest count wins."""
+        end = pl.col("_end")
+        return Layout(end, end, lambda frame: frame.group_by(self.group).agg(pl.col(*NUMBERS).max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +93,6 @@ class Fired:
     shown: pl.DataFrame
     changes: pl.DataFrame
     numbers: pl.DataFrame
-
-
-def pane_layout(keys: list[str]) -> Layout:
-    """How the numbers of panes are kept: the greatest count wins."""
-    end = pl.col("_end")
-    return Layout(end, end, lambda frame: frame.group_by(*keys, "_end").agg(pl.col(*NUMBERS).max()))
-
-
-def no_numbers(keys: pl.DataFrame) -> pl.DataFrame:
-    """An empty table of numbers for keys like these."""
-    return keys.clear().with_columns(pl.lit(0, pl.Int64).alias(c) for c in ("_end", *NUMBERS))
 
 
 def emit(firing: Firing, numbers: pl.DataFrame, low: int) -> Fired:

@@ -10,10 +10,8 @@ import polars as pl
 
 from millrace import graph
 from millrace.engine import firing
-from millrace.engine.firing import Firing, Stepped
+from millrace.engine.firing import Firing, Stepped, Windows
 from millrace.engine.packets import Block, Body
-from millrace.engine.partials import Partials, partials_of
-from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress, Said
 from millrace.engine.state import Layout, SlotState
 from millrace.engine.windowing import LEAST, Grid, ends_of
@@ -23,15 +21,8 @@ WIDE = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class RowWindows:
+class RowWindows(Windows):
     """The operator of a first aggregation."""
-
-    operator: Operator
-
-    @cached_property
-    def partials(self) -> Partials:
-        """How its aggregates condense rows."""
-        return partials_of(self.operator.node)
 
     @cached_property
     def grid(self) -> Grid:
@@ -52,7 +43,7 @@ class RowWindows:
         after = before.move(said, body.now, end=body.end)
         shown, changes, numbers = self._fire(state, new, before.low, after.low)
         state = state.append(id, "slices", new, self.layout)
-        state = state.append(id, "panes", numbers, firing.pane_layout(self.partials.keys))
+        state = state.append(id, "panes", numbers, self.pane_layout)
         if after.low is not None:
             state = state.expire(id, "slices", after.low - lateness).expire(id, "panes", after.low - lateness)
         return Stepped(state.with_values(id, after.to_json()), after.low, shown, changes, late)
@@ -126,14 +117,14 @@ class RowWindows:
         self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, numbers to remember."""
-        id, group = self.operator.id, [*self.partials.keys, "_end"]
-        shown, changes, numbers = [self._no_shown], [self._no_panes], self._no_numbers
+        id, group = self.operator.id, self.group
+        shown, changes, numbers = [self.no_shown], [self.no_panes], self.no_numbers
         floor = LEAST if low0 is None else low0
         least: Any = new["_from"].min()
         late = least is not None and least <= floor
         if low is None or (self.grid.end_above(low0) > low and not late):
-            return self._no_shown, self._no_panes, numbers
-        touched = self.grid.expand(new, None, low0).select(group).unique().collect() if late else self._no_numbers.select(group)
+            return self.no_shown, self.no_panes, numbers
+        touched = self.grid.expand(new, None, low0).select(group).unique().collect() if late else self.no_numbers.select(group)
         oldest = min(floor, ends_of(touched)[0] - 1)
         old = pl.concat([self._nothing, *state.table(id, "slices").between(oldest, low)])
         if not touched.is_empty():
@@ -146,7 +137,7 @@ class RowWindows:
             numbers = fired.numbers
         if self.grid.end_above(low0) <= low:
             on_time = Firing(self.operator, self._values(pl.concat([old, new]), low0, low), None, "on_time")
-            fired = firing.emit(on_time, self._no_numbers, low)
+            fired = firing.emit(on_time, self.no_numbers, low)
             shown.append(fired.shown)
             changes.append(fired.changes)
         return pl.concat(shown), pl.concat(changes), numbers
@@ -155,18 +146,6 @@ class RowWindows:
         """The slices of keys that are to be shown again."""
         keys = self.partials.keys
         return slices.lazy().join(groups.lazy().select(keys).unique(), on=keys, how="semi", nulls_equal=True).collect()
-
-    @cached_property
-    def _no_panes(self) -> pl.DataFrame:
-        return self.operator.node.schema.to_frame()
-
-    @cached_property
-    def _no_shown(self) -> pl.DataFrame:
-        return self._no_panes.with_columns(pl.lit(0, pl.Int64).alias(firing.PAIR))
-
-    @cached_property
-    def _no_numbers(self) -> pl.DataFrame:
-        return firing.no_numbers(self._nothing.select(self.partials.keys))
 
     def _values(self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]`, or of those listed in `only`."""

@@ -54,7 +54,9 @@ class Clock:
 def reader(log: Log, clock: Clock, *, tick: int | None = None) -> Reader:
     job = mr.Job("totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS))
     shipped = Shipped.pack(Plan.of([job], slots=4))
-    feed = Feed(shipped, (READINGS.name,), log.url, labels=(10, 11, 12, 13), limit=None, tick=tick, patience=None, tasks=2, rows_per_task=10)
+    feed = Feed(
+        shipped, (READINGS.name,), log.url, labels=(10, 11, 12, 13), limit=None, tick=tick, patience=None, tasks=2, rows_per_task=10
+    )
     return Reader(feed, clock=clock)
 
 
