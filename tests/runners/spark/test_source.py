@@ -76,6 +76,8 @@ def test_the_very_first_batch_comes_at_once_so_that_all_partitions_are_known_fro
     clock = Clock()
     source = reader(log, clock)
     assert source.latestOffset(source.initialOffset(), ALL) == {**source.initialOffset(), "clock": clock.now}
+    source.prepareForTriggerAvailableNow()
+    assert source.latestOffset(source.initialOffset(), ALL)["clock"] == clock.now, "also where it is to end when it has caught up"
 
 
 def test_a_batch_without_events_comes_when_a_tick_is_due(log: Log) -> None:

@@ -118,7 +118,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         log = opened(self._feed.log) if self._target is None else cast(Any, self._target)
         end = feed.advance(log, begun, now=self._clock(), limit=most)
-        if self._target is not None and end.topics == begun.topics:
+        if self._target is not None and begun.clock and end.topics == begun.topics:
             end = self._waited(begun)
         due = begun.clock == 0 or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
         return start if end.topics == begun.topics and not due else _said(end)

@@ -17,10 +17,14 @@ from millrace.runners.spark.shipped import Shipped
 _BODY = StructType([StructField("body", BinaryType())])
 _ID = StructType([StructField("id", LongType())])
 """Schemas as objects: as text, each task would ask the JVM to parse them."""
+META = -1
+"""No chunk has this number."""
 
 
 class Stage(StatefulProcessor):
-    """All operators of one depth. State is a description (`meta`) and chunks by number.
+    """All operators of one depth. State is one map: chunks by number, and under `META` the description of which there are.
+
+    A second state variable would be tidier, but setting one up takes Spark several milliseconds in each task.
 
     Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only `meta` is read.
     """
@@ -32,24 +36,23 @@ class Stage(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Names the state."""
-        self._meta = handle.getValueState("meta", _BODY)
-        self._chunks = handle.getMapState("chunks", _ID, _BODY)
+        self._stored = handle.getMapState("chunks", _ID, _BODY)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
         """One slot's part of a batch."""
         from millrace.engine.stage import step
         from millrace.engine.state import SlotState
 
-        meta = self._meta.get()
+        meta = self._stored.getValue((META,))
         before = SlotState.open(None if meta is None else bytes(meta[0]), self._load)
         slot = self._labels.index(int(key[0]))
         after, packets = step(self._plan.unpack(), self._depth, slot, before, [bytes(row.packet) for row in rows])
         changes = after.changes_since(before)
         for number, body in changes.put.items():
-            self._chunks.updateValue((number,), (body,))
+            self._stored.updateValue((number,), (body,))
         for number in changes.delete:
-            self._chunks.removeKey((number,))
-        self._meta.update((changes.meta,))
+            self._stored.removeKey((number,))
+        self._stored.updateValue((META,), (changes.meta,))
         for packet in packets:
             yield Row(slot=self._labels[packet.slot], packet=packet.body)
 
@@ -57,6 +60,6 @@ class Stage(StatefulProcessor):
         """Nothing is held."""
 
     def _load(self, number: int) -> bytes:
-        found = self._chunks.getValue((number,))
+        found = self._stored.getValue((number,))
         assert found is not None, f"chunk {number} is named by the state but not stored"
         return bytes(found[0])
