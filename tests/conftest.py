@@ -67,11 +67,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if item.get_closest_marker(group):
             if REQUIRED:
                 pytest.fail(f"group {group}: {why}", pytrace=False)
-            _left_out[group] += 1
             pytest.skip(f"group {group}: {why}")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Counts what was left out by reports, which come together from all processes that run tests."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        said = report.longrepr[2].removeprefix("Skipped: ")
+        if said.startswith("group "):
+            _left_out[said] += 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says last, and plainly, what was not tested."""
-    for group, count in _left_out.items():
-        terminalreporter.write_line(f"LEFT OUT: {count} tests of group {group}: {_missing[group]}", yellow=True, bold=True)
+    for said, count in _left_out.items():
+        terminalreporter.write_line(f"LEFT OUT: {count} tests of {said}", yellow=True, bold=True)
