@@ -231,7 +231,9 @@ def _run(folder: Path, *, until_caught_up: bool) -> None:
 def main() -> int:
     """Prints a line for each kill, and the verdict last."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument(
+        "--kills", type=int, default=int(os.environ.get("KILLS", "10")), help="how often; by default what KILLS says, or 10"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until-caught-up", action="store_true", help=argparse.SUPPRESS)
