@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 
 import polars as pl
+import pytest
 
 import millrace as mr
 from millrace import testing, windows
+from millrace.engine import rows
+from millrace.engine.windowing import Grid
 
 
 @dataclass
@@ -42,3 +45,22 @@ def test_a_value_that_no_longer_passes_the_filter_behind_it_is_withdrawn() -> No
         assert [(pane["op"], pane["riders"], pane["index"]) for pane in script.panes()] == [("-", 7, 2)]
         script.events({"line": "6", "riders": 1, "event_time": 8_000})
         assert script.panes() == [], "what did not pass before and does not now needs no word"
+
+
+def test_windows_far_apart_are_made_in_few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "WIDE", 4)
+    turns = 0
+    expand = Grid.expand
+
+    def counted(self: Grid, slices: pl.DataFrame, low: int | None, high: int | None) -> pl.LazyFrame:
+        nonlocal turns
+        turns += 1
+        return expand(self, slices, low, high)
+
+    monkeypatch.setattr(Grid, "expand", counted)
+    sliding = mr.read(RIDES).window(windows.sliding("10ms", every="1ms")).by("line").sum("riders")
+    times = [5, 1_700_000_000_000, 1_700_000_000_003]
+    frame = pl.DataFrame({"line": ["6"] * 3, "riders": [1, 2, 3], "event_time": times})
+    panes = mr.replay(mr.Job("far", sliding.write(TOTALS)), frame)
+    assert panes["riders"].sum() == 10 * (1 + 2 + 3)
+    assert turns < 60

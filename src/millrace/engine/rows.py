@@ -154,7 +154,9 @@ class RowWindows(Windows):
         per_slice = min(window.size, max(last - first, window.every)) // window.every
         if slices.height * per_slice > WIDE and last - first > window.every:
             middle = (first + last) // 2
-            return pl.concat([self._values(slices, first, middle, only), self._values(slices, middle, last, only)])
+            sooner = slices.filter(pl.col("_from") <= middle)
+            later = slices.filter(self.grid.last_end(pl.col("_slice")) > middle)
+            return pl.concat([self._values(sooner, first, middle, only), self._values(later, middle, last, only)])
         wide = self.grid.expand(slices, low, high)
         if only is not None:
             wide = wide.join(only.lazy(), on=only.columns, how="semi", nulls_equal=True)
