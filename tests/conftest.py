@@ -13,8 +13,11 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames in tests are small: t
 from millrace import java
 from millrace.errors import ComponentMissing
 
-settings.register_profile("untimed", deadline=None)  # timings belong in benchmarks
-settings.load_profile("untimed")
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+"""The same examples every time, so that a run can be told from another; HYPOTHESIS_PROFILE=random looks for new ones. No deadlines: timings
+belong in benchmarks."""
 
 REQUIRED = os.environ.get("MILLRACE_REQUIRE_ALL") == "1"
 """Set by CI: a missing component then fails the tests that need it."""

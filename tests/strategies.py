@@ -32,6 +32,7 @@ def examples(count: int) -> settings:
         deadline=None,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
+        derandomize=count < 1_000 and os.environ.get("HYPOTHESIS_PROFILE") != "random",
         report_multiple_bugs=False,
         phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     )
