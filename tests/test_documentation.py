@@ -33,6 +33,6 @@ def test_the_readme_quotes_its_example() -> None:
 
 def test_a_bare_make_lists_every_recipe() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phony = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split()
     assert [line.split()[1] for line in listed.splitlines()] == phony
