@@ -66,6 +66,10 @@ def test_the_latest_declaration_of_retention_counts(log: Log) -> None:
     assert log.describe("input.positions").retention == 3_600_000
     log.ensure(POSITIONS)
     assert log.describe("input.positions").retention is None
+    log.ensure_raw("status.run", retention=60_000)
+    assert log.describe("status.run").retention == 60_000
+    log.ensure_raw("status.run")
+    assert log.describe("status.run").retention is None
 
 
 @dataclass
@@ -370,6 +374,14 @@ def test_what_is_older_than_its_retention_goes_and_offsets_stay(log: Log) -> Non
     info = log.describe("short").partitions[0]
     assert (info.begin, info.end, info.records) == (400, 500, 100)
     assert info.bytes * 4 < log.describe("kept").partitions[0].bytes
+
+
+def test_a_topic_of_bytes_is_kept_as_long_as_it_says(log: Log) -> None:
+    log.ensure_raw("status.run", retention=1_000)
+    for second in range(5):
+        log.append("status.run", texts("x" * 10_000), now=second * 1000)
+    log.expire(4500)
+    assert (log.begins("status.run"), log.ends("status.run")) == ({0: 4}, {0: 5})
 
 
 def test_a_topic_that_expired_whole_goes_on_where_it_was(log: Log) -> None:

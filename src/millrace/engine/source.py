@@ -38,6 +38,8 @@ class Piece:
     decoded: Decoded | None = None
     records: Records | None = None
     """The raw records of `decoded`, for late rows; absent where rows never were records."""
+    upto: int | None = None
+    """The offset behind its last record, where it was read from a log."""
 
     @property
     def rows(self) -> pl.DataFrame | None:
@@ -80,8 +82,10 @@ def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bo
             clocks = {name: frame[f"_clock{i}"][-1] for i, name in enumerate(clocks)}
         for body in bodies:
             body.sources.append(Source(piece.topic, piece.partition, piece.rows is not None, clocks))
+        body = bodies[piece.partition % len(bodies)]
+        if piece.upto is not None:
+            body.counts[f"upto/{piece.topic}"] = body.counts.get(f"upto/{piece.topic}", 0) + piece.upto
         if piece.decoded is not None:
-            body = bodies[piece.partition % len(bodies)]
             body.counts["read"] = body.counts.get("read", 0) + piece.decoded.rows.height + piece.decoded.dead.height
             if not piece.decoded.dead.is_empty():
                 body.blocks.append(Block.of("dead", "dead", piece.decoded.dead))

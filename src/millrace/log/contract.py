@@ -115,8 +115,8 @@ class Log(Protocol):
     def ensure(self, topic: Topic) -> None:
         """Creates the topic if it is absent; `TopicMismatch` if it is there with other partitions, codec or type."""
 
-    def ensure_raw(self, name: str, *, partitions: int = 1) -> None:
-        """Creates a topic of bytes without a type, such as `dead.*` and `late.*`."""
+    def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
+        """Creates a topic of bytes without a type, such as `dead.*` and `late.*`; `retention` in milliseconds, None: for ever."""
 
     def list(self) -> Names:
         """The names of all topics, sorted."""

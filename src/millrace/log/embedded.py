@@ -64,10 +64,10 @@ class EmbeddedLog:
         wanted = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
         self._ensure(topic.name, topic.partitions, wanted, topic.retention_ms)
 
-    def ensure_raw(self, name: str, *, partitions: int = 1) -> None:
-        """Creates a topic of bytes, such as dead letters."""
+    def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
+        """Creates a topic of bytes, such as dead letters; its retention is brought up to date."""
         check_name(name)
-        self._ensure(name, partitions, ("raw", "", "", False), None)
+        self._ensure(name, partitions, ("raw", "", "", False), retention)
 
     def list(self) -> Names:
         """The names of all topics, sorted."""

@@ -21,7 +21,7 @@ class Batch:
     """What is told of a batch once its results are in the log."""
 
     counts: Mapping[str, int]
-    """`read`: how many events it took."""
+    """`read`: how many events it took; `upto/TOPIC`: how many it and all before it took of a topic, with what was no longer kept."""
     watermarks: Mapping[str, int | None]
     """The low watermark of each operator."""
 

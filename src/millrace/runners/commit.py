@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
 
+from millrace import graph
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.log import Log, Outgoing
 from millrace.log.codecs import encode
 from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
+from millrace.log.status import KEPT, Status, status_topic
 
 EXPIRE_EVERY = 60_000
 """How often, in milliseconds, records past their topic's retention are removed."""
 
 
 class Committer:
-    """The writer of one run's results. A second one of the same name fences the first."""
+    """The writer of one run's results. A second one of the same run and state fences the first."""
 
-    def __init__(self, log: Log, plan: Plan, name: str) -> None:
-        """Makes sure that the topics exist, and takes over."""
+    def __init__(self, log: Log, plan: Plan, *, run: str, state: str) -> None:
+        """Makes sure that the topics exist, and takes over. `state`: the id of the state folder that the run goes on from."""
         for topic in plan.outputs:
             log.ensure(topic)
         for job in plan.jobs:
             log.ensure_raw(late_topic(job.name))
         for topic in plan.topics:
             log.ensure_raw(dead_topic(topic.name))
+        log.ensure_raw(status_topic(run), retention=KEPT)
         self._plan = plan
         self._log = log
-        self._writer = log.writer(name)
+        self._run = run
+        self._writer = log.writer(f"{run}.{state}")
+        self._reads = {job.name: _reads(plan, job.name) for job in plan.jobs}
+        self._writes = {job.name: [output.topic.name for output in job.outputs] for job in plan.jobs}
+        self._since = _clock()
         self._expired = 0
 
     @property
@@ -40,13 +48,16 @@ class Committer:
         return self._writer.last
 
     def commit(self, batch: int, results: Results, now: int | None = None) -> bool:
-        """Results, late rows, dead letters and the batch's number, all or nothing. False: an earlier attempt had already done it.
+        """Results, late rows, dead letters, the run's status and the batch's number, all or nothing. False: an earlier attempt had already done it.
 
         `now`: the append time, by default the clock's.
         """
         if batch <= self.last:
             return False
-        self._writer.commit(batch, dict(self._outgoing(results)), now=now)
+        at = _clock() if now is None else now
+        outgoing = dict(self._outgoing(results))
+        outgoing[status_topic(self._run)] = self._status(batch, results, at).outgoing()
+        self._writer.commit(batch, outgoing, now=at)
         self._expire(results.now)
         return True
 
@@ -70,6 +81,41 @@ class Committer:
         if results.dead is not None:
             for (topic,), frame in results.dead.partition_by("topic", as_dict=True).items():
                 yield dead_topic(str(topic)), dead_letters(frame)
+
+    def _status(self, batch: int, results: Results, at: int) -> Status:
+        counts = results.counts
+        upto = {topic.name: counts.get(f"upto/{topic.name}") for topic in self._plan.topics}
+        on_time = {name: _newest_on_time(frame) for name, frame in results.outputs.items()}
+        return Status(
+            at=at,
+            batch=batch,
+            jobs=[job.name for job in self._plan.jobs],
+            read=counts.get("read", 0),
+            results={topic.name: len(results.outputs.get(topic.name, ())) for topic in self._plan.outputs},
+            watermarks=results.watermarks,
+            lag={name: sum(self._log.ends(name).values()) - reached for name, reached in upto.items() if reached is not None},
+            took_ms=at - results.now if self._since <= results.now <= at else None,
+            latency={name: at - end for name, end in on_time.items() if end is not None},
+            reads=self._reads,
+            writes=self._writes,
+        )
+
+
+def _clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _reads(plan: Plan, job: str) -> list[str]:
+    reads = (route.edge.origin for route in plan.routes if route.job == job)
+    return list(dict.fromkeys(read.topic.name for read in reads if isinstance(read, graph.Read)))
+
+
+def _newest_on_time(frame: pl.DataFrame) -> int | None:
+    """The end of the newest window of which a batch brings the on-time pane."""
+    if "timing" not in frame.columns:
+        return None
+    newest: int | None = frame.filter(pl.col("timing") == "on_time")["window_end"].max()  # type: ignore[assignment] # whole milliseconds
+    return newest
 
 
 def late_records(frame: pl.DataFrame) -> Outgoing:

@@ -65,9 +65,9 @@ def silent(log: Log, topics: Iterable[str]) -> bool:
 def read_piece(log: Log, topic: Topic, partition: int, start: int, end: int) -> Piece:
     """The rows of one range of one partition."""
     if start >= end:
-        return Piece(topic.name, partition)
+        return Piece(topic.name, partition, upto=end)
     records = log.read(topic.name, partition, start, end)
-    return Piece(topic.name, partition, decode(topic, partition, records), records)
+    return Piece(topic.name, partition, decode(topic, partition, records), records, upto=end)
 
 
 def pieces(log: Log, topics: Iterable[Topic], start: Offsets, end: Offsets) -> list[Piece]:

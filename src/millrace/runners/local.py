@@ -78,7 +78,7 @@ def run_local(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool 
     with (
         hold(settings.state.dir / settings.run.name) as folder,
         Checkpoint(folder, engine.plan) as checkpoint,
-        closing(Committer(log, engine.plan, f"{settings.run.name}.{checkpoint.id}")) as committer,
+        closing(Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id)) as committer,
         closing(log),
         stop_signals() as stopping,
     ):

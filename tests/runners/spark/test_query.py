@@ -10,6 +10,7 @@ from millrace.config import Settings
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import Log
 from millrace.log.dead import dead_topic
+from millrace.log.status import read_status
 from millrace.runners.spark.foreground import run
 from runners.spark.readings import (
     COPIES,
@@ -43,6 +44,13 @@ def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(spark: SparkSession,
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
     assert sum(sizes) == sum(log.ends(READINGS.name).values())
     assert len(sizes) >= 9
+    said = read_status(log.read("status.test", 0, 0, log.ends("status.test")[0]))
+    assert [status.read for status in said] == sizes
+    assert {topic: sum(status.results[topic] for status in said) for topic in (TOTALS.name, SPREADS.name)} == {
+        topic: sum(log.ends(topic).values()) for topic in (TOTALS.name, SPREADS.name)
+    }
+    assert (said[-1].lag, said[-1].watermark_of("spreads") is not None) == ({READINGS.name: 0}, True)
+    assert max(status.lag[READINGS.name] for status in said) > 200, "small batches leave the rest for the next"
 
 
 def test_a_job_without_keys_needs_no_stage(spark: SparkSession, log: Log, settings: Settings) -> None:

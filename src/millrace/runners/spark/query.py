@@ -61,7 +61,7 @@ def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQue
     log = opened(task.settings.log.url, create=True)
     for topic in (*plan.topics, *plan.outputs):
         log.ensure(topic)
-    committer = Committer(log, plan, f"{run.name}.{identity.id}")
+    committer = Committer(log, plan, run=run.name, state=identity.id)
     checkpoint = task.path / "checkpoint"
     check_marker(checkpoint, committer.last)
     shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)

@@ -1,0 +1,69 @@
+"""What a run says of itself with every batch: one JSON record in `status.<run>`, committed together with the batch's results."""
+
+import msgspec
+import pyarrow as pa
+
+from millrace.log.contract import Outgoing, Records
+
+KEPT = 3_600_000
+"""How long status records are kept, in milliseconds."""
+
+_PREFIX = "status."
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch of one run. Times are milliseconds since the epoch."""
+
+    at: int
+    """When it was committed."""
+    batch: int
+    jobs: list[str]
+    read: int
+    """How many events it took."""
+    results: dict[str, int]
+    """How many results it wrote, by topic."""
+    watermarks: dict[str, int | None]
+    """The low watermark of each operator, `<job>/<operator>`; null: not known yet."""
+    lag: dict[str, int]
+    """How many events each topic held at that moment that were still to be read."""
+    took_ms: int | None
+    """From the moment its range was fixed until it was committed; null where an earlier process had fixed it."""
+    latency: dict[str, int]
+    """By topic: how long after the end of the newest window its on-time results came. Topics without any are left out."""
+    reads: dict[str, list[str]]
+    """The topics that each job reads."""
+    writes: dict[str, list[str]]
+    """The topics that each job writes."""
+
+    def outgoing(self) -> Outgoing:
+        """As the log takes it."""
+        return Outgoing(pa.array([msgspec.json.encode(self)], pa.binary()))
+
+    def watermark_of(self, job: str) -> int | None:
+        """How far a job's results are complete: the least of its operators' watermarks, if all are known."""
+        known = [low for operator, low in self.watermarks.items() if operator.partition("/")[0] == job]
+        return None if None in known else min((low for low in known if low is not None), default=None)
+
+
+def status_topic(run: str) -> str:
+    """Where a run says how it is."""
+    return f"{_PREFIX}{run}"
+
+
+def run_of(topic: str) -> str | None:
+    """The run that says how it is in `topic`; None: that is no such topic."""
+    return topic.removeprefix(_PREFIX) if topic.startswith(_PREFIX) else None
+
+
+def read_status(records: Records) -> list[Status]:
+    """The statuses of records; those that hold none, such as a later version's, are passed over."""
+    found = []
+    for value in records.values.to_pylist():
+        try:
+            found.append(_decode(value or b""))
+        except msgspec.DecodeError:
+            continue
+    return found
+
+
+_decode = msgspec.json.Decoder(Status).decode
