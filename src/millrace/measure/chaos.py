@@ -30,9 +30,10 @@ from millrace.errors import RunFailed, TopicMissing
 from millrace.log import Log, Outgoing, open_log
 from millrace.log.codecs import decode, encode
 from millrace.log.dead import dead_topic, late_topic, read_letters
-from millrace.measure import events, machine
+from millrace.measure import events
 from millrace.runners import feed
 from millrace.runners.local import Engine
+from millrace.runners.processes import tree
 from millrace.stream import Job
 from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
@@ -137,7 +138,7 @@ def _started(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def kill_tree(root: int) -> int:
     """Kill -9 for a process and all that descends from it, at once; how many there were."""
-    doomed = machine.tree(root)
+    doomed = tree(root)
     for pid in doomed:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -5,6 +5,8 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
+from millrace.runners.processes import tree
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -13,15 +15,6 @@ def describe() -> str:
     model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{os.cpu_count()} × {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
-
-
-def tree(root: int) -> list[int]:
-    """A process and all its descendants."""
-    parents = {pid: int(fields[1]) for pid, fields in _stats()}
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
 
 
 def cpu_seconds(root: int) -> dict[str, float]:

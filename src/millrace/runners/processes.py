@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_SESSION, _STATE = 3, 0
+_SESSION, _PARENT, _STATE = 3, 1, 0
 """Fields of /proc/PID/stat after the name of the program."""
 
 
@@ -38,6 +38,30 @@ def end_session(session: int, *, patience: float) -> None:
                 os.kill(pid, signal.SIGKILL)
         if not left or time.monotonic() > deadline:
             return
+        time.sleep(0.02)
+
+
+def tree(root: int) -> list[int]:
+    """A process and all its descendants."""
+    parents = {pid: int(fields[_PARENT]) for pid, fields in _table()}
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def end_trees(roots: Iterable[int], *, patience: float) -> None:
+    """Kills processes with all their descendants, also those that have a session of their own, and returns when none is left."""
+    deadline = time.monotonic() + patience
+    doomed = set(roots)
+    while time.monotonic() < deadline:
+        doomed |= {pid for root in tuple(doomed) for pid in tree(root)}
+        left = doomed & {pid for pid, fields in _table() if fields[_STATE] != "Z"}
+        if not left:
+            return
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as something to ask for between two steps, instead of an exception anywhere."""
+"""Ctrl-C, SIGTERM and a terminal that is closed, as something to ask for between two steps, instead of an exception anywhere."""
 
 import contextlib
 import signal
@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from types import FrameType
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @contextlib.contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that the two signals set; only where this thread may say so, elsewhere it stays unset."""
+    """An event that these signals set; only where this thread may say so, elsewhere it stays unset. `nohup` keeps its meaning."""
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
@@ -18,7 +21,8 @@ def stop_signals() -> Iterator[threading.Event]:
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
         stopping.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (number for number in _SIGNALS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield stopping
     finally:

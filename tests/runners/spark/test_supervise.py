@@ -17,9 +17,8 @@ from millrace import java
 from millrace.config import Settings
 from millrace.errors import ComponentMissing, RunFailed, StateInUse, StateMismatch, StateUnwritable
 from millrace.log import Log
-from millrace.measure.machine import tree
 from millrace.runners.folder import hold
-from millrace.runners.processes import alive
+from millrace.runners.processes import alive, tree
 from millrace.runners.spark import run, supervise
 from runners.spark.readings import SPREADS, TOTALS, append, assert_exactly_once, readings, spreads, totals
 
