@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +13,7 @@ import polars as pl
 from millrace import panes, tables
 from millrace.engine.source import Piece
 from millrace.errors import DefinitionError, InputError
-from millrace.log import open_log
+from millrace.log import Log, open_log
 from millrace.log.codecs import Decoded
 from millrace.log.dead import DEAD
 from millrace.runners import feed
@@ -24,6 +25,9 @@ Events: TypeAlias = pl.DataFrame | Path
 """Rows, or a file of rows (`.parquet`, `.csv`, `.jsonl`)."""
 Given: TypeAlias = Events | Topic | str | Mapping[str, Events]
 """Events of one topic; a topic or its name; or events by topic."""
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition."""
 
 BATCH = 200_000
 
@@ -75,6 +79,25 @@ def replay_all(job: Job, events: Given, *, log: str | None = None, batch: int = 
     )
 
 
+def whole(engine: Engine, events: Given, log: str | None) -> dict[Place, pl.DataFrame]:
+    """All rows by topic and partition, as the log's codec gives them; the engine learns how many partitions there are."""
+    if isinstance(events, Topic | str):
+        with closing(_opened(log)) as opened:
+            start = feed.begin(opened, engine.plan.topics)
+            pieces = feed.pieces(opened, engine.plan.topics, start, feed.advance(opened, start, now=0))
+        engine.partitions = {topic: len(partitions) for topic, partitions in start.topics.items()}
+        return {(piece.topic, piece.partition): piece.rows for piece in pieces if piece.rows is not None}
+    frames = _by_topic(engine, events)
+    engine.partitions = dict.fromkeys(frames, 1)
+    return {(name, 0): frame for name, frame in frames.items()}
+
+
+def _opened(url: str | None) -> Log:
+    if url is None:
+        raise DefinitionError("replaying a topic needs the log it is in: replay(job, topic, log='embedded:millrace-data/log')")
+    return open_log(url, create=False)
+
+
 def _joined(frames: list[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
     made = pl.concat(frames) if frames else schema.to_frame()
     columns = [column for column in made.columns if column not in panes.COLUMNS]
@@ -102,9 +125,7 @@ def _from_frames(engine: Engine, frames: Mapping[str, pl.DataFrame], batch: int)
 
 
 def _from_log(engine: Engine, url: str | None, batch: int) -> Iterator[tuple[list[Piece], int]]:
-    if url is None:
-        raise DefinitionError("replaying a topic needs the log it is in: replay(job, topic, log='embedded:millrace-data/log')")
-    log = open_log(url, create=False)
+    log = _opened(url)
     start = feed.begin(log, engine.plan.topics)
     engine.partitions = {topic: len(partitions) for topic, partitions in start.topics.items()}
     last = feed.advance(log, start, now=0)
