@@ -96,6 +96,13 @@ class SparkSettings(_Section):
     )
 
 
+class ServeSettings(_Section):
+    """[serve]: the web server of the live map."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="Where to listen; 0.0.0.0 is reachable from other machines.")
+    port: int = Field(8080, ge=0, le=65535, description="The port to listen at; 0: any that is free.")
+
+
 class IngestSettings(BaseModel):
     """[ingest.NAME]: one connector and its processor; all other keys are the connector's own."""
 
@@ -117,6 +124,7 @@ class Settings(_Section):
     state: StateSettings = StateSettings()
     run: RunSettings = RunSettings()
     spark: SparkSettings = SparkSettings()
+    serve: ServeSettings = ServeSettings()
     ingest: dict[str, IngestSettings] = Field(default_factory=dict)
 
     def changed(self, **options: object) -> "Settings":
@@ -128,7 +136,13 @@ class Settings(_Section):
         return _validated([*kept, *said])
 
 
-SECTIONS: dict[str, type[_Section]] = {"log": LogSettings, "state": StateSettings, "run": RunSettings, "spark": SparkSettings}
+SECTIONS: dict[str, type[_Section]] = {
+    "log": LogSettings,
+    "state": StateSettings,
+    "run": RunSettings,
+    "spark": SparkSettings,
+    "serve": ServeSettings,
+}
 
 _Said = tuple[str, str, object, str]
 """A section, a key, a value, and who said so."""

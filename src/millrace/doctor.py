@@ -42,6 +42,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _java(needed=settings.run.on == "spark")
     yield _extra("PySpark", "pyspark", extra="spark", needed=settings.run.on == "spark", purpose="the Spark runner")
     yield _extra("H3", "h3ronpy", extra="transit", needed=False, purpose="the transit jobs")
+    yield _extra("Starlette", "starlette", extra="serve", needed=False, purpose="the live map")
     yield _folder("state folder", settings.state.dir)
     scheme, _, place = settings.log.url.rpartition(":")
     if scheme in ("", "embedded"):

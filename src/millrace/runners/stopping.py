@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -47,3 +47,14 @@ def _coordinates_to_cells() -> Any:
     except ImportError as error:
         raise ComponentMissing("geocells need h3ronpy, which is not installed; install it with: pip install 'millrace[transit]'") from error
     return coordinates_to_cells
+
+
+def centres(cells: pl.Series) -> pl.DataFrame:
+    """For each cell its name as H3 writes it (`cell`, hexadecimal) and its centre (`latitude`, `longitude`); null where it is no cell."""
+    _coordinates_to_cells()
+    from h3ronpy import cells_to_string, cells_valid
+    from h3ronpy.vector import cells_to_coordinates
+
+    valid = cells_valid(cells.cast(pl.UInt64, strict=False).to_arrow())
+    places = pl.DataFrame(cells_to_coordinates(valid))
+    return pl.DataFrame({"cell": pl.Series(cells_to_string(valid)), "latitude": places["lat"], "longitude": places["lng"]})

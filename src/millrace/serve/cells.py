@@ -1,0 +1,120 @@
+"""A view as it stands: the newest result of each cell, and which tiles have changed."""
+
+import threading
+from dataclasses import dataclass
+
+import msgspec
+import polars as pl
+
+from millrace import panes
+from millrace.serve import tiles
+from millrace.transit.geocells import centres
+from millrace.views import View
+
+GRACE = 5_000
+"""How much longer than until the next window a result is shown, in milliseconds."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A view at one moment."""
+
+    rows: pl.DataFrame
+    """`cell`, `tile`, `latitude`, `longitude`, the view's values, `window_start`, `window_end`."""
+    time: int | None
+    """The end of the newest window of which there was a result."""
+
+
+class Cells:
+    """The newest result of each key. Results may be applied by one thread and looked at by others."""
+
+    def __init__(self, view: View) -> None:
+        """Nothing yet."""
+        self.view = view
+        self.time: int | None = None
+        self.taken = 0
+        """How many results were applied."""
+        types = {column: view.topic.schema[column] for column in (view.key, *view.values)}
+        self._kept = pl.DataFrame(schema={**types, **_COLUMNS})
+        self._changed: set[int] = set()
+        self._lock = threading.Lock()
+
+    def apply(self, results: pl.DataFrame) -> None:
+        """Takes results in the order of the log, as the codec gives them with panes.
+
+        Of each key the one of the newest event time counts, and of those the last. A withdrawn one is remembered until it expires, so that
+        an older result does not come back in its place.
+        """
+        view, key = self.view, self.view.key
+        event_time = pl.col("event_time")
+        last = (
+            results.filter(pl.col(key).is_not_null() & pl.col("window_end").is_not_null())
+            .filter(event_time == event_time.max().over(key))
+            .unique(key, keep="last", maintain_order=True)
+            .select(key, *view.values, *_PANE, (pl.col("op") != panes.RETRACT).alias("shown"))
+        )
+        if last.is_empty():
+            return
+        time = max(last.select(pl.col("window_end").max()).item(), self.time or 0)
+        fresh = pl.col("window_end") >= time - view.every_ms - GRACE
+        old = self._kept.select(key, *(pl.col(c).alias(f"_{c}") for c in (*view.values, "event_time", "shown")))
+        taken = last.join(old, on=key, how="left", maintain_order="left").filter(
+            (event_time >= pl.col("_event_time").fill_null(event_time)) & fresh
+        )
+        placed = _placed(taken, key).filter(pl.col("cell").is_not_null())
+        differs = pl.any_horizontal(pl.col(value).ne_missing(pl.col(f"_{value}")) for value in view.values)
+        was = pl.col("_shown").fill_null(value=False)
+        changed = placed.filter((pl.col("shown") != was) | (pl.col("shown") & differs))["tile"]
+        kept = self._kept.join(placed.select(key), on=key, how="anti")
+        gone = kept.filter(~fresh & pl.col("shown"))["tile"]
+        self._put(pl.concat([kept.filter(fresh), placed.select(self._kept.columns)]), {*changed, *gone}, time, len(results))
+
+    def snapshot(self) -> Snapshot:
+        """What is shown now."""
+        with self._lock:
+            return Snapshot(self._kept.filter("shown"), self.time)
+
+    def take_changes(self) -> tuple[Snapshot, set[int]]:
+        """What is shown now, and the tiles whose contents are not what they were when this was last asked."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            return Snapshot(self._kept.filter("shown"), self.time), changed
+
+    def encode(self, rows: pl.DataFrame, wanted: set[int]) -> dict[int, str]:
+        """The contents of each wanted tile as JSON text; a tile without rows is empty."""
+        columns = ("cell", *self.view.values)
+        found = rows.filter(pl.col("tile").is_in(list(wanted))).group_by("tile").agg(*columns)
+        texts = {tile: _text(tile, b"[]") for tile in wanted}
+        for tile, *contents in found.iter_rows():
+            texts[tile] = _text(tile, _encode(list(zip(*contents, strict=True))))
+        return texts
+
+    def _put(self, kept: pl.DataFrame, changed: set[int], time: int, taken: int) -> None:
+        with self._lock:
+            self._kept, self.time = kept, time
+            self._changed |= changed
+            self.taken += taken
+
+
+_PANE = ("event_time", "window_start", "window_end")
+_COLUMNS: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(_PANE, pl.Int64),
+    "shown": pl.Boolean,
+    "cell": pl.String,
+    "latitude": pl.Float64,
+    "longitude": pl.Float64,
+    "tile": pl.Int64,
+}
+"""What is kept of a result besides its key and values."""
+
+
+def _placed(results: pl.DataFrame, key: str) -> pl.DataFrame:
+    """With the name, place and tile of each cell."""
+    placed = results.hstack(centres(results[key]))
+    return placed.with_columns(tiles.tile_of(pl.col("latitude"), pl.col("longitude")))
+
+
+def _text(tile: int, contents: bytes) -> str:
+    return f'{{"tile":"{tiles.name(tile)}","cells":{contents.decode()}}}'

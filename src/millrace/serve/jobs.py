@@ -1,0 +1,65 @@
+"""How the jobs are, from what their runs say in the log."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from millrace.log.status import Status
+
+RATE = 10_000
+"""Rates are over this many milliseconds."""
+LATENCY = 60_000
+"""Latencies are medians over this many milliseconds."""
+
+
+class Jobs:
+    """The last minute of each run. Statuses may be taken by one thread and looked at by others."""
+
+    def __init__(self) -> None:
+        """No run yet."""
+        self._runs: dict[str, deque[Status]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, run: str, statuses: Sequence[Status]) -> None:
+        """What a run said, in the order in which it did."""
+        with self._lock:
+            kept = self._runs.setdefault(run, deque())
+            kept.extend(statuses)
+            while len(kept) > 1 and kept[0].at < kept[-1].at - LATENCY:
+                kept.popleft()
+
+    def at(self, now: int) -> list[dict[str, Any]]:
+        """Every job of every run, as of its last batch; rates fall to zero when no batch comes any more."""
+        with self._lock:
+            runs = {run: list(kept) for run, kept in self._runs.items() if kept}
+        return [_job(job, run, kept, now) for run, kept in sorted(runs.items()) for job in kept[-1].jobs]
+
+
+def _job(job: str, run: str, kept: list[Status], now: int) -> dict[str, Any]:
+    last = kept[-1]
+    reads, writes = last.reads.get(job, []), last.writes.get(job, [])
+    late = [status.latency[topic] for status in kept for topic in writes if topic in status.latency]
+    return {
+        "job": job,
+        "run": run,
+        "watermark": last.watermark_of(job),
+        "lag_events": sum(last.lag.get(topic, 0) for topic in reads),
+        "events_per_s": _rate([(status.at, status.read) for status in kept], now),
+        "results_per_s": _rate([(status.at, sum(status.results.get(topic, 0) for topic in writes)) for status in kept], now),
+        "latency_ms": round(median(late)) if late else None,
+        "batch": last.batch,
+        "batch_ms": last.took_ms,
+        "last_batch_at": last.at,
+    }
+
+
+def _rate(counted: list[tuple[int, int]], now: int) -> float | None:
+    """Per second, between the first and the last batch of the last seconds; null while there is only one."""
+    last = counted[-1][0]
+    if now - last > RATE:
+        return 0.0
+    recent = [each for each in counted if each[0] >= last - RATE]
+    passed = last - recent[0][0]
+    return round(sum(count for _, count in recent[1:]) * 1000 / passed, 1) if passed else None

@@ -1,0 +1,174 @@
+"""Follows the results and statuses in the log, in a thread of its own."""
+
+import logging
+import threading
+from collections.abc import Sequence
+
+import polars as pl
+
+from millrace.errors import MillraceError, OffsetGone, TopicMissing
+from millrace.log import Log, open_log
+from millrace.log.codecs import decode
+from millrace.log.status import read_status, run_of
+from millrace.serve.cells import GRACE, Cells
+from millrace.serve.jobs import LATENCY, Jobs
+
+POLL = 0.1
+"""Seconds between two looks into the log."""
+LOOK_AROUND = 1.0
+"""Seconds between two looks for topics, or for a log, that were not there."""
+FILL = 5.0
+"""Seconds that the server waits for the first look before it answers."""
+PIECE = 10_000
+"""The most records that are read at once."""
+
+_log = logging.getLogger("millrace.serve")
+
+
+class Reader:
+    """Applies results to views and takes statuses, as they come."""
+
+    def __init__(self, url: str, views: Sequence[Cells], jobs: Jobs) -> None:
+        """`url`: the log, which need not exist yet."""
+        self.url = url
+        self.problem: str | None = None
+        """Why nothing can be read at the moment."""
+        self.dead = 0
+        """How many results could not be decoded."""
+        self._views, self._jobs = views, jobs
+        self._places: dict[str, dict[int, int]] = {}
+        self._looked = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="millrace-reader", daemon=True)
+
+    @property
+    def missing(self) -> list[str]:
+        """Topics of views that the log does not hold yet."""
+        wanted = dict.fromkeys(cells.view.topic.name for cells in self._views)
+        return [name for name in wanted if name not in self._places]
+
+    def start(self) -> None:
+        """Begins to read. Views are filled when it returns, unless that takes very long: who asks at once is not shown an empty map."""
+        self._thread.start()
+        self._looked.wait(FILL)
+
+    def stop(self) -> None:
+        """Ends the thread; at once, but for the piece at hand."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except MillraceError as error:
+                self._say(str(error))
+            except Exception as error:  # noqa: BLE001 - viewers keep what they see, and reading is tried again
+                self._say(f"{type(error).__name__}: {error}", error)
+            self._stopping.wait(LOOK_AROUND)
+
+    def _say(self, problem: str, error: Exception | None = None) -> None:
+        """Each problem once, not every time that it is met again."""
+        if problem != self.problem:
+            _log.warning("waiting for the log: %s", problem, exc_info=error)
+        self.problem = problem
+        self._looked.set()
+
+    def _follow(self) -> None:
+        log = open_log(self.url, create=False)
+        try:
+            waits = 0.0
+            while not self._stopping.is_set():
+                if waits <= 0:
+                    self._look_around(log)
+                    waits = LOOK_AROUND
+                self.problem = None
+                self._looked.set()
+                if not self._read_on(log):
+                    self._stopping.wait(POLL)
+                    waits -= POLL
+        finally:
+            log.close()
+
+    def _look_around(self, log: Log) -> None:
+        """Finds the places from which to read topics that are new."""
+        for name in self.missing:
+            try:
+                filled = [fill(log, cells) for cells in self._views if cells.view.topic.name == name]
+            except TopicMissing:
+                continue
+            self._places[name] = {partition: min(ends[partition] for ends in filled) for partition in filled[0]}
+        for name in log.list():
+            if run_of(name) is not None and name not in self._places:
+                self._places[name] = _recent(log, name)
+
+    def _read_on(self, log: Log) -> bool:
+        """One piece of each partition that has news; whether any had."""
+        any_news = False
+        for name, at in self._places.items():
+            for partition, end in log.ends(name).items():
+                start = at.get(partition, 0)
+                if end > start:
+                    at[partition] = self._piece(log, name, partition, start, min(end, start + PIECE))
+                    any_news = True
+                elif end < start:  # it was made anew
+                    at[partition] = log.begins(name)[partition]
+        return any_news
+
+    def _piece(self, log: Log, name: str, partition: int, start: int, end: int) -> int:
+        """Reads a piece and passes it on; where to go on."""
+        try:
+            records = log.read(name, partition, start, end)
+        except OffsetGone:
+            return max(start, log.begins(name)[partition])
+        if (run := run_of(name)) is not None:
+            self._jobs.take(run, read_status(records))
+            return end
+        for cells in self._views:
+            if cells.view.topic.name == name:
+                decoded = decode(cells.view.topic, partition, records, panes=True)
+                self.dead += len(decoded.dead)
+                cells.apply(decoded.rows)
+        return end
+
+
+def fill(log: Log, cells: Cells) -> dict[int, int]:
+    """Reads back as far as results are still shown, and no further; where to go on in each partition."""
+    topic = cells.view.topic
+    begins, ends = log.begins(topic.name), log.ends(topic.name)
+    for partition, end in ends.items():
+        for piece in reversed(_read_back(log, cells, partition, begins[partition], end)):
+            cells.apply(piece)
+    return dict(ends)
+
+
+def _read_back(log: Log, cells: Cells, partition: int, begin: int, end: int) -> list[pl.DataFrame]:
+    """The results of a partition that may still be shown, in pieces, the last one first.
+
+    Windows fire in the order of their ends. So before an on-time pane there are only on-time and late panes of windows no later than its own, and
+    early panes of windows that end at most a window later.
+    """
+    view, pieces = cells.view, []
+    shown = view.every_ms + view.window_ms + GRACE
+    newest = 0
+    while end > begin:
+        start = max(begin, end - PIECE)
+        piece = decode(view.topic, partition, log.read(view.topic.name, partition, start, end), panes=True).rows
+        pieces.append(piece)
+        newest = max(newest, piece.select(pl.col("window_end").max()).item() or 0)
+        oldest = piece.filter(pl.col("timing") == "on_time").select(pl.col("window_end").min()).item()
+        if oldest is not None and oldest < newest - shown:
+            break
+        end = start
+    return pieces
+
+
+def _recent(log: Log, name: str) -> dict[int, int]:
+    """Where the statuses of the last minute begin."""
+    found = {}
+    for partition, end in log.ends(name).items():
+        start = max(log.begins(name)[partition], end - PIECE)
+        stamps = log.read(name, partition, start, end).timestamps
+        found[partition] = start + int((stamps < stamps[-1] - LATENCY).sum()) if len(stamps) else end
+    return found

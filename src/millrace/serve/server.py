@@ -1,0 +1,79 @@
+"""The web server: a socket, the application, and an end without delay."""
+
+import errno
+import logging
+import socket
+from collections.abc import Sequence
+
+import uvicorn
+
+from millrace.errors import ConfigError
+from millrace.serve.app import make_app
+from millrace.serve.pages import built
+from millrace.serve.state import State
+from millrace.views import View
+
+LARGEST_MESSAGE = 65_536
+"""Bytes of the largest message that a viewer may send."""
+
+_log = logging.getLogger("millrace.serve")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at that address; 0 is any port that is free."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family, backlog=512)
+    except OSError as error:
+        raise ConfigError(_explained(host, port, error)) from error
+
+
+def _explained(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is in use, perhaps by another millrace; end that one, or choose another port with --port (0: any that is free)"
+    if error.errno == errno.EACCES:
+        return f"port {port} of {host} may not be used by this user; choose one above 1023 with --port"
+    return (
+        f"cannot listen at {host}, port {port}: {error.strerror or error}; name an address of this machine with --host, such as 127.0.0.1"
+    )
+
+
+class Server(uvicorn.Server):
+    """Ends without waiting for viewers that do not take what they were sent."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drops the connections that are stuck, and says goodbye to the others."""
+        for connection in list(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None and transport.get_write_buffer_size():
+                transport.abort()
+        await super().shutdown(sockets)
+
+
+def make_server(state: State) -> Server:
+    """Not running yet; `run(sockets=[...])` does, until a signal or `should_exit`."""
+    config = uvicorn.Config(
+        make_app(state, pages=built()),
+        access_log=False,
+        log_config=None,
+        lifespan="on",
+        ws_max_size=LARGEST_MESSAGE,
+        ws_per_message_deflate=False,  # each viewer would compress the shared texts for himself
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    return Server(config)
+
+
+def serve(log: str, views: Sequence[View], *, host: str, port: int) -> None:
+    """Serves views of the log until interrupted."""
+    with listen(host, port) as opened:
+        _log.info("serving %s at %s", log, address(opened))
+        make_server(State.of(log, views)).run(sockets=[opened])
+
+
+def address(opened: socket.socket) -> str:
+    """What to type into a browser on this machine."""
+    host, port = opened.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

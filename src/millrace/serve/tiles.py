@@ -1,0 +1,79 @@
+"""Where on the map: web-mercator tiles of one zoom level, and boxes of degrees that cover some of them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+ZOOM = 12
+"""Tiles about 10 km wide at the equator and 5 km in Helsinki: a city is some dozens of them."""
+SIDE = 2**ZOOM
+
+
+class Refused(ValueError):
+    """A viewer asked for something that cannot be; the message goes back to the viewer."""
+
+
+def tile_of(latitude: pl.Expr, longitude: pl.Expr) -> pl.Expr:
+    """The number of the tile that a place belongs to: `column * SIDE + row`. Places beyond the map belong to its edge."""
+    column: pl.Expr = ((longitude + 180) / 360 * SIDE).floor().cast(pl.Int64) % SIDE
+    number: pl.Expr = column * SIDE + _row(latitude)
+    return number.alias("tile")
+
+
+def _row(latitude: pl.Expr) -> pl.Expr:
+    turned = latitude.clip(-89, 89).radians()
+    row: pl.Expr = ((1 - turned.tan().arcsinh() / math.pi) / 2 * SIDE).floor().clip(0, SIDE - 1).cast(pl.Int64)
+    return row
+
+
+def name(tile: int) -> str:
+    """As addresses of tiles are written: zoom, column, row."""
+    return f"{ZOOM}/{tile // SIDE}/{tile % SIDE}"
+
+
+@dataclass(frozen=True)
+class Box:
+    """From west to east and from south to north, in degrees. `span` says how far east: the antimeridian is no border."""
+
+    west: float
+    south: float
+    span: float
+    north: float
+
+    @classmethod
+    def of(cls, degrees: Sequence[float]) -> "Box":
+        """The box of `[west, south, east, north]`; one whose west is greater than its east crosses the antimeridian."""
+        said = ",".join(f"{number:g}" for number in degrees)
+        if len(degrees) != 4 or not all(map(math.isfinite, degrees)):
+            raise Refused(f"box={said} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4")
+        west, south, east, north = degrees
+        if not -90 <= south <= north <= 90:
+            raise Refused(f"box={said}: south={south:g} and north={north:g} must be between -90 and 90, the lesser first")
+        if not all(-1e6 <= degree <= 1e6 for degree in (west, east)):
+            raise Refused(f"box={said}: west={west:g} and east={east:g} are no degrees; use numbers between -180 and 180")
+        span = east - west if east >= west else (east - west) % 360
+        return cls(-180.0, south, 360.0, north) if span >= 360 else cls((west + 180) % 360 - 180, south, span, north)
+
+    @classmethod
+    def parse(cls, text: str) -> "Box":
+        """The box of `west,south,east,north`."""
+        try:
+            degrees = [float(part) for part in text.split(",")]
+        except ValueError:
+            raise Refused(
+                f"box={text} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
+            ) from None
+        return cls.of(degrees)
+
+    def holds(self, latitude: pl.Expr, longitude: pl.Expr) -> pl.Expr:
+        """Whether a place is inside, the edges included."""
+        return latitude.is_between(self.south, self.north) & ((longitude - self.west) % 360 <= self.span)
+
+    def covered(self, tiles: Iterable[int]) -> set[int]:
+        """Those of the tiles that it touches."""
+        first = math.floor((self.west + 180) / 360 * SIDE)
+        width = math.floor((self.west + self.span + 180) / 360 * SIDE) - first
+        top, bottom = (int(pl.select(_row(pl.lit(edge))).item()) for edge in (self.north, self.south))
+        return {tile for tile in tiles if top <= tile % SIDE <= bottom and (tile // SIDE - first) % SIDE <= width}
