@@ -6,6 +6,7 @@ import random
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace import aggregates, triggers, watermarks, windows
-from millrace.aggregates import Aggregate
+from millrace.aggregates import Aggregate, Reduction
 from millrace.explain import explain
 from millrace.graph import Aggregation
 from millrace.model import Event
@@ -49,6 +50,67 @@ class Reading:
     b: bool | None
 
 
+class Tally(Aggregate):
+    """How many values there are, counted by hand: it can take them back."""
+
+    returns = pl.Int64()
+
+    def create(self) -> Any:
+        return 0
+
+    def add(self, state: Any, value: Any) -> Any:
+        return state + 1
+
+    def retract(self, state: Any, value: Any) -> Any:
+        return state - 1
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one + other
+
+    def result(self, state: Any) -> Any:
+        return state
+
+
+class Joined(Aggregate):
+    """The different values of two columns as a text: it reads whole rows, and cannot take them back."""
+
+    returns = pl.String()
+
+    def create(self) -> Any:
+        return set()
+
+    def add(self, state: Any, value: Any) -> Any:
+        return state | {repr([f"{v + 0.0}" if isinstance(v, float) else v for v in value.values()] if isinstance(value, dict) else value)}
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one | other
+
+    def result(self, state: Any) -> Any:
+        return " ".join(sorted(state))
+
+
+class Middle(Aggregate):
+    """The mean of the finite values, added by columns."""
+
+    returns = pl.Float64()
+
+    def create(self) -> Any:
+        return (Fraction(0), 0)
+
+    def add(self, state: Any, value: Any) -> Any:
+        return (state[0] + Fraction(value), state[1] + 1) if math.isfinite(value) else state
+
+    def add_all(self, state: Any, values: Any) -> Any:
+        finite = values.filter(values.is_finite()) if values.dtype.is_float() else values
+        return state[0] + sum(map(Fraction, finite)), state[1] + len(finite)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one[0] + other[0], one[1] + other[1]
+
+    def result(self, state: Any) -> Any:
+        return float(state[0] / state[1]) if state[1] else None
+
+
 A, B = Topic("input.a", Reading), Topic("input.b", Reading)
 EPOCHS = (0, 1_700_000_000_000)
 YEAR_3000 = 32_503_680_000_000
@@ -59,14 +121,17 @@ _PYTHON: dict[Any, Any] = {pl.String: str, pl.Int64: int, pl.Float64: float, pl.
 
 
 @lru_cache(maxsize=4096)
-def type_of(columns: tuple[tuple[str, Any], ...]) -> type:
+def type_of(columns: tuple[tuple[str, Any], ...], called: str = "Row") -> type:
     """An event type with these columns, for a topic to write to."""
     fields: list[tuple[str, Any]] = []
     for name, dtype in columns:
         inner = dtype.inner if isinstance(dtype, pl.List) else dtype
-        python = _PYTHON[inner.base_type()]
+        if isinstance(inner, pl.Struct):
+            python = type_of(tuple((part.name, part.dtype) for part in inner.fields), f"Row_{name}")
+        else:
+            python = _PYTHON[inner.base_type()]
         fields.append((name, types.GenericAlias(list, python) if isinstance(dtype, pl.List) else python | None))
-    return make_dataclass("Row", fields)
+    return make_dataclass(called, fields)
 
 
 def write(stream: Stream, name: str) -> Output:
@@ -133,11 +198,11 @@ def windowed(draw: st.DrawFn, stream: Stream, unit: int, steady: bool) -> Stream
 
 
 @st.composite
-def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Aggregate, str]:
+def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Reduction | Aggregate, str]:
     """An aggregate over some column, and the kind of its result."""
     column = draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind != "list")))
     kind = kinds[column]
-    options: list[tuple[Aggregate, str]] = [
+    options: list[tuple[Reduction | Aggregate, str]] = [
         (aggregates.count(), "int"),
         (aggregates.count(column), "int"),
         (aggregates.distinct(column), "int"),
@@ -145,9 +210,22 @@ def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Ag
         (aggregates.min(column), kind),
         (aggregates.max(column), kind),
         (aggregates.collect(column), "list"),
+        (aggregates.earliest(column), kind),
+        (aggregates.quantiles(column, draw(st.sampled_from([[0.5], [0.0, 0.07, 1.0]]))), "list"),
+        (aggregates.top(2, column), "list"),
+        (aggregates.top(2, *draw(st.sampled_from([[], [column]])), by=column), "list"),
+        (aggregates.distinct(column, approx=True), "int"),
+        (Tally(column), "int"),
+        (Joined(column, draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind != "list")))), "text"),
     ]
+    if last and kind in ("int", "float"):
+        options += [(Middle(column), "rough")]
     if kind in ("int", "float", "bool") or (kind == "rough" and last):
-        options += [(aggregates.sum(column), "int" if kind == "bool" else kind), (aggregates.mean(column), "rough")]
+        options += [
+            (aggregates.sum(column), "int" if kind == "bool" else kind),
+            (aggregates.mean(column), "rough"),
+            (aggregates.stddev(column), "rough"),
+        ]
     return draw(st.sampled_from(options))
 
 

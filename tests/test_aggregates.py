@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace import aggregates, plain_values
-from millrace.aggregates import Aggregate
+from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
 
 numbers = st.one_of(st.none(), st.integers(-(10**6), 10**6))
 fractions = st.one_of(st.none(), st.integers(-(2**40), 2**40).map(lambda n: n / 1024), st.sampled_from([1e18, -1e18, 0.0]))
 ALL: list[Any] = [
     *(aggregates.count, aggregates.sum, aggregates.mean, aggregates.min, aggregates.max),
-    *(aggregates.latest, aggregates.distinct, aggregates.collect),
+    *(aggregates.latest, aggregates.distinct, aggregates.collect, aggregates.earliest, aggregates.stddev),
 ]
 
 
-def answer(aggregate: Aggregate, values: list[Any], cut: int, dtype: Any) -> Any:
+def answer(aggregate: Reduction, values: list[Any], cut: int, dtype: Any) -> Any:
     """Condensed in two parts, the later one first, then merged."""
     rows = pl.DataFrame({"v": pl.Series(values, dtype=dtype), "_g": 0})
     rows = rows.with_columns(
@@ -76,10 +76,10 @@ def test_count_without_a_column_counts_nulls_too() -> None:
     assert answer(aggregates.count("v"), [None, 1], 1, pl.Int64()) == 1
 
 
-@pytest.mark.parametrize("make", [aggregates.sum, aggregates.mean])
+@pytest.mark.parametrize("make", [aggregates.sum, aggregates.mean, aggregates.stddev])
 def test_text_has_no_sum(make: Any) -> None:
     with pytest.raises(DefinitionError, match="needs numbers, but 'v' is String"):
-        make("v").check(pl.String())
+        make("v").check(pl.Schema({"v": pl.String()}))
 
 
 @pytest.mark.parametrize("make", ALL[1:], ids=lambda make: make.__name__)
@@ -91,3 +91,42 @@ def test_an_aggregate_needs_a_column(make: Any) -> None:
 def test_aggregates_read_as_they_are_written() -> None:
     assert str(aggregates.count()) == "count()"
     assert str(aggregates.latest("cell")) == "latest('cell')"
+
+
+def test_a_deviation_is_right_far_from_zero_and_in_any_order() -> None:
+    now = 1_700_000_000_000
+    values = [now + n for n in (3, 1, 4, 1, 5)]
+    expected = plain_values.deviation([3, 1, 4, 1, 5])
+    assert answer(aggregates.stddev("v"), values, 2, pl.Int64()) == expected
+    assert answer(aggregates.stddev("v"), [float(value) for value in values], 4, pl.Float64()) == expected
+    assert answer(aggregates.stddev("v"), [2.0**60, 2.0**60, 0.0], 1, pl.Float64()) == pytest.approx(2.0**60 / math.sqrt(3))
+    assert answer(aggregates.stddev("v"), [1], 0, pl.Int64()) is None
+    assert math.isnan(answer(aggregates.stddev("v"), [math.inf, 1.0], 1, pl.Float64()))
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=12), st.lists(st.sampled_from([0.0, 0.07, 0.5, 0.9, 1.0]), min_size=1))
+@settings(max_examples=50, deadline=None)
+def test_quantiles_and_top_come_out_as_the_plain_computation_has_them(values: list[Any], ranks: list[float]) -> None:
+    rows = [{"v": value} for value in values or [None]]
+    given_values = [row["v"] for row in rows]
+    for aggregate in (aggregates.quantiles("v", ranks), aggregates.top(3, "v"), aggregates.top(3, by="v")):
+        assert answer(aggregate, given_values, len(values) // 2, pl.Int64()) == plain_values.value_of(aggregate, rows)
+
+
+def test_a_rank_is_taken_exactly() -> None:
+    assert answer(aggregates.quantiles("v", [0.07]), list(range(1, 101)), 50, pl.Int64()) == [7]
+
+
+def test_what_cannot_be_ranked_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="between 0 and 1"):
+        aggregates.quantiles("v", [0.5, 99])
+    with pytest.raises(DefinitionError, match="at least 1"):
+        aggregates.top(0, "v")
+    with pytest.raises(DefinitionError, match="name one column"):
+        aggregates.top(3)
+    with pytest.raises(DefinitionError, match="k rows are kept and no more"):
+        aggregates.top(3, "v", by="v", approx=True)
+    with pytest.raises(DefinitionError, match="rename yours"):
+        aggregates.top(3, "count")
+    with pytest.raises(DefinitionError, match="have an order"):
+        aggregates.top(3, "v").check(pl.Schema({"v": pl.List(pl.Int64)}))

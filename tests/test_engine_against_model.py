@@ -20,6 +20,8 @@ from strategies import Batch, Given, batches, examples, givens, recut
 def comparable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(comparable, value))
+    if isinstance(value, dict):
+        return tuple((name, comparable(part)) for name, part in sorted(value.items()))
     return f"{value + 0.0:.10g}" if isinstance(value, float) else value  # a text, as not-a-number does not equal itself; -0.0 is 0.0
 
 

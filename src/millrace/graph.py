@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from millrace import panes
-from millrace.aggregates import Aggregate
+from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
 from millrace.triggers import AtWatermark
 from millrace.watermarks import Watermark
@@ -72,7 +72,7 @@ class Aggregation(Node):
     """Aggregates per key and window."""
 
     keys: tuple[str, ...]
-    aggregates: Mapping[str, Aggregate]
+    aggregates: Mapping[str, Reduction]
     windowing: Windowing
     same_window: bool
     """Whether the input is panes of this very windowing, which keep their window."""

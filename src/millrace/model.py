@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
-from millrace import aggregates, graph, panes
+from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
@@ -283,7 +283,7 @@ class LaterOperator(Operator):
 
     def contents(self, cell: Cell) -> Counter[Any]:
         """The rows as a multiset of what the aggregates read of them, with the time where that decides which is the latest."""
-        ordered = any(isinstance(aggregate, aggregates.Latest | aggregates.Collect) for aggregate in self.node.aggregates.values())
+        ordered = any(aggregate.ordered for aggregate in self.node.aggregates.values())
         return Counter(canonical(change.row, [*self.read, "event_time"] if ordered else self.read) for change in cell.rows)
 
 

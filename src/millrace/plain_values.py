@@ -1,11 +1,13 @@
 """Plain Python values as the model reckons with them: aggregates, equality, order."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from millrace import aggregates
-from millrace.aggregates import Aggregate
+from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
 
 Row: TypeAlias = dict[str, Any]
@@ -32,30 +34,63 @@ def sortable(value: Any) -> tuple[Any, ...]:
     return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)
 
 
-def value_of(aggregate: Aggregate, rows: Sequence[Row]) -> Any:
+def value_of(aggregate: Reduction, rows: Sequence[Row]) -> Any:
     """An aggregate over rows that are in order."""
+    if isinstance(aggregate, aggregates.Own):
+        return own_value(aggregate.inner, rows)
+    if isinstance(aggregate, aggregates.Top):
+        return best(aggregate, rows)
     if aggregate.column is None:
         return len(rows)
     values = [row[aggregate.column] for row in rows if row[aggregate.column] is not None]
-    match aggregate:
-        case aggregates.Count():
-            return len(values)
-        case aggregates.Distinct():
-            return len(set(map(comparable, values)))
-        case aggregates.Mean():
-            return total(values) / len(values) if values else None
-        case aggregates.Sum():
-            return total(values) if values else None
-        case aggregates.Max():
-            return max(numbers(values), default=None)
-        case aggregates.Min():
-            return min(numbers(values), default=None)
-        case aggregates.Latest():
-            return values[-1] if values else None
-        case aggregates.Collect():
-            return values
-        case _:
-            raise DefinitionError(f"{aggregate} is not known to the model; add it to millrace.plain_values.value_of")
+    compute = _PLAIN.get(type(aggregate))
+    if compute is None:
+        raise DefinitionError(f"{aggregate} is not known to the model; add it to millrace.plain_values")
+    return compute(aggregate, values)
+
+
+def own_value(aggregate: aggregates.Aggregate, rows: Sequence[Row]) -> Any:
+    """A user's aggregate, a value at a time."""
+    state = aggregate.create()
+    for row in rows:
+        if len(aggregate.columns) > 1:
+            state = aggregate.add(state, {column: row[column] for column in aggregate.columns})
+        elif row[aggregate.columns[0]] is not None:
+            state = aggregate.add(state, row[aggregate.columns[0]])
+    return aggregate.result(state)
+
+
+def best(aggregate: aggregates.Top, rows: Sequence[Row]) -> list[Row]:
+    """The rows with the greatest value of a column."""
+    shown = [{column: row[column] for column in aggregate.needs()} for row in rows if row[aggregate.by] is not None]
+    others = [column for column in aggregate.needs() if column != aggregate.by]
+    shown.sort(key=lambda row: [sortable(row[column]) for column in others])
+    return sorted(shown, key=lambda row: sortable(row[aggregate.by]), reverse=True)[: aggregate.k]
+
+
+def at_ranks(aggregate: aggregates.Quantiles, values: list[Any]) -> list[Any] | None:
+    """The smallest value that a share of all does not exceed."""
+    ordered = sorted(values, key=sortable)
+    places = [max(0, math.ceil(Fraction(round(rank * 10**9), 10**9) * len(ordered)) - 1) for rank in aggregate.ranks]
+    return [ordered[place] for place in places] if ordered else None
+
+
+def most_frequent(aggregate: aggregates.Frequent, values: list[Any]) -> list[Row]:
+    """The values that occur most often."""
+    counts = Counter(map(comparable, values))
+    first = {comparable(value): value for value in values}
+    ranked = sorted(counts, key=lambda value: (-counts[value], sortable(first[value])))
+    return [{aggregate.given: first[value], "count": counts[value]} for value in ranked[: aggregate.k]]
+
+
+def deviation(values: list[Any]) -> float | None:
+    """The standard deviation of a sample, in fractions."""
+    if len(values) < 2:
+        return None
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    mean = sum(map(Fraction, values)) / len(values)
+    return math.sqrt(sum((Fraction(value) - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def numbers(values: list[Any]) -> list[Any]:
@@ -70,3 +105,19 @@ def total(values: list[Any]) -> Any:
     if all(map(math.isfinite, values)):
         return math.fsum(values)
     return sum(value for value in values if not math.isfinite(value))
+
+
+_PLAIN: dict[type[Reduction], Callable[[Any, list[Any]], Any]] = {
+    aggregates.Count: lambda _, values: len(values),
+    aggregates.Distinct: lambda _, values: len(set(map(comparable, values))),
+    aggregates.Mean: lambda _, values: total(values) / len(values) if values else None,
+    aggregates.Sum: lambda _, values: total(values) if values else None,
+    aggregates.StdDev: lambda _, values: deviation(values),
+    aggregates.Max: lambda _, values: max(numbers(values), default=None),
+    aggregates.Min: lambda _, values: min(numbers(values), default=None),
+    aggregates.Latest: lambda _, values: values[-1] if values else None,
+    aggregates.Earliest: lambda _, values: values[0] if values else None,
+    aggregates.Collect: lambda _, values: values,
+    aggregates.Quantiles: at_ranks,
+    aggregates.Frequent: most_frequent,
+}

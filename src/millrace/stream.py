@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from millrace import aggregates, durations, graph, panes
-from millrace.aggregates import Aggregate
+from millrace.aggregates import Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import Topic
@@ -149,15 +149,16 @@ class Keyed:
     stream: Stream
     keys: tuple[str, ...]
 
-    def aggregate(self, **named: Aggregate) -> Stream:
+    def aggregate(self, **given: Reduction | Aggregate) -> Stream:
         """One result per key and window, a column for each aggregate."""
         windowing = self.stream.windowing
         if windowing is None:
             raise DefinitionError(
                 f"by({', '.join(map(repr, self.keys))}) is aggregated without a window, so no result would ever be complete; say .window(...) first"
             )
-        if not named:
+        if not given:
             raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
+        named = {name: aggregates.own(one) if isinstance(one, Aggregate) else one for name, one in given.items()}
         source = self.stream.node.schema
         columns = {key: source[key] for key in self.keys}
         for name, aggregate in named.items():
@@ -191,13 +192,35 @@ class Keyed:
         """The newest `column`, under the same name unless another is given."""
         return self.aggregate(**{name or column: aggregates.latest(column)})
 
-    def distinct(self, column: str, *, name: str | None = None) -> Stream:
-        """How many different values of `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.distinct(column)})
+    def earliest(self, column: str, *, name: str | None = None) -> Stream:
+        """The oldest `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.earliest(column)})
 
-    def _check(self, name: str, aggregate: Aggregate) -> pl.DataType:
+    def stddev(self, column: str, *, name: str | None = None) -> Stream:
+        """The standard deviation of `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.stddev(column)})
+
+    def collect(self, column: str, *, name: str | None = None) -> Stream:
+        """All values of `column` in order of event time, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.collect(column)})
+
+    def distinct(self, column: str, *, name: str | None = None, approx: bool = False) -> Stream:
+        """How many different values of `column`, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.distinct(column, approx=approx)})
+
+    def quantiles(self, column: str, ranks: Sequence[float], *, name: str | None = None, approx: bool = False) -> Stream:
+        """The values of `column` at these ranks, as a list, under the same name unless another is given."""
+        return self.aggregate(**{name or column: aggregates.quantiles(column, ranks, approx=approx)})
+
+    def top(self, k: int, *columns: str, by: str | None = None, name: str = "top", approx: bool = False) -> Stream:
+        """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most frequent values of a column."""
+        if by is not None and not columns:
+            columns = tuple(c for c in self.stream.columns if c not in _SYSTEM and c not in self.keys and c != by)
+        return self.aggregate(**{name: aggregates.top(k, *columns, by=by, approx=approx)})
+
+    def _check(self, name: str, aggregate: Reduction) -> pl.DataType:
         source = self.stream.node.schema
-        if not isinstance(aggregate, Aggregate):
+        if not isinstance(aggregate, Reduction):
             raise DefinitionError(f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()")
         if name in self.keys or name in _SYSTEM:
             raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
@@ -205,15 +228,28 @@ class Keyed:
             if column not in source:
                 raise DefinitionError(f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}")
         dtype = source[aggregate.column] if aggregate.column else pl.Null()
-        aggregate.check(dtype)
+        aggregate.check(source)
+        self._check_reproducible(name, aggregate)
         frame = source.to_frame().with_columns(_t=0, _src=0, _off=0).group_by(*self.keys).agg(*aggregate.partials(name, dtype))
         return frame.select(aggregate.result(name, dtype)).schema[name]
 
-    def _check_history(self, named: dict[str, Aggregate]) -> None:
+    def _check_reproducible(self, name: str, aggregate: Reduction) -> None:
+        """Refuses answers that cannot be computed again where they would have to be taken back."""
+        if not aggregate.reproducible and self.stream.windowing is not None and self.stream.windowing.output != "value":
+            raise DefinitionError(
+                f"{name}={aggregate}: output {self.stream.windowing.output!r} takes back what was shown, but this answer may come out otherwise when computed again; use output='value', or an exact aggregate"
+            )
+
+    def _check_history(self, named: Mapping[str, Reduction]) -> None:
         """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
         for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema)):
             if isinstance(edge.origin, graph.Read) or edge.port == "late":
                 continue
+            for name, aggregate in edge.origin.aggregates.items():
+                if not aggregate.reproducible:
+                    raise DefinitionError(
+                        f"{name}={aggregate} may come out otherwise when computed again, so it cannot be taken back when a late row corrects it, and nothing can be aggregated over it; leave out approx=True, or make it the last aggregation"
+                    )
             for name, aggregate in named.items():
                 for column in set(aggregate.needs()) & set(panes.HISTORY):
                     raise DefinitionError(

@@ -79,12 +79,16 @@ class PaneWindows(Windows):
     def _sums(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Additive partials of rows with weights."""
         come = self._condensed(rows.filter(pl.col("_w") > 0))
-        gone = self._condensed(rows.filter(pl.col("_w") < 0).with_columns(-pl.col("_w")))
-        return self.partials.merged(pl.concat([come, self.partials.negated(gone)]), per=("_end",))
+        gone = self.partials.of_gone(self._once(rows.filter(pl.col("_w") < 0).with_columns(-pl.col("_w"))), per=("_end",))
+        return self.partials.merged(pl.concat([come, gone]), per=("_end",))
+
+    def _once(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Each row as often as it weighs."""
+        return rows.select(pl.exclude("_w").repeat_by("_w")).explode(cs.all()) if (rows["_w"] > 1).any() else rows.drop("_w")
 
     def _condensed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partials of rows that stand for as many as they weigh."""
-        once = rows.select(pl.exclude("_w").repeat_by("_w")).explode(cs.all()) if (rows["_w"] > 1).any() else rows.drop("_w")
+        once = self._once(rows)
         if self.partials.ordered:
             once = once.sort("event_time", *self.partials.needs).with_row_index("_off")
             once = once.with_columns(pl.col("event_time").alias("_t"), pl.lit(0, pl.Int64).alias("_src"), pl.col("_off").cast(pl.Int64))

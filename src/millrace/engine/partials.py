@@ -46,6 +46,11 @@ class Partials:
         return [pl.len().cast(pl.Int64).alias("_n"), *made]
 
     @cached_property
+    def _from_gone(self) -> list[pl.Expr]:
+        made = [e for name, a in self.node.aggregates.items() for e in a.taken_back(name, self._dtype(a.column))]
+        return [-pl.len().cast(pl.Int64).alias("_n"), *made]
+
+    @cached_property
     def _from_partials(self) -> list[pl.Expr]:
         made = [e for name, a in self.node.aggregates.items() for e in a.merge(name, self._dtype(a.column))]
         return [pl.col("_n").sum(), *made]
@@ -73,10 +78,9 @@ class Partials:
         merged = partials.group_by(*self.keys, "_end").agg(*self._from_partials)
         return merged.select(*self.keys, "_end", *self._results).collect()
 
-    def negated(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Additive partials with the opposite sign."""
-        fixed = {*self.keys, "_end"}
-        return partials.with_columns(-pl.col(c) for c in partials.columns if c not in fixed)
+    def of_gone(self, rows: pl.DataFrame, *, per: tuple[str, ...]) -> pl.DataFrame:
+        """Partials that undo rows, where all aggregates are additive."""
+        return rows.group_by(*self.keys, *per).agg(*self._from_gone)
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from millrace import aggregates, stream, watermarks
-from millrace.aggregates import Aggregate
+from millrace.aggregates import Reduction
 from millrace.errors import MillraceError
 from millrace.model import END
 from millrace.plain_values import Row
@@ -201,7 +201,7 @@ def _job(transcript: Transcript) -> stream.Job:
     return stream.Job("transcript", windowed.by("key").aggregate(value=aggregate).write(Topic("analytics.transcript", result)))
 
 
-def _types(transcript: Transcript) -> tuple[type, type, Aggregate]:
+def _types(transcript: Transcript) -> tuple[type, type, Reduction]:
     if transcript.listed:
         return Texts, Lists, aggregates.collect("value")
     numbers = [event["value"] for kind, events in transcript.steps if kind == "events" for event in events]

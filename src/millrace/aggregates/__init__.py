@@ -1,0 +1,144 @@
+"""WHAT is computed.
+
+Rows may be condensed before they travel, slices be shared by windows, and late rows be added. All but `count()` pass over nulls.
+Every answer depends on the rows alone, never on the order or the batches in which they came; the two sketches for which that does not hold
+say so. A class of your own is an `Aggregate`.
+"""
+
+from collections.abc import Sequence
+
+from millrace.aggregates.bags import Collect, Distinct, Frequent, Quantiles, Top
+from millrace.aggregates.contract import ORDER, Reduction
+from millrace.aggregates.own import Aggregate, Own, own
+from millrace.aggregates.picks import Earliest, Latest, Max, Min
+from millrace.aggregates.sketches import DistinctSketch, FrequentSketch, QuantilesSketch, needed
+from millrace.aggregates.sums import Count, Mean, StdDev, Sum
+from millrace.errors import DefinitionError
+
+__all__ = [
+    "ORDER",
+    "Aggregate",
+    "Collect",
+    "Count",
+    "Distinct",
+    "DistinctSketch",
+    "Earliest",
+    "Frequent",
+    "FrequentSketch",
+    "Latest",
+    "Max",
+    "Mean",
+    "Min",
+    "Own",
+    "Quantiles",
+    "QuantilesSketch",
+    "Reduction",
+    "StdDev",
+    "Sum",
+    "Top",
+    "collect",
+    "count",
+    "distinct",
+    "earliest",
+    "latest",
+    "max",
+    "mean",
+    "min",
+    "own",
+    "quantiles",
+    "stddev",
+    "sum",
+    "top",
+]
+
+
+def count(column: str | None = None) -> Count:
+    """How many rows, or how many values of `column` that are not null."""
+    return Count(column)
+
+
+def sum(column: str) -> Sum:
+    """The sum of `column`."""
+    return Sum(column)
+
+
+def mean(column: str) -> Mean:
+    """The arithmetic mean of `column`."""
+    return Mean(column)
+
+
+def stddev(column: str) -> StdDev:
+    """The standard deviation of `column`, taken as a sample; null for fewer than two values."""
+    return StdDev(column)
+
+
+def min(column: str) -> Min:
+    """The smallest value of `column`."""
+    return Min(column)
+
+
+def max(column: str) -> Max:
+    """The greatest value of `column`."""
+    return Max(column)
+
+
+def latest(column: str) -> Latest:
+    """The value of `column` in the row with the latest event time (ties: the later topic, partition, offset)."""
+    return Latest(column)
+
+
+def earliest(column: str) -> Earliest:
+    """The value of `column` in the row with the earliest event time (ties: the earlier topic, partition, offset)."""
+    return Earliest(column)
+
+
+def collect(column: str) -> Collect:
+    """All values of `column` as a list, in order of event time (ties: topic, partition, offset)."""
+    return Collect(column)
+
+
+def distinct(column: str, *, approx: bool = False) -> Reduction:
+    """How many different values `column` has: exactly, or `approx` by HyperLogLog, with a standard error of 1.6 %."""
+    if not approx:
+        return Distinct(column)
+    needed("distinct(approx=True)")
+    return own(DistinctSketch(column))
+
+
+def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> Reduction:
+    """A list: for each rank, such as 0.5 or 0.99, the smallest value such that this share of all is not greater.
+
+    Exactly, or `approx` by KLL: the rank is off by at most 1.33 % in 99 of 100 cases.
+    """
+    wrong = [rank for rank in ranks if not 0 <= rank <= 1]
+    if wrong or not ranks:
+        raise DefinitionError(f"quantiles({column!r}, {list(ranks)}): ranks lie between 0 and 1, such as [0.5, 0.9, 0.99]")
+    if not approx:
+        return Quantiles(column, tuple(ranks))
+    needed("quantiles(approx=True)")
+    return own(QuantilesSketch(column, tuple(ranks)))
+
+
+def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> Reduction:
+    """A list of `k` at most: the rows with the greatest `by`, as `{columns, by}`; without `by` the most frequent values, as `{column, count}`.
+
+    The greatest come first, and of equal ones the smallest value. `approx` finds frequent values by a sketch: counts are off by at most
+    0.34 % of all values.
+    """
+    said = ", ".join([str(k), *map(repr, columns), *([f"by={by!r}"] if by else [])])
+    if k < 1:
+        raise DefinitionError(f"top({said}): k is the length of the list, at least 1")
+    if by is not None:
+        if approx:
+            raise DefinitionError(
+                f"top({said}, approx=True): only frequent values are approximated; by a column, k rows are kept and no more"
+            )
+        return Top(None, k, columns, by)
+    if len(columns) != 1:
+        raise DefinitionError(f"top({said}): name one column to count its values, or rank rows by=")
+    if columns == ("count",):
+        raise DefinitionError(f"top({said}): the list has a column 'count' of its own; rename yours first")
+    if not approx:
+        return Frequent(columns[0], k)
+    needed("top(approx=True)")
+    return own(FrequentSketch(columns[0], k))

@@ -1,0 +1,191 @@
+"""A user's own aggregate: plain Python, a value at a time, and what runs it on columns."""
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from millrace.aggregates.contract import Reduction
+from millrace.errors import DefinitionError
+
+
+class Aggregate(ABC):
+    """An aggregate of the user's own. Subclass it, say what it `returns`, and write four methods.
+
+        class Range(Aggregate):
+            returns = pl.Float64()
+
+            def create(self): return (math.inf, -math.inf)
+            def add(self, state, value): return min(state[0], value), max(state[1], value)
+            def merge(self, one, other): return min(one[0], other[0]), max(one[1], other[1])
+            def result(self, state): return state[1] - state[0]
+
+        stream.by("line").aggregate(range=Range("speed"))
+
+    Rows are added in any order and any parts, and the parts merged in any order: the answer must not depend on it. `add` and `merge` may change
+    and return the state they are given (of `merge`, the first). Of one column, `add` is given the values that are not null; of several,
+    dictionaries.
+    """
+
+    returns: pl.DataType
+    """The type of the result."""
+    ordered = False
+    """True: within one part, values are added in order of event time, topic, partition, offset."""
+    reproducible = True
+    """False: the answer may depend on how rows were cut into parts; then no aggregation may follow, and nothing be retracted."""
+
+    def __init__(self, *columns: str) -> None:
+        """The columns it reads, at least one."""
+        if not columns:
+            raise DefinitionError(f"{type(self).__name__}() needs the name of at least one column")
+        self.columns = tuple(dict.fromkeys(columns))
+
+    @abstractmethod
+    def create(self) -> Any:
+        """The state before anything was added."""
+
+    @abstractmethod
+    def add(self, state: Any, value: Any) -> Any:
+        """The state with one more value."""
+
+    @abstractmethod
+    def merge(self, one: Any, other: Any) -> Any:
+        """The state of what either holds."""
+
+    @abstractmethod
+    def result(self, state: Any) -> Any:
+        """The answer."""
+
+    def add_all(self, state: Any, values: Any) -> Any:
+        """Many values at once, if there is a faster way: a `pl.Series` without nulls, or of several columns a `pl.DataFrame`."""
+        for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
+            state = self.add(state, value)
+        return state
+
+    def retract(self, state: Any, value: Any) -> Any:
+        """The opposite of `add`, if there is one: also from a state that does not hold the value yet, as the two may be merged later.
+
+        Without it, an aggregation over other aggregations keeps their values, and computes anew when one of them changes.
+        """
+        raise NotImplementedError
+
+    def encode(self, state: Any) -> bytes:
+        """The state as bytes, by pickle unless said otherwise."""
+        return pickle.dumps(state, protocol=5)
+
+    def decode(self, data: bytes) -> Any:
+        """The state of `encode`."""
+        return pickle.loads(data)  # noqa: S301 - bytes of our own state and shuffle
+
+    def check(self, schema: pl.Schema) -> None:  # noqa: B027 - most take any column
+        """Raises `DefinitionError` for columns that make no sense."""
+
+    def type_of(self, dtype: pl.DataType) -> pl.DataType:
+        """The type of the result for a column of type `dtype`; `returns` unless said otherwise."""
+        return self.returns
+
+    def __str__(self) -> str:
+        """As a user would write it; stored state is known by it."""
+        more = [f"{name}={value!r}" for name, value in sorted(vars(self).items()) if name != "columns"]
+        return f"{type(self).__name__}({', '.join([*map(repr, self.columns), *more])})"
+
+
+@dataclass(frozen=True)
+class Own(Reduction):
+    """A user's aggregate on columns: its state is a column of bytes."""
+
+    inner: Aggregate = field(kw_only=True)
+
+    @property
+    def additive(self) -> bool:  # type: ignore[override] # known from what the user has written
+        """Whether the user said how to take a value back."""
+        return type(self.inner).retract is not Aggregate.retract and not self.inner.ordered
+
+    @property
+    def ordered(self) -> bool:  # type: ignore[override] # likewise
+        """As the user says."""
+        return self.inner.ordered
+
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override] # likewise
+        """As the user says."""
+        return self.inner.reproducible
+
+    def needs(self) -> list[str]:
+        """The columns it reads."""
+        return list(self.inner.columns)
+
+    def check(self, schema: pl.Schema) -> None:
+        """What the user says."""
+        if not isinstance(getattr(self.inner, "returns", None), pl.DataType) and type(self.inner).type_of is Aggregate.type_of:
+            raise DefinitionError(
+                f"{self}: {type(self.inner).__name__} does not say what it returns; add returns = pl.Float64(), or the like"
+            )
+        self.inner.check(schema)
+
+    def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The state of a group's rows."""
+        return [self._grouped(self.inner.columns, self._added, f"{name}.v")]
+
+    def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The state of nothing, less a group's rows."""
+        return [self._grouped(self.inner.columns, self._retracted, f"{name}.v")]
+
+    def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The state of a group's states."""
+        return [self._grouped((f"{name}.v",), self._merged, f"{name}.v")]
+
+    def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
+        """The answers."""
+        inner, returns = self.inner, self.inner.type_of(dtype)
+
+        def answers(states: pl.Series) -> pl.Series:
+            found = [None if data is None else inner.result(inner.decode(data)) for data in states]
+            try:
+                return pl.Series(found, dtype=returns)
+            except TypeError:  # whole numbers for fractions, or the other way round
+                return pl.Series(found).cast(returns)
+
+        return pl.col(f"{name}.v").map_batches(answers, return_dtype=returns).alias(name)
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return str(self.inner)
+
+    def _grouped(self, columns: tuple[str, ...], fn: Callable[[list[pl.Series]], bytes], name: str) -> pl.Expr:
+        def state(of: list[pl.Series]) -> pl.Series:
+            return pl.Series([fn(of)], dtype=pl.Binary)
+
+        return pl.map_groups(list(columns), state, return_dtype=pl.Binary, returns_scalar=True).alias(name)  # type: ignore[arg-type] # any sequence
+
+    def _added(self, columns: list[pl.Series]) -> bytes:
+        return self.inner.encode(self.inner.add_all(self.inner.create(), self._values(columns)))
+
+    def _retracted(self, columns: list[pl.Series]) -> bytes:
+        state, values = self.inner.create(), self._values(columns)
+        for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
+            state = self.inner.retract(state, value)
+        return self.inner.encode(state)
+
+    def _values(self, columns: list[pl.Series]) -> Any:
+        if len(columns) == 1:
+            return columns[0].drop_nulls()
+        return pl.DataFrame([series.alias(name) for series, name in zip(columns, self.inner.columns, strict=True)])
+
+    def _merged(self, columns: list[pl.Series]) -> bytes:
+        states = columns[0].to_list()
+        if len(states) == 1:
+            return bytes(states[0])
+        state = self.inner.decode(states[0]) if states else self.inner.create()  # polars tries it on nothing now and then
+        for data in states[1:]:
+            state = self.inner.merge(state, self.inner.decode(data))
+        return self.inner.encode(state)
+
+
+def own(aggregate: Aggregate) -> Own:
+    """What runs a user's aggregate."""
+    columns = aggregate.columns
+    return Own(columns[0] if len(columns) == 1 else None, inner=aggregate)
