@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check test test-spark test-long chaos bench proto docs lock clean
+.PHONY: help setup fmt check test test-spark test-long mutants chaos bench proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test-spark: setup ## only the tests that start Spark
 test-long: setup ## the tests that take minutes
 	$(BIN)/pytest -m long $(ARGS)
 
+mutants: setup ## make small wrong changes to the engine, one at a time, and see that the tests notice (ARGS="--only lateness")
+	PYTHONPATH=tests $(BIN)/python -m mutants.run $(ARGS)
+
 chaos: setup ## kill Spark again and again while events flow, and compare the results (ARGS="--kills 20")
 	$(BIN)/python -m millrace.measure.chaos $(ARGS)
 
@@ -52,9 +55,10 @@ bench: setup ## engine and Spark beside plain Structured Streaming, as a table
 proto: setup ## generate the *_pb2.py files from the *.proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src $$(cd src && find millrace -name '*.proto')
 
-docs: setup ## write the reference of settings and commands anew
+docs: setup ## write the reference of settings and commands anew, and what the pages show: pictures and printed lines
 	mkdir -p docs/reference
 	$(BIN)/python -m millrace.commands.reference docs/reference
+	$(BIN)/python docs/documents.py
 
 lock: $(UV) ## resolve requirements.lock anew from pyproject.toml
 	$(UV) pip compile pyproject.toml --all-extras --generate-hashes --universal --python-version 3.11 \

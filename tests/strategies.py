@@ -27,7 +27,8 @@ from millrace.windows import Sliding
 
 
 def examples(count: int) -> settings:
-    """So many random examples, unless `MILLRACE_EXAMPLES` says another number; a failure is shrunk, but not explained at length."""
+    """So many random examples, unless `MILLRACE_EXAMPLES` says another number; a failure is shrunk unless `MILLRACE_SHRINK` is 0, but not explained at length."""
+    shrink = [] if os.environ.get("MILLRACE_SHRINK") == "0" else [Phase.shrink]
     return settings(
         max_examples=int(os.environ.get("MILLRACE_EXAMPLES", count)),
         deadline=None,
@@ -35,7 +36,7 @@ def examples(count: int) -> settings:
         print_blob=True,
         derandomize=count < 1_000 and os.environ.get("HYPOTHESIS_PROFILE") != "random",
         report_multiple_bugs=False,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, *shrink],
     )
 
 
