@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "ingest": {"config", "log", "transit.topics", "transit.events_pb2"},
     "runners": {"config", "tables", "java", "log", "engine", "model", "testing", "plain_values"},
     "testing": {"model", "plain_values", "engine", "runners", *RECORDS},
-    "timeline": {"engine", "log", "runners"},
+    "timeline": {"engine", "log", "plain_values", "runners"},
     "transcripts": {"model", "plain_values", "testing"},
     "tables": set(),
     "tail": {"jobs", "log"},

@@ -14,6 +14,7 @@ from millrace.engine.source import Piece
 from millrace.errors import DefinitionError
 from millrace.log.codecs import Decoded
 from millrace.log.dead import DEAD
+from millrace.plain_values import Row
 from millrace.runners.local import Engine
 from millrace.runners.replay import Given, Place, whole
 from millrace.stream import Job
@@ -209,14 +210,18 @@ class _Recorder:
         known = [low for low in lows if low is not None]
         return min(known) if known and len(known) == len(lows) else None
 
-    def _panes(self, frame: pl.DataFrame, now: int) -> Iterator[Pane]:
+    def _panes(self, frame: pl.DataFrame, now: int) -> list[Pane]:
+        """In the order of windows and keys, which a batch leaves open; what is taken back stands before what takes its place."""
         keys = _keys(self.write)
         values = [c for c in frame.columns if c not in keys and c not in panes.COLUMNS and c not in graph.TIMES]
-        for row in _these(frame, self.wanted).iter_rows(named=True):
-            key = "" if self.wanted else ", ".join(_text(row[column]) for column in keys)
-            value = _text(row[values[0]]) if len(values) == 1 else ", ".join(f"{name} {_text(row[name])}" for name in values)
-            window = row["window_start"], row["window_end"]
-            yield Pane(now, window, key, value, row["timing"], row["index"], row["final"], row["op"])
+        shown = [self._pane(row, keys, values, now) for row in _these(frame, self.wanted).iter_rows(named=True)]
+        return sorted(shown, key=lambda pane: (pane.window, pane.index, pane.key, pane.op == panes.ADD, pane.value))
+
+    def _pane(self, row: Row, keys: list[str], values: list[str], now: int) -> Pane:
+        key = "" if self.wanted else ", ".join(_text(row[column]) for column in keys)
+        value = _text(row[values[0]]) if len(values) == 1 else ", ".join(f"{name} {_text(row[name])}" for name in values)
+        window = row["window_start"], row["window_end"]
+        return Pane(now, window, key, value, row["timing"], row["index"], row["final"], row["op"])
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,90 @@
+"""A game in which teams score points: the same question, asked in the ways that docs/concepts explains."""
+
+from dataclasses import dataclass
+
+import millrace as mr
+from millrace import triggers, watermarks, windows
+
+
+@dataclass
+class Score:
+    """A team scores."""
+
+    team: str
+    points: int
+
+
+@dataclass
+class Total:
+    """What a team scored in a window."""
+
+    team: str
+    points: int
+
+
+SCORES = mr.Topic("input.scores", Score, key="team")
+TOTALS = mr.Topic("analytics.totals", Total, key="team")
+
+fixed = mr.Job(
+    "fixed",
+    mr.read(SCORES, watermark=watermarks.bounded("4s")).window(windows.fixed("10s"), lateness="15s").by("team").sum("points").write(TOTALS),
+)
+
+sliding = mr.Job(
+    "sliding",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.sliding("20s", every="10s"), lateness="15s")
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+hasty = mr.Job(
+    "hasty",
+    mr.read(SCORES, watermark=watermarks.bounded("0s")).window(windows.fixed("10s")).by("team").sum("points").write(TOTALS),
+)
+
+patient = mr.Job(
+    "patient",
+    mr.read(SCORES, watermark=watermarks.bounded("12s")).window(windows.fixed("10s")).by("team").sum("points").write(TOTALS),
+)
+
+quiet = mr.read(SCORES, watermark=watermarks.bounded("4s", idle="10s"))
+
+once = mr.Job(
+    "once",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("10s"), trigger=triggers.at_watermark(late=triggers.never()), lateness="15s")
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+retracting = mr.Job(
+    "retracting",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("10s"), lateness="15s", output="value_and_retract")
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+
+@dataclass
+class Teams:
+    """How many teams scored so many points."""
+
+    points: int
+    teams: int
+
+
+ranking = mr.Job(
+    "ranking",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("10s"), lateness="15s")
+    .by("team")
+    .sum("points")
+    .by("points")
+    .count(name="teams")
+    .write(mr.Topic("analytics.ranking", Teams)),
+)

@@ -1,0 +1,56 @@
+"""The pages of docs/concepts and docs/how-to: what they show is what happens, and every snippet is from a program that runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+sys.path.insert(0, str(DOCS))
+
+from documents import PAGES, Command, commands  # noqa: E402 - beside the pages, as `make docs` runs it
+
+COMMANDS = [command for page in PAGES for command in commands(page)]
+EXAMPLES = "\n".join(path.read_text() for path in sorted((DOCS / "examples").glob("*.py")))
+OWN_TEST = {"ingest.md"}
+"""Pages whose snippets a test of their own runs (tests/ingest/test_how_to.py)."""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page.stem} {command.words[1].rpartition(':')[2]}")
+def test_a_page_shows_what_its_command_does(command: Command, tmp_path: Path) -> None:
+    if command.picture is None:
+        assert command.run() == command.shown, "run `make docs`"
+        return
+    drawn = tmp_path / "drawn.svg"
+    printed = command.run(svg=drawn).replace(str(drawn), command.words[command.words.index("--svg") + 1])
+    assert printed == command.shown, "run `make docs`"
+    assert drawn.read_text() == command.picture.read_text(), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_snippet_is_from_a_program_that_runs(page: Path) -> None:
+    if page.name in OWN_TEST:
+        return
+    for snippet in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        assert snippet.rstrip("\n") in EXAMPLES, f"{page.name}: no program in docs/examples holds\n{snippet}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_picture_is_on_a_page() -> None:
+    shown = {page.parent / target for page in PAGES for target in re.findall(r"!\[[^]]*\]\((\S+\.svg)\)", page.read_text())}
+    assert set(DOCS.glob("concepts/*.svg")) == shown
+    assert {command.picture for command in COMMANDS if command.picture} == shown
+
+
+def test_the_unit_tests_of_the_examples_pass() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scores.py"]
+    run = subprocess.run(command, cwd=DOCS / "examples", capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+    assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 7
