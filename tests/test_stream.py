@@ -115,7 +115,16 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         (lambda: counts().with_columns(more=pl.lit(1)).write(COUNTS), "has more besides"),
         (lambda: positions().late(), "late() follows an aggregation"),
         (lambda: counts().late(), "ask the first one"),
-        (lambda: positions().window(windows.fixed("1s"), output="delta"), "output='delta' is not available in this version"),
+        (lambda: positions().window(windows.fixed("1s"), output="all"), "output='all' is unknown; use one of 'value', 'delta'"),  # type: ignore[arg-type]
+        (lambda: positions().window(windows.fixed("1s"), closing="yes"), "closing='yes' is unknown"),  # type: ignore[arg-type]
+        (lambda: positions().window("1s"), "window('1s') is no window"),  # type: ignore[arg-type]
+        (lambda: positions().window(windows.fixed("1s"), trigger="often"), "trigger='often' is no trigger"),  # type: ignore[arg-type]
+        (lambda: positions().window(windows.counted(3), lateness="1s"), "leave out trigger, lateness"),
+        (lambda: positions().window(windows.delta("vehicle", 1)).by("cell").count(), "needs a number, but that is String"),
+        (lambda: positions().window(windows.punctuated(pl.col("last"))).by("cell").count(), "does not fit the columns vehicle, cell"),
+        (lambda: positions().window(windows.fixed("1s", offset=pl.col("speed"))).by("cell").count(), "needs a whole number"),
+        (lambda: counts().window(windows.sessions("1s")).by("cell").count(), "leave out the second window()"),
+        (lambda: counts().window(windows.fixed("1s"), output="delta").by("cell").count(), "use output='value'"),
         (lambda: positions().window(windows.fixed("1s"), lateness="-1s"), "lateness='-1s' must not be negative"),
         (lambda: mr.Job("a b", counts().write(COUNTS)), "job name 'a b'"),
         (lambda: mr.Job("job"), "has no output"),

@@ -1,5 +1,9 @@
 """Where in event time results are computed."""
 
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +78,50 @@ def test_impossible_windows_are_refused_by_value_and_remedy(make: object, said: 
     with pytest.raises(DefinitionError) as refused:
         make()
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("window", "text"),
+    [
+        (windows.sessions("30s"), "sessions('30s')"),
+        (windows.everything(), "everything()"),
+        (windows.counted(10), "counted(10)"),
+        (windows.counted(10, every=2), "counted(10, every=2)"),
+        (windows.delta("speed", 5), "delta('speed', 5)"),
+        (windows.delta("speed", 5, every=1), "delta('speed', 5, every=1)"),
+        (windows.by_clock(windows.fixed("1m")), "by_clock(fixed('1m'))"),
+        (windows.fixed("1m", offset=pl.col("phase")), "fixed('1m', offset=col(\"phase\"))"),
+        (windows.punctuated(pl.col("last")), 'punctuated(col("last"))'),
+    ],
+    ids=str,
+)
+def test_every_window_reads_as_it_is_written(window: windows.WindowFn, text: str) -> None:
+    assert str(window) == text
+
+
+def test_sessions_that_overlap_or_touch_are_one() -> None:
+    session = windows.sessions(10)
+    assert session.assign(5) == [(5, 15)]
+    assert session.merge([(0, 10), (10, 20), (21, 31), (25, 26), (40, 50)]) == [[(0, 10), (10, 20)], [(21, 31), (25, 26)], [(40, 50)]]
+    assert session.merge([(-30, -20), (-20, -10)]) == [[(-30, -20), (-20, -10)]]
+
+
+def test_windows_that_do_not_merge_stay_by_themselves() -> None:
+    assert windows.fixed(10).merge([(0, 10), (5, 15)]) == [[(0, 10)], [(5, 15)]]
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: windows.sessions(0), "gap=0"),
+        (lambda: windows.counted(0), "n=0"),
+        (lambda: windows.counted(3, every=4), "every=4 is more than n=3"),
+        (lambda: windows.delta("x", -1), "threshold=-1"),
+        (lambda: windows.punctuated("x"), "polars expression"),  # type: ignore[arg-type]  # a user's mistake
+        (lambda: windows.by_clock(windows.by_clock(windows.fixed(1))), "by_clock"),
+        (lambda: windows.counted(3).assign(1), "rows before it decide"),
+    ],
+)
+def test_windows_that_are_impossible_are_refused(make: Callable[[], Any], named: str) -> None:
+    with pytest.raises(DefinitionError, match=named):
+        make()

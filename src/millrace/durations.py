@@ -2,7 +2,7 @@
 
 import re
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from millrace.errors import DefinitionError
 
@@ -43,6 +43,13 @@ def not_negative(duration: Duration, *, name: str) -> int:
     value = millis(duration, name=name)
     if value < 0:
         raise DefinitionError(f"{name}={duration!r} must not be negative")
+    return value
+
+
+def whole(value: Any, *, name: str, least: int) -> int:
+    """A whole number that is not less than `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise DefinitionError(f"{name}={value!r} must be a whole number from {least} on")
     return value
 
 

@@ -55,10 +55,20 @@ def _answers(node: graph.Aggregation) -> Iterator[tuple[str, str]]:
     kept = "the window that the panes come in, " if node.same_window else ""
     yield "where", f"{kept}{windowing.window}"
     yield "when", f"{windowing.trigger}{', with the panes that come in' if node.same_window else ''}"
-    yield "how", f"output {windowing.output!r}"
+    yield "how", ", ".join([f"output {windowing.output!r}", *_unusual(windowing)])
     over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
     lateness = f"a row is refused {durations.text(windowing.lateness)} after its window's end"
     yield "lateness", lateness if over_rows else "panes are never refused: they correct those that came before"
+
+
+def _unusual(windowing: graph.Windowing) -> Iterator[str]:
+    """What was not left as it usually is."""
+    if windowing.on_time != "always":
+        yield "on time only if something is new"
+    if windowing.closing != "none":
+        yield "a last pane when the window is dropped" + (", if something is new" if windowing.closing == "if_new" else "")
+    if windowing.time != "end":
+        yield f"at the time of the {windowing.time} new row"
 
 
 def _stages(jobs: Sequence[Job]) -> str:

@@ -11,9 +11,9 @@ import polars as pl
 from millrace import panes
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
-from millrace.triggers import AtWatermark
+from millrace.triggers import AtWatermark, Trigger
 from millrace.watermarks import Watermark
-from millrace.windows import Sliding
+from millrace.windows import ByClock, Ordered, Sliding, WindowFn
 
 if TYPE_CHECKING:
     from millrace.topics import Topic
@@ -26,10 +26,40 @@ TIMES = {"event_time": pl.Int64(), "ingestion_time": pl.Int64()}
 class Windowing:
     """Where, when and how: what `Stream.window` sets for all that follows."""
 
-    window: Sliding
-    trigger: AtWatermark = field(default_factory=AtWatermark)
+    window: WindowFn
+    trigger: Trigger = field(default_factory=AtWatermark)
     lateness: int = 0
     output: panes.Output = "value"
+    on_time: panes.OnTime = "always"
+    closing: panes.Closing = "none"
+    time: panes.PaneTime = "end"
+
+    @property
+    def once(self) -> bool:
+        """Whether the pane on time is the only one, so that rows for windows that the watermark has passed are refused."""
+        return isinstance(self.trigger, AtWatermark) and self.trigger.once
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether windows lie in processing time."""
+        return isinstance(self.window, ByClock)
+
+    @property
+    def places(self) -> WindowFn:
+        """The windows, whatever time they lie in."""
+        return self.window.window if isinstance(self.window, ByClock) else self.window
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows are taken one after the other, and decide themselves where windows end."""
+        return isinstance(self.places, Ordered)
+
+    @property
+    def sliced(self) -> Sliding | None:
+        """The windows, where slices suffice to compute them: sliding ones that show each pane when the watermark or a late row says so."""
+        plain = isinstance(self.trigger, AtWatermark) and self.trigger.early is None and (self.trigger.late is None or self.trigger.once)
+        usual = self.output != "delta" and self.closing != "always" and self.time == "end"
+        return self.window if plain and usual and isinstance(self.window, Sliding) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +186,16 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Aggregation, str]
                     raise DefinitionError(f"two operators of job {job!r} are named {place!r}; give each its own name")
                 ids[node] = f"{job}/{place}"
     return ids
+
+
+def refuse_unavailable(node: Aggregation, name: str) -> None:
+    """Refuses what can be said, but not yet be run."""
+    windowing = node.windowing
+    if windowing.sliced is None:
+        raise DefinitionError(
+            f"{name}: {windowing.window} by {windowing.trigger} with output={windowing.output!r} cannot be run in this version; "
+            "use windows.fixed() or sliding() with at_watermark()"
+        )
 
 
 INTERNAL = {

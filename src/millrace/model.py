@@ -155,7 +155,7 @@ class Operator:
         if not cell.touched:
             return None
         if window[1] <= before:
-            return None if self.windowing.trigger.once else "late"
+            return None if self.windowing.once else "late"
         return "early" if self.node.same_window and self.upstream else None
 
     def show(self, key: Key, window: Window, cell: Cell, timing: str) -> None:
@@ -164,7 +164,7 @@ class Operator:
         if not cell.rows and old is None:
             return
         settled = cell.settled if timing != "early" else -1
-        final = self.low >= window[1] + self.patience or (self.windowing.trigger.once and timing != "early")
+        final = self.low >= window[1] + self.patience or (self.windowing.once and timing != "early")
         about = {"index": cell.index, "settled_index": settled, "timing": timing, "final": final}
         if cell.rows:
             times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
@@ -241,7 +241,7 @@ class FirstOperator(Operator):
         for window in windows:
             if future or watermark >= window[1] + self.windowing.lateness:
                 late.append(window)
-            elif self.windowing.trigger.once and self.low >= window[1]:
+            elif self.windowing.once and self.low >= window[1]:
                 closed.append(window)
             else:
                 cell = self.cell(row, window)
@@ -295,6 +295,7 @@ class JobModel:
         self.job, self.partitions = job, partitions
         self.operators: dict[graph.Aggregation, Operator] = {}
         for node, name in job.operator_ids.items():
+            graph.refuse_unavailable(node, name)
             over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
             operator = FirstOperator(node, name, partitions) if over_rows else LaterOperator(node, name, self.operators)
             self.operators[node] = operator

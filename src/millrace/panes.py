@@ -5,6 +5,16 @@ from typing import Literal, TypeAlias
 import polars as pl
 
 Output: TypeAlias = Literal["value", "delta", "value_and_retract"]
+"""What a pane holds: all rows of its window; only those since the last pane; or all, with the value shown before taken back."""
+
+OnTime: TypeAlias = Literal["always", "if_new"]
+"""Whether the pane on time comes even when nothing is new since an early one."""
+
+Closing: TypeAlias = Literal["none", "if_new", "always"]
+"""Whether a last pane comes when a window is dropped: never; when something was not shown yet; always."""
+
+PaneTime: TypeAlias = Literal["end", "earliest", "latest"]
+"""The event time of a pane: its window's last millisecond, or that of its earliest or latest new row that was not late."""
 
 
 ADD, RETRACT = "+", "-"

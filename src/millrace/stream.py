@@ -13,9 +13,9 @@ from millrace.aggregates import Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import Topic
-from millrace.triggers import AtWatermark, at_watermark
+from millrace.triggers import Trigger, at_watermark
 from millrace.watermarks import Watermark, bounded
-from millrace.windows import Sliding
+from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 IntoExpr = str | pl.Expr
 
@@ -87,17 +87,37 @@ class Stream:
 
     def window(
         self,
-        window: Sliding,
+        window: WindowFn,
         *,
-        trigger: AtWatermark | None = None,
+        trigger: Trigger | None = None,
         lateness: Duration = 0,
         output: panes.Output = "value",
+        on_time: panes.OnTime = "always",
+        closing: panes.Closing = "none",
+        time: panes.PaneTime = "end",
     ) -> Stream:
-        """Sets where, when and how for all aggregations that follow, until set again."""
-        if output not in ("value", "value_and_retract"):
-            raise DefinitionError(f"output={output!r} is not available in this version; use 'value' or 'value_and_retract'")
+        """Sets where, when and how for all aggregations that follow, until set again.
+
+        `output`: what a pane holds; `on_time`: whether the pane on time comes though nothing is new since an early one; `closing`: whether
+        a last pane comes when the window is dropped; `time`: the event time of panes (later aggregations in the window: its end).
+        """
+        chosen = trigger or at_watermark()
+        if not isinstance(window, WindowFn):
+            raise DefinitionError(f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')")
+        if not isinstance(chosen, Trigger):
+            raise DefinitionError(f"trigger={chosen!r} is no trigger; use one of millrace.triggers, such as triggers.at_watermark()")
+        _one_of("output", output, ("value", "delta", "value_and_retract"))
+        _one_of("on_time", on_time, ("always", "if_new"))
+        _one_of("closing", closing, ("none", "if_new", "always"))
+        _one_of("time", time, ("end", "earliest", "latest"))
         late = durations.not_negative(lateness, name="lateness")
-        return replace(self, windowing=graph.Windowing(window, trigger or at_watermark(), late, output))
+        windowing = graph.Windowing(window, chosen, late, output, on_time, closing, time)
+        if windowing.ordered and windowing != graph.Windowing(window, output=output):
+            raise DefinitionError(
+                f"window({window}) cuts windows by the rows themselves, each shown once when it is full; "
+                "leave out trigger, lateness, on_time, closing and time"
+            )
+        return replace(self, windowing=windowing)
 
     def by(self, *columns: str) -> Keyed:
         """Groups rows by the values of these columns."""
@@ -164,6 +184,7 @@ class Keyed:
         for name, aggregate in named.items():
             columns[name] = self._check(name, aggregate)
         self._check_history(named)
+        self._check_windowing(windowing)
         schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
         node = graph.Aggregation((self.stream.node,), schema, self.keys, named, windowing, self._windowing_upstream() is windowing)
         return Stream(node, windowing)
@@ -265,6 +286,26 @@ class Keyed:
                         "what it lets pass could not be taken back; move it after the last aggregation"
                     ) from error
 
+    def _check_windowing(self, windowing: graph.Windowing) -> None:
+        """Refuses windows that the rows cannot be put into, and those that panes cannot."""
+        over_panes = any(
+            isinstance(edge.origin, graph.Aggregation) and edge.port == "out"
+            for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema))
+        )
+        if not over_panes:
+            _check_columns(windowing, self.stream.node.schema)
+            return
+        if windowing.output == "delta":
+            raise DefinitionError(
+                f"by({', '.join(map(repr, self.keys))}) aggregates panes with output='delta', but what changed in panes that are taken back "
+                "is no sum of parts; use output='value' or 'value_and_retract'"
+            )
+        if self._windowing_upstream() is not windowing and windowing.sliced is None:
+            raise DefinitionError(
+                f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for rows; "
+                "use windows.fixed() or sliding() with at_watermark(), or leave out the second window()"
+            )
+
     def _windowing_upstream(self) -> graph.Windowing | None:
         """The windowing of the panes that come in, if panes come in."""
         upstream = {
@@ -314,6 +355,32 @@ class Job:
 
 
 _SYSTEM = frozenset({*graph.TIMES, *panes.COLUMNS})
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
+
+
+def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
+    """Refuses windows that ask for columns that rows do not have, or of another kind."""
+    window = windowing.places
+    match window:
+        case Unaligned(offset=asked):
+            wanted = "a whole number of milliseconds"
+        case Punctuated(expr=asked):
+            wanted = "true or false"
+        case Delta(column=column):
+            asked, wanted = pl.col(column), "a number"
+        case _:
+            return
+    try:
+        [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
+    except pl.exceptions.PolarsError as error:
+        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {error}") from error
+    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
+    if not fits:
+        raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")
 
 
 def _rides_along(column: str) -> bool:

@@ -1,21 +1,53 @@
-"""WHEN panes fire."""
+"""WHEN panes fire.
 
-from dataclasses import dataclass
+A trigger looks at a window once per batch, after all its rows were taken and the watermark moved. It fires or does not; some finish by
+firing, and a window whose trigger has finished is closed: later rows for it are refused. Triggers compose without limit.
+"""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from millrace import durations
+from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
 
 class Trigger:
     """Decides when a window's result is shown. Subclasses are frozen and compare by value."""
 
+    def until(self, other: Trigger) -> Until:
+        """Fires as this one does; when `other` fires, it fires a last time and finishes."""
+        return Until(self, _trigger(other, "until"))
+
+    @property
+    def inner(self) -> tuple[Trigger, ...]:
+        """The triggers it is made of."""
+        return ()
+
+    @property
+    def finishes(self) -> bool:
+        """Whether it can come to an end before its window does."""
+        return False
+
+    @property
+    def waits_for_clock(self) -> bool:
+        """Whether it may fire because time passes and nothing else happens."""
+        return any(inner.waits_for_clock for inner in self.inner)
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        said = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]  # every subclass is a dataclass
+        return f"{_NAMES[type(self)]}({', '.join(_said(value) for value in said)})"
+
 
 @dataclass(frozen=True)
 class Never(Trigger):
     """Fires at no time."""
 
-    def __str__(self) -> str:
-        """As a user would write it."""
-        return "never()"
+    __str__ = Trigger.__str__
 
 
 @dataclass(frozen=True)
@@ -30,10 +62,171 @@ class AtWatermark(Trigger):
         """Whether the on-time pane is the last one, so that later rows are refused."""
         return isinstance(self.late, Never)
 
+    @property
+    def inner(self) -> tuple[Trigger, ...]:
+        """Those for early and late panes."""
+        return tuple(trigger for trigger in (self.early, self.late) if trigger is not None)
+
+    @property
+    def finishes(self) -> bool:
+        """Whether there are no late panes."""
+        return self.once
+
     def __str__(self) -> str:
         """As a user would write it."""
         given = [f"{name}={value}" for name, value in (("early", self.early), ("late", self.late)) if value is not None]
         return f"at_watermark({', '.join(given)})"
+
+
+@dataclass(frozen=True)
+class AfterCount(Trigger):
+    """Once, when so many rows have come."""
+
+    rows: int
+    finishes = True
+    __str__ = Trigger.__str__
+
+
+@dataclass(frozen=True)
+class AfterDelay(Trigger):
+    """Once, when so much processing time has passed since the first row."""
+
+    delay: int
+    finishes = True
+    waits_for_clock = True
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"after_delay({durations.text(self.delay)!r})"
+
+
+@dataclass(frozen=True)
+class Every(Trigger):
+    """Whenever the clock passes a multiple of `period` and something is new."""
+
+    period: int
+    waits_for_clock = True
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"every({durations.text(self.period)!r})"
+
+
+@dataclass(frozen=True)
+class EveryEventTime(Trigger):
+    """Whenever the watermark passes a multiple of `period` and something is new."""
+
+    period: int
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"every_event_time({durations.text(self.period)!r})"
+
+
+@dataclass(frozen=True)
+class Repeatedly(Trigger):
+    """Again from the start, whenever the trigger inside has finished."""
+
+    trigger: Trigger
+    __str__ = Trigger.__str__
+
+    @property
+    def inner(self) -> tuple[Trigger, ...]:
+        """The one that is repeated."""
+        return (self.trigger,)
+
+
+@dataclass(frozen=True)
+class AnyOf(Trigger):
+    """When one of them fires; finished when one of them is."""
+
+    triggers: tuple[Trigger, ...]
+    __str__ = Trigger.__str__
+
+    @property
+    def inner(self) -> tuple[Trigger, ...]:
+        """All of them."""
+        return self.triggers
+
+    @property
+    def finishes(self) -> bool:
+        """Whether one does."""
+        return any(trigger.finishes for trigger in self.triggers)
+
+
+@dataclass(frozen=True)
+class AllOf(Trigger):
+    """When all of them are ready to fire; finished when all of them are."""
+
+    triggers: tuple[Trigger, ...]
+    __str__ = Trigger.__str__
+
+    @property
+    def inner(self) -> tuple[Trigger, ...]:
+        """All of them."""
+        return self.triggers
+
+    @property
+    def finishes(self) -> bool:
+        """Whether all do."""
+        return all(trigger.finishes for trigger in self.triggers)
+
+
+@dataclass(frozen=True)
+class InOrder(Trigger):
+    """The first until it has finished, then the second, and so on; finished with the last."""
+
+    triggers: tuple[Trigger, ...]
+    __str__ = Trigger.__str__
+
+    @property
+    def inner(self) -> tuple[Trigger, ...]:
+        """All of them."""
+        return self.triggers
+
+    @property
+    def finishes(self) -> bool:
+        """Whether all do."""
+        return all(trigger.finishes for trigger in self.triggers)
+
+
+@dataclass(frozen=True)
+class Until(Trigger):
+    """As `trigger`, and a last time when `last` fires."""
+
+    trigger: Trigger
+    last: Trigger
+
+    @property
+    def inner(self) -> tuple[Trigger, ...]:
+        """Both."""
+        return self.trigger, self.last
+
+    @property
+    def finishes(self) -> bool:
+        """When the last one fires."""
+        return True
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"{self.trigger}.until({self.last})"
+
+
+@dataclass(frozen=True)
+class AtClock(Trigger):
+    """Once, when the clock passes the window's end."""
+
+    finishes = True
+    waits_for_clock = True
+    __str__ = Trigger.__str__
+
+
+@dataclass(frozen=True)
+class AtEnd(Trigger):
+    """Once, at the end of the stream."""
+
+    finishes = True
+    __str__ = Trigger.__str__
 
 
 def never() -> Never:
@@ -42,9 +235,94 @@ def never() -> Never:
 
 
 def at_watermark(*, early: Trigger | None = None, late: Trigger | None = None) -> AtWatermark:
-    """On time when the watermark passes the window's end, then once per batch that brings late rows."""
-    if early is not None and not isinstance(early, Never):
-        raise DefinitionError(f"early={early} is not available in this version; leave it out for one pane on time")
-    if late is not None and not isinstance(late, Never):
-        raise DefinitionError(f"late={late} is not available in this version; leave it out, or use late=never()")
-    return AtWatermark(None, late)
+    """On time when the watermark passes the window's end; before by `early`, after by `late`, which repeat by themselves.
+
+    Without `late`, once per batch that brings late rows; with `late=never()`, no more, and late rows are refused.
+    """
+    sooner = None if early is None or isinstance(early, Never) else _trigger(early, "early")
+    return AtWatermark(sooner, None if late is None else _trigger(late, "late"))
+
+
+def every(period: Duration) -> Every:
+    """Whenever the clock passes a multiple of `period` and something is new."""
+    return Every(durations.positive(period, name="period"))
+
+
+def every_event_time(period: Duration) -> EveryEventTime:
+    """Whenever the watermark passes a multiple of `period` and something is new."""
+    return EveryEventTime(durations.positive(period, name="period"))
+
+
+def after_delay(delay: Duration) -> AfterDelay:
+    """Once, `delay` of processing time after the first row that is new."""
+    return AfterDelay(durations.not_negative(delay, name="delay"))
+
+
+def after_count(n: int) -> AfterCount:
+    """Once, when `n` rows have come since it began."""
+    return AfterCount(durations.whole(n, name="n", least=1))
+
+
+def repeatedly(trigger: Trigger) -> Repeatedly:
+    """`trigger` again and again; it never finishes."""
+    return Repeatedly(_trigger(trigger, "trigger"))
+
+
+def any_of(*triggers: Trigger) -> AnyOf:
+    """When any of them fires."""
+    return AnyOf(_several(triggers, "any_of"))
+
+
+def all_of(*triggers: Trigger) -> AllOf:
+    """When all of them are ready."""
+    return AllOf(_several(triggers, "all_of"))
+
+
+def in_order(*triggers: Trigger) -> InOrder:
+    """One after the other, each until it has finished."""
+    return InOrder(_several(triggers, "in_order"))
+
+
+def at_clock() -> AtClock:
+    """Once, when the clock passes the window's end: the end of a window by processing time."""
+    return AtClock()
+
+
+def at_end() -> AtEnd:
+    """Once, when nothing more will come."""
+    return AtEnd()
+
+
+def walk(trigger: Trigger) -> Iterator[Trigger]:
+    """The trigger and all it is made of."""
+    yield trigger
+    for inner in trigger.inner:
+        yield from walk(inner)
+
+
+def _trigger(said: Any, name: str) -> Trigger:
+    if not isinstance(said, Trigger):
+        raise DefinitionError(f"{name}={said!r} is no trigger; use one of millrace.triggers, such as triggers.after_count(100)")
+    return said
+
+
+def _several(said: tuple[Trigger, ...], name: str) -> tuple[Trigger, ...]:
+    if not said:
+        raise DefinitionError(f"{name}() needs at least one trigger, or it would never fire")
+    return tuple(_trigger(trigger, name) for trigger in said)
+
+
+def _said(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+_NAMES = {
+    Never: "never",
+    AfterCount: "after_count",
+    Repeatedly: "repeatedly",
+    AnyOf: "any_of",
+    AllOf: "all_of",
+    InOrder: "in_order",
+    AtClock: "at_clock",
+    AtEnd: "at_end",
+}

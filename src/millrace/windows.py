@@ -1,23 +1,42 @@
 """WHERE in event time results are computed."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import gcd
+from typing import Any, TypeAlias, overload
+from uuid import uuid4
+
+import polars as pl
 
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
+Window: TypeAlias = tuple[int, int]
+
+FOREVER: Window = (-9_223_372_036_854, 9_223_372_036_854)
+"""The window of `everything()`: as far as timestamps reach that count nanoseconds, so that its panes have a time that can be written."""
+
 
 class WindowFn(ABC):
-    """Assigns event times to windows `[start, end)`. Subclasses are frozen and compare by value."""
+    """Assigns times to windows `[start, end)`. Subclasses are frozen and compare by value.
+
+    A user's own is a subclass with `assign`, and with `merge` and `merging = True` where windows of one key grow into each other.
+    """
 
     merging = False
     """Whether windows of one key may grow into each other (sessions)."""
 
     @abstractmethod
-    def assign(self, at: int) -> list[tuple[int, int]]:
-        """Every window that contains the event time `at`, earliest first."""
+    def assign(self, at: int) -> list[Window]:
+        """Every window that contains the time `at`, earliest first."""
+
+    def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
+        """The windows of one key, sorted, in groups; each group becomes one window, from its first start to its last end."""
+        return [[window] for window in windows]
 
 
 @dataclass(frozen=True)
@@ -41,28 +60,239 @@ class Sliding(WindowFn):
         """The end of the latest window that contains `at`."""
         return self.offset + (at - self.offset) // self.every * self.every + self.size
 
-    def assign(self, at: int) -> list[tuple[int, int]]:
+    def assign(self, at: int) -> list[Window]:
         """Every window that contains the event time `at`, earliest first."""
         ends = range(self.first_end(at), self.last_end(at) + 1, self.every)
         return [(end - self.size, end) for end in ends]
 
     def __str__(self) -> str:
         """As a user would write it."""
-        offset = f", offset={durations.text(self.offset)!r}" if self.offset else ""
-        if self.size == self.every:
-            return f"fixed({durations.text(self.size)!r}{offset})"
-        return f"sliding({durations.text(self.size)!r}, every={durations.text(self.every)!r}{offset})"
+        return _sliding_text(self.size, self.every, repr(durations.text(self.offset)) if self.offset else "")
 
 
-def fixed(size: Duration, *, offset: Duration = 0) -> Sliding:
-    """Windows of `size` side by side, starting at multiples of `size` past `offset`."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Unaligned(WindowFn):
+    """Sliding windows whose offset is said by each row, so that not all keys end theirs at the same time."""
+
+    size: int
+    every: int
+    offset: pl.Expr
+
+    def aligned(self, offset: int) -> Sliding:
+        """The windows of a key with this offset."""
+        return Sliding(self.size, self.every, offset % self.every)
+
+    def assign(self, at: int) -> list[Window]:
+        """Impossible without the row that says the offset."""
+        raise DefinitionError(f"{self} has windows only for a row, not for the time {at} alone")
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return _sliding_text(self.size, self.every, str(self.offset))
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class Sessions(WindowFn):
+    """From the first row until `gap` after the last; sessions of one key that touch are one."""
+
+    gap: int
+    merging = True
+
+    def assign(self, at: int) -> list[Window]:
+        """The session of a row by itself."""
+        return [(at, at + self.gap)]
+
+    def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
+        """Those that overlap or touch."""
+        groups: list[list[Window]] = []
+        reach = 0
+        for window in sorted(windows):
+            if groups and window[0] <= reach:
+                groups[-1].append(window)
+            else:
+                groups.append([window])
+            reach = window[1] if len(groups[-1]) == 1 else max(reach, window[1])
+        return groups
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"sessions({durations.text(self.gap)!r})"
+
+
+@dataclass(frozen=True)
+class Everything(WindowFn):
+    """One window for ever; its panes come by triggers, or at the end of the stream."""
+
+    def assign(self, at: int) -> list[Window]:  # noqa: ARG002 - any time is in it
+        """The one window."""
+        return [FOREVER]
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return "everything()"
+
+
+class Ordered(WindowFn):
+    """Windows cut by the rows themselves, which are taken in the order in which the watermark releases them, key by key."""
+
+    def assign(self, at: int) -> list[Window]:
+        """Impossible: what comes before decides."""
+        raise DefinitionError(f"{self} has no windows for the time {at} alone: the rows before it decide")
+
+
+@dataclass(frozen=True)
+class Counted(Ordered):
+    """So many rows; `every` so many a window of the last `size`."""
+
+    size: int
+    every: int
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"counted({self.size})" if self.size == self.every else f"counted({self.size}, every={self.every})"
+
+
+@dataclass(frozen=True)
+class Delta(Ordered):
+    """Rows whose `column` is within `threshold` of the window's first row; with `every`, of its last one, each time it moved that far."""
+
+    column: str
+    threshold: float
+    every: float | None = None
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        every = "" if self.every is None else f", every={self.every}"
+        return f"delta({self.column!r}, {self.threshold}{every})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Punctuated(Ordered):
+    """Up to and with a row for which `expr` holds."""
+
+    expr: pl.Expr
+    token: str = field(default_factory=lambda: uuid4().hex)
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"punctuated({self.expr})"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class ByClock(WindowFn):
+    """The same windows in processing time: rows belong where the batch's clock stands, and the clock is their watermark."""
+
+    window: WindowFn
+
+    @property
+    def merging(self) -> bool:  # type: ignore[override]  # as the windows inside do
+        """Whether windows grow into each other."""
+        return self.window.merging
+
+    def assign(self, at: int) -> list[Window]:
+        """The windows at a time of the clock."""
+        return self.window.assign(at)
+
+    def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
+        """As the windows inside do."""
+        return self.window.merge(windows)
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"by_clock({self.window})"
+
+
+@overload
+def fixed(size: Duration, *, offset: Duration = 0) -> Sliding: ...
+
+
+@overload
+def fixed(size: Duration, *, offset: pl.Expr) -> Unaligned: ...
+
+
+def fixed(size: Duration, *, offset: Duration | pl.Expr = 0) -> Sliding | Unaligned:
+    """Windows of `size` side by side, starting at multiples of `size` past `offset`; an expression gives each key its own."""
     length = durations.positive(size, name="size")
-    return Sliding(length, length, durations.millis(offset, name="offset") % length)
+    return _placed(length, length, offset)
 
 
-def sliding(size: Duration, *, every: Duration, offset: Duration = 0) -> Sliding:
+@overload
+def sliding(size: Duration, *, every: Duration, offset: Duration = 0) -> Sliding: ...
+
+
+@overload
+def sliding(size: Duration, *, every: Duration, offset: pl.Expr) -> Unaligned: ...
+
+
+def sliding(size: Duration, *, every: Duration, offset: Duration | pl.Expr = 0) -> Sliding | Unaligned:
     """Windows of `size` that start every `every`, so that an event is in `size / every` of them."""
     length, step = durations.positive(size, name="size"), durations.positive(every, name="every")
     if step > length:
         raise DefinitionError(f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size")
-    return Sliding(length, step, durations.millis(offset, name="offset") % step)
+    return _placed(length, step, offset)
+
+
+def sessions(gap: Duration) -> Sessions:
+    """A window for each burst of rows of a key: it ends when nothing came for `gap`."""
+    return Sessions(durations.positive(gap, name="gap"))
+
+
+def everything() -> Everything:
+    """One window for all time, as rows without a window have; say a trigger that fires before the end."""
+    return Everything()
+
+
+def counted(n: int, *, every: int | None = None) -> Counted:
+    """Windows of `n` rows of a key, side by side or one for `every` so many rows, in order of event time."""
+    size = durations.whole(n, name="n", least=1)
+    step = size if every is None else durations.whole(every, name="every", least=1)
+    if step > size:
+        raise DefinitionError(f"every={every} is more than n={n}, so rows between windows would be lost; use every <= n")
+    return Counted(size, step)
+
+
+def delta(column: str, threshold: float, *, every: float | None = None) -> Delta:
+    """A window ends before the row whose `column` differs by more than `threshold` from its first row's.
+
+    With `every` windows overlap: each time `column` has moved by more than `every` since the last one, a window shows the rows
+    that differ by at most `threshold` from the newest.
+    """
+    for name, value in (("threshold", threshold), ("every", threshold if every is None else every)):
+        if not _difference(value):
+            raise DefinitionError(f"{name}={value!r} is no difference; use a number from 0 on")
+    return Delta(column, threshold, every)
+
+
+def punctuated(expr: pl.Expr) -> Punctuated:
+    """A window ends with each row for which `expr` holds."""
+    if not isinstance(expr, pl.Expr):
+        raise DefinitionError(f"punctuated({expr!r}) needs a polars expression that is true where a window ends")
+    return Punctuated(expr)
+
+
+def by_clock(window: WindowFn) -> ByClock:
+    """The same windows, but in processing time: a row is where the clock stands when it comes."""
+    if isinstance(window, ByClock):
+        raise DefinitionError(f"by_clock({window}) needs windows in event time, such as windows.fixed('1m')")
+    return ByClock(window)
+
+
+def _difference(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _placed(size: int, every: int, offset: Duration | pl.Expr) -> Sliding | Unaligned:
+    if isinstance(offset, pl.Expr):
+        return Unaligned(size, every, offset)
+    return Sliding(size, every, durations.millis(offset, name="offset") % every)
+
+
+def _sliding_text(size: int, every: int, offset: str) -> str:
+    said = f", offset={offset}" if offset else ""
+    if size == every:
+        return f"fixed({durations.text(size)!r}{said})"
+    return f"sliding({durations.text(size)!r}, every={durations.text(every)!r}{said})"

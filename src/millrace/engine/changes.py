@@ -13,7 +13,7 @@ from millrace.engine import firing
 from millrace.engine.firing import Firing, Stepped, Windows
 from millrace.engine.packets import Block, Body
 from millrace.engine.state import Layout, SlotState
-from millrace.engine.windowing import LEAST, Grid, ends_of
+from millrace.engine.windowing import LEAST, ends_of, grid_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +64,9 @@ class PaneWindows(Windows):
         sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias("_w")
         if self.operator.node.same_window:
             return frame.with_columns(sign, pl.col("window_end").alias("_end")).select(*self.matter, "_w")
-        grid, window = Grid(self.operator.node.windowing.window), self.operator.node.windowing.window
+        grid = grid_of(self.operator.node.windowing)
         at = pl.col("event_time")
-        ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, window.every).alias("_end")
+        ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, grid.window.every).alias("_end")
         return frame.with_columns(sign, ends).explode("_end").select(*self.matter, "_w")
 
     @cached_property
@@ -143,7 +143,7 @@ class PaneWindows(Windows):
     def _due(self, timing: str, old: pl.DataFrame, touched: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
         """The groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early, and a trigger that fires once nothing late."""
         node = self.operator.node
-        if (timing == "early" and not node.same_window) or (timing == "late" and node.windowing.trigger.once):
+        if (timing == "early" and not node.same_window) or (timing == "late" and node.windowing.once):
             return touched.clear()
         within = pl.col("_end").is_between(low, high, closed="right")
         due = touched.filter(within)

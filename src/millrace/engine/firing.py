@@ -170,11 +170,12 @@ class _Moment:
         """Numbered values as panes."""
         node, end = self.operator.node, pl.col("_end")
         windowing = node.windowing
-        once = self.timing == "on_time" and windowing.trigger.once
+        size = windowing.sliced.size if windowing.sliced else 0
+        once = self.timing == "on_time" and windowing.once
         settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col("_settled")
         return frame.with_columns(
             (end - 1).alias("event_time"),
-            (end - windowing.window.size).alias("window_start"),
+            (end - size).alias("window_start"),
             end.alias("window_end"),
             pl.col("_shown").alias("index"),
             settled.alias("settled_index"),

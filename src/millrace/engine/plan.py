@@ -52,7 +52,7 @@ class Operator:
     @property
     def grace(self) -> int:
         """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that wakes up is judged by the others'."""
-        lateness = 0 if self.node.windowing.trigger.once else self.node.windowing.lateness
+        lateness = 0 if self.node.windowing.once else self.node.windowing.lateness
         return lateness + min(edge.origin.watermark.delay for edge in self.edges if isinstance(edge.origin, graph.Read))
 
     @property
@@ -177,6 +177,7 @@ class Plan:
                     f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once"
                 )
         for operator in self.operators:
+            graph.refuse_unavailable(operator.node, operator.id)
             if len({isinstance(edge.origin, graph.Read) for edge in operator.edges}) > 1:
                 raise DefinitionError(
                     f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first"

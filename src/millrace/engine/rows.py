@@ -14,7 +14,7 @@ from millrace.engine.firing import Firing, Stepped, Windows
 from millrace.engine.packets import Block, Body
 from millrace.engine.progress import Progress, Said
 from millrace.engine.state import Layout, SlotState
-from millrace.engine.windowing import LEAST, Grid, ends_of
+from millrace.engine.windowing import LEAST, Grid, ends_of, grid_of
 
 WIDE = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
@@ -27,7 +27,7 @@ class RowWindows(Windows):
     @cached_property
     def grid(self) -> Grid:
         """Its windows."""
-        return Grid(self.operator.node.windowing.window)
+        return grid_of(self.operator.node.windowing)
 
     @cached_property
     def layout(self) -> Layout:
@@ -88,7 +88,7 @@ class RowWindows(Windows):
             name = f"{block.channel}/{part}"
             prior = progress.channels[name].watermark(said[name].delay)
             opened[part] = grid.end_above(None if prior is None else prior - windowing.lateness)
-        closed = grid.end_above(progress.low) if windowing.trigger.once else LEAST
+        closed = grid.end_above(progress.low) if windowing.once else LEAST
         least: Any = frame["_from"].min()
         if block.kind == "partials" and max(*opened.values(), closed) <= least:
             return frame, None

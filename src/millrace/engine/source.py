@@ -17,7 +17,7 @@ from millrace import graph, hashing
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
-from millrace.engine.windowing import Grid
+from millrace.engine.windowing import Grid, grid_of
 
 if TYPE_CHECKING:
     from millrace.log.codecs import Decoded
@@ -118,7 +118,7 @@ def _rank(way: Route, topic: str) -> int:
 def _to_operator(
     way: Route, operator: Operator, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]
 ) -> None:
-    grid, channel = Grid(operator.node.windowing.window), f"{way.index}/{read.topic.name}"
+    grid, channel = grid_of(operator.node.windowing), f"{way.index}/{read.topic.name}"
     if frame["_ahead"].any():
         late = _refused_ahead(grid, _with_raw(frame.filter("_ahead"), pieces))
         late = late.select(pl.exclude("^_clock.*$", "_src", "_ingested", "_ahead")).rename({"_part": "_partition"})

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from millrace.graph import Windowing
 from millrace.windows import Sliding
 
 LEAST, GREATEST = -(2**62), 2**62
@@ -46,6 +47,13 @@ class Grid:
             ends = pl.int_ranges("_end", pl.col("_last") + 1, w.every)
             frame = frame.with_columns(ends.alias("_end")).explode("_end", empty_as_null=False)
         return frame
+
+
+def grid_of(windowing: Windowing) -> Grid:
+    """The grid of windows that are computed from slices."""
+    if windowing.sliced is None:
+        raise ValueError(f"{windowing.window} by {windowing.trigger} is not computed from slices")
+    return Grid(windowing.sliced)
 
 
 def ends_of(groups: pl.DataFrame) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from millrace import triggers, windows
 from millrace.errors import MillraceError
 from millrace.panes import Output
 from millrace.plain_values import Row
-from millrace.triggers import AtWatermark
+from millrace.triggers import Trigger
 from millrace.windows import Sliding
 
 KEYS = ("name", "window", "trigger", "output", "lateness", "output_time", "on_time", "closing", "value", "must_fail", "tags", "steps")
@@ -44,7 +44,7 @@ class Transcript:
     """One document, understood."""
 
     window: Sliding
-    trigger: AtWatermark
+    trigger: Trigger
     output: Output
     lateness: int
     listed: bool
@@ -125,7 +125,7 @@ def _window(said: Any) -> Sliding:
     return windows.sliding(size, every=every, offset=_number(inner.get("offset", said.get("offset", 0)), "offset"))
 
 
-def _trigger(said: Any) -> AtWatermark:
+def _trigger(said: Any) -> Trigger:
     if said == "default":
         return triggers.at_watermark()
     if said == "watermark":
