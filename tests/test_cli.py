@@ -192,6 +192,16 @@ def test_ingest_takes_its_sources_from_the_settings(millrace: Cli, folder: Path)
     assert (code, "tram: done: 1 messages: 1 written" in err) == (0, True)
 
 
+def test_ingest_simulates_a_city(millrace: Cli) -> None:
+    words = "--scale", "0.1", "--seed", "7", "--volume", "mean", "--speed", "max", "--duration", "10s"
+    code, _, err = millrace("ingest", "--simulator", *words)
+    assert (code, "simulator: done:" in err) == (0, True)
+    topics = {topic["topic"]: topic for topic in millrace.objects("topics", "list", "--json")}
+    records = topics["input.vehicle-positions"]["records"]
+    assert isinstance(records, int)
+    assert 500 < records < 800
+
+
 def test_doctor_says_what_to_do_and_fails_where_something_needed_is_missing(
     millrace: Cli, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
@@ -232,6 +242,9 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
         (["ingest"], 1, "error: there is nothing to ingest: add a section [ingest.NAME]"),
         (["ingest", "--recording", "absent.jsonl"], 1, "error: the recording absent.jsonl cannot be read"),
         (["ingest", "--recording", "hsl.jsonl", "--processor", "bus"], 1, "there is no processor 'bus'"),
+        (["ingest", "--recording", "hsl.jsonl", "--simulator"], 1, "--recording and --simulator were both given; name one here"),
+        (["ingest", "--simulator", "--scale", "0"], 1, "error: [ingest.simulator]: scale=0.0 is not allowed; use a number from"),
+        (["ingest", "--simulator", "--duration", "soon"], 1, "duration='soon' is no duration"),
         (["doctor", "--config", "absent.toml"], 1, "error: absent.toml: the settings file cannot be read"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],

@@ -79,7 +79,7 @@ def test_other_variables_of_ours_are_no_settings() -> None:
         ('[spark]\ndriver_memory = "lots"', "spark.driver_memory = 'lots' is not allowed; allowed: Memory of the driver's JVM"),
         ("[spark]\nslots = 1000", "spark.slots = 1000 is not allowed; allowed: less than or equal to 128"),
         ("[spark.conf]\nx = [1]", "spark.conf.x = [1] is not allowed; allowed: a valid string"),
-        ('[ingest.bus]\nconnector = "recording"', "[ingest.bus] has no processor; add processor = ..."),
+        ('[ingest.bus]\nprocessor = "hsl"', "[ingest.bus] has no connector; add connector = ..."),
         ("[run", "millrace.toml: not a valid TOML file"),
     ],
 )

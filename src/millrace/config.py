@@ -108,8 +108,10 @@ class IngestSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    connector: str = Field(min_length=1, description="What reaches the outside world, such as recording.")
-    processor: str = Field(min_length=1, description="What turns raw messages into events, such as hsl.")
+    connector: str = Field(min_length=1, description="What reaches the outside world, such as recording or simulator.")
+    processor: str | None = Field(
+        None, min_length=1, description="What turns raw messages into events, such as hsl; the simulator needs none."
+    )
 
     @property
     def options(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def test_the_settings_are_ones_that_the_connector_takes() -> None:
     (section,) = tomllib.loads(blocks("toml")[0])["ingest"].values()
     settings = IngestSettings.model_validate(section)
     assert isinstance(connector(settings.connector, **settings.options), Recording)
+    assert settings.processor is not None
     assert processor(settings.processor).topics
 
 

@@ -53,6 +53,17 @@ def test_a_wrong_setting_names_its_section_before_anything_starts(tmp_path: Path
     log.close()
 
 
+@pytest.mark.parametrize(("settings", "told"), [
+    ({"connector": "recording", "path": "r"}, r"\[ingest\.a\]: connector 'recording' brings messages that need a processor"),
+    ({"connector": "simulator", "processor": "hsl"}, r"\[ingest\.a\]: processor = 'hsl' has nothing to do"),
+])  # fmt: skip
+def test_messages_need_a_processor_and_events_need_none(tmp_path: Path, settings: dict[str, str], told: str) -> None:
+    log = open_log(str(tmp_path / "log"))
+    with pytest.raises(ConfigError, match=told):
+        ingest_all({"a": IngestSettings.model_validate(settings)}, log, out=io.StringIO(), stop=Stop())
+    log.close()
+
+
 def test_nothing_to_ingest_says_what_to_write(tmp_path: Path) -> None:
     log = open_log(str(tmp_path / "log"))
     with pytest.raises(ConfigError, match=r"add a section \[ingest\.NAME\]"):

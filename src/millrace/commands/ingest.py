@@ -12,6 +12,7 @@ EXAMPLES = examples(
     "millrace ingest",
     "millrace ingest --recording hsl.jsonl.gz --processor hsl --speed 10 --retime now",
     "millrace ingest --recording hsl.jsonl.gz --speed max",
+    "millrace ingest --simulator --scale 4 --seed 7 --volume peak",
 )
 
 
@@ -23,11 +24,23 @@ def ingest(
     processor: Annotated[str, typer.Option(metavar="NAME", help="What understands the recording.")] = "hsl",
     speed: Annotated[str, typer.Option(metavar="N", help="How many times as fast as it was recorded; max: as fast as possible.")] = "1",
     retime: Annotated[Literal["now"] | None, typer.Option(help="now: shift event times so that the replay looks live.")] = None,
+    simulator: Annotated[
+        bool, typer.Option("--simulator", help="Make up a city's vehicles instead of what millrace.toml names; takes --speed, too.")
+    ] = False,
+    scale: Annotated[float, typer.Option(metavar="N", help="How many times as many vehicles as a real city, for --simulator.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Which of all simulated cities.")] = 1,
+    volume: Annotated[
+        Literal["curve", "mean", "peak"], typer.Option(help="Events a second of the simulated city: following the day, or always the same.")
+    ] = "curve",
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End the simulated city after this much of its time, such as 1h.")
+    ] = None,
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Write events to the log: from the connectors of millrace.toml, or from a recording. Ctrl-C stops between two batches."""
+    """Write events to the log: from the connectors of millrace.toml, a recording or a simulated city. Ctrl-C stops between two batches."""
     from millrace.config import IngestSettings
+    from millrace.errors import ConfigError
     from millrace.ingest.pipeline import Stop
     from millrace.ingest.service import ingest_all
     from millrace.log import open_log
@@ -37,6 +50,11 @@ def ingest(
     if recording is not None:
         options = {"path": recording, "speed": speed, "retime": retime}
         sources = {recording.name: IngestSettings.model_validate({"connector": "recording", "processor": processor, **options})}
+    if simulator:
+        if recording is not None:
+            raise ConfigError("--recording and --simulator were both given; name one here, or both in sections of millrace.toml")
+        city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration}
+        sources = {"simulator": IngestSettings.model_validate({"connector": "simulator", **city})}
     stop = Stop()
     with stop.on_interrupt():
         ingest_all(sources, open_log(chosen.log.url), out=sys.stderr, stop=stop)

@@ -67,10 +67,12 @@ class Batch:
     """What the connector itself could not read."""
     shift: int = 0
     """What `event_time` adds, in milliseconds, where a recording is to look live."""
+    rows: Sequence[tuple[Topic, pl.DataFrame]] = ()
+    """Events of a connector that makes them itself, as in `Processed`; it brings no messages."""
 
     def __len__(self) -> int:
-        """How many messages were read, without the rejects."""
-        return len(self.payloads)
+        """How many messages (or ready events) were read, without the rejects."""
+        return len(self.payloads) + sum(len(frame) for _, frame in self.rows)
 
     def event_time(self, said: int) -> int:
         """The time that an event of this batch gets whose message says `said`; `Rejected` where no calendar holds it."""
@@ -85,7 +87,7 @@ class Batch:
 
     def __iter__(self) -> Iterator[Raw]:
         """One after the other."""
-        return map(self.__getitem__, range(len(self)))
+        return map(self.__getitem__, range(len(self.payloads)))
 
 
 class Event(NamedTuple):
@@ -111,6 +113,9 @@ class Processed:
 
 class Connector(ABC):
     """Reaches the outside world. Used as a context: it connects on entry and lets go on exit."""
+
+    topics: tuple[Topic, ...] = ()
+    """Where its events go if it makes events itself, as the simulator does; such a connector needs no processor."""
 
     @abstractmethod
     def poll(self, *, limit: int, wait: int) -> Batch | None:
@@ -159,6 +164,21 @@ class Processor(ABC):
                 events.setdefault(outcome.topic.name, []).append((raw, outcome))
         rows = [(found[0][1].topic, _frame(found, rejects)) for found in events.values()]
         return Processed(rows, rejects, passed)
+
+
+class Ready(Processor):
+    """Takes the place of a processor where the connector's batches already are events."""
+
+    def __init__(self, topics: tuple[Topic, ...]) -> None:
+        self.topics = topics
+
+    def process(self, raw: Raw) -> Event | None:
+        """There are no messages to understand."""
+        raise Rejected("no processor", f"a connector that makes events brought a message from {raw.origin}")
+
+    def process_many(self, batch: Batch) -> Processed:
+        """The events as they are; a message among them would be a reject."""
+        return Processed(batch.rows, super().process_many(batch).rejects)
 
 
 def _attempt(processor: Processor, raw: Raw, batch: Batch) -> Event | Reject | None:

@@ -91,7 +91,7 @@ def ingest(
             batch = connector.poll(limit=limit, wait=wait)
             if batch is None:
                 break
-            if batch.payloads or batch.rejects:
+            if len(batch) or batch.rejects:
                 _write(batch, processor, log, dead, counts, clock.now())
                 connector.acknowledge(batch)
             if report is not None:

@@ -10,10 +10,11 @@ from millrace.errors import ConfigError
 from millrace.ingest.contract import Connector, Processor
 from millrace.ingest.processors.hsl import Hsl
 from millrace.ingest.recording import Recording
+from millrace.ingest.simulator import Simulator
 
 _Made = TypeVar("_Made")
 
-CONNECTORS: dict[str, Callable[..., Connector]] = {"recording": Recording}
+CONNECTORS: dict[str, Callable[..., Connector]] = {"recording": Recording, "simulator": Simulator}
 PROCESSORS: dict[str, Callable[..., Processor]] = {"hsl": Hsl}
 
 

@@ -7,7 +7,7 @@ from typing import TextIO
 from millrace.config import IngestSettings
 from millrace.errors import ConfigError
 from millrace.ingest import registry
-from millrace.ingest.contract import Connector, Processor
+from millrace.ingest.contract import Connector, Processor, Ready
 from millrace.ingest.pipeline import Counts, Stop, ingest
 from millrace.ingest.progress import Progress
 from millrace.log import Log
@@ -17,7 +17,7 @@ def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, 
     """Until every connector ends, or `stop` is asked for; one that fails stops the others. All are made before any starts."""
     if not sources:
         raise ConfigError(
-            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE"
+            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE or --simulator"
         )
     made = {name: _made(name, source) for name, source in sources.items()}
     with ThreadPoolExecutor(len(made), thread_name_prefix="ingest") as pool:
@@ -30,9 +30,22 @@ def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, 
 
 def _made(name: str, source: IngestSettings) -> tuple[Connector, Processor]:
     try:
-        return registry.connector(source.connector, **source.options), registry.processor(source.processor)
+        connector = registry.connector(source.connector, **source.options)
+        return connector, _processor(source, connector)
     except ConfigError as error:
         raise ConfigError(f"[ingest.{name}]: {error}") from error
+
+
+def _processor(source: IngestSettings, connector: Connector) -> Processor:
+    if not source.processor:
+        if connector.topics:
+            return Ready(connector.topics)
+        raise ConfigError(f"connector {source.connector!r} brings messages that need a processor to understand them; add processor = ...")
+    if connector.topics:
+        raise ConfigError(
+            f"processor = {source.processor!r} has nothing to do: connector {source.connector!r} makes events itself; leave processor out"
+        )
+    return registry.processor(source.processor)
 
 
 def _one(name: str, connector: Connector, processor: Processor, log: Log, out: TextIO, stop: Stop) -> Counts:
