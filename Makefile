@@ -6,12 +6,16 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check test test-spark test-long mutants chaos bench proto docs lock clean
+.PHONY: help setup demo fmt check test test-spark test-long mutants chaos bench proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## make .venv with exactly the versions of requirements.lock
+
+demo: ## build what is missing, and show a simulated city on a live map (ARGS="--on local --port 9000")
+	@$(MAKE) --no-print-directory --silent setup
+	@$(BIN)/millrace demo $(ARGS)
 
 .uv/bin/uv:
 	$(PYTHON) -m venv .uv
@@ -20,7 +24,7 @@ setup: $(VENV)/.ready ## make .venv with exactly the versions of requirements.lo
 $(VENV)/.ready: requirements.lock pyproject.toml | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "millrace needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(UV) venv --quiet --no-python-downloads --python $(PYTHON) $(VENV)
-	VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
+	VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet --compile-bytecode --require-hashes requirements.lock
 	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -49,7 +53,7 @@ mutants: setup ## make small wrong changes to the engine, one at a time, and see
 chaos: setup ## kill Spark again and again while events flow, and compare the results (ARGS="--kills 20")
 	$(BIN)/python -m millrace.measure.chaos $(ARGS)
 
-bench: setup ## engine and Spark beside plain Structured Streaming, and every kind of window, trigger and aggregate, as a table
+bench: setup ## engine and Spark beside plain Structured Streaming, as a table
 	$(BIN)/millrace bench engine $(ARGS)
 
 proto: setup ## generate the *_pb2.py files from the *.proto files
@@ -58,7 +62,6 @@ proto: setup ## generate the *_pb2.py files from the *.proto files
 docs: setup ## write the reference of settings and commands anew, and what the pages show: pictures and printed lines
 	mkdir -p docs/reference
 	$(BIN)/python -m millrace.commands.reference docs/reference
-	PYTHONPATH=tests $(BIN)/python -m matrix.page docs/reference/coverage.md
 	$(BIN)/python docs/documents.py
 
 lock: $(UV) ## resolve requirements.lock anew from pyproject.toml
