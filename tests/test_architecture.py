@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "tail": {"jobs", "log"},
     "serve": {"log", "transit.geocells"},
     "doctor": {"config", "java", "log", "runners"},
+    "demo": {"java", "log", "runners", "serve", "transit.topics"},
     "measure": {"config", "java", "jobs", "log", "engine", "ingest", "runners", "transit"},
     "cli": {"commands"},
     "commands": {
@@ -51,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "jobs",
         "tail",
         "doctor",
+        "demo",
         "measure",
         "log",
         "ingest",

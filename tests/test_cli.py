@@ -102,6 +102,7 @@ def millrace(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 def test_help_lists_the_commands_and_every_command_has_an_example(millrace: Cli) -> None:
     commands = [
+        "demo",
         "run",
         "ingest",
         "explain",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.commands import bench, doctor, explain, ingest, replay, run, serve, topics, transcript
+from millrace.commands import bench, demo, doctor, explain, ingest, replay, run, serve, topics, transcript
 
 app = typer.Typer(
     name="millrace",
@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(topics.app, name="topics")
 app.add_typer(bench.app, name="bench")
-for command in (run, ingest, serve, explain, replay, transcript, doctor):
+for command in (demo, run, ingest, serve, explain, replay, transcript, doctor):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
 
 

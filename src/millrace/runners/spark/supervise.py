@@ -156,6 +156,8 @@ def _follow(child: subprocess.Popen[bytes], reports: int, report: Report, stoppi
             case "batch":
                 batches += 1
                 report(said)
+            case "started":
+                _log.info("Spark has started; the first batch follows")
             case "failed":
                 error = rebuilt(said["kind"], said["message"])
             case "done" | "stopped":
