@@ -53,7 +53,7 @@ mutants: setup ## make small wrong changes to the engine, one at a time, and see
 chaos: setup ## kill Spark again and again while events flow, and compare the results (ARGS="--kills 20")
 	$(BIN)/python -m millrace.measure.chaos $(ARGS)
 
-bench: setup ## engine and Spark beside plain Structured Streaming, as a table
+bench: setup ## engine and Spark beside plain Structured Streaming, and every kind of window, trigger and aggregate, as a table
 	$(BIN)/millrace bench engine $(ARGS)
 
 proto: setup ## generate the *_pb2.py files from the *.proto files
@@ -62,6 +62,7 @@ proto: setup ## generate the *_pb2.py files from the *.proto files
 docs: setup ## write the reference of settings and commands anew, and what the pages show: pictures and printed lines
 	mkdir -p docs/reference
 	$(BIN)/python -m millrace.commands.reference docs/reference
+	PYTHONPATH=tests $(BIN)/python -m matrix.page docs/reference/coverage.md
 	$(BIN)/python docs/documents.py
 
 lock: $(UV) ## resolve requirements.lock anew from pyproject.toml

@@ -71,7 +71,7 @@ MUTANTS = [
     ),
     Mutant(
         "engine/rows.py",
-        "closed = grid.end_above(progress.low) if windowing.trigger.once else LEAST",
+        "closed = grid.end_above(progress.low) if windowing.once else LEAST",
         "closed = LEAST",
         "a window that showed its only pane takes rows",
     ),
@@ -214,7 +214,7 @@ MUTANTS = [
     Mutant("engine/changes.py", "return min(known) if low0 is None else max(low0, min(known))", "return max(known) if low0 is None else max(low0, max(known))", "the fastest of the operators before decides"),
     Mutant("engine/changes.py", "if len(known) < len(upstream):", "if not known:", "an operator before that has no watermark yet does not count"),
     Mutant("engine/changes.py", 'partials.filter(pl.col("_n") > 0)', "partials", "groups of which nothing is left are shown"),
-    Mutant("engine/changes.py", 'or (timing == "late" and node.windowing.trigger.once)', "", "a trigger that fires once fires late"),
+    Mutant("engine/changes.py", 'or (timing == "late" and node.windowing.once)', "", "a trigger that fires once fires late"),
     Mutant("engine/changes.py", '(timing == "early" and not node.same_window) or ', "", "another windowing shows panes early"),
     Mutant("engine/changes.py", '.unique() if timing == "on_time" else due', '.unique() if timing == "late" else due', "on time only touched groups are shown"),
     Mutant("engine/changes.py", 'expire(id, "rows", low - horizon)', 'expire(id, "rows", low)', "rows of later aggregations are forgotten when their window is complete"),

@@ -13,17 +13,25 @@ app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 COLUMNS = ("name", "runner", "rows_per_batch", "events_per_s", "cpu_us_per_event", "batch_ms", "rss_mb")
 
 
-@app.command(epilog=examples("millrace bench engine", "millrace bench engine --only vehicle-distribution --json"))
+@app.command(
+    epilog=examples(
+        "millrace bench engine",
+        "millrace bench engine --only vehicle-distribution --json",
+        "millrace bench engine --only windows --only aggregates/sum --only local",
+    )
+)
 def engine(
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="Only the measurement of this name; may be said several times.")
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Only the measurement, group or runner of this name; may be said several times."),
     ] = None,
+    scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="Smaller kinds, to see that all works: 0.05 is a twentieth.")] = 1.0,
     json: Json = False,
 ) -> None:
     """Events per second, CPU per event, time per batch and memory: the engine, Spark, and plain Structured Streaming beside it."""
     from millrace.measure.engine import bench
 
-    results = map(asdict, bench(only or []))
+    results = map(asdict, bench(only or [], scale=scale))
     if json:
         output.json_lines(results)
     else:

@@ -1,7 +1,8 @@
-"""`millrace bench engine`: vehicle-distribution on Spark, beside plain Structured Streaming and the engine in one process.
+"""`millrace bench engine`: vehicle-distribution on Spark, beside plain Structured Streaming and the engine in one process; then kinds.
 
 Every case runs in a process of its own, one after the other, over the same synthetic events: from the embedded log, as protobuf, with
-H3. Plain SQL is given the same events as Parquet, decoded and with the geocell (see `runners/spark/plain.py`).
+H3. Plain SQL is given the same events as Parquet, decoded and with the geocell (see `runners/spark/plain.py`). Then come the kinds of
+windows, triggers and aggregates (see `measure/kinds.py`), each by itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from millrace.errors import ConfigError, RunFailed
 from millrace.log import open_log
 from millrace.measure import events
 from millrace.measure.case import Case, Figures
+from millrace.measure.kinds import kinds
+from millrace.measure.series import Series
 from millrace.transit.geocells import geocell
 
 NAME = "vehicle-distribution"
@@ -31,15 +34,46 @@ SECONDS = 2_000
 """Of 2,000 vehicles: the events of the largest case."""
 
 
-def bench(only: Sequence[str] = ()) -> Iterator[Figures]:
-    """The figures of each case as soon as they are known; `only`: names of cases, or of runners."""
-    chosen = [(runner, rows, batches) for rows, batches in (LARGE | SMALL).items() for runner in RUNNERS if _wanted(runner, only)]
-    if not chosen:
-        raise ConfigError(f"--only {', '.join(only)}: there is no such measurement; there are {NAME} and its runners {', '.join(RUNNERS)}")
+def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
+    """The figures of each case as soon as they are known.
+
+    `only`: runners, and names of cases, of kinds (`windows/fixed`) or of groups of kinds (`windows`); `scale`: smaller kinds, to see that all works.
+    """
+    runners = [runner for runner in RUNNERS if runner in only] or list(RUNNERS)
+    names = [name for name in only if name not in RUNNERS]
+    labels = [kind.label for kind in kinds() if not names or kind.label in names or kind.group in names]
+    known = {NAME, *(kind.label for kind in kinds()), *(kind.group for kind in kinds())}
+    if unknown := [name for name in names if name not in known]:
+        groups = dict.fromkeys(kind.group for kind in kinds())
+        raise ConfigError(
+            f"--only {', '.join(unknown)}: there is no such measurement; there are {NAME}, {', '.join(groups)}, "
+            f"one of those such as {labels[0] if labels else 'windows/fixed'}, and the runners {', '.join(RUNNERS)}"
+        )
+    if not names or NAME in names:
+        yield from _use_case(runners)
+    for runner in runners:
+        if labels and runner != "spark-sql":
+            yield from run_series(Series(runner, labels, scale=scale))
+
+
+def _use_case(runners: Sequence[str]) -> Iterator[Figures]:
+    chosen = [(runner, rows, batches) for rows, batches in (LARGE | SMALL).items() for runner in runners]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         prepare(Path(folder), [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql"])
         for runner, rows, batches in chosen:
             yield run(Case(NAME, runner, rows, batches, folder))
+
+
+def run_series(series: Series) -> Iterator[Figures]:
+    """Kinds one after the other in a process of their own: a JVM that is warm stays so."""
+    command = [sys.executable, "-m", "millrace.measure.series", json.dumps(asdict(series))]
+    with tempfile.TemporaryFile("w+") as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process:
+        for line in process.stdout or ():
+            if line.startswith("{"):
+                yield Figures(**json.loads(line))
+        if process.wait() != 0:
+            said.seek(0)
+            raise RunFailed(f"measuring kinds on {series.runner} failed: {said.read().strip()[-2000:]}")
 
 
 def run(case: Case) -> Figures:
@@ -67,7 +101,3 @@ def prepare(folder: Path, files: Sequence[tuple[int, int]]) -> None:
         place.mkdir(parents=True)
         for number, part in zip(range(2 * batches), cells.iter_slices(rows // 2), strict=False):
             part.write_parquet(place / f"{number:05}.parquet")
-
-
-def _wanted(runner: str, only: Sequence[str]) -> bool:
-    return not only or NAME in only or runner in only

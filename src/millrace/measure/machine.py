@@ -22,14 +22,25 @@ def cpu_seconds(root: int) -> dict[str, float]:
     stats, spent = dict(_stats()), {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
     for pid in tree(root):
         if pid in stats:
-            kind = "driver" if pid == root else "jvm" if _name(pid) == "java" else "workers"
-            spent[kind] += (int(stats[pid][11]) + int(stats[pid][12])) / _TICKS
+            spent[_kind(pid, root)] += (int(stats[pid][11]) + int(stats[pid][12])) / _TICKS
     return spent
 
 
 def memory_mb(root: int) -> float:
     """Resident memory of a process and its descendants, what they share counted once."""
-    return sum(_resident(pid) for pid in tree(root)) / 1024
+    return sum(memory_by_kind(root).values())
+
+
+def memory_by_kind(root: int) -> dict[str, float]:
+    """The same by kind: `jvm`, `workers`, `driver`."""
+    held = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
+    for pid in tree(root):
+        held[_kind(pid, root)] += _resident(pid) / 1024
+    return held
+
+
+def _kind(pid: int, root: int) -> str:
+    return "driver" if pid == root else "jvm" if _name(pid) == "java" else "workers"
 
 
 def _resident(pid: int) -> int:

@@ -1,0 +1,107 @@
+"""What `millrace bench engine` measures besides the use case: each kind of window, trigger and aggregate, long windows, and large state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from millrace import aggregates, triggers, watermarks, windows
+from millrace.measure import readings
+from millrace.stream import Job, read
+from millrace.triggers import Trigger
+
+KEYS = 2_000
+ROWS = 50_000
+BATCHES = 10
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A job to be measured, and the readings for it."""
+
+    group: str
+    name: str
+    make: Callable[[str, str], Job]
+    """The job of a name over a topic."""
+    keys: int = KEYS
+    before: int = 0
+    """Seconds of readings of all keys that are worked off before: what windows need to be full, or state to be large."""
+    rows: int = ROWS
+    """How many readings a measured batch has."""
+    sparse: bool = False
+    """Whether batches touch keys taken at random; otherwise each key in each second."""
+
+    @property
+    def label(self) -> str:
+        """The name under which it is found and shown."""
+        return f"{self.group}/{self.name}"
+
+    def job(self, topic: str) -> Job:
+        """What runs."""
+        return self.make(self.label.replace("/", "-").replace(" ", "-"), topic)
+
+
+def totals(name: str, topic: str, *, window: Any, **how: Any) -> Job:
+    """How many readings, and their sum, by key."""
+    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(window, **how)
+    panes = rows.by("key").aggregate(n=aggregates.count(), total=aggregates.sum("value"))
+    return Job(name, readings.written(panes, f"analytics.{name}"))
+
+
+def aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
+    """One aggregate by key in ten seconds."""
+    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(windows.fixed("10s"))
+    return Job(name, readings.written(rows.by("key").aggregate(answer=aggregate()), f"analytics.{name}"))
+
+
+def kinds() -> Iterator[Kind]:
+    """All of them."""
+    for name, window in _windows().items():
+        yield Kind("windows", name, partial(totals, window=window))
+    for name, trigger in _triggers().items():
+        yield Kind("triggers", name, partial(totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s"))
+    for name, aggregate in _aggregates().items():
+        yield Kind("aggregates", name, partial(aggregated, aggregate=aggregate))
+    for name, window in {"30s every 5s": windows.sliding("30s", every="5s"), "1h every 1s": windows.sliding("1h", every="1s")}.items():
+        yield Kind("sliding", name, partial(totals, window=window), before=3_600)
+    for keys, said in {1_000: "1k", 100_000: "100k", 1_000_000: "1M"}.items():
+        hour = partial(totals, window=windows.fixed("1h"))
+        yield Kind("state", f"{said} keys sparsely", hour, keys=keys, before=1, rows=1_000, sparse=True)
+        yield Kind("state", f"{said} keys uniformly", hour, keys=keys, before=1, sparse=True)
+
+
+def _windows() -> dict[str, Any]:
+    return {
+        "fixed": windows.fixed("10s"),
+        "sliding": windows.sliding("30s", every="5s"),
+    }
+
+
+def _triggers() -> dict[str, Trigger]:
+    return {
+        "at_watermark": triggers.at_watermark(),
+        "once": triggers.at_watermark(late=triggers.never()),
+    }
+
+
+def _aggregates() -> dict[str, Callable[[], Any]]:
+    return {
+        "count": aggregates.count,
+        "sum": lambda: aggregates.sum("value"),
+        "mean": lambda: aggregates.mean("value"),
+        "min": lambda: aggregates.min("value"),
+        "max": lambda: aggregates.max("value"),
+        "latest": lambda: aggregates.latest("value"),
+        "earliest": lambda: aggregates.earliest("value"),
+        "stddev": lambda: aggregates.stddev("value"),
+        "collect": lambda: aggregates.collect("value"),
+        "distinct": lambda: aggregates.distinct("place"),
+        "distinct approx": lambda: aggregates.distinct("place", approx=True),
+        "quantiles": lambda: aggregates.quantiles("value", [0.5, 0.9, 0.99]),
+        "quantiles approx": lambda: aggregates.quantiles("value", [0.5, 0.9, 0.99], approx=True),
+        "top": lambda: aggregates.top(3, "place"),
+        "top approx": lambda: aggregates.top(3, "place", approx=True),
+        "top by": lambda: aggregates.top(3, "place", by="value"),
+    }

@@ -1,0 +1,55 @@
+"""docs/reference/coverage.md: `python -m matrix.page FILE` writes it."""
+
+import sys
+from itertools import product
+from pathlib import Path
+
+from matrix.cells import EXTRAS, OUTPUTS, TRIGGERS, WINDOWS, Cell, cells, impossible, senseless
+
+HEAD = """\
+# What the transcripts cover
+
+Written by `make docs` from `tests/transcripts/`. A number says how many transcripts are about a window, a trigger and an output;
+the letters say that among them are some with lateness (L), with a restart in the middle (R), and with several partitions (P).
+Every transcript runs on the model, the engine and Spark.
+"""
+
+
+def page() -> str:
+    """The matrix, and why some of its cells are empty."""
+    found = [cell for _, cell in cells()]
+    parts = [HEAD]
+    for window in WINDOWS:
+        parts.append(f"## {window}\n\n| trigger | {' | '.join(OUTPUTS)} |\n|---|{'---|' * len(OUTPUTS)}\n{rows(window, found)}")
+        parts += [f"No {extra}: {why}.\n" for extra in EXTRAS if (why := impossible(window, extra))]
+    parts.append(f"{len(found)} transcripts.\n\n## Cells that make no sense\n\n{reasons()}")
+    return "\n".join(parts)
+
+
+def rows(window: str, found: list[Cell]) -> str:
+    """A line for each trigger that makes sense."""
+    lines = []
+    for trigger in TRIGGERS:
+        if senseless(window, trigger) is None:
+            here = [cell for cell in found if (cell.window, cell.trigger) == (window, trigger)]
+            lines.append(f"| {trigger} | {' | '.join(told([cell for cell in here if cell.output == output]) for output in OUTPUTS)} |\n")
+    return "".join(lines)
+
+
+def told(here: list[Cell]) -> str:
+    """A number and letters."""
+    letters = "".join(extra[0].upper() for extra in EXTRAS if any(getattr(cell, extra) for cell in here))
+    return f"{len(here)} {letters}".strip() if here else "–"
+
+
+def reasons() -> str:
+    """What is left out, by its reason."""
+    because: dict[str, list[str]] = {}
+    for window, trigger in product(WINDOWS, TRIGGERS):
+        if why := senseless(window, trigger):
+            because.setdefault(why, []).append(f"{window} × {trigger}")
+    return "".join(f"- {why}: {', '.join(pairs)}\n" for why, pairs in because.items())
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
