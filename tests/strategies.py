@@ -171,6 +171,11 @@ class Batch:
 def watermark_of(draw: st.DrawFn, unit: int, steady: bool) -> Watermark:
     idle = None if steady else draw(st.sampled_from([None, None, 3 * unit, 12 * unit]))
     ahead = draw(st.sampled_from([3_600_000, 3_600_000, 4 * unit]))
+    if not draw(st.integers(0, 6)):
+        return draw(st.sampled_from([watermarks.ascending(idle=idle, ahead=ahead), watermarks.ingestion_time(idle=idle)]))
+    if not draw(st.integers(0, 4)):
+        share, start = draw(st.sampled_from([0.5, 0.9, 1.0])), draw(st.sampled_from([0, 2, 40]))
+        return watermarks.percentile(share, idle=idle, ahead=ahead, start=start * unit)
     if draw(st.integers(0, 3)):
         return watermarks.bounded(draw(st.sampled_from([0, 0, 0, 1, 3, 10])) * unit, idle=idle, ahead=ahead)
     said = pl.when(pl.col("v") % 3 == 0).then(pl.col("event_time") - draw(st.sampled_from([0, 2 * unit])))

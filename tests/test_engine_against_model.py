@@ -1,6 +1,7 @@
 """The engine is held to the model: on random jobs, events, orders, partitions and cuts, they say the same."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -9,12 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace import panes
+from millrace import panes, watermarks
 from millrace.engine import rows, state
 from millrace.graph import Aggregation, Write, edges
 from millrace.plain_values import Row
 from millrace.testing import Backend, Fed, OnEngine, OnModel
 from strategies import Batch, Given, batches, examples, givens, recut
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_learners() -> Iterator[None]:
+    """A delay is learned from few rows, as there are few."""
+    with patch.object(watermarks, "FIRST", 2), patch.object(watermarks, "EVERY", 4):
+        yield
 
 
 def comparable(value: Any) -> Any:

@@ -18,7 +18,7 @@ from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
-from millrace.watermarks import Bounded, Watermark
+from millrace.watermarks import Bounded, Percentile, Watermark, learned_at, size_of
 
 END = 2**62
 """The watermark of a stream that has ended."""
@@ -58,11 +58,24 @@ class Channel:
     floor: float = -math.inf
     active_at: int | None = None
     idle: bool = False
+    mark: float = -math.inf
+    lags: list[tuple[int, int]] = field(default_factory=list)
+    """Offset and lag of every row, where the delay is learned."""
 
     @property
     def watermark(self) -> float:
-        """The clock less the delay, and not below where the operator stood when the partition woke up."""
-        return max(self.clock - self.read.watermark.delay, self.floor)
+        """The furthest that the clock less the delay ever came, and not below where the operator stood when the partition woke up."""
+        return max(self.mark, self.floor)
+
+    def read_clock(self, event: Event) -> None:
+        """The clock and the watermark move on with a row."""
+        watermark = self.read.watermark
+        self.clock = max(self.clock, vouched(watermark, event, self.read.schema))
+        delay = watermark.delay
+        if isinstance(watermark, Percentile):
+            delay = watermark.delay_after(Counter(size_of(lag) for at, lag in self.lags if at < learned_at(event.offset)))
+            self.lags.append((event.offset, int(self.clock) - event.event_time))
+        self.mark = max(self.mark, self.clock - delay)
 
     def wake(self, low: float, now: int) -> None:
         """It brings rows in this batch."""
@@ -121,11 +134,6 @@ class Operator:
 
     @property
     def read(self) -> list[str]:
-        """The columns that the aggregates read."""
-        return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
-
-    @property
-    def needs(self) -> list[str]:
         """The columns that the aggregates read."""
         return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
 
@@ -226,7 +234,7 @@ class FirstOperator(Operator):
     def take(self, event: Event, channel: Channel) -> None:
         """One row: it moves its partition's clock, and goes through the stateless steps to its windows."""
         watermark = channel.read.watermark
-        channel.clock = max(channel.clock, vouched(watermark, event, channel.read.schema))
+        channel.read_clock(event)
         future = event.event_time > event.ingestion_time + watermark.ahead
         row = source_row(event)
         for way, edge in enumerate(self.edges):

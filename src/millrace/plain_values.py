@@ -63,9 +63,8 @@ def own_value(aggregate: aggregates.Aggregate, rows: Sequence[Row]) -> Any:
 def best(aggregate: aggregates.Top, rows: Sequence[Row]) -> list[Row]:
     """The rows with the greatest value of a column."""
     shown = [{column: row[column] for column in aggregate.needs()} for row in rows if row[aggregate.by] is not None]
-    others = [column for column in aggregate.needs() if column != aggregate.by]
-    shown.sort(key=lambda row: [sortable(row[column]) for column in others])
-    return sorted(shown, key=lambda row: sortable(row[aggregate.by]), reverse=True)[: aggregate.k]
+    order = [aggregate.by, *(column for column in aggregate.columns if column != aggregate.by)]
+    return sorted(shown, key=lambda row: [sortable(row[column]) for column in order], reverse=True)[: aggregate.k]
 
 
 def at_ranks(aggregate: aggregates.Quantiles, values: list[Any]) -> list[Any] | None:

@@ -14,7 +14,7 @@ from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import Topic
 from millrace.triggers import Trigger, at_watermark
-from millrace.watermarks import Watermark, bounded
+from millrace.watermarks import IngestionTime, Watermark, bounded
 from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 IntoExpr = str | pl.Expr
@@ -23,7 +23,8 @@ IntoExpr = str | pl.Expr
 def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     """The rows of a topic: the fields of its type, `event_time` and `ingestion_time` (whole milliseconds)."""
     schema = pl.Schema({**topic.schema, **graph.TIMES})
-    return Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
+    rows = Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
+    return rows.with_columns(event_time=pl.col("ingestion_time")) if isinstance(watermark, IngestionTime) else rows
 
 
 @dataclass(frozen=True, eq=False)

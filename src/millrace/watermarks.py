@@ -1,6 +1,7 @@
 """WHEN input is believed complete."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -8,6 +9,7 @@ import polars as pl
 
 from millrace import durations
 from millrace.durations import Duration
+from millrace.errors import DefinitionError
 
 AHEAD = "1h"
 """How far past its ingestion an event's time may lie before the event is set aside."""
@@ -22,6 +24,8 @@ class Watermark(ABC):
     delay: int
     idle: int | None
     ahead: int
+    learned = False
+    """Whether the delay is learned from the rows, so that `delay` is only the least that it can be."""
     within_ingestion = False
     """Whether the clock never passes the ingestion time of the rows it was read off, so that a row that is too late is known by its own."""
 
@@ -55,8 +59,97 @@ class Bounded(Watermark):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        idle = f", idle={durations.text(self.idle)!r}" if self.idle is not None else ""
-        return f"bounded({durations.text(self.delay)!r}{idle})"
+        return f"bounded({', '.join([repr(durations.text(self.delay)), *filter(None, [_idle(self)])])})"
+
+
+@dataclass(frozen=True)
+class Ascending(Bounded):
+    """Rows of a partition never go back in time."""
+
+    delay: int = 0
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"ascending({_idle(self)})"
+
+
+@dataclass(frozen=True)
+class IngestionTime(Watermark):
+    """A row's time is when it was ingested, so the watermark is perfect: none is late."""
+
+    idle: int | None = None
+    delay: int = 0
+    ahead: int = 2**62
+    within_ingestion = True
+
+    def clock(self) -> pl.Expr:
+        """The ingestion time."""
+        return pl.col("ingestion_time")
+
+    @property
+    def clock_id(self) -> str:
+        """All of them read the same clock."""
+        return "ingestion time"
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        return f"ingestion_time({_idle(self)})"
+
+
+@dataclass(frozen=True)
+class Percentile(Bounded):
+    """Rows come out of order by about as much as those before them did: see `percentile`."""
+
+    delay: int = 0
+    share: float = 0.99
+    start: int = 10_000
+    learned = True
+
+    def __str__(self) -> str:
+        """As a user would write it."""
+        said = [f"{self.share:g}", f"start={durations.text(self.start)!r}", *filter(None, [_idle(self)])]
+        return f"percentile({', '.join(said)})"
+
+    def delay_after(self, lags: Mapping[int, int]) -> int:
+        """The delay that so many lags of each size (see `size_of`) call for."""
+        count = sum(lags.values())
+        if count < FIRST:
+            return self.start
+        wanted = -(-round(self.share * 10**9) * count // 10**9)
+        for size in sorted(lags):
+            wanted -= lags[size]
+            if wanted <= 0:
+                return greatest_of(size)
+        return 0
+
+
+FIRST, EVERY = 64, 1024
+"""A learned delay changes at offsets of a partition: 64, 128, 256, 512, 1024, and from there every 1024. Both are powers of two."""
+STEPS = 32
+"""Lags are told apart to one part in so many."""
+
+
+def learned_at(offset: int) -> int:
+    """The offset at which the delay changed last: all rows before it count for the row at `offset`."""
+    if offset >= EVERY:
+        return offset // EVERY * EVERY
+    return 1 << (offset.bit_length() - 1) if offset >= FIRST else 0
+
+
+def size_of(lag: int) -> int:
+    """Lags of one size differ by less than a 32nd; up to 32 ms each is its own size."""
+    if lag < STEPS:
+        return max(lag, 0)
+    shift = lag.bit_length() - STEPS.bit_length()
+    return (shift + 1) * STEPS + (lag >> shift) - STEPS
+
+
+def greatest_of(size: int) -> int:
+    """The greatest lag of a size."""
+    if size < STEPS:
+        return size
+    shift, part = size // STEPS - 1, size % STEPS + STEPS
+    return ((part + 1) << shift) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +174,7 @@ class Punctuation(Watermark):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        idle = f", idle={durations.text(self.idle)!r}" if self.idle is not None else ""
-        return f"punctuation({self.expr}{idle})"
+        return f"punctuation({', '.join([str(self.expr), *filter(None, [_idle(self)])])})"
 
 
 def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = AHEAD) -> Bounded:
@@ -93,7 +185,7 @@ def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = 
     """
     return Bounded(
         durations.not_negative(delay, name="delay"),
-        None if idle is None else durations.positive(idle, name="idle"),
+        _patience(idle),
         durations.not_negative(ahead, name="ahead"),
     )
 
@@ -102,6 +194,43 @@ def punctuation(expr: pl.Expr, *, idle: Duration | None = None, ahead: Duration 
     """Where `expr` is not null, no row with an earlier event time is still expected in that partition."""
     return Punctuation(
         expr,
-        None if idle is None else durations.positive(idle, name="idle"),
+        _patience(idle),
         durations.not_negative(ahead, name="ahead"),
     )
+
+
+def ascending(*, idle: Duration | None = None, ahead: Duration = AHEAD) -> Ascending:
+    """Rows of a partition never go back in time: the watermark is the partition's clock itself."""
+    return Ascending(idle=_patience(idle), ahead=durations.not_negative(ahead, name="ahead"))
+
+
+def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
+    """A row's time is when it was ingested; its own event time is not looked at.
+
+    Perfect: nothing is late, as long as the ingestion times of a partition do not go back. Several ingestion nodes must agree about the time.
+    """
+    return IngestionTime(_patience(idle))
+
+
+def percentile(share: float, *, idle: Duration | None = None, start: Duration = "10s", ahead: Duration = AHEAD) -> Percentile:
+    """The delay is learned: so long that this share of a partition's rows so far was not further behind its clock.
+
+    Until 64 rows were seen it is `start`. It changes at fixed offsets of the partition (64, 128, 256, 512, then every 1,024), so it depends on the log
+    and not on batches; the lag of a row is known to a 32nd. The watermark never goes back: where the delay grows, it stands still for a while.
+    """
+    if not 0 < share <= 1:
+        raise DefinitionError(f"percentile({share}): the share of rows that are to be in time lies between 0 and 1, such as 0.99")
+    return Percentile(
+        idle=_patience(idle),
+        ahead=durations.not_negative(ahead, name="ahead"),
+        share=share,
+        start=durations.not_negative(start, name="start"),
+    )
+
+
+def _patience(idle: Duration | None) -> int | None:
+    return None if idle is None else durations.positive(idle, name="idle")
+
+
+def _idle(watermark: Watermark) -> str:
+    return f"idle={durations.text(watermark.idle)!r}" if watermark.idle is not None else ""

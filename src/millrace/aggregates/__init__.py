@@ -122,7 +122,7 @@ def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> R
 def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> Reduction:
     """A list of `k` at most: the rows with the greatest `by`, as `{columns, by}`; without `by` the most frequent values, as `{column, count}`.
 
-    The greatest come first, and of equal ones the smallest value. `approx` finds frequent values by a sketch: counts are off by at most
+    The greatest come first; rows with equal `by` follow their other columns, greatest first, and values that are equally frequent the smallest first. `approx` finds frequent values by a sketch: counts are off by at most
     0.34 % of all values.
     """
     said = ", ".join([str(k), *map(repr, columns), *([f"by={by!r}"] if by else [])])

@@ -108,7 +108,7 @@ class Frequent(_Bag):
 
 @dataclass(frozen=True)
 class Top(Reduction):
-    """The rows with the greatest `by`, greatest first, of equal ones the smallest first. Only as many are kept as are asked for."""
+    """The rows with the greatest `by`, greatest first, of equal ones those with the greater columns. Only as many are kept as are asked for."""
 
     k: int = 1
     columns: tuple[str, ...] = ()
@@ -124,21 +124,17 @@ class Top(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The best so far."""
-        rows = pl.struct(self.needs()).filter(pl.col(self.by).is_not_null())
-        return [self._best(rows).alias(f"{name}.v")]
+        ranked = pl.struct(self.by, *(column for column in self.columns if column != self.by))
+        return [ranked.filter(pl.col(self.by).is_not_null()).sort(descending=True).head(self.k).alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """The best of the best."""
-        return [self._best(pl.col(f"{name}.v").explode(empty_as_null=False))]
+        """The best of the best; `sort_by` would take rows of other groups where lists are exploded (polars 2.1)."""
+        return [pl.col(f"{name}.v").explode(empty_as_null=False).sort(descending=True).head(self.k)]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """They are in order already."""
-        return pl.col(f"{name}.v").alias(name)
-
-    def _best(self, rows: pl.Expr) -> pl.Expr:
-        others = [column for column in self.needs() if column != self.by]
-        order = [rows.struct.field(self.by), *(rows.struct.field(column) for column in others)]
-        return rows.sort_by(order, descending=[True, *(False for _ in others)], nulls_last=False).head(self.k)
+        one = pl.element().struct
+        return pl.col(f"{name}.v").list.eval(pl.struct(one.field(column) for column in self.needs())).alias(name)
 
     def __str__(self) -> str:
         """As a user would write it."""

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class Source:
     active: bool
     clocks: Mapping[str, int | None]
     """For each clock that reads it, how far it came in this batch (null: no row said anything)."""
+    lags: Sequence[Any] = ()
+    """Where a delay is learned, what its rows say of their lags: `learning.Told`."""
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Body:
         header: dict[str, Any] = {
             "now": self.now,
             "end": self.end,
-            "sources": [[s.topic, s.partition, s.active, dict(s.clocks)] for s in self.sources],
+            "sources": [[s.topic, s.partition, s.active, dict(s.clocks), list(s.lags)] for s in self.sources],
             "lows": self.lows,
             "counts": self.counts,
             "blocks": [[b.target, b.kind, b.channel, len(b.data)] for b in self.blocks],

@@ -145,6 +145,12 @@ class Plan:
                 clocks[read.topic.name][read.watermark.clock_id] = read.watermark.clock()
         return clocks
 
+    @cached_property
+    def learns(self) -> dict[str, str]:
+        """The topics of which some reader learns its delay, with the clock it measures lags by."""
+        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read))
+        return {read.topic.name: read.watermark.clock_id for read in reads if read.watermark.learned}
+
     def stage(self, depth: int) -> list[Operator]:
         """The operators of a stage, 1 for the first."""
         return [operator for operator in self.operators if operator.depth == depth]

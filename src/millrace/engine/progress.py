@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millrace.engine.learning import Lags, Stretch, Told, learn
+from millrace.watermarks import Percentile
+
 END = 2**62
 """The watermark at the end of a bounded stream: nothing more is expected."""
 
@@ -18,10 +21,13 @@ class Channel:
     """The low watermark when it last woke up; it is not judged more leniently than that."""
     last_active: int = 0
     idle: bool = False
+    mark: int | None = None
+    """How far the watermark has come, where the delay is learned."""
+    lags: Lags | None = None
 
     def watermark(self, delay: int) -> int | None:
         """How far this partition vouches; null before its first row."""
-        behind = None if self.clock is None else self.clock - delay
+        behind = self.mark if self.lags is not None else None if self.clock is None else self.clock - delay
         return _greatest(behind, self.floor)
 
 
@@ -33,6 +39,9 @@ class Said:
     active: bool
     delay: int
     idle_after: int | None
+    learning: Percentile | None = None
+    """How the delay is learned, and from what, where it is."""
+    lags: tuple[Told, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,11 +61,20 @@ class Progress:
             channels[name] = channel
         return replace(self, channels=channels)
 
+    def stretches(self, name: str, words: Said) -> list[Stretch]:
+        """How the rows of a batch are judged, where the delay is learned."""
+        channel = self.channels[name]
+        assert words.learning is not None
+        return learn(words.learning, channel.lags or Lags(), channel.clock, channel.mark, words.lags)[2]
+
     def move(self, said: dict[str, Said], now: int, *, end: bool) -> Progress:
         """After the rows of a batch: clocks advance, the quiet fall idle, and the low watermark follows."""
         channels = dict(self.channels)
         for name, words in said.items():
             channel = channels[name]
+            if words.learning is not None:
+                lags, mark, _ = learn(words.learning, channel.lags or Lags(), channel.clock, channel.mark, words.lags)
+                channel = replace(channel, mark=mark, lags=lags)
             if words.active:
                 channel = replace(channel, clock=_greatest(channel.clock, words.clock), last_active=now, idle=False)
             elif words.idle_after is not None and now - channel.last_active >= words.idle_after:
@@ -68,12 +86,21 @@ class Progress:
 
     def to_json(self) -> Any:
         """As plain values."""
-        return {"low": self.low, "channels": {n: [c.clock, c.floor, c.last_active, c.idle] for n, c in self.channels.items()}}
+        return {"low": self.low, "channels": {n: _channel_json(c) for n, c in self.channels.items()}}
 
     @classmethod
     def from_json(cls, said: Any) -> Progress:
         """The progress of `to_json`; none yet if null."""
-        return cls() if said is None else cls({n: Channel(*c) for n, c in said["channels"].items()}, said["low"])
+        return cls() if said is None else cls({n: _channel(*c) for n, c in said["channels"].items()}, said["low"])
+
+
+def _channel_json(channel: Channel) -> list[Any]:
+    plain = [channel.clock, channel.floor, channel.last_active, channel.idle]
+    return plain if channel.lags is None else [*plain, channel.mark, channel.lags.to_json()]
+
+
+def _channel(clock: int | None, floor: int | None, last_active: int, idle: bool, mark: int | None = None, lags: Any = None) -> Channel:
+    return Channel(clock, floor, last_active, idle, mark, Lags.from_json(lags))
 
 
 def _candidate(channels: dict[str, Channel], said: dict[str, Said]) -> int | None:

@@ -11,10 +11,12 @@ import polars as pl
 from millrace import graph
 from millrace.engine import firing
 from millrace.engine.firing import Firing, Stepped, Windows
+from millrace.engine.learning import Told, watermark_of_rows
 from millrace.engine.packets import Block, Body
 from millrace.engine.progress import Progress, Said
 from millrace.engine.state import Layout, SlotState
 from millrace.engine.windowing import LEAST, Grid, ends_of, grid_of
+from millrace.watermarks import Percentile
 
 WIDE = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
@@ -57,7 +59,10 @@ class RowWindows(Windows):
             for source in body.sources:
                 if source.topic == topic:
                     clock = source.clocks[watermark.clock_id]
-                    said[f"{index}/{topic}/{source.partition}"] = Said(clock, source.active, watermark.delay, watermark.idle)
+                    learning = watermark if isinstance(watermark, Percentile) else None
+                    lags = tuple(Told(*told) for told in source.lags) if learning else ()
+                    words = Said(clock, source.active, watermark.delay, watermark.idle, learning, lags)
+                    said[f"{index}/{topic}/{source.partition}"] = words
         return said
 
     def _take(self, blocks: list[Block], said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
@@ -83,6 +88,9 @@ class RowWindows(Windows):
     def _judge(self, block: Block, said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows with the first window end that takes them, and those that an earlier window would have taken."""
         windowing, grid, frame = self.operator.node.windowing, self.grid, block.frame
+        if "_clock" in frame.columns:
+            marks = _learned(frame, block.channel, said, progress)
+            frame = frame.with_columns(pl.max_horizontal("_from", grid.first_end(marks - windowing.lateness))).drop("_clock")
         opened = {}
         for part in frame["_part"].unique():
             name = f"{block.channel}/{part}"
@@ -168,3 +176,11 @@ class RowWindows(Windows):
             return 0, 0
         first, last = slices.select(pl.col("_from").min(), self.grid.last_end(pl.col("_slice")).max().alias("last")).row(0)
         return max(LEAST if low is None else low, first - 1), min(high, last)
+
+
+def _learned(frame: pl.DataFrame, channel: str, said: dict[str, Said], progress: Progress) -> pl.Expr:
+    """The watermark at each row of a source whose delay is learned."""
+    names = {part: f"{channel}/{part}" for part in frame["_part"].unique()}
+    clocks = {part: progress.channels[name].clock for part, name in names.items()}
+    stretches = {part: progress.stretches(name, said[name]) for part, name in names.items()}
+    return pl.lit(watermark_of_rows(frame, clocks, stretches))

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from millrace import graph, hashing
+from millrace.engine.learning import Told, lags_of
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
@@ -77,11 +78,14 @@ def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bo
     frames = iter(timed)
     for piece in pieces:
         clocks: dict[str, int | None] = dict.fromkeys(plan.clocks[piece.topic])
+        lags: list[Told] = []
         if piece.rows is not None:
             frame = next(frames)
             clocks = {name: frame[f"_clock{i}"][-1] for i, name in enumerate(clocks)}
+            if piece.topic in plan.learns:
+                lags = lags_of(frame, f"_clock{list(clocks).index(plan.learns[piece.topic])}")
         for body in bodies:
-            body.sources.append(Source(piece.topic, piece.partition, piece.rows is not None, clocks))
+            body.sources.append(Source(piece.topic, piece.partition, piece.rows is not None, clocks, lags))
         body = bodies[piece.partition % len(bodies)]
         if piece.upto is not None:
             body.counts[f"upto/{piece.topic}"] = body.counts.get(f"upto/{piece.topic}", 0) + piece.upto
@@ -127,11 +131,12 @@ def _to_operator(
         frame = frame.filter(~pl.col("_ahead"))
     event_time, give = pl.col("event_time"), read.watermark.delay + operator.node.windowing.lateness
     first = grid.first_end(event_time)
+    reached = first if read.watermark.learned else pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give))
     judged = frame.with_columns(
         event_time.alias("_t"),
         grid.slice_of(event_time).alias("_slice"),
         first.alias("_first"),
-        pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give)).alias("_from"),
+        reached.alias("_from"),
     )
     in_time = (pl.col("_from") == pl.col("_first")) & (pl.col("_ingested") + (MARGIN - operator.grace) < pl.col("_first"))
     doubtful = judged.select(~(in_time & operator.foreseeable)).to_series()
@@ -140,7 +145,8 @@ def _to_operator(
     per = ("_slice", "_from", "_part")
     _spread(partials_of(operator.node).of_rows(lean, per=per), operator, "partials", channel, bodies)
     if not whole.is_empty():
-        _spread(_with_raw(whole.select(pl.exclude("^_clock.*$", "_ingested", "_ahead")), pieces), operator, "rows", channel, bodies)
+        needless = pl.exclude("^_clock[0-9]+$" if read.watermark.learned else "^_clock.*$", "_ingested", "_ahead")
+        _spread(_with_raw(whole.select(needless), pieces), operator, "rows", channel, bodies)
 
 
 def _refused_ahead(grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,138 @@
+"""When input is believed complete: ascending, ingestion time, and delays that are learned."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import millrace as mr
+from millrace import testing, watermarks, windows
+from millrace.engine.learning import _changes, _sizes
+from millrace.errors import DefinitionError
+from millrace.model import Event
+from millrace.testing import OnEngine, OnModel
+from millrace.watermarks import Watermark, greatest_of, learned_at, size_of
+
+
+@dataclass
+class Ride:
+    line: str
+
+
+@dataclass
+class Count:
+    line: str
+    count: int
+
+
+RIDES, COUNTS = mr.Topic("input.rides", Ride), mr.Topic("analytics.counts", Count)
+
+
+def counting(watermark: Watermark, *, lateness: int = 0) -> mr.Job:
+    rides = mr.read(RIDES, watermark=watermark).window(windows.fixed(1_000), lateness=lateness)
+    return mr.Job("job", rides.by("line").count().write(COUNTS))
+
+
+def ride(offset: int, at: int, ingested: int | None = None, partition: int = 0) -> Event:
+    return Event("input.rides", partition, offset, at, at if ingested is None else ingested, {"line": "6"})
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_ascending_rows_need_no_delay(on: testing.On) -> None:
+    backend: Any = testing.backend([counting(watermarks.ascending())], {"input.rides": 1}, on)
+    backend.feed([ride(0, 500), ride(1, 1_000)], 0)
+    assert backend.watermarks["job/aggregation-1"] == 1_000
+    fed = backend.feed([ride(2, 999)], 0)
+    assert [row["reason"] for row in fed.late["job"]] == ["late"]
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_by_ingestion_time_nothing_is_late_and_nothing_too_early(on: testing.On) -> None:
+    backend: Any = testing.backend([counting(watermarks.ingestion_time())], {"input.rides": 1}, on)
+    fed = backend.feed([ride(0, 5, 100), ride(1, 10**13, 200), ride(2, -7, 999), ride(3, 0, 1_500)], 0)
+    assert backend.watermarks["job/aggregation-1"] == 1_500
+    assert [(pane["count"], pane["window_end"]) for pane in fed.written["analytics.counts"]] == [(3, 1_000)]
+    assert not fed.late.get("job")
+
+
+@given(st.integers(0, 2**45))
+def test_a_lag_is_known_to_a_32nd(lag: int) -> None:
+    greatest = greatest_of(size_of(lag))
+    assert lag <= greatest <= lag * 33 / 32
+    assert size_of(greatest) == size_of(lag) < size_of(greatest + 1)
+    assert _sizes(np.array([lag])).tolist() == [size_of(lag)]
+
+
+@given(st.integers(0, 2**40))
+def test_the_delay_changes_at_offsets_that_do_not_depend_on_batches(offset: int) -> None:
+    assert learned_at(offset) <= offset < max(64, 2 * learned_at(offset) + 1024)
+    assert _changes(np.array([offset])).tolist() == [learned_at(offset)]
+    assert [learned_at(n) for n in (0, 63, 64, 127, 128, 1_023, 1_024, 2_047, 2_048)] == [0, 0, 64, 64, 128, 512, 1_024, 1_024, 2_048]
+
+
+def test_a_delay_is_the_lag_that_a_share_of_the_rows_does_not_exceed() -> None:
+    watermark = watermarks.percentile(0.9, start=777)
+    assert watermark.delay_after({}) == watermark.delay_after({0: 63}) == 777
+    assert watermark.delay_after({0: 90, size_of(5_000): 10}) == 0
+    assert watermark.delay_after({0: 89, size_of(5_000): 11}) == greatest_of(size_of(5_000))
+
+
+def out_of_order(count: int) -> list[Event]:
+    """Every tenth row is up to three seconds behind, as it also was in the year before."""
+    dice, rows, ends = random.Random(4), [], [0, 0]
+    for n in range(count):
+        at, partition = n * 10, dice.randrange(2)
+        rows.append(ride(ends[partition], at - (dice.randrange(3_000) if n % 10 == 0 else 0), at, partition))
+        ends[partition] += 1
+    return rows
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_the_watermark_stays_behind_by_what_was_learned(on: testing.On) -> None:
+    backend: Any = testing.backend([counting(watermarks.percentile(0.95, start=9_000))], {"input.rides": 2}, on)
+    rows = out_of_order(400)
+    backend.feed(rows[:60], 0)
+    assert backend.watermarks["job/aggregation-1"] == 580 - 9_000
+    backend.feed(rows[60:], 0)
+    behind = 3_990 - backend.watermarks["job/aggregation-1"]
+    assert 1_000 < behind < 2_500, "half of those that were behind at all were further behind than 1.5 s"
+
+
+@pytest.mark.parametrize("cut", [1, 37, 900])
+def test_what_is_learned_and_what_is_late_does_not_depend_on_batches(cut: int) -> None:
+    rows = out_of_order(1_800 if cut > 1 else 300)
+    job = counting(watermarks.percentile(0.99, start=500))
+    model = OnModel([job], {"input.rides": 2})
+    expected = model.feed(rows, 0)
+    engine, late = OnEngine([job], {"input.rides": 2}, slots=2), 0
+    for start in range(0, len(rows), cut):
+        fed = engine.feed(rows[start : start + cut], 0)
+        late += sum(row["_rows"] for row in fed.late.get("job", []))
+        engine.restart()
+    assert engine.watermarks["job/aggregation-1"] == model.watermarks["job/aggregation-1"]
+    assert late == len(expected.late["job"]) > 0
+
+
+def test_the_watermark_stands_still_while_the_delay_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watermarks, "FIRST", 2)
+    job = counting(watermarks.percentile(1.0, start=0))
+    for on in ("model", "engine"):
+        backend: Any = testing.backend([job], {"input.rides": 1}, on)
+        said = []
+        for offset, at in enumerate([1_000, 2_000, 500, 2_100, 2_200, 9_000]):
+            backend.feed([ride(offset, at, 9_000)], 0)
+            said.append(backend.watermarks["job/aggregation-1"])
+        assert said == [1_000, 2_000, 2_000, 2_100, 2_100, 9_000 - greatest_of(size_of(1_500))]
+
+
+def test_watermarks_read_as_they_are_written() -> None:
+    assert str(watermarks.ascending()) == "ascending()"
+    assert str(watermarks.ingestion_time(idle="5s")) == "ingestion_time(idle='5s')"
+    assert str(watermarks.percentile(0.99, idle="1m")) == "percentile(0.99, start='10s', idle='1m')"
+    assert str(watermarks.bounded("1s", idle="5s")) == "bounded('1s', idle='5s')"
+    with pytest.raises(DefinitionError, match="between 0 and 1"):
+        watermarks.percentile(99)
