@@ -98,15 +98,6 @@ def test_what_is_wrong_is_named(text: str, named: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{window: {session: 30}, steps: []}",
-        "{window: global, steps: []}",
-        "{window: {fixed: 10, time: clock}, steps: []}",
-        "{window: {fixed: 10}, trigger: {count: 3}, steps: []}",
-        "{window: {fixed: 10}, trigger: {watermark: {early: {count: 3}}}, steps: []}",
-        "{window: {fixed: 10}, trigger: end_of_stream, steps: []}",
-        "{window: {fixed: 10}, output: delta, steps: []}",
-        "{window: {fixed: 10}, output_time: latest, steps: []}",
-        "{window: {fixed: 10}, closing: always, steps: []}",
         "{pattern: [{step: a}], events: []}",
         "{table: {columns: [a], rows: [[1]]}}",
     ],

@@ -10,23 +10,19 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from millrace import graph, panes
 from millrace.errors import DefinitionError
+from millrace.model_ordered import OrderedWindows
+from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
+from millrace.trigger_machines import END
 from millrace.watermarks import Bounded, Percentile, Watermark, learned_at, size_of
-
-END = 2**62
-"""The watermark of a stream that has ended."""
-
-Key: TypeAlias = tuple[Any, ...]
-Window: TypeAlias = tuple[int, int]
-Place: TypeAlias = tuple[str, int, int, int]
-"""Topic, partition, which of the ways into the operator (a topic may be read twice), offset: the order of rows of equal time."""
+from millrace.windows import Window
 
 
 class Event(NamedTuple):
@@ -38,14 +34,6 @@ class Event(NamedTuple):
     event_time: int
     ingestion_time: int
     values: Row
-
-
-class Change(NamedTuple):
-    """What travels between operators: a row that is new, or one that no longer holds."""
-
-    op: str
-    row: Row
-    place: Place = ("", 0, 0, 0)
 
 
 @dataclass
@@ -103,17 +91,6 @@ class Cell:
     travelled: Row | None = None
 
 
-@dataclass
-class Outcome:
-    """What one operator made of one batch: what leaves the job, what travels on, what was refused."""
-
-    records: list[tuple[Any, Row]] = field(default_factory=list)
-    """Each with what it is about, so that an old value is found beside the new one that takes its place."""
-    changes: list[Change] = field(default_factory=list)
-    refused: list[Row] = field(default_factory=list)
-    reports: list[Row] = field(default_factory=list)
-
-
 class Operator:
     """One aggregation of one job."""
 
@@ -125,6 +102,7 @@ class Operator:
         self.upstream = [upstream[edge.origin] for edge in self.edges if isinstance(edge.origin, graph.Aggregation)]
         self.cells: dict[tuple[Key, Window], Cell] = defaultdict(Cell)
         self.low: float = -math.inf
+        """The low watermark; where windows lie in processing time, the clock."""
         self.outcome = Outcome()
 
     @property
@@ -138,7 +116,7 @@ class Operator:
         return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
 
     def windows_of(self, row: Row) -> list[Window]:
-        """The windows a row belongs to; panes of the same windowing keep theirs."""
+        """The windows a pane belongs to; those of the same windowing keep theirs."""
         if self.node.same_window:
             return [(row["window_start"], row["window_end"])]
         return self.windowing.window.assign(row["event_time"])
@@ -217,22 +195,28 @@ class FirstOperator(Operator):
         super().__init__(node, name, {})
         reads = {id(edge.origin): edge.origin for edge in self.edges if isinstance(edge.origin, graph.Read)}
         self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
+        self.watermark: float = -math.inf
+        """The low watermark of the channels, whatever time the windows lie in."""
+        self.windows = (OrderedWindows if self.windowing.ordered else RowWindows)(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""
+        arrivals: list[Arrival] = []
         for channel in self.channels:
             here = (channel.read.topic.name, channel.partition)
             events = sorted((e for e in batch if (e.topic, e.partition) == here), key=lambda e: e.offset)
             if events:
-                channel.wake(self.low, now)
+                channel.wake(self.watermark, now)
             else:
                 channel.doze(now)
             for event in events:
-                self.take(event, channel)
-        self.fire(END if end else self.candidate())
+                arrivals += self.take(event, channel)
+        self.watermark = max(self.watermark, END if end else self.candidate())
+        self.low = self.watermark if not self.windowing.by_clock or self.watermark >= END else max(self.low, now)
+        self.windows.step(arrivals, self.low, now, self.outcome)
 
-    def take(self, event: Event, channel: Channel) -> None:
-        """One row: it moves its partition's clock, and goes through the stateless steps to its windows."""
+    def take(self, event: Event, channel: Channel) -> Iterator[Arrival]:
+        """One row: it moves its partition's clock, and goes through the stateless steps."""
         watermark = channel.read.watermark
         channel.read_clock(event)
         future = event.event_time > event.ingestion_time + watermark.ahead
@@ -240,27 +224,7 @@ class FirstOperator(Operator):
         for way, edge in enumerate(self.edges):
             if edge.origin is channel.read:
                 for made in through(edge, row):
-                    self.judge(made, (event.topic, event.partition, way, event.offset), channel.watermark, future)
-
-    def judge(self, row: Row, place: Place, watermark: float, future: bool) -> None:
-        """Into which of its windows the row still comes; refused by any, it is reported once."""
-        late, closed = [], []
-        windows = self.windows_of(row)
-        for window in windows:
-            if future or watermark >= window[1] + self.windowing.lateness:
-                late.append(window)
-            elif self.windowing.once and self.low >= window[1]:
-                closed.append(window)
-            else:
-                cell = self.cell(row, window)
-                cell.rows.append(Change(panes.ADD, row, place))
-                cell.touched = True
-        if late or closed:
-            reason = "future" if future else "late" if late else "closed"
-            topic, partition, _, offset = place
-            why = {"reason": reason, "missed": len(late) + len(closed)}
-            self.outcome.refused.append({**row, **why})
-            self.outcome.reports.append({"topic": topic, "partition": partition, "offset": offset, **why})
+                    yield Arrival(made, (event.topic, event.partition, way, event.offset), channel.watermark, future)
 
     def candidate(self) -> float:
         """Where the watermark would stand, were it not forbidden to go back."""
@@ -303,7 +267,6 @@ class JobModel:
         self.job, self.partitions = job, partitions
         self.operators: dict[graph.Aggregation, Operator] = {}
         for node, name in job.operator_ids.items():
-            graph.refuse_unavailable(node, name)
             over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
             operator = FirstOperator(node, name, partitions) if over_rows else LaterOperator(node, name, self.operators)
             self.operators[node] = operator
@@ -332,7 +295,7 @@ class JobModel:
         if edge.port == "late":
             return [made for row in outcome.refused for made in through(edge, row)]
         records = [(about, made) for about, row in outcome.records for made in through(edge, row)]
-        if origin.windowing.output == "value_and_retract":
+        if origin.windowing.output != "value":
             return [row for _, row in records]
         shown = [about for about, row in records if row["op"] == panes.ADD]
         return [row for about, row in records if row["op"] == panes.ADD or about not in shown]

@@ -23,10 +23,11 @@ import polars as pl
 from millrace import durations, graph, watermarks
 from millrace.durations import Duration
 from millrace.errors import ComponentMissing, DefinitionError
-from millrace.model import END, Event, Model
+from millrace.model import Event, Model
 from millrace.plain_values import Row
 from millrace.stream import Job, Output
 from millrace.topics import Topic
+from millrace.trigger_machines import END
 
 On: TypeAlias = Literal["model", "engine", "spark"]
 

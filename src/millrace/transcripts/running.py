@@ -11,11 +11,12 @@ import yaml
 from millrace import aggregates, stream, watermarks
 from millrace.aggregates import Reduction
 from millrace.errors import MillraceError
-from millrace.model import END
 from millrace.plain_values import Row
 from millrace.testing import On, Script
 from millrace.topics import Topic
-from millrace.transcripts.documents import Transcript, Unavailable, Wrong, plain, text, understand
+from millrace.transcripts.documents import Transcript, understand
+from millrace.transcripts.words import Unavailable, Wrong, plain, text
+from millrace.trigger_machines import END
 
 
 @dataclass(frozen=True)
@@ -173,17 +174,26 @@ def _unordered(key: str, value: Any) -> Any:
 
 def _panes(script: Script, *, listed: bool) -> list[Row]:
     """The panes since last asked, in the words of transcripts; a withdrawn value is part of the pane that takes its place."""
-    panes, withdrawn = [], {}
-    for row in script.panes():
-        place = row["key"], row["window_start"], row["index"]
-        value = [json.loads(one) for one in row["value"]] if listed else row["value"]
-        if row["op"] == "-":
-            withdrawn[place] = value
-            continue
-        said = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]], "values" if listed else "value": value}
+    came = script.panes()
+    panes = []
+    for row in (row for row in came if row["op"] == "+"):
+        said = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]]}
+        said["values" if listed else "value"] = _value(row, listed=listed)
         said |= {name: row[name] for name in ("timing", "index", "settled_index", "final")} | {"at": row["event_time"]}
-        panes.append((place, said))
-    return [{**said, "retracts": withdrawn[place]} if place in withdrawn else said for place, said in panes]
+        gone = [_value(other, listed=listed) for other in came if other["op"] == "-" and _replaces(row, other)]
+        panes.append({**said, "retracts": sum(gone, [] if listed else 0)} if gone else said)
+    return panes
+
+
+def _value(row: Row, *, listed: bool) -> Any:
+    """The value of a pane; the sum of nothing is 0."""
+    return [json.loads(one) for one in row["value"]] if listed else row["value"] or 0
+
+
+def _replaces(new: Row, old: Row) -> bool:
+    """Whether one pane takes the place of another: of the same window, or of one that grew into it."""
+    within = new["window_start"] <= old["window_start"] and old["window_end"] <= new["window_end"]
+    return within and (new["key"], new["index"]) == (old["key"], old["index"])
 
 
 def _row(event: Row, *, listed: bool) -> Row:
@@ -197,7 +207,15 @@ def _event(row: Row, *, listed: bool) -> Row:
 def _job(transcript: Transcript) -> stream.Job:
     kind, result, aggregate = _types(transcript)
     rows = stream.read(Topic("input.transcript", kind), watermark=watermarks.bounded(0))
-    windowed = rows.window(transcript.window, trigger=transcript.trigger, lateness=transcript.lateness, output=transcript.output)
+    windowed = rows.window(
+        transcript.window,
+        trigger=transcript.trigger,
+        lateness=transcript.lateness,
+        output=transcript.output,
+        on_time=transcript.on_time,
+        closing=transcript.closing,
+        time=transcript.time,
+    )
     return stream.Job("transcript", windowed.by("key").aggregate(value=aggregate).write(Topic("analytics.transcript", result)))
 
 
