@@ -27,8 +27,8 @@ def test_a_viewer_is_told_what_there_is(running: Running) -> None:
 def test_two_viewers_with_different_boxes_get_different_tiles(log: Log, running: Running) -> None:
     write(log, 0, {CENTRE: 3, HARBOUR: 1, ESPOO: 7, TAMPERE: 2})
     with closing(running.watch(HELSINKI)) as one, closing(running.watch(WEST)) as two:
-        one.take_until(lambda: bool(one.cells))
-        two.take_until(lambda: bool(two.cells))
+        one.take_until(lambda: len(one.cells) == 2)
+        two.take_until(lambda: len(two.cells) == 1)
         assert one.cells == {named(CENTRE): 3, named(HARBOUR): 1}
         assert two.cells == {named(ESPOO): 7}
         write(log, 5, {CENTRE: 4, HARBOUR: 1, ESPOO: 8, TAMPERE: 9})

@@ -2,12 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from millrace.errors import MillraceError, OffsetGone, TopicMissing
-from millrace.log import Log, open_log
+from millrace.log import Log, Records, open_log
 from millrace.log.codecs import decode
 from millrace.log.status import read_status, run_of
 from millrace.serve.cells import GRACE, Cells
@@ -104,42 +104,45 @@ class Reader:
                 self._places[name] = _recent(log, name)
 
     def _read_on(self, log: Log) -> bool:
-        """One piece of each partition that has news; whether any had."""
+        """A piece of each partition that has news; whether any had."""
         any_news = False
         for name, at in self._places.items():
-            for partition, end in log.ends(name).items():
-                start = at.get(partition, 0)
-                if end > start:
-                    at[partition] = self._piece(log, name, partition, start, min(end, start + PIECE))
-                    any_news = True
-                elif end < start:  # it was made anew
-                    at[partition] = log.begins(name)[partition]
+            news = {p: (at.get(p, 0), min(end, at.get(p, 0) + PIECE)) for p, end in log.ends(name).items() if end != at.get(p, 0)}
+            if news:
+                self._take(name, {partition: _read(log, name, partition, *place) for partition, place in news.items()})
+                at.update({p: end for p, (_, end) in news.items()})
+                any_news = True
         return any_news
 
-    def _piece(self, log: Log, name: str, partition: int, start: int, end: int) -> int:
-        """Reads a piece and passes it on; where to go on."""
-        try:
-            records = log.read(name, partition, start, end)
-        except OffsetGone:
-            return max(start, log.begins(name)[partition])
+    def _take(self, name: str, pieces: Mapping[int, Records]) -> None:
+        """Passes on what is new in a topic: all partitions at once, so that what was committed together is seen together."""
         if (run := run_of(name)) is not None:
-            self._jobs.take(run, read_status(records))
-            return end
+            for records in pieces.values():
+                self._jobs.take(run, read_status(records))
+            return
         for cells in self._views:
             if cells.view.topic.name == name:
-                decoded = decode(cells.view.topic, partition, records, panes=True)
-                self.dead += len(decoded.dead)
-                cells.apply(decoded.rows)
-        return end
+                decoded = [decode(cells.view.topic, partition, records, panes=True) for partition, records in pieces.items()]
+                self.dead += sum(len(each.dead) for each in decoded)
+                cells.apply(pl.concat([each.rows for each in decoded]))
+
+
+def _read(log: Log, name: str, partition: int, start: int, end: int) -> Records:
+    """A range of a partition, as far as it is still there. One that ends before it starts belongs to a topic that was made anew."""
+    try:
+        return log.read(name, partition, start, end)
+    except OffsetGone:
+        begin = log.begins(name)[partition]
+        return log.read(name, partition, begin, end) if begin < end else Records.none()
 
 
 def fill(log: Log, cells: Cells) -> dict[int, int]:
     """Reads back as far as results are still shown, and no further; where to go on in each partition."""
     topic = cells.view.topic
     begins, ends = log.begins(topic.name), log.ends(topic.name)
-    for partition, end in ends.items():
-        for piece in reversed(_read_back(log, cells, partition, begins[partition], end)):
-            cells.apply(piece)
+    pieces = [piece for p, end in ends.items() for piece in reversed(_read_back(log, cells, p, begins[p], end))]
+    if pieces:
+        cells.apply(pl.concat(pieces))
     return dict(ends)
 
 

@@ -15,6 +15,8 @@ from millrace.views import View
 
 LARGEST_MESSAGE = 65_536
 """Bytes of the largest message that a viewer may send."""
+SENDING = 262_144
+"""Bytes that the system keeps for each connection. Left to itself it keeps megabytes: a slow viewer would have to see all of them before what is new."""
 
 _log = logging.getLogger("millrace.serve")
 
@@ -23,9 +25,11 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket at that address; 0 is any port that is free."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=512)
+        opened = socket.create_server(address[:2], family=family, backlog=512)
     except OSError as error:
         raise ConfigError(_explained(host, port, error)) from error
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDING)
+    return opened
 
 
 def _explained(host: str, port: int, error: OSError) -> str:

@@ -1,0 +1,156 @@
+"""The newest result of each key, whatever comes late, is withdrawn or goes out of date."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import DefinitionError
+from millrace.serve.cells import Cells
+from millrace.serve.tiles import SIDE, Box, Refused, name, tile_of
+from millrace.transit.topics import CELL_COUNTS
+from millrace.transit.views import VIEWS
+from millrace.views import View
+from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, named, results
+
+PLACES = (CENTRE, HARBOUR, ESPOO, TAMPERE)
+
+
+def applied(*frames: pl.DataFrame) -> Cells:
+    cells = Cells(VIEWS[0])
+    for frame in frames:
+        cells.apply(frame)
+    return cells
+
+
+def shown(cells: Cells) -> dict[str, int]:
+    return dict(cells.snapshot().rows.select("cell", "count").rows())
+
+
+def test_a_newer_window_replaces_an_older_one() -> None:
+    assert shown(applied(results(0, {CENTRE: 3, ESPOO: 1}), results(5, {CENTRE: 4}))) == {named(CENTRE): 4, named(ESPOO): 1}
+
+
+def test_a_late_pane_of_an_older_window_does_not_replace_a_newer_one() -> None:
+    assert shown(applied(results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, timing="late"))) == {named(CENTRE): 4}
+    assert shown(applied(pl.concat([results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, timing="late")]))) == {named(CENTRE): 4}
+
+
+def test_a_late_pane_of_the_same_window_corrects_it() -> None:
+    assert shown(applied(results(5, {CENTRE: 4}), results(5, {CENTRE: 5}, timing="late"))) == {named(CENTRE): 5}
+
+
+def test_a_withdrawn_result_is_no_longer_shown_and_no_older_one_comes_back() -> None:
+    cells = applied(results(5, {CENTRE: 4, ESPOO: 1}), results(5, {CENTRE: 4}, op="-"))
+    assert shown(cells) == {named(ESPOO): 1}
+    cells.apply(results(0, {CENTRE: 9}, timing="late"))
+    assert shown(cells) == {named(ESPOO): 1}
+    cells.apply(results(5, {CENTRE: 2}, timing="late"))
+    assert shown(cells) == {named(CENTRE): 2, named(ESPOO): 1}
+
+
+def test_the_withdrawal_of_an_older_window_leaves_the_newer_one() -> None:
+    assert shown(applied(results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, op="-"))) == {named(CENTRE): 4}
+
+
+@pytest.mark.parametrize(("newest", "still"), [(10, True), (15, False)])
+def test_a_result_goes_when_others_are_newer_by_more_than_a_window_and_five_seconds(newest: int, still: bool) -> None:
+    cells = applied(results(0, {CENTRE: 3}), results(newest, {ESPOO: 1}))
+    assert (named(CENTRE) in shown(cells)) is still
+    assert cells.snapshot().time == T0 + newest * 1000
+
+
+def test_a_result_that_is_out_of_date_when_it_comes_is_not_shown() -> None:
+    cells = applied(results(60, {ESPOO: 1}))
+    cells.take_changes()
+    cells.apply(results(0, {CENTRE: 3}, timing="late"))
+    assert (shown(cells), cells.take_changes()[1]) == ({named(ESPOO): 1}, set())
+
+
+def test_what_is_no_cell_is_left_out() -> None:
+    assert shown(applied(results(0, {5: 1, -7: 2, CENTRE: 3}))) == {named(CENTRE): 3}
+
+
+def test_only_tiles_whose_contents_differ_have_changed() -> None:
+    cells = applied(results(0, {CENTRE: 3, HARBOUR: 1, ESPOO: 7}))
+    first = cells.take_changes()[1]
+    assert len(first) == 2
+    cells.apply(results(5, {CENTRE: 3, HARBOUR: 1, ESPOO: 7}))
+    assert cells.take_changes()[1] == set()
+    cells.apply(results(10, {CENTRE: 3, HARBOUR: 2, ESPOO: 7}))
+    assert len(cells.take_changes()[1]) == 1
+    cells.apply(results(10, {ESPOO: 7}, op="-"))
+    cells.apply(results(30, {TAMPERE: 1}))
+    snapshot, changed = cells.take_changes()
+    assert changed == first | set(snapshot.rows["tile"])
+    texts = cells.encode(snapshot.rows, changed)
+    assert sorted(text.count('"8') for text in texts.values()) == [0, 0, 1], "those that are empty say so"
+
+
+said = st.tuples(st.sampled_from(PLACES), st.integers(0, 8), st.integers(1, 5), st.sampled_from(["+", "+", "+", "-"]))
+
+
+@given(st.lists(st.lists(said, min_size=1, max_size=8), max_size=8))
+def test_it_is_as_if_results_came_one_at_a_time(batches: list[list[tuple[int, int, int, str]]]) -> None:
+    cells = Cells(VIEWS[0])
+    kept: dict[int, tuple[int, int, str]] = {}
+    newest = 0
+    for batch in batches:
+        cells.apply(pl.concat([results(window * 5, {cell: count}, op=op) for cell, window, count, op in batch]))
+        newest = max(newest, *(window for _, window, _, _ in batch))
+        for cell, window, count, op in batch:
+            if cell not in kept or window >= kept[cell][0]:
+                kept[cell] = (window, count, op)
+        kept = {cell: each for cell, each in kept.items() if (newest - each[0]) * 5 <= 10}
+        assert shown(cells) == {named(cell): count for cell, (_, count, op) in kept.items() if op == "+"}
+
+
+# Tiles and boxes
+
+
+@pytest.mark.parametrize(
+    ("latitude", "longitude", "tile"),
+    [(60.1708, 24.9375, "12/2331/1185"), (0.0, 0.0, "12/2048/2048"), (90.0, -180.0, "12/0/0"), (-90.0, 180.0, "12/0/4095")],
+)
+def test_a_place_belongs_to_a_tile_of_the_web_mercator_map(latitude: float, longitude: float, tile: str) -> None:
+    number = pl.select(tile_of(pl.lit(latitude), pl.lit(longitude))).item()
+    assert name(number) == tile
+
+
+@given(st.floats(-80, 80), st.floats(-180, 179.999), st.floats(-200, 200), st.floats(0, 380), st.floats(-85, 80), st.floats(0, 5))
+def test_a_box_covers_the_tiles_of_all_places_in_it(
+    latitude: float, longitude: float, west: float, span: float, south: float, height: float
+) -> None:
+    box = Box.of([west, south, west + span, south + height])
+    where = pl.DataFrame({"latitude": [latitude], "longitude": [longitude]}).with_columns(
+        tile=tile_of(pl.col("latitude"), pl.col("longitude")), inside=box.holds(pl.col("latitude"), pl.col("longitude"))
+    )
+    if where["inside"][0]:
+        assert box.covered(where["tile"])
+    assert box.covered({SIDE * SIDE - 1}) == set(), "the last row is beyond -85 degrees"
+
+
+@pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "1,nan,2,3", "1,95,2,96", "1,60,2,50", "1e9,1,2e9,2"])
+def test_what_is_no_box_is_refused_with_what_was_said(text: str) -> None:
+    with pytest.raises(Refused, match=r"box="):
+        Box.parse(text)
+
+
+# Declarations
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"key": "cell"}, "'cell' is no column of topic 'analytics.vehicle-distribution'; it has geocell, count"),
+        ({"values": ("number",)}, "'number' is no column"),
+        ({"values": ()}, "shows no column"),
+        ({"name": "a/b"}, "view name 'a/b'"),
+        ({"every": "0s"}, "every='0s' must be longer than zero"),
+    ],
+)
+def test_a_view_that_cannot_be_is_refused(wrong: dict[str, object], said: str) -> None:
+    right = {"name": "v", "topic": CELL_COUNTS, "title": "V", "window": "30s", "every": "5s", "key": "geocell", "values": ("count",)}
+    with pytest.raises(DefinitionError) as refused:
+        View(**{**right, **wrong})  # type: ignore[arg-type]
+    assert said in str(refused.value)
