@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test test-spark test-long mutants chaos bench proto docs lock clean
+.PHONY: help setup demo fmt check test test-spark test-web test-long mutants chaos bench web wheel proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test: setup ## all tests that this machine can run; says which it leaves out (AR
 test-spark: setup ## only the tests that start Spark
 	$(BIN)/pytest -m "spark and not long" $(ARGS)
 
+test-web: setup web ## only the tests that open the map in Chromium
+	$(BIN)/pytest -m web $(ARGS)
+
 test-long: setup ## the tests that take minutes
 	$(BIN)/pytest -m long $(ARGS)
 
@@ -55,6 +58,12 @@ chaos: setup ## kill Spark again and again while events flow, and compare the re
 
 bench: setup ## engine and Spark beside plain Structured Streaming, and every kind of window, trigger and aggregate, as a table
 	$(BIN)/millrace bench engine $(ARGS)
+
+web: ## build the page of the live map, if its sources changed; fetches Node where there is none
+	@$(or $(wildcard $(BIN)/python),$(PYTHON)) web/build.py
+
+wheel: setup web ## dist/*.whl, which carries the page
+	$(BIN)/python -m hatchling build -t wheel $(ARGS)
 
 proto: setup ## generate the *_pb2.py files from the *.proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src $$(cd src && find millrace -name '*.proto')

@@ -1,0 +1,83 @@
+/** What the server and the page say to each other over `/api/live`. */
+
+/** A layer of the map, as the server announces it. `kind` says how it is drawn. */
+export interface LayerInfo {
+  readonly name: string;
+  readonly title: string;
+  readonly kind: string;
+  readonly window_ms: number;
+  readonly every_ms: number;
+}
+
+/** West, south, east, north, in degrees. */
+export type Box = readonly [number, number, number, number];
+
+/** A geocell and its value. */
+export type Cell = readonly [cell: string, value: number];
+
+/** The whole content of a web-mercator tile, in place of what was there. */
+export interface Tile {
+  readonly tile: string;
+  readonly cells: readonly Cell[];
+}
+
+/** How a job is doing. A figure that is not known yet is null, or left out. */
+export interface JobStatus {
+  readonly job: string;
+  readonly watermark?: number | null;
+  readonly lag_events?: number | null;
+  readonly events_per_s?: number | null;
+  readonly results_per_s?: number | null;
+  readonly latency_ms?: number | null;
+  readonly last_batch_at?: number | null;
+}
+
+export interface Hello {
+  readonly type: "hello";
+  readonly layers: readonly LayerInfo[];
+  readonly tick_ms: number;
+}
+
+export interface Tick {
+  readonly type: "tick";
+  readonly layer: string;
+  readonly time: number;
+  readonly now: number;
+  readonly tiles: readonly Tile[];
+}
+
+export interface Status {
+  readonly type: "status";
+  readonly now: number;
+  readonly jobs: readonly JobStatus[];
+}
+
+export interface Refusal {
+  readonly type: "error";
+  readonly error: string;
+}
+
+export type ServerMessage = Hello | Tick | Status | Refusal;
+
+/** Replaces whatever was subscribed to before. */
+export interface Subscription {
+  readonly layers: readonly string[];
+  readonly box: Box;
+}
+
+const LISTS: Record<string, string | null> = { hello: "layers", tick: "tiles", status: "jobs", error: null };
+
+/** The message in a frame; null for anything else, such as what a newer server may say. */
+export function parse(text: string): ServerMessage | null {
+  let message: unknown;
+  try {
+    message = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (typeof message !== "object" || message === null || !("type" in message)) return null;
+  const list = LISTS[String(message.type)];
+  if (list === undefined) return null;
+  if (list !== null && !Array.isArray((message as Record<string, unknown>)[list])) return null;
+  return message as ServerMessage;
+}

@@ -1,0 +1,104 @@
+import { latLngToCell } from "h3-js";
+import { describe, expect, it } from "vitest";
+
+import type { Cell, Tick } from "../src/messages";
+import { FADE, Slots } from "../src/slots";
+import { boxOf, overlap, Tiles } from "../src/tiles";
+
+const tick = (time: number, tiles: Record<string, Cell[]>): Tick => ({
+  type: "tick",
+  layer: "vehicle-distribution",
+  time,
+  now: time,
+  tiles: Object.entries(tiles).map(([tile, cells]) => ({ tile, cells })),
+});
+
+const [A, B, C] = [60.17, 60.18, 60.19].map((latitude) => latLngToCell(latitude, 24.94, 9)) as [string, string, string];
+
+describe("tiles", () => {
+  it("a tile replaces what it held, and others stay", () => {
+    const tiles = new Tiles();
+    tiles.apply(tick(1, { "12/2331/1185": [[A, 1], [B, 2]], "12/2332/1185": [[C, 3]] }));
+    tiles.apply(tick(2, { "12/2331/1185": [[A, 5]] }));
+    expect(tiles.cells()).toEqual(new Map([[A, 5], [C, 3]]));
+    expect(tiles.time).toBe(2);
+  });
+
+  it("an empty tile holds nothing any more", () => {
+    const tiles = new Tiles();
+    tiles.apply(tick(1, { "12/2331/1185": [[A, 1]] }));
+    tiles.apply(tick(2, { "12/2331/1185": [] }));
+    expect(tiles.cells().size).toBe(0);
+  });
+
+  it("after a break the old content is shown until the first tick, which replaces all of it", () => {
+    const tiles = new Tiles();
+    tiles.apply(tick(1, { "12/2331/1185": [[A, 1]], "12/2332/1185": [[B, 2]] }));
+    tiles.doubt();
+    expect(tiles.cells().size).toBe(2);
+    tiles.apply(tick(9, { "12/2332/1185": [[B, 4]] }));
+    expect(tiles.cells()).toEqual(new Map([[B, 4]]));
+    tiles.apply(tick(10, { "12/2331/1185": [[A, 1]] }));
+    expect(tiles.cells().size).toBe(2);
+  });
+
+  it("tiles outside the box are forgotten", () => {
+    const tiles = new Tiles();
+    tiles.apply(tick(1, { "12/2331/1185": [[A, 1]], "12/2400/1185": [[B, 2]] }));
+    tiles.keepWithin(boxOf("12/2331/1185"));
+    expect([...tiles.cells().keys()]).toEqual([A]);
+  });
+
+  it("the box of a tile is that of web mercator", () => {
+    expect(boxOf("0/0/0").map((degrees) => Math.round(degrees * 100) / 100)).toEqual([-180, -85.05, 180, 85.05]);
+    const [west, south, east, north] = boxOf("12/2331/1185");
+    expect(west).toBeLessThan(24.94);
+    expect(east).toBeGreaterThan(24.94);
+    expect([south < 60.18, north > 60.18]).toEqual([true, true]);
+    expect(overlap([0, 0, 1, 1], [2, 0, 3, 1])).toBe(false);
+  });
+});
+
+describe("slots", () => {
+  it("a cell keeps its index while it is shown, whatever comes and goes", () => {
+    const slots = new Slots();
+    slots.show(new Map([[A, 1], [B, 2]]), 0);
+    const place = slots.find(B);
+    slots.show(new Map([[C, 7], [B, 3]]), 100);
+    expect(slots.find(B)).toBe(place);
+    expect(slots.list[place]).toMatchObject({ cell: B, value: 3, alive: true });
+    expect(slots.find(C)).toBe(2);
+  });
+
+  it("a cell that left keeps its place until it has faded, then another takes it", () => {
+    const slots = new Slots();
+    slots.show(new Map([[A, 1]]), 0);
+    slots.show(new Map(), 0);
+    expect(slots.list[0]).toMatchObject({ cell: A, value: 1, alive: false });
+    expect(slots.find(A)).toBe(-1);
+    slots.show(new Map([[B, 1]]), FADE - 1);
+    expect(slots.find(B)).toBe(1);
+    slots.show(new Map([[B, 1], [C, 1]]), FADE);
+    expect(slots.find(C)).toBe(0);
+    slots.show(new Map([[A, 4], [B, 1], [C, 1]]), FADE + 1);
+    expect(slots.find(A)).toBe(2);
+    expect(slots.list).toHaveLength(3);
+  });
+
+  it("a cell that returns while it fades is the same again", () => {
+    const slots = new Slots();
+    slots.show(new Map([[A, 1]]), 0);
+    slots.show(new Map(), 10);
+    slots.show(new Map([[A, 2]]), 20);
+    slots.show(new Map([[A, 2], [B, 1]]), 20 + FADE);
+    expect(slots.list.map(({ cell, alive }) => [cell, alive])).toEqual([[A, true], [B, true]]);
+  });
+
+  it("nothing new leaves the list as it is, so that nothing is uploaded again", () => {
+    const slots = new Slots();
+    slots.show(new Map([[A, 1]]), 0);
+    const before = slots.list;
+    expect(slots.show(new Map([[A, 1]]), 5)).toBe(false);
+    expect(slots.list).toBe(before);
+  });
+});

@@ -1,0 +1,85 @@
+import { describe, expect, it } from "vitest";
+
+import { duration, figure, ServerClock } from "../src/clock";
+import { tally } from "../src/legend";
+import { colour, share, steps, topFor } from "../src/scale";
+import { type Facts, noticeFor, phaseOf } from "../src/summary";
+import { busiest } from "../src/table";
+import { next } from "../src/theme";
+
+describe("the scale", () => {
+  it("begins at one, ends at the top, and is even by doublings", () => {
+    expect([1, 2, 4, 16, 99].map((value) => share(value, 16))).toEqual([0, 0.25, 0.5, 1, 1]);
+  });
+
+  it("follows the largest value up at once, and down only when it is far too large", () => {
+    expect(topFor(3, 0)).toBe(8);
+    expect(topFor(9, 8)).toBe(16);
+    expect(topFor(8, 16)).toBe(16);
+    expect(topFor(8, 64)).toBe(8);
+  });
+
+  it("has a step for each doubling, the last one open", () => {
+    expect(steps(8).map(({ label }) => label)).toEqual(["1", "2–3", "4–7", "8+"]);
+    expect(tally([1, 1, 2, 3, 7, 8, 900], steps(8))).toEqual([2, 2, 1, 2]);
+  });
+
+  it.each(["dark", "light"] as const)("more is further from the ground on a %s map", (theme) => {
+    const brightness = [1, 2, 4, 8].map((value) => colour(value, 8, theme).reduce((sum, channel) => sum + channel, 0));
+    const sorted = [...brightness].sort((one, other) => (theme === "dark" ? one - other : other - one));
+    expect(brightness).toEqual(sorted);
+  });
+});
+
+describe("the clock", () => {
+  it("believes the quickest message", () => {
+    const clock = new ServerClock();
+    expect(clock.at(100)).toBe(100);
+    clock.heard(5_000, 1_000);
+    clock.heard(5_900, 2_000);
+    expect(clock.at(3_000)).toBe(7_000);
+  });
+
+  it("forgets what was long ago, so that a clock set anew is followed", () => {
+    const clock = new ServerClock();
+    clock.heard(5_000, 1_000);
+    for (let second = 0; second < 30; second += 1) clock.heard(2_000, 1_000);
+    expect(clock.at(0)).toBe(1_000);
+  });
+
+  it("says durations and figures as people do", () => {
+    expect([-5, 2_440, 9_940, 9_960, 59_400, 200_000, 18_180_000].map(duration)).toEqual(["0.0 s", "2.4 s", "9.9 s", "10 s", "59 s", "3 min 20 s", "5 h 3 min"]);
+    expect([0, 3.14, 1234.5].map(figure)).toEqual(["0", "3.1", "1,235"]);
+  });
+});
+
+describe("the state of the page", () => {
+  const facts: Facts = { line: { phase: "open" }, total: 1, cells: 1, time: 100_000, every: 5_000, serverNow: 104_000, now: 0 };
+
+  it("is live while results come, old when several did not, and lost without a line", () => {
+    expect(phaseOf(facts, true)).toBe("live");
+    expect(phaseOf({ ...facts, serverNow: 120_001 }, true)).toBe("old");
+    expect(phaseOf({ ...facts, time: null }, true)).toBe("waiting");
+    expect(phaseOf({ ...facts, line: { phase: "connecting" } }, true)).toBe("lost");
+    expect(phaseOf({ ...facts, line: { phase: "connecting" } }, false)).toBe("connecting");
+    expect(phaseOf({ ...facts, line: { phase: "waiting", retryAt: 0 } }, false)).toBe("lost");
+  });
+
+  it("says what is wrong and what happens next", () => {
+    expect(noticeFor("live", facts)).toBeNull();
+    expect(noticeFor("lost", { ...facts, line: { phase: "waiting", retryAt: 2_100 } })).toBe("The server does not answer. Next attempt in 3 s.");
+    expect(noticeFor("old", { ...facts, serverNow: 125_000 })).toBe("Nothing new for 25 s: is the job running?");
+  });
+});
+
+it("the table has the busiest cells first, equal ones by name, and none that has left", () => {
+  const slot = (cell: string, value: number, alive = true) => ({ cell, value, alive, position: [0, 0] as const });
+  const rows = busiest([slot("c", 1), slot("b", 1), slot("a", 9, false), slot("d", 4)], 3);
+  expect(rows.map(({ cell }) => cell)).toEqual(["d", "b", "c"]);
+});
+
+it("colours go round: as the system, light, dark", () => {
+  expect(next("system")).toBe("light");
+  expect(next("light")).toBe("dark");
+  expect(next("dark")).toBe("system");
+});
