@@ -35,6 +35,9 @@ def ingest(
     duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End the simulated city after this much of its time, such as 1h.")
     ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write what really happened in the simulated city to this folder.")
+    ] = None,
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
@@ -53,7 +56,7 @@ def ingest(
     if simulator:
         if recording is not None:
             raise ConfigError("--recording and --simulator were both given; name one here, or both in sections of millrace.toml")
-        city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration}
+        city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration, "truth": truth}
         sources = {"simulator": IngestSettings.model_validate({"connector": "simulator", **city})}
     stop = Stop()
     with stop.on_interrupt():

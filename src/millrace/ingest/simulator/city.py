@@ -1,6 +1,7 @@
 """The whole city: which messages come in a stretch of time, in the order in which they come."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,8 +11,9 @@ from millrace.ingest.simulator import daytime, routes
 from millrace.ingest.simulator.arrivals import DUPLICATES, Links
 from millrace.ingest.simulator.chance import Ints
 from millrace.ingest.simulator.fleet import SECOND, Fleet, Samples
-from millrace.ingest.simulator.legs import STANDING
+from millrace.ingest.simulator.legs import BRAKING, STANDING, Legs
 from millrace.ingest.simulator.messages import Columns, Messages
+from millrace.ingest.simulator.truth import Witness
 
 
 @dataclass(frozen=True)
@@ -41,18 +43,22 @@ class Plan:
 class City:
     """Goes on from `start`, a time in milliseconds, stretch by stretch. How long the stretches are makes no difference."""
 
-    def __init__(self, plan: Plan, *, start: int) -> None:
+    def __init__(self, plan: Plan, *, start: int, truth: Path | None = None) -> None:
         self.plan = plan
         self.now = -(-start // SECOND) * SECOND
         """Up to here all messages that come are known."""
         self.fleet = Fleet(routes.build(plan.seed), seed=plan.seed, size=plan.vehicles, hard_stops=plan.hard_stops, start=self.now)
         self.messages = Messages(self.fleet)
         self._links = Links(plan.seed, plan.vehicles)
-        self._on_the_way: Columns = self._sent(self._reported(self.fleet.drive(self.now, self.now)))
+        self._on_the_way: Columns = self._sent(self.fleet.drive(self.now, self.now))
+        self._witness = None if truth is None else Witness(truth, self.messages)
 
     def advance(self, end: int) -> pl.DataFrame:
         """The messages that come until a whole second, in order."""
-        sent = self._sent(self._reported(self.fleet.drive(self.now, end)))
+        samples = self._reported(self.fleet.drive(self.now, end))
+        sent = self._sent(samples)
+        if self._witness is not None:
+            self._witness.saw(samples, self._hard_stops(samples.legs, end), self._links.fast)
         waiting = {name: np.concatenate([self._on_the_way[name], column]) for name, column in sent.items()}
         coming = np.flatnonzero(waiting["ingestion_time"] < end)
         rest = waiting["ingestion_time"] >= end
@@ -60,6 +66,19 @@ class City:
         order = coming[np.lexsort((waiting["vehicle"][coming], waiting["ingestion_time"][coming]))]
         self.now = end
         return self.messages.frame({name: column[order] for name, column in waiting.items()})
+
+    def close(self) -> None:
+        """Writes down what was seen last."""
+        if self._witness is not None:
+            self._witness.close()
+
+    def _hard_stops(self, legs: Legs, end: int) -> Legs:
+        """The legs on which vehicles in service braked hard in the stretch that ends here."""
+        braked = legs.begin[:, BRAKING]
+        found = legs.rows(legs.hard & (braked >= self.now) & (braked < end))
+        if self.plan.volume != "curve":
+            return found
+        return found.rows(found.vehicle < self.plan.reporting(found.end[:, STANDING]))
 
     def _reported(self, samples: Samples) -> Samples:
         """What vehicles in service measured. They begin and end their service while they stand at a stop."""

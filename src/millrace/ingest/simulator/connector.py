@@ -2,6 +2,7 @@
 
 from collections import deque
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +26,8 @@ _LARGEST = 1_000
 class Simulator(Connector):
     """A city whose messages come now, or from `start` on and `speed` times as fast; `"max"`: as fast as they are taken.
 
-    Started again, it goes on at the present. The ingestion time of an event is the time at which its message was due.
+    Started again, it goes on at the present. The ingestion time of an event is the time at which its message was due. What really
+    happened is written to the folder `truth`, if one is named.
     """
 
     topics = (POSITIONS,)
@@ -40,6 +42,7 @@ class Simulator(Connector):
         start: str | None = None,
         duration: str | None = None,
         hard_stops: float = 0.5,
+        truth: str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         if volume not in ("curve", "mean", "peak"):
@@ -53,6 +56,7 @@ class Simulator(Connector):
         self.speed = 0.0 if speed == "max" else _number("speed", speed, low=0.001, high=1e6, such="1 or 10, or 'max'")
         self.start = None if start is None else _time(start)
         self.duration = None if duration is None else _duration(duration)
+        self.truth = None if truth is None else _folder(truth)
         self.clock: Clock = clock or WallClock()
         self.acknowledged = 0
         """How many events the log has."""
@@ -63,9 +67,14 @@ class Simulator(Connector):
     def open(self) -> None:
         """Builds the city as it is at the start."""
         self._first = self.clock.now() if self.start is None else self.start
-        self._city = City(self.plan, start=self._first)
+        self._city = City(self.plan, start=self._first, truth=self.truth)
         self._began = self.clock.now() if self.start is not None or not self.speed else self._first
         self._end = self._city.now + -(-self.duration // SECOND) * SECOND if self.duration is not None else 2**62
+
+    def close(self) -> None:
+        """Lets the truth be written to its end."""
+        if self._city is not None:
+            self._city.close()
 
     def poll(self, *, limit: int, wait: int) -> Batch | None:
         """The events that are due, gathered for up to `wait` milliseconds."""
@@ -157,6 +166,12 @@ def _duration(duration: Any) -> int:
         return durations.positive(duration, name="duration")
     except DefinitionError as error:
         raise ConfigError(str(error)) from None
+
+
+def _folder(truth: Any) -> Path:
+    if not isinstance(truth, str | Path) or not str(truth):
+        raise ConfigError(f"truth={truth!r} is no folder name; name one such as 'truth', where Parquet files are written")
+    return Path(truth).expanduser()
 
 
 def _time(start: Any) -> int:

@@ -77,19 +77,16 @@ class Fleet:
         return current
 
     def _following(self, ended: Legs) -> Legs:
-        way = self._way(ended.vehicle, ended.trip)
-        last = ended.place + 1 == self.routes.legs[way]
+        last = ended.place + 1 == self.routes.legs[ended.way]
         interval = np.where(last, self._interval[ended.vehicle], 0)
         return self._legs(
             ended.vehicle, ended.trip + last, np.where(last, 0, ended.place + 1), ended.end[:, -1], ended.scheduled + interval
         )
 
-    def _way(self, vehicle: Ints, trip: Ints) -> Ints:
-        return 2 * self.route[vehicle] + trip % 2
-
     def _legs(self, vehicle: Ints, trip: Ints, place: Ints, begin: Ints, scheduled: Ints) -> Legs:
         """Legs that begin with the arrival at a stop; everything about them follows from whose, which and when."""
-        leg = self.routes.first_leg[self._way(vehicle, trip)] + place
+        way = 2 * self.route[vehicle] + trip % 2
+        leg = self.routes.first_leg[way] + place
         which = trip * _MOST_LEGS + place
         driven = legs.profile(self._drive(vehicle, trip, leg, which, begin))
         leaving, delay = self._departure(vehicle, leg, which, place, begin, scheduled)
@@ -97,7 +94,7 @@ class Fleet:
         end = np.rint(ends).astype(np.int64)
         none = np.zeros((len(leg), 1))
         return Legs(
-            vehicle, trip, self.route[vehicle], place, leg, delay, scheduled, driven.hard,
+            vehicle, trip, way, place, leg, delay, scheduled, driven.hard,
             begin=np.concatenate([begin[:, None], end[:, :-1]], axis=1),
             end=end,
             speed=np.concatenate([none, driven.speed], axis=1),

@@ -32,7 +32,8 @@ class Legs:
 
     vehicle: Ints
     trip: Ints
-    route: Ints
+    way: Ints
+    """Its number in `Routes`."""
     place: Ints
     """Which of its way's legs it is, from 0."""
     leg: Ints

@@ -11,7 +11,7 @@ from millrace.ingest.simulator import daytime
 from millrace.ingest.simulator.chance import Flags, Ints
 from millrace.ingest.simulator.fleet import Fleet, Samples
 from millrace.ingest.simulator.legs import STANDING
-from millrace.ingest.simulator.routes import STEP, Routes
+from millrace.ingest.simulator.routes import Routes
 from millrace.transit.topics import POSITIONS
 
 Columns: TypeAlias = dict[str, NDArray[np.generic]]
@@ -32,25 +32,23 @@ class Messages:
         self._operator = operators.gather(numbers % len(_OPERATORS))
         self.vehicles = self._operator + "/" + pl.Series(1 + numbers // len(_OPERATORS)).cast(pl.String)
         """The identity of each vehicle, by number."""
-        self._route = pl.Series([str(1001 + route) for route in range(len(self.routes))])
-        self._stop = pl.Series([*(str(1_000_001 + stop) for stop in range(self.routes.stops)), None])
+        self.route = pl.Series([str(1001 + route) for route in range(len(self.routes))])
+        self.stop = pl.Series([*(str(1_000_001 + stop) for stop in range(self.routes.stops)), None])
+        """The names of routes and stops, by number; the last of the stops is none."""
         self._clock = pl.Series([f"{minute // 60:02}:{minute % 60:02}" for minute in range(24 * 60)])
 
     def columns(self, samples: Samples) -> Columns:
         """Everything but the names, which are looked up when a message comes."""
         legs, row = samples.legs, samples.row
-        leg, way = legs.leg[row], 2 * legs.route[row] + legs.trip[row] % 2
+        leg, way = legs.leg[row], legs.way[row]
         standing = samples.phase == STANDING
-        place = np.clip(samples.odometer, 0, self.routes.length[way]) / STEP
-        before = place.astype(np.int64)
-        point, share = self.routes.first_point[way] + before, place - before
-        latitude, longitude = self.routes.latitude, self.routes.longitude
+        latitude, longitude, heading = self.routes.where(way, samples.odometer)
         return {
             "event_time": samples.time,
             "vehicle": samples.vehicle,
-            "latitude": np.round(latitude[point] + (latitude[point + 1] - latitude[point]) * share, 6),
-            "longitude": np.round(longitude[point] + (longitude[point + 1] - longitude[point]) * share, 6),
-            "heading": np.round(self.routes.heading[point]) % 360,
+            "latitude": np.round(latitude, 6),
+            "longitude": np.round(longitude, 6),
+            "heading": np.round(heading) % 360,
             "speed": np.round(samples.speed, 2),
             "acceleration": np.round(samples.acceleration, 2),
             "delay": legs.delay[row].astype(np.int32),
@@ -76,12 +74,12 @@ class Messages:
                 "vehicle_id": self.vehicles.gather(vehicle),
                 "operator": self._operator.gather(vehicle),
                 **{name: columns[name] for name in _AS_THEY_ARE},
-                "route": self._route.gather(way // 2),
+                "route": self.route.gather(way // 2),
                 "direction": (way % 2 + 1).astype(np.int32),
                 "trip_day": _days(scheduled // daytime.DAY),
                 "trip_start": self._clock.gather(scheduled % daytime.DAY // 60_000),
-                "stop": self._stop.gather(columns["stop"]),
-                "next_stop": self._stop.gather(columns["next_stop"]),
+                "stop": self.stop.gather(columns["stop"]),
+                "next_stop": self.stop.gather(columns["next_stop"]),
                 "event_time": columns["event_time"],
                 "ingestion_time": columns["ingestion_time"],
             }

@@ -61,6 +61,16 @@ class Routes:
     def __len__(self) -> int:
         return len(self.length) // 2
 
+    def where(self, way: Ints, odometer: Floats) -> tuple[Floats, Floats, Floats]:
+        """Latitude, longitude and heading of places on ways."""
+        place = np.clip(odometer, 0, self.length[way]) / STEP
+        before = place.astype(np.int64)
+        point, share = self.first_point[way] + before, place - before
+        latitude, longitude = (
+            degrees[point] + (degrees[point + 1] - degrees[point]) * share for degrees in (self.latitude, self.longitude)
+        )
+        return latitude, longitude, self.heading[point]
+
 
 @dataclass
 class _Way:
