@@ -38,5 +38,27 @@ def engine(
         output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
 
 
+LIVE = ("viewers", "cells_per_s", "tiles_per_tick", "cpu_ms_per_tick", "sent_mb_per_s", "to_viewer_ms_p50", "to_viewer_ms_p99", "rss_mb")
+
+
+@app.command(epilog=examples("millrace bench live", "millrace bench live --viewers 200 --cells 10000"))
+def live(
+    viewers: Annotated[
+        list[int] | None, typer.Option(min=0, metavar="N", help="How many viewers; may be said several times. By default 0, 1 and 50.")
+    ] = None,
+    cells: Annotated[int, typer.Option(min=2, metavar="N", help="How many cells change a second.")] = 2_000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each measurement takes.")] = 10,
+    json: Json = False,
+) -> None:
+    """What the live map costs the server: CPU for each tick, data sent, and how long results take to viewers."""
+    from millrace.measure.live import bench
+
+    results = map(asdict, bench(viewers or [0, 1, 50], cells_per_s=cells, seconds=seconds))
+    if json:
+        output.json_lines(results)
+    else:
+        output.table(LIVE, ([_figure(result[column]) for column in LIVE] for result in results))
+
+
 def _figure(value: object) -> object:
     return f"{value:,.2f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}" if isinstance(value, int | float) else value

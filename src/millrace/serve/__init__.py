@@ -13,7 +13,7 @@ _NEEDED = ("prometheus_client", "starlette", "uvicorn", "websockets")
 
 
 def serve(log: str, views: "Sequence[View]", *, host: str = "127.0.0.1", port: int = 8080) -> None:
-    """Serves views of the log at `log`, which need not exist yet, until interrupted."""
+    """Serves views of the log at `log`, which need not exist yet, until interrupted by KeyboardInterrupt."""
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         from millrace.errors import ComponentMissing
 

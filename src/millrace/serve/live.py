@@ -18,6 +18,8 @@ TICK = 0.5
 """Seconds between two looks at what changed."""
 STATUS_EVERY = 1.0
 """Seconds between two words on how the jobs are."""
+JOINED = 64
+"""How many different choices of tiles are kept joined, for viewers who are owed the same."""
 PATIENCE = 60.0
 """Seconds after which a viewer that takes nothing is let go."""
 
@@ -61,20 +63,23 @@ class _Layer:
     tiles: set[int]
     """Those that are not empty."""
     texts: dict[int, str] = field(default_factory=dict)
+    contents: dict[frozenset[int], str] = field(default_factory=dict)
+    """The texts of several tiles together, for viewers who are owed the same; since the last change."""
     encoded: int = 0
     """How many times a tile was encoded."""
 
     @classmethod
     def of(cls, cells: Cells) -> "_Layer":
         snapshot, _ = cells.take_changes()
-        return cls(cells, snapshot, set(snapshot.rows["tile"]))
+        return cls(cells, snapshot, set(snapshot.rows["tile"].unique().to_list()))
 
     def tick(self) -> tuple[set[int], bool]:
         """Goes to the present: the tiles that changed, and whether the time did."""
         before = self.snapshot.time
         self.snapshot, changed = self.cells.take_changes()
         if changed:
-            self.tiles = set(self.snapshot.rows["tile"])
+            self.tiles = set(self.snapshot.rows["tile"].unique().to_list())
+            self.contents.clear()
             for tile in changed:
                 self.texts.pop(tile, None)
         return changed, self.snapshot.time != before
@@ -84,6 +89,16 @@ class _Layer:
         if missing := wanted - self.texts.keys():
             self.texts |= self.cells.encode(self.snapshot.rows, missing)
             self.encoded += len(missing)
+
+    def joined(self, wanted: set[int]) -> str:
+        """The texts of several tiles."""
+        self.prepare(wanted)
+        known = frozenset(wanted)
+        if known not in self.contents:
+            if len(self.contents) >= JOINED:
+                self.contents.clear()
+            self.contents[known] = ",".join([self.texts[tile] for tile in sorted(wanted)])
+        return self.contents[known]
 
 
 class Hub:
@@ -178,7 +193,8 @@ class Hub:
                 await viewer.awake.wait()
                 viewer.awake.clear()
                 for message in self._messages(viewer):
-                    await asyncio.wait_for(viewer.send(message), PATIENCE)
+                    async with asyncio.timeout(PATIENCE):
+                        await viewer.send(message)
                     self.sent += 1
         except TimeoutError:
             _log.info("a viewer that took nothing for %.0f s was let go", PATIENCE)
@@ -196,12 +212,11 @@ class Hub:
 
     def _tick_message(self, viewer: Viewer, name: str, wanted: set[int]) -> str:
         layer = self._layers[name]
-        layer.prepare(wanted)
         held = viewer.held.setdefault(name, set())
         held -= wanted
         held |= wanted & layer.tiles
         head = _text({"type": "tick", "layer": name, "time": layer.snapshot.time, "now": self._clock()})
-        return f'{head[:-1]},"tiles":[{",".join([layer.texts[tile] for tile in sorted(wanted)])}]}}'
+        return f'{head[:-1]},"tiles":[{layer.joined(wanted)}]}}'
 
 
 def error(reason: str) -> str:

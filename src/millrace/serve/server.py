@@ -70,10 +70,11 @@ def make_server(state: State) -> Server:
 
 
 def serve(log: str, views: Sequence[View], *, host: str, port: int) -> None:
-    """Serves views of the log until interrupted."""
+    """Serves views of the log until interrupted; then it raises KeyboardInterrupt, also where that signal was ignored before."""
     with listen(host, port) as opened:
         _log.info("serving %s at %s", log, address(opened))
         make_server(State.of(log, views)).run(sockets=[opened])
+    raise KeyboardInterrupt
 
 
 def address(opened: socket.socket) -> str:

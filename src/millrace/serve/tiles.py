@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -73,7 +74,13 @@ class Box:
 
     def covered(self, tiles: Iterable[int]) -> set[int]:
         """Those of the tiles that it touches."""
+        first, width, top, bottom = self._edges
+        return {tile for tile in tiles if top <= tile % SIDE <= bottom and (tile // SIDE - first) % SIDE <= width}
+
+    @cached_property
+    def _edges(self) -> tuple[int, int, int, int]:
+        """The first column, how many more there are, the first row and the last."""
         first = math.floor((self.west + 180) / 360 * SIDE)
         width = math.floor((self.west + self.span + 180) / 360 * SIDE) - first
         top, bottom = (int(pl.select(_row(pl.lit(edge))).item()) for edge in (self.north, self.south))
-        return {tile for tile in tiles if top <= tile % SIDE <= bottom and (tile // SIDE - first) % SIDE <= width}
+        return first, width, top, bottom
