@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import panes, watermarks
-from millrace.engine import rows, state
+from millrace.engine import cells, rows, state
 from millrace.graph import Aggregation, Write, edges
 from millrace.plain_values import Row
 from millrace.testing import Backend, Fed, OnEngine, OnModel
@@ -91,6 +91,8 @@ def check_every_batch(data: st.DataObject) -> None:
 def hold_batch(engine: OnEngine, model: OnModel, batch: Batch) -> None:
     if batch.restart:
         engine.restart()
+        state._decoded.frames.clear()
+        cells.forget()
     ours, theirs = engine.feed(batch.events, batch.now, end=batch.end), model.feed(batch.events, batch.now, end=batch.end)
     assert not differences(shown(ours), shown(theirs))
     assert not differences(refused(ours), refused(theirs))

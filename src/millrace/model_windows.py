@@ -186,7 +186,7 @@ class RowWindows:
             if held.states:
                 merges = self.windowing.window.merging
                 state = trigger_machines.merged(trigger, held.states, passed=time >= window[1]) if merges else held.states[0]
-            start = window[0] if window != FOREVER else min(change.row["event_time"] for change in held.fresh)
+            start = window[0] if window != FOREVER else min(change.row["event_time"] for change in held.fresh[-held.came :])
             base = start if time == -math.inf else int(time)
             held.states = [trigger_machines.taken(trigger, state, Rows(held.came, now, base))]
 

@@ -63,7 +63,8 @@ class PaneWindows(Windows):
     def _windowed(self, frame: pl.DataFrame) -> pl.DataFrame:
         sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias("_w")
         if self.operator.node.same_window:
-            return frame.with_columns(sign, pl.col("window_end").alias("_end")).select(*self.matter, "_w")
+            place = pl.col("window_start").alias("_start"), pl.col("window_end").alias("_end")
+            return frame.with_columns(sign, *place).select(*self.matter, "_w")
         grid = grid_of(self.operator.node.windowing)
         at = pl.col("event_time")
         ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, grid.window.every).alias("_end")
@@ -72,15 +73,15 @@ class PaneWindows(Windows):
     @cached_property
     def _nothing(self) -> pl.DataFrame:
         number = pl.lit(0, pl.Int64)
-        rows = self.operator.node.inputs[0].schema.to_frame().with_columns(number.alias("_end"), number.alias("_w"))
+        rows = self.operator.node.inputs[0].schema.to_frame().with_columns(number.alias(c) for c in ("_start", "_end", "_w"))
         rows = rows.clear().select(*self.matter, "_w")
         return self._sums(rows) if self.partials.additive else rows
 
     def _sums(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Additive partials of rows with weights."""
         come = self._condensed(rows.filter(pl.col("_w") > 0))
-        gone = self.partials.of_gone(self._once(rows.filter(pl.col("_w") < 0).with_columns(-pl.col("_w"))), per=("_end",))
-        return self.partials.merged(pl.concat([come, gone]), per=("_end",))
+        gone = self.partials.of_gone(self._once(rows.filter(pl.col("_w") < 0).with_columns(-pl.col("_w"))), per=self.per)
+        return self.partials.merged(pl.concat([come, gone]), per=self.per)
 
     def _once(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Each row as often as it weighs."""
@@ -92,18 +93,18 @@ class PaneWindows(Windows):
         if self.partials.ordered:
             once = once.sort("event_time", *self.partials.needs).with_row_index("_off")
             once = once.with_columns(pl.col("event_time").alias("_t"), pl.lit(0, pl.Int64).alias("_src"), pl.col("_off").cast(pl.Int64))
-        return self.partials.of_rows(once, per=("_end",))
+        return self.partials.of_rows(once, per=self.per)
 
     def _merged(self, rows: pl.DataFrame) -> pl.DataFrame:
         if self.partials.additive:
-            return self.partials.merged(rows, per=("_end",))
+            return self.partials.merged(rows, per=self.per)
         return rows.group_by(self.matter).agg(pl.col("_w").sum()).filter(pl.col("_w") != 0)
 
     def _values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The aggregates of each key and window that has rows."""
         merged = self._merged(rows)
         partials = merged if self.partials.additive else self._condensed(merged)
-        return self.partials.results(partials.filter(pl.col("_n") > 0))
+        return self.partials.results(partials.filter(pl.col("_n") > 0), per=self.per)
 
     def _fire(
         self, state: SlotState, net: pl.DataFrame, low0: int | None, low: int | None

@@ -44,7 +44,12 @@ class Windows:
     @cached_property
     def group(self) -> list[str]:
         """What tells results apart."""
-        return [*self.partials.keys, "_end"]
+        return group_of(self.operator)
+
+    @cached_property
+    def per(self) -> tuple[str, ...]:
+        """The part of it that is the window."""
+        return tuple(self.group[len(self.partials.keys) :])
 
     @cached_property
     def no_panes(self) -> pl.DataFrame:
@@ -59,13 +64,18 @@ class Windows:
     @cached_property
     def no_numbers(self) -> pl.DataFrame:
         """No numbers of panes."""
-        return self.no_panes.select(*self.partials.keys, *[pl.lit(0, pl.Int64).alias(c) for c in ("_end", *NUMBERS)]).clear()
+        return self.no_panes.select(*self.partials.keys, *[pl.lit(0, pl.Int64).alias(c) for c in (*self.per, *NUMBERS)]).clear()
 
     @cached_property
     def pane_layout(self) -> Layout:
         """How the numbers of panes are kept: the greatest count wins."""
         end = pl.col("_end")
         return Layout(end, end, lambda frame: frame.group_by(self.group).agg(pl.col(*NUMBERS).max()))
+
+
+def group_of(operator: Operator) -> list[str]:
+    """The key and the window of a result; where all windows are of one size, their ends tell them apart."""
+    return [*operator.node.keys, *(["_end"] if operator.node.windowing.sliced else ["_start", "_end"])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +93,7 @@ class Firing:
     @property
     def group(self) -> list[str]:
         """What tells panes of different things apart."""
-        return [*self.operator.node.keys, "_end"]
+        return group_of(self.operator)
 
 
 @dataclass(frozen=True)
@@ -170,12 +180,12 @@ class _Moment:
         """Numbered values as panes."""
         node, end = self.operator.node, pl.col("_end")
         windowing = node.windowing
-        size = windowing.sliced.size if windowing.sliced else 0
+        start = end - windowing.sliced.size if windowing.sliced else pl.col("_start")
         once = self.timing == "on_time" and windowing.once
         settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col("_settled")
         return frame.with_columns(
             (end - 1).alias("event_time"),
-            (end - size).alias("window_start"),
+            start.alias("window_start"),
             end.alias("window_end"),
             pl.col("_shown").alias("index"),
             settled.alias("settled_index"),

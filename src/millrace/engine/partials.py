@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -59,19 +60,45 @@ class Partials:
     def _results(self) -> list[pl.Expr]:
         return [a.result(name, self._dtype(a.column)) for name, a in self.node.aggregates.items()]
 
-    def of_rows(self, rows: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from")) -> pl.DataFrame:
-        """Rows condensed per key and `per`."""
+    def of_rows(self, rows: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+        """Rows condensed per key and `per`, with whatever `more` is asked of them."""
         if self.ordered:
             rows = rows.sort(*ORDER)
-        return rows.group_by(*self.keys, *per).agg(*self._from_rows)
+        return rows.group_by(*self.keys, *per).agg(*self._from_rows, *more)
 
-    def merged(self, partials: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from")) -> pl.DataFrame:
+    def merged(self, partials: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
         """Partials condensed per key and `per`."""
-        return partials.group_by(*self.keys, *per).agg(*self._from_partials)
+        return partials.group_by(*self.keys, *per).agg(*self._from_partials, *more)
 
-    def results(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """The answers: key columns, `_end`, aggregates."""
-        return partials.select(*self.keys, "_end", *self._results)
+    @cached_property
+    def _no_rows(self) -> pl.DataFrame:
+        rows = self.node.inputs[0].schema.to_frame()
+        return rows.with_columns(pl.lit(0, pl.Int64).alias(c) for c in ORDER).clear()
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """What partials consist of, besides key and place."""
+        return self.of_rows(self._no_rows, per=()).drop(self.keys).columns
+
+    @cached_property
+    def empty(self) -> pl.DataFrame:
+        """The partial of no rows at all, as one row."""
+        types = self.of_rows(self._no_rows, per=()).schema
+        values = [self._no_rows.select(expr).to_series() for expr in self._from_rows]
+        rows = [
+            pl.Series(v.name, [v.to_list()] if isinstance(types[v.name], pl.List) else v.to_list()[:1] or [None], types[v.name])
+            for v in values
+        ]
+        return pl.DataFrame(rows)
+
+    @cached_property
+    def result_exprs(self) -> list[pl.Expr]:
+        """The answers, read off partials."""
+        return self._results
+
+    def results(self, partials: pl.DataFrame, *, per: Sequence[str] = ("_end",)) -> pl.DataFrame:
+        """The answers: key columns, those of `per`, aggregates."""
+        return partials.select(*self.keys, *per, *self._results)
 
     def answers(self, partials: pl.LazyFrame) -> pl.DataFrame:
         """Partials per key and `_end`, merged, and the answers."""

@@ -133,7 +133,9 @@ class Plan:
     @property
     def ticks(self) -> bool:
         """Whether something waits for the clock, so that batches must come though no event does."""
-        return self.patience is not None
+        return self.patience is not None or any(
+            operator.node.windowing.by_clock or operator.node.windowing.trigger.waits_for_clock for operator in self.operators
+        )
 
     @cached_property
     def clocks(self) -> dict[str, dict[str, pl.Expr]]:

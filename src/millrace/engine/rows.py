@@ -8,15 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from millrace import graph
 from millrace.engine import firing
+from millrace.engine.arrivals import learned, said_of
 from millrace.engine.firing import Firing, Stepped, Windows
-from millrace.engine.learning import Told, watermark_of_rows
 from millrace.engine.packets import Block, Body
 from millrace.engine.progress import Progress, Said
 from millrace.engine.state import Layout, SlotState
 from millrace.engine.windowing import LEAST, Grid, ends_of, grid_of
-from millrace.watermarks import Percentile
 
 WIDE = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
@@ -39,7 +37,7 @@ class RowWindows(Windows):
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
         id, lateness = self.operator.id, self.operator.horizon
-        said = self._said(body)
+        said = said_of(self.operator, body)
         before = Progress.from_json(state.values.get(id)).wake(said, body.now)
         new, late = self._take(blocks, said, before)
         after = before.move(said, body.now, end=body.end)
@@ -49,21 +47,6 @@ class RowWindows(Windows):
         if after.low is not None:
             state = state.expire(id, "slices", after.low - lateness).expire(id, "panes", after.low - lateness)
         return Stepped(state.with_values(id, after.to_json()), after.low, shown, changes, late)
-
-    def _said(self, body: Body) -> dict[str, Said]:
-        said: dict[str, Said] = {}
-        for index, edge in enumerate(self.operator.edges):
-            if not isinstance(edge.origin, graph.Read):
-                continue
-            watermark, topic = edge.origin.watermark, edge.origin.topic.name
-            for source in body.sources:
-                if source.topic == topic:
-                    clock = source.clocks[watermark.clock_id]
-                    learning = watermark if isinstance(watermark, Percentile) else None
-                    lags = tuple(Told(*told) for told in source.lags) if learning else ()
-                    words = Said(clock, source.active, watermark.delay, watermark.idle, learning, lags)
-                    said[f"{index}/{topic}/{source.partition}"] = words
-        return said
 
     def _take(self, blocks: list[Block], said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The batch's accepted rows as partials, and the rows that some window refused."""
@@ -89,7 +72,7 @@ class RowWindows(Windows):
         """Rows with the first window end that takes them, and those that an earlier window would have taken."""
         windowing, grid, frame = self.operator.node.windowing, self.grid, block.frame
         if "_clock" in frame.columns:
-            marks = _learned(frame, block.channel, said, progress)
+            marks = learned(frame, block.channel, said, progress)
             frame = frame.with_columns(pl.max_horizontal("_from", grid.first_end(marks - windowing.lateness))).drop("_clock")
         opened = {}
         for part in frame["_part"].unique():
@@ -176,11 +159,3 @@ class RowWindows(Windows):
             return 0, 0
         first, last = slices.select(pl.col("_from").min(), self.grid.last_end(pl.col("_slice")).max().alias("last")).row(0)
         return max(LEAST if low is None else low, first - 1), min(high, last)
-
-
-def _learned(frame: pl.DataFrame, channel: str, said: dict[str, Said], progress: Progress) -> pl.Expr:
-    """The watermark at each row of a source whose delay is learned."""
-    names = {part: f"{channel}/{part}" for part in frame["_part"].unique()}
-    clocks = {part: progress.channels[name].clock for part, name in names.items()}
-    stretches = {part: progress.stretches(name, said[name]) for part, name in names.items()}
-    return pl.lit(watermark_of_rows(frame, clocks, stretches))

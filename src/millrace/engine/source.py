@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from millrace import graph, hashing
+from millrace.engine.assigning import PLACE, least_end, placed
 from millrace.engine.learning import Told, lags_of
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
@@ -122,7 +123,11 @@ def _rank(way: Route, topic: str) -> int:
 def _to_operator(
     way: Route, operator: Operator, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]
 ) -> None:
-    grid, channel = grid_of(operator.node.windowing), f"{way.index}/{read.topic.name}"
+    channel = f"{way.index}/{read.topic.name}"
+    if operator.node.windowing.sliced is None:
+        _to_cells(operator, frame, channel, pieces, bodies)
+        return
+    grid = grid_of(operator.node.windowing)
     if frame["_ahead"].any():
         late = _refused_ahead(grid, _with_raw(frame.filter("_ahead"), pieces))
         late = late.select(pl.exclude("^_clock.*$", "_src", "_ingested", "_ahead")).rename({"_part": "_partition"})
@@ -147,6 +152,23 @@ def _to_operator(
     if not whole.is_empty():
         needless = pl.exclude("^_clock[0-9]+$" if read.watermark.learned else "^_clock.*$", "_ingested", "_ahead")
         _spread(_with_raw(whole.select(needless), pieces), operator, "rows", channel, bodies)
+
+
+def _to_cells(operator: Operator, frame: pl.DataFrame, channel: str, pieces: Sequence[Piece], bodies: list[Body]) -> None:
+    """Rows for an operator that judges them itself: whole where they could be refused, else only what is needed of them."""
+    windowing = operator.node.windowing
+    rows = frame.with_columns(pl.col("event_time").alias("_t"), *placed(windowing.places)).drop("^_clock[0-9]+$")
+    end = least_end(windowing.places, pl.col("_t"))
+    sure = pl.lit(value=False)
+    if end is not None and not windowing.trigger.finishes and not windowing.ordered and operator.foreseeable:
+        sure = ~pl.col("_ahead") & (pl.lit(windowing.by_clock) | (pl.col("_ingested") + (MARGIN - operator.grace) < end))
+    doubtful = rows.select((~sure).alias("doubtful")).to_series()
+    lean = rows.filter(~doubtful)
+    needed = [*operator.node.keys, *partials_of(operator.node).needs, "_t", "_src", "_off", "_part", "_clock", "_ahead", PLACE]
+    _spread(lean.select(c for c in dict.fromkeys(needed) if c in rows.columns), operator, "rows", channel, bodies)
+    whole = rows.filter(doubtful).drop("_ingested")
+    if not whole.is_empty():
+        _spread(_with_raw(whole, pieces), operator, "rows", channel, bodies)
 
 
 def _refused_ahead(grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
 from millrace.engine.firing import Stepped, settled
 from millrace.engine.packets import Block, Body, Packet, merge
@@ -39,8 +40,10 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
 
 
 @lru_cache(maxsize=1024)
-def _machine(operator: Operator) -> RowWindows | PaneWindows:
-    return RowWindows(operator) if operator.over_rows else PaneWindows(operator)
+def _machine(operator: Operator) -> RowWindows | CellWindows | PaneWindows:
+    if not operator.over_rows:
+        return PaneWindows(operator)
+    return CellWindows(operator) if operator.node.windowing.sliced is None else RowWindows(operator)
 
 
 def _onward(incoming: Body) -> Body:

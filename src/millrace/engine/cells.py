@@ -1,0 +1,211 @@
+"""Aggregation over rows, window by window: for sessions, for triggers of all kinds, and wherever slices do not suffice.
+
+A cell is what is kept of one key in one window: partial aggregates, the trigger's state, the numbers of its panes, and the values that
+hold downstream. A batch reads and writes the cells that it touches or that have waited for it; the newest version of a cell counts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from millrace.engine.arrivals import arrived, refused_rows, said_of
+from millrace.engine.firing import Stepped, Windows
+from millrace.engine.packets import Block, Body
+from millrace.engine.progress import END, Progress
+from millrace.engine.showing import Showing
+from millrace.engine.state import Layout, SlotState
+from millrace.engine.taking import LEAST, Taken, Taking
+from millrace.engine.verdicts import Machines
+from millrace.windows import FOREVER
+
+_KEPT = 64
+_live: OrderedDict[tuple[str, ...], pl.DataFrame] = OrderedDict()
+"""The cells that hold now, by the chunks they were read from, so that a batch need not look through old versions again."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Time in the windows' own domain before and after a batch, what rows are judged by, and the clock."""
+
+    before: int
+    judged: int
+    after: int
+    clock: int
+
+
+@dataclass(frozen=True, eq=False)
+class CellWindows(Windows):
+    """The operator of a first aggregation whose windows or triggers are not computed from slices."""
+
+    @cached_property
+    def taking(self) -> Taking:
+        """How rows are judged."""
+        return Taking(self.operator.node.windowing, self.partials.keys)
+
+    @cached_property
+    def machines(self) -> Machines:
+        """The trigger."""
+        return Machines(self.operator.node.windowing.trigger)
+
+    @cached_property
+    def showing(self) -> Showing:
+        """How panes are made."""
+        return Showing(self.operator, self.partials)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How cells are kept: the newest version of each."""
+        end = pl.col("_end")
+        return Layout(end, end, lambda frame: frame.sort("_seq").unique(self.group, keep="last", maintain_order=True))
+
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
+        """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
+        id = self.operator.id
+        saved = state.values.get(id) or {"progress": None, "time": LEAST, "seq": 0}
+        said = said_of(self.operator, body)
+        before = Progress.from_json(saved["progress"]).wake(said, body.now)
+        after = before.move(said, body.now, end=body.end)
+        times = self._times(saved["time"], after.low, body.now)
+        held = self._held(state, times.before)
+        rows = arrived(blocks, said, before)
+        touched, gone, late = self._take(rows, held, times)
+        shown, changes, written = self._fire(held, touched, gone, times)
+        seq = saved["seq"] + 1
+        state = self._write(state, held, written.with_columns(pl.lit(seq, pl.Int64).alias("_seq")), times)
+        low = None if times.after == LEAST else times.after
+        values = {"progress": after.to_json(), "time": times.after, "seq": seq}
+        return Stepped(state.with_values(id, values), low, shown, changes, late)
+
+    def _times(self, before: int, low: int | None, now: int) -> Times:
+        if not self.operator.node.windowing.by_clock:
+            return Times(before, before, LEAST if low is None else low, now)
+        return Times(before, max(before, now), END if low is not None and low >= END else max(before, now), now)
+
+    @cached_property
+    def _nothing(self) -> pl.DataFrame:
+        """No cells, in the columns that they have."""
+        number = pl.lit(0, pl.Int64)
+        empty = self.operator.node.inputs[0].schema.to_frame()
+        rows = empty.with_columns(number.alias(c) for c in ("_t", "_src", "_off", "_start", "_end", "_w", "_row")).clear()
+        new = self._new_cells(rows)
+        text, no = pl.lit("", pl.String), pl.lit(value=False)
+        return new.with_columns(
+            text.alias("_trigger"), no.alias("_closed"), no.alias("_gone"), *[number.alias(c) for c in ("_due", "_tick", "_seq")]
+        ).drop("_came")
+
+    def _held(self, state: SlotState, time: int) -> pl.DataFrame:
+        """The cells that hold."""
+        chunks = state.table(self.operator.id, "cells").chunks
+        if not chunks:
+            return self._nothing
+        name = tuple(chunk.digest for chunk in chunks)
+        if name not in _live:
+            newest = self.layout.merge(pl.concat([chunk.frame for chunk in chunks]))
+            _remember(name, newest.filter(~pl.col("_gone")))
+        _live.move_to_end(name)
+        return _live[name].filter(pl.col("_end") + self.operator.horizon > time)
+
+    def _write(self, state: SlotState, held: pl.DataFrame, written: pl.DataFrame, times: Times) -> SlotState:
+        """With the new versions of cells, and without those whose time is over."""
+        id, horizon = self.operator.id, self.operator.horizon
+        lives = pl.col("_end") + horizon > times.after
+        written = written.filter(lives).select(self._nothing.columns)
+        state = state.append(id, "cells", written, self.layout)
+        state = state.expire(id, "cells", times.after - horizon)
+        chunks = state.table(id, "cells").chunks
+        if chunks and not written.is_empty():
+            others = held.filter(lives).join(written.select(self.group), on=self.group, how="anti", nulls_equal=True)
+            _remember(tuple(chunk.digest for chunk in chunks), pl.concat([others, written.filter(~pl.col("_gone"))]))
+        return state
+
+    def _take(self, rows: pl.DataFrame | None, held: pl.DataFrame, times: Times) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
+        """The cells that rows came to, those that are no more because they grew into others, and the refused rows."""
+        none = self._nothing.with_columns(pl.lit(0, pl.Int64).alias("_came"))
+        if rows is None:
+            return none, held.clear(), None
+        at = pl.lit(times.clock, pl.Int64) if self.operator.node.windowing.by_clock else pl.col("_t")
+        taken = self.taking.take(rows.with_columns(at.alias("_at")), held, times.judged)
+        late = None if taken.refused.is_empty() else refused_rows(rows, taken.refused)
+        if taken.rows.is_empty():
+            return none, held.clear(), late
+        touched = self._touched(taken, held, times)
+        moved = taken.parts.filter((pl.col("_start") != pl.col("_from")) | (pl.col("_end") != pl.col("_to"))).select(self.group)
+        gone = held.join(moved, on=self.group, how="semi", nulls_equal=True).with_columns(pl.lit(value=True).alias("_gone"))
+        return touched, gone, late
+
+    def _new_cells(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """What the rows of a batch come to, each window by itself."""
+        time = pl.col("_t").filter(pl.col("_w").is_null() | (pl.col("_t") >= pl.col("_w")))
+        count = pl.len().cast(pl.Int64)
+        more = [
+            count.alias("_came"),
+            count.alias("_new"),
+            time.min().alias("_lo"),
+            time.max().alias("_hi"),
+            pl.col("_t").min().alias("_first"),
+        ]
+        made = self.partials.of_rows(rows, per=("_start", "_end"), more=more)
+        fresh = [pl.col(c).alias(f"~{c}") for c in self.partials.columns] if self.showing.delta else []
+        number = pl.lit(0, pl.Int64)
+        return made.with_columns(*fresh, number.alias("_index"), number.alias("_settled"), self.showing.nothing_shown.alias("_shown"))
+
+    def _touched(self, taken: Taken, held: pl.DataFrame, times: Times) -> pl.DataFrame:
+        """Cells with the rows of this batch, and the trigger told of them."""
+        new = self._new_cells(taken.rows)
+        parts = held.join(taken.parts, on=self.group, how="inner", nulls_equal=True)
+        parts = parts.drop("_start", "_end").rename({"_from": "_start", "_to": "_end"})
+        pieces = pl.concat(
+            [new.with_columns(pl.lit(None, pl.String).alias("_trigger")), parts.with_columns(_came=pl.lit(0, pl.Int64))], how="diagonal"
+        )
+        state = pl.col("_trigger").drop_nulls().sort().alias("_states")
+        sums = pl.col("_came", "_new", "_index", "_settled").sum()
+        more = [state, sums, pl.col("_lo", "_first").min(), pl.col("_hi").max(), pl.col("_shown").explode(empty_as_null=False)]
+        cells = self.partials.merged(pieces, per=("_start", "_end"), more=more)
+        if self.showing.delta:
+            cells = cells.join(self.showing.fresh_of(pieces), on=self.group, how="left", nulls_equal=True)
+        start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
+        base = start if times.judged == LEAST else pl.lit(times.judged, pl.Int64)
+        cells = cells.with_columns((pl.col("_end") <= times.judged).alias("_was_passed"), base.alias("_base"))
+        told = self.machines.taken(cells, times.clock, merges=self.operator.node.windowing.window.merging)
+        return told.with_columns(pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone"))
+
+    def _fire(
+        self, held: pl.DataFrame, touched: pl.DataFrame, gone: pl.DataFrame, times: Times
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Panes to show, changes to pass on, cells to write."""
+        busy = pl.concat([touched.select(self.group), gone.select(self.group)])
+        closing = self.operator.node.windowing.closing != "none"
+        expires = pl.col("_end") + self.operator.horizon <= times.after
+        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
+        waited = held.filter(~pl.col("_closed") & (due.fill_null(value=False) | (expires if closing else pl.lit(value=False))))
+        if waited.height and busy.height:
+            waited = waited.join(busy, on=self.group, how="anti", nulls_equal=True)
+        seen = pl.concat([touched, waited.with_columns(_came=pl.lit(0, pl.Int64), _gone=pl.lit(value=False))], how="diagonal")
+        if seen.is_empty():
+            return self.no_shown, self.no_panes, gone
+        came = (pl.col("_came") > 0) | due.fill_null(value=False)
+        seen = self.machines.looked(seen.with_columns(came.alias("_asked")), times.after, times.clock)
+        shown, changes, cells = self.showing.show(seen.with_columns(expires.alias("_expires")), times.before, times.after)
+        cells = self.machines.dated(cells, times.after, times.clock)
+        written = pl.concat([cells.select(self._without_seq), gone.select(self._without_seq)], how="vertical_relaxed")
+        return shown, changes, written
+
+    @cached_property
+    def _without_seq(self) -> list[str]:
+        return [c for c in self._nothing.columns if c != "_seq"]
+
+
+def _remember(name: tuple[str, ...], cells: pl.DataFrame) -> None:
+    _live[name] = cells
+    while len(_live) > _KEPT:
+        _live.popitem(last=False)
+
+
+def forget() -> Any:
+    """Drops what was remembered, for tests that want to read it again from bytes."""
+    _live.clear()

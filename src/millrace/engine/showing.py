@@ -1,0 +1,125 @@
+"""From cells that fire to panes: values, retractions, numbers, and what travels on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from millrace import panes
+from millrace.engine.firing import PAIR
+from millrace.engine.partials import Partials
+from millrace.engine.plan import Operator
+
+_PLACED = ("event_time", "window_start", "window_end")
+
+
+@dataclass(frozen=True, eq=False)
+class Showing:
+    """How one operator shows its cells."""
+
+    operator: Operator
+    partials: Partials
+
+    @cached_property
+    def delta(self) -> bool:
+        """Whether panes hold only what is new."""
+        return self.operator.node.windowing.output == "delta"
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The aggregates."""
+        return list(self.operator.node.aggregates)
+
+    @cached_property
+    def nothing_shown(self) -> pl.Expr:
+        """The values that hold downstream, of a window that has shown nothing."""
+        schema = self.operator.node.schema
+        fields = {name: schema[name] for name in (*_PLACED, *self.names)}
+        return pl.lit([], pl.List(pl.Struct(fields)))
+
+    def fresh_of(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Partials of what no pane has shown yet, merged per cell."""
+        columns = self.partials.columns
+        new = pieces.filter(pl.col("~_n") > 0)
+        renamed = new.select(*self.partials.keys, "_start", "_end", *[pl.col(f"~{c}").alias(c) for c in columns])
+        return self.partials.merged(renamed, per=("_start", "_end")).rename({c: f"~{c}" for c in columns})
+
+    def show(self, cells: pl.DataFrame, before: int, after: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Panes and changes of the cells that fire or expire, and all cells as they are then."""
+        windowing, end = self.operator.node.windowing, pl.col("_end")
+        timing = pl.when(end > after).then(pl.lit("early")).when(end > before).then(pl.lit("on_time")).otherwise(pl.lit("late"))
+        cells = cells.with_columns(timing.alias("timing"))
+        new, fires = pl.col("_new") > 0, pl.col("_fires")
+        punctual = (pl.col("timing") == "on_time") & (windowing.on_time == "always")
+        shows = fires & (new | punctual)
+        if windowing.closing != "none":
+            shows = shows | (pl.col("_expires") & new)
+        if windowing.closing == "always":
+            shows = shows | pl.col("_expires") | pl.col("_closed")
+        cells = cells.with_columns(shows.alias("_shows"))
+        quiet = cells.filter(~pl.col("_shows"))
+        loud = self._valued(cells.filter("_shows"))
+        return *self._panes(loud), pl.concat([quiet.select(self._kept(cells)), self._after(loud).select(self._kept(cells))])
+
+    def _kept(self, cells: pl.DataFrame) -> list[str]:
+        return [c for c in cells.columns if c not in ("timing", "_shows", "_fires", "_expires", "_came", "final")]
+
+    def _valued(self, loud: pl.DataFrame) -> pl.DataFrame:
+        """Cells with the values of their panes, numbered and dated."""
+        windowing, end = self.operator.node.windowing, pl.col("_end")
+        time = {"end": pl.lit(None, pl.Int64), "earliest": pl.col("_lo"), "latest": pl.col("_hi")}[windowing.time]
+        early = pl.col("timing") == "early"
+        loud = loud.with_columns(
+            pl.coalesce(time, end - 1).alias("event_time"),
+            pl.col("_start").alias("window_start"),
+            end.alias("window_end"),
+            pl.col("_index").alias("index"),
+            pl.when(early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled")).alias("settled_index"),
+            (pl.col("_closed") | pl.col("_expires")).alias("final"),
+            *self.partials.result_exprs,
+        )
+        one = pl.col("_shown").list.first()
+        equal = [one.struct.field(name).eq_missing(pl.col(name)) for name in (*_PLACED, *self.names)]
+        same = (pl.col("_shown").list.len() == 1) & pl.all_horizontal(equal)
+        return loud.with_row_index(PAIR).with_columns(pl.col(PAIR).cast(pl.Int64), same.fill_null(value=False).alias("_same"))
+
+    def _panes(self, loud: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """What is shown, with what it replaces; and what changes downstream."""
+        columns = [*self.operator.node.schema, PAIR]
+        plus = loud.with_columns(pl.lit(panes.ADD).alias("op"))
+        minus = self._withdrawn(loud)
+        shown = self._of_new(plus).select(columns) if self.delta else pl.concat([minus.select(columns), plus.select(columns)])
+        changed = pl.concat([minus.filter(~pl.col("_same")).select(columns), plus.filter(~pl.col("_same")).select(columns)]).drop(PAIR)
+        return shown if self.operator.shows else shown.clear(), changed if self.operator.travels else changed.clear()
+
+    def _withdrawn(self, loud: pl.DataFrame) -> pl.DataFrame:
+        held = loud.filter(pl.col("_shown").list.len() > 0).explode("_shown", empty_as_null=False)
+        old = [pl.col("_shown").struct.field(name).alias(name) for name in (*_PLACED, *self.names)]
+        return held.with_columns(*old, pl.lit(panes.RETRACT).alias("op"))
+
+    def _of_new(self, plus: pl.DataFrame) -> pl.DataFrame:
+        """Panes with the values of what is new alone."""
+        columns, nothing = self.partials.columns, self.partials.empty
+        kept = plus.drop(*self.names, *columns).with_columns(
+            pl.when(pl.col("_new") > 0).then(pl.col(f"~{c}")).otherwise(pl.lit(nothing[c])).alias(c) for c in columns
+        )
+        return kept.with_columns(self.partials.result_exprs)
+
+    def _after(self, loud: pl.DataFrame) -> pl.DataFrame:
+        """Cells once their panes were shown."""
+        none = pl.lit(None, pl.Int64)
+        value = pl.struct(*_PLACED, *self.names)
+        remembers = self.operator.travels or not self.delta
+        shown = pl.concat_list(value) if remembers else self.nothing_shown
+        settles = (pl.col("timing") != "early").cast(pl.Int64)
+        return loud.with_columns(
+            shown.alias("_shown"),
+            pl.col("_index") + 1,
+            pl.col("_settled") + settles,
+            pl.lit(0, pl.Int64).alias("_new"),
+            none.alias("_lo"),
+            none.alias("_hi"),
+            *([pl.lit(0, pl.Int64).alias("~_n")] if self.delta else []),
+        )

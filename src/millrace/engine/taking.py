@@ -1,0 +1,116 @@
+"""Which windows take the rows of a batch, and which rows are refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from millrace.engine.assigning import assigned, hulls, walked
+from millrace.graph import Windowing
+
+LEAST = -(2**62)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Rows with the windows that they are part of now, the windows held before that those are made of, and what was refused."""
+
+    rows: pl.DataFrame
+    parts: pl.DataFrame
+    """Key, `_start` and `_end` of windows held, with the window that each has become part of: `_from`, `_to`."""
+    refused: pl.DataFrame
+    """`_row`, `reason`, `missed`."""
+
+
+@dataclass(frozen=True)
+class Taking:
+    """How rows are judged for one operator."""
+
+    windowing: Windowing
+    keys: list[str]
+
+    def take(self, rows: pl.DataFrame, held: pl.DataFrame, time: int) -> Taken:
+        """`held`: the windows there are (`_start`, `_end`, `_closed`); `time`: where the watermark stood, or where windows lie in processing time, the clock."""
+        wide = assigned(rows, self.windowing.places)
+        if self.windowing.window.merging:
+            return self._merging(wide, held, time)
+        late = pl.col("_ahead") | self._late(pl.col("_end"))
+        closed = pl.lit(self.windowing.once) & (pl.col("_end") <= time)
+        wide = wide.with_columns(late.alias("_late"), closed.alias("_shut"))
+        group = [*self.keys, "_start", "_end"]
+        done = held.filter("_closed").select(*group, pl.lit(value=True).alias("_done"))
+        if done.height:
+            wide = wide.join(done, on=group, how="left", nulls_equal=True, maintain_order="left")
+            wide = wide.with_columns(pl.col("_shut") | pl.col("_done").fill_null(value=False)).drop("_done")
+        taken = wide.filter(~pl.col("_late") & ~pl.col("_shut")).drop("_late", "_shut")
+        touched = taken.select(group).unique()
+        same = held.select(group).join(touched, on=group, how="semi", nulls_equal=True)
+        parts = same.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
+        return Taken(taken, parts, _counted(wide))
+
+    def _late(self, end: pl.Expr) -> pl.Expr:
+        """Whether a window is gone for a row; by the clock none ever is."""
+        if self.windowing.by_clock:
+            return pl.lit(value=False)
+        return (pl.col("_w") >= end + self.windowing.lateness).fill_null(value=False)
+
+    def _merging(self, wide: pl.DataFrame, held: pl.DataFrame, time: int) -> Taken:
+        """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by the session it would join."""
+        late = pl.col("_ahead") | self._late(pl.col("_end"))
+        closed = pl.lit(self.windowing.once) & (pl.col("_end") <= time)
+        wide = wide.with_columns(pl.col("_ahead").alias("_late"), (late | closed).alias("_doubtful"), self._touches_closed(wide, held))
+        known = held.filter(~pl.col("_closed")).select(*self.keys, "_start", "_end")
+        if wide["_doubtful"].any():
+            wide = self._walk(wide, known, time)
+        taken = wide.filter(~pl.col("_late") & ~pl.col("_shut"))
+        pieces = known.join(taken.select(self.keys).unique(), on=self.keys, how="semi", nulls_equal=True)
+        nothing = pl.lit(None, pl.UInt32).alias("_row")
+        both = pl.concat([pieces.with_columns(nothing), taken.select(*self.keys, "_start", "_end", "_row")], how="vertical_relaxed")
+        made = hulls(both, self.keys, self.windowing.places)
+        touched = made.filter(pl.col("_row").is_not_null()).select(*self.keys, "_from", "_to").unique()
+        parts = made.filter(pl.col("_row").is_null()).drop("_row")
+        parts = parts.join(touched, on=touched.columns, how="semi", nulls_equal=True).select(*self.keys, "_start", "_end", "_from", "_to")
+        windows = made.filter(pl.col("_row").is_not_null()).select("_row", pl.col("_from").alias("_start"), pl.col("_to").alias("_end"))
+        taken = taken.drop("_start", "_end", "_late", "_shut", "_doubtful").join(windows.unique(), on="_row", how="left")
+        return Taken(taken, parts, _counted(wide))
+
+    def _touches_closed(self, wide: pl.DataFrame, held: pl.DataFrame) -> pl.Expr:
+        """`_shut`: whether the row belongs to a session whose trigger has finished."""
+        done = held.filter("_closed").select(*self.keys, pl.col("_start").alias("_s"), pl.col("_end").alias("_e"))
+        if done.is_empty():
+            return pl.lit(value=False).alias("_shut")
+        met = wide.select(*self.keys, "_row", "_start", "_end").join(done, on=self.keys, how="inner", nulls_equal=True)
+        merge = self.windowing.places.merge
+        rows = [
+            row
+            for row, s, e, ds, de in met.select("_row", "_start", "_end", "_s", "_e").iter_rows()
+            if len(merge(sorted({(s, e), (ds, de)}))) == 1
+        ]
+        return pl.col("_row").is_in(sorted(set(rows))).alias("_shut")
+
+    def _walk(self, wide: pl.DataFrame, known: pl.DataFrame, time: int) -> pl.DataFrame:
+        """Rows of keys in doubt, one after the other, in the order in which rows are taken."""
+        ordered = wide.filter(~pl.col("_late") & ~pl.col("_shut")).sort("_t", "_src", "_off")
+        keys = ordered.filter("_doubtful").select(self.keys).unique()
+        verdicts: list[tuple[int, str]] = []
+        for key in keys.iter_rows():
+            mine = [pl.col(c).eq_missing(pl.lit(v, keys.schema[c])) for c, v in zip(self.keys, key, strict=True)]
+            watermark = pl.lit(None, pl.Int64).alias("_w") if self.windowing.by_clock else pl.col("_w")
+            rows = ordered.filter(*mine).select("_row", "_start", "_end", watermark).rows()
+            open_windows = known.filter(*mine).select("_start", "_end").rows()
+            shut = time if self.windowing.once else None
+            verdicts += walked(rows, open_windows, self.windowing.places, self.windowing.lateness, shut)
+        late = [row for row, why in verdicts if why == "late"]
+        shut_rows = [row for row, why in verdicts if why == "closed"]
+        row = pl.col("_row")
+        return wide.with_columns(pl.col("_late") | row.is_in(late), pl.col("_shut") | row.is_in(shut_rows))
+
+
+def _counted(wide: pl.DataFrame) -> pl.DataFrame:
+    """For each row that some window refused, why, and how many did."""
+    refused = wide.filter(pl.col("_late") | pl.col("_shut"))
+    reason = (
+        pl.when(pl.col("_ahead").any()).then(pl.lit("future")).when(pl.col("_late").any()).then(pl.lit("late")).otherwise(pl.lit("closed"))
+    )
+    return refused.group_by("_row").agg(reason.alias("reason"), pl.len().cast(pl.Int64).alias("missed"))
