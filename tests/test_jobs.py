@@ -29,6 +29,11 @@ one = counting("one")
 two = counting("two")
 both = [one, two]
 number = 3
+
+from millrace.views import View
+
+VIEW = View("counts", Topic("counts", Count), "Words", window="1m", every="1m", key="word", values=("count",))
+VIEWS = (VIEW, VIEW)
 """
 
 
@@ -93,3 +98,15 @@ def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(PROGRAM)
     with pytest.raises(DefinitionError, match="would hide the module 'json'"):
         jobs.load(f"{tmp_path / 'json.py'}:one")
+
+
+def test_views_are_named_like_jobs(program: Path) -> None:
+    (view,) = jobs.load_views([f"{program}:VIEW", f"{program}:VIEWS"])
+    assert (view.name, view.window_ms) == ("counts", 60_000)
+    assert [view.name for view in jobs.load_views(["millrace.transit.views:VIEWS"])] == ["vehicle-distribution"]
+
+
+def test_what_is_no_view_is_refused(program: Path) -> None:
+    for place in ("number", "one", "both"):
+        with pytest.raises(DefinitionError, match=r"not a millrace\.views\.View"):
+            jobs.load_views([f"{program}:{place}"])

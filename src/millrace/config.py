@@ -101,6 +101,9 @@ class ServeSettings(_Section):
 
     host: str = Field("127.0.0.1", min_length=1, description="Where to listen; 0.0.0.0 is reachable from other machines.")
     port: int = Field(8080, ge=0, le=65535, description="The port to listen at; 0: any that is free.")
+    views: tuple[str, ...] = Field(
+        ("millrace.transit.views:VIEWS",), description="What is shown: views, or lists of them, as module:attribute or file.py:attribute."
+    )
 
 
 class IngestSettings(BaseModel):

@@ -1,4 +1,4 @@
-"""How a job is named on the command line: `module:attribute`, `file.py:attribute`, `file.py`, or a built-in job's name."""
+"""How a job or a view is named on the command line: `module:attribute`, `file.py:attribute`, and for jobs `file.py` or a built-in one's name."""
 
 import difflib
 import importlib
@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from millrace.errors import ComponentMissing, DefinitionError, MillraceError
 from millrace.stream import Job
+from millrace.views import View
 
 BUILT_IN = "millrace.transit.jobs:BUILT_IN"
 """The table of built-in jobs: names, and functions that make them."""
@@ -45,6 +46,19 @@ def resolve(spec: str) -> object:
 def load_all(specs: Sequence[str]) -> list[Job]:
     """The jobs of several specs; one that is named twice is taken once."""
     found = {id(job): job for spec in dict.fromkeys(specs) for job in load(spec)}
+    return list(found.values())
+
+
+def load_views(specs: Sequence[str]) -> list[View]:
+    """The views at several places, each a view or a list of them; one that is named twice is taken once."""
+    found: dict[int, View] = {}
+    for spec in dict.fromkeys(specs):
+        value = resolve(spec)
+        views = list(value) if isinstance(value, list | tuple) else [value]
+        for view in views:
+            if not isinstance(view, View):
+                raise DefinitionError(f"{spec!r} is {value!r}, not a millrace.views.View; name a view or a list of views")
+            found[id(view)] = view
     return list(found.values())
 
 

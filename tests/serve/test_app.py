@@ -41,6 +41,7 @@ def test_a_box_and_a_number_choose_among_them(log: Log, running: Running) -> Non
     assert list(running.cells("?top=2").items()) == [(named(ESPOO), 7), (named(HARBOUR), 5)]
     assert running.cells("?top=1&box=24.9,60.1,25.0,60.2") == {named(HARBOUR): 5}
     assert running.cells("?box=0,0,1,1") == {}
+    assert running.cells(f"?cell={named(ESPOO)}&cell={named(CENTRE)}&cell=nowhere") == {named(ESPOO): 7, named(CENTRE): 3}
 
 
 @pytest.mark.parametrize(

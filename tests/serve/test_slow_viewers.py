@@ -7,10 +7,12 @@ import socket
 import time
 from contextlib import closing
 
+import pytest
 from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader
 
 from millrace.log import Log
+from millrace.serve import server as server_module
 from serve.conftest import EVERYWHERE, LAYER, T0, Running, cell_at, named, serving, wait_until, write
 
 CITY = [cell_at(60.0 + row * 0.01, 24.5 + column * 0.02) for row in range(40) for column in range(40)]
@@ -94,3 +96,18 @@ def test_a_server_with_a_stalled_viewer_still_ends_at_once(log: Log, url: str) -
         begun = time.monotonic()
     assert time.monotonic() - begun < 3
     stalled.socket.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system cannot be told to give up on a connection")
+def test_a_viewer_that_takes_nothing_for_long_is_dropped(log: Log, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "STUCK", 500)
+    with serving(url) as running:
+        stalled = Stalled(running.port)
+        wait_until(lambda: len(running.state.hub.viewers) == 1)
+        window = 0
+        while running.state.hub.viewers:
+            window += 1
+            assert window < 200, "it was not dropped"
+            write(log, window * 5, counts(window))
+            wait_until(lambda window=window: running.json("/api/views")["views"][0]["time"] == T0 + window * 5_000)  # type: ignore[misc]
+        stalled.socket.close()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-_NEEDED = ("prometheus_client", "starlette", "uvicorn", "websockets")
+_NEEDED = ("h3ronpy", "prometheus_client", "starlette", "uvicorn", "websockets")
 
 
 def serve(log: str, views: "Sequence[View]", *, host: str = "127.0.0.1", port: int = 8080) -> None:

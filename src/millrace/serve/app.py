@@ -83,16 +83,18 @@ async def views(request: Request) -> Response:
 
 
 async def view(request: Request) -> Response:
-    """The newest results of a view; `box` and `top` choose among them."""
+    """The newest results of a view; `cell`, `box` and `top` choose among them."""
     state, name = _state(request.app), request.path_params["view"]
     if name not in state.views:
         raise HTTPException(404, f"there is no view {name!r}; there are {', '.join(state.views) or 'none'}")
     asked = request.query_params
-    if unknown := sorted(set(asked) - {"box", "top"}):
-        raise Refused(f"{unknown[0]}={asked[unknown[0]]} is not understood; use box=west,south,east,north and top=N")
+    if unknown := sorted(set(asked) - {"box", "cell", "top"}):
+        raise Refused(f"{unknown[0]}={asked[unknown[0]]} is not understood; use box=west,south,east,north, cell=NAME and top=N")
     cells = state.views[name]
     snapshot, chosen = cells.snapshot(), cells.view
     rows = snapshot.rows
+    if "cell" in asked:
+        rows = rows.filter(pl.col("cell").is_in(asked.getlist("cell")))
     if "box" in asked:
         rows = rows.filter(Box.parse(asked["box"]).holds(pl.col("latitude"), pl.col("longitude")))
     rows = rows.sort("cell")

@@ -17,6 +17,8 @@ LARGEST_MESSAGE = 65_536
 """Bytes of the largest message that a viewer may send."""
 SENDING = 262_144
 """Bytes that the system keeps for each connection. Left to itself it keeps megabytes: a slow viewer would have to see all of them before what is new."""
+STUCK = 90_000
+"""Milliseconds after which the system drops a connection whose other side takes no more data: closing it politely would wait for ever."""
 
 _log = logging.getLogger("millrace.serve")
 
@@ -29,6 +31,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ConfigError(_explained(host, port, error)) from error
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDING)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK)
     return opened
 
 
