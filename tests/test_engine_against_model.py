@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import panes, watermarks
-from millrace.engine import cells, rows, state
+from millrace.engine import cells, rows, running, state
 from millrace.graph import Aggregation, Write, edges
 from millrace.plain_values import Row
 from millrace.testing import Backend, Fed, OnEngine, OnModel
@@ -78,12 +78,16 @@ def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
 
 
 def check_every_batch(data: st.DataObject) -> None:
-    """One random run on both, batch by batch; half of them with limits so low that state is merged and work divided all the time."""
+    """One random run on both, batch by batch; half of them with limits so low that state is merged and work divided all the time, and half with sums that run along wherever they can."""
     jobs = data.draw(givens())
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 1, 2, 5])))
     model = OnModel(jobs.jobs, jobs.partitions)
-    tight = data.draw(st.booleans())
-    with patch.object(state, "FAN", 2 if tight else state.FAN), patch.object(rows, "WIDE", 3 if tight else rows.WIDE):
+    tight, runs = data.draw(st.booleans()), data.draw(st.booleans())
+    with (
+        patch.object(state, "FAN", 2 if tight else state.FAN),
+        patch.object(rows, "WIDE", 3 if tight else rows.WIDE),
+        patch.object(running, "MANY", 1 if runs else running.MANY),
+    ):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
 
@@ -104,8 +108,9 @@ def check_every_cut(data: st.DataObject) -> None:
     jobs = data.draw(givens(steady=True))
     made = data.draw(batches(jobs, most=8))
     expected = last_words(jobs, OnModel(jobs.jobs, jobs.partitions), recut(made, 1_000))
-    for size in (1, 3, 1_000):
-        assert last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected
+    with patch.object(running, "MANY", data.draw(st.sampled_from([1, running.MANY]))):
+        for size in (1, 3, 1_000):
+            assert last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected
 
 
 @given(data=st.data())

@@ -220,7 +220,7 @@ MUTANTS = [
     Mutant("engine/changes.py", 'expire(id, "rows", low - horizon)', 'expire(id, "rows", low)', "rows of later aggregations are forgotten when their window is complete"),
     Mutant("engine/changes.py", 'ordered = ["event_time"] if self.partials.ordered else []', "ordered: list[str] = []", "which value is the latest is forgotten"),
     # state
-    Mutant("engine/rows.py", 'state.expire(id, "slices", after.low - lateness)', 'state.expire(id, "slices", after.low)', "slices are forgotten though late rows may come"),
+    Mutant("engine/rows.py", 'state.expire(id, "slices", after.low - lateness - leaving)', 'state.expire(id, "slices", after.low - leaving)', "slices are forgotten though late rows may come"),
     Mutant("engine/rows.py", '.expire(id, "panes", after.low - lateness)', '.expire(id, "panes", after.low)', "the numbers of panes are forgotten within the lateness"),
     Mutant("engine/state.py", "kept = tuple(chunk for chunk in table.chunks if chunk.high > before)", "kept = tuple(chunk for chunk in table.chunks if chunk.high > before + 1)", "state expires a tick too early"),
     Mutant("engine/state.py", "chunk.high > low and chunk.low <= high", "chunk.high > low and chunk.low < high", "a chunk that begins with the last window is overlooked"),
@@ -231,4 +231,36 @@ MUTANTS = [
     Mutant("engine/partials.py", "rows = rows.sort(*ORDER)", "rows = rows.sort(*reversed(ORDER))", "the latest row is the one that came last"),
     Mutant("engine/source.py", "slot = hashing.key_groups(frame, keys).astype(np.int32) * slots // hashing.KEY_GROUPS", "slot = hashing.key_groups(frame, keys).astype(np.int32) % slots", "a slot holds key groups that are no range"),
     Mutant("engine/stage.py", "for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):", "for to, part in by_slot(frame, list(operator.node.keys), plan.slots):", "panes go to the slot of the key they had"),
+    # running sums
+    Mutant(
+        "engine/rows.py",
+        "leaving = self.grid.window.every if self.running is not None else 0",
+        "leaving = 0",
+        "slices are forgotten before they are taken out of the running sums",
+    ),
+    Mutant(
+        "engine/running.py",
+        'before - size, high - size, closed="left"',
+        'before - size, high - size, closed="right"',
+        "slices leave the running sums a window too early",
+    ),
+    Mutant(
+        "engine/running.py",
+        "self.total(pl.concat([moved.missed, moved.moves.select(self.nothing.columns)]))",
+        "self.total(moved.moves.select(self.nothing.columns))",
+        "late rows are not kept in the running sums",
+    ),
+    Mutant(
+        "engine/running.py",
+        "odd = slices.filter(pl.any_horizontal(pl.col(self.rare).ne_missing(0.0)))",
+        "odd = slices.clear()",
+        "what is infinite is not in running sums",
+    ),
+    Mutant(
+        "engine/running.py",
+        ".fill_null(high + every)",
+        ".fill_null(high)",
+        "the last window of running sums is not shown",
+    ),
+    Mutant("engine/running.py", '.filter(pl.col("_n") > 0)', "", "windows without rows are shown where sums run along"),
 ]  # fmt: skip

@@ -13,8 +13,9 @@ from millrace.engine.arrivals import learned, said_of
 from millrace.engine.firing import Firing, Stepped, Windows
 from millrace.engine.packets import Block, Body
 from millrace.engine.progress import Progress, Said
+from millrace.engine.running import Moved, Running, runs_along
 from millrace.engine.state import Layout, SlotState
-from millrace.engine.windowing import LEAST, Grid, ends_of, grid_of
+from millrace.engine.windowing import GREATEST, LEAST, Grid, ends_of, grid_of
 
 WIDE = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
@@ -34,6 +35,11 @@ class RowWindows(Windows):
         """How slices are kept."""
         return Layout(pl.col("_from"), self.grid.last_end(pl.col("_slice")), self.partials.merged)
 
+    @cached_property
+    def running(self) -> Running | None:
+        """How windows that share very much are made; None: of their slices."""
+        return Running(self.grid, self.partials, self._nothing) if runs_along(self.grid, self.partials) else None
+
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
         id, lateness = self.operator.id, self.operator.horizon
@@ -41,12 +47,24 @@ class RowWindows(Windows):
         before = Progress.from_json(state.values.get(id)).wake(said, body.now)
         new, late = self._take(blocks, said, before)
         after = before.move(said, body.now, end=body.end)
-        shown, changes, numbers = self._fire(state, new, before.low, after.low)
+        moved = self._moved(state, new, before.low, after.low)
+        shown, changes, numbers = self._fire(state, new, before.low, after.low, moved)
+        if self.running is not None and moved is not None:
+            state = state.append(id, "sums", self.running.kept(moved), self.running.layout)
         state = state.append(id, "slices", new, self.layout)
         state = state.append(id, "panes", numbers, self.pane_layout)
         if after.low is not None:
-            state = state.expire(id, "slices", after.low - lateness).expire(id, "panes", after.low - lateness)
+            leaving = self.grid.window.every if self.running is not None else 0
+            state = state.expire(id, "slices", after.low - lateness - leaving).expire(id, "panes", after.low - lateness)
         return Stepped(state.with_values(id, after.to_json()), after.low, shown, changes, late)
+
+    def _moved(self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None) -> Moved | None:
+        """What the batch does to running sums, if there are any."""
+        if self.running is None or low is None:
+            return None
+        id, floor = self.operator.id, LEAST if low0 is None else low0
+        old = pl.concat([self._nothing, *state.table(id, "slices").between(floor - self.grid.window.every, low)])
+        return self.running.moved(state.table(id, "sums").between(LEAST, GREATEST), old, new, low0, low)
 
     def _take(self, blocks: list[Block], said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The batch's accepted rows as partials, and the rows that some window refused."""
@@ -105,7 +123,7 @@ class RowWindows(Windows):
         )
 
     def _fire(
-        self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None
+        self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None, moved: Moved | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, numbers to remember."""
         id, group = self.operator.id, self.group
@@ -127,8 +145,7 @@ class RowWindows(Windows):
             changes.append(fired.changes)
             numbers = fired.numbers
         if self.grid.end_above(low0) <= low:
-            on_time = Firing(self.operator, self._values(pl.concat([old, new]), low0, low), None, "on_time")
-            fired = firing.emit(on_time, self.no_numbers, low)
+            fired = firing.emit(Firing(self.operator, self._complete(old, new, low0, low, moved), None, "on_time"), self.no_numbers, low)
             shown.append(fired.shown)
             changes.append(fired.changes)
         return pl.concat(shown), pl.concat(changes), numbers
@@ -138,8 +155,18 @@ class RowWindows(Windows):
         keys = self.partials.keys
         return slices.lazy().join(groups.lazy().select(keys).unique(), on=keys, how="semi", nulls_equal=True).collect()
 
+    def _complete(self, old: pl.DataFrame, new: pl.DataFrame, low0: int | None, low: int, moved: Moved | None) -> pl.DataFrame:
+        """The aggregates of each key and window that is complete now."""
+        slices = pl.concat([old, new])
+        if self.running is None or moved is None:
+            return self._values(slices, low0, low)
+        return self.running.complete(moved, slices, low0)
+
     def _values(self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]`, or of those listed in `only`."""
+        if self.running is not None and only is not None and low is not None and high is not None:
+            values = self.running.refined(slices, low, high)
+            return values.join(only, on=only.columns, how="semi", nulls_equal=True)
         window = self.grid.window
         first, last = self._bounds(slices, low, high)
         per_slice = min(window.size, max(last - first, window.every)) // window.every
