@@ -35,6 +35,10 @@ def ingest(
     duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End the simulated city after this much of its time, such as 1h.")
     ] = None,
+    events: Annotated[
+        Literal["positions", "all"],
+        typer.Option(help="What vehicles of the simulated city report; all: arrivals, departures and doors, too."),
+    ] = "positions",
     truth: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write what really happened in the simulated city to this folder.")
     ] = None,
@@ -56,7 +60,7 @@ def ingest(
     if simulator:
         if recording is not None:
             raise ConfigError("--recording and --simulator were both given; name one here, or both in sections of millrace.toml")
-        city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration, "truth": truth}
+        city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration, "events": events, "truth": truth}
         sources = {"simulator": IngestSettings.model_validate({"connector": "simulator", **city})}
     stop = Stop()
     with stop.on_interrupt():

@@ -1,5 +1,5 @@
 """Public transport: what vehicles report, where they are, and the jobs that answer questions about them."""
 
-from millrace.transit.topics import CELL_COUNTS, POSITIONS
+from millrace.transit.topics import ARRIVALS, CELL_COUNTS, DEPARTURES, DOOR_EVENTS, POSITIONS
 
-__all__ = ["CELL_COUNTS", "POSITIONS"]
+__all__ = ["ARRIVALS", "CELL_COUNTS", "DEPARTURES", "DOOR_EVENTS", "POSITIONS"]

@@ -40,6 +40,82 @@ class VehiclePosition(_message.Message):
     next_stop: str
     def __init__(self, vehicle_id: _Optional[str] = ..., operator: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., heading: _Optional[float] = ..., speed: _Optional[float] = ..., acceleration: _Optional[float] = ..., delay: _Optional[int] = ..., odometer: _Optional[float] = ..., doors_open: _Optional[bool] = ..., route: _Optional[str] = ..., direction: _Optional[int] = ..., trip_day: _Optional[str] = ..., trip_start: _Optional[str] = ..., stop: _Optional[str] = ..., next_stop: _Optional[str] = ...) -> None: ...
 
+class Arrival(_message.Message):
+    __slots__ = ("vehicle_id", "operator", "latitude", "longitude", "route", "direction", "trip_day", "trip_start", "stop", "delay", "next_stop")
+    VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    LATITUDE_FIELD_NUMBER: _ClassVar[int]
+    LONGITUDE_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    TRIP_DAY_FIELD_NUMBER: _ClassVar[int]
+    TRIP_START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STOP_FIELD_NUMBER: _ClassVar[int]
+    vehicle_id: str
+    operator: str
+    latitude: float
+    longitude: float
+    route: str
+    direction: int
+    trip_day: str
+    trip_start: str
+    stop: str
+    delay: int
+    next_stop: str
+    def __init__(self, vehicle_id: _Optional[str] = ..., operator: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., route: _Optional[str] = ..., direction: _Optional[int] = ..., trip_day: _Optional[str] = ..., trip_start: _Optional[str] = ..., stop: _Optional[str] = ..., delay: _Optional[int] = ..., next_stop: _Optional[str] = ...) -> None: ...
+
+class Departure(_message.Message):
+    __slots__ = ("vehicle_id", "operator", "latitude", "longitude", "route", "direction", "trip_day", "trip_start", "stop", "delay", "next_stop")
+    VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    LATITUDE_FIELD_NUMBER: _ClassVar[int]
+    LONGITUDE_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    TRIP_DAY_FIELD_NUMBER: _ClassVar[int]
+    TRIP_START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STOP_FIELD_NUMBER: _ClassVar[int]
+    vehicle_id: str
+    operator: str
+    latitude: float
+    longitude: float
+    route: str
+    direction: int
+    trip_day: str
+    trip_start: str
+    stop: str
+    delay: int
+    next_stop: str
+    def __init__(self, vehicle_id: _Optional[str] = ..., operator: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., route: _Optional[str] = ..., direction: _Optional[int] = ..., trip_day: _Optional[str] = ..., trip_start: _Optional[str] = ..., stop: _Optional[str] = ..., delay: _Optional[int] = ..., next_stop: _Optional[str] = ...) -> None: ...
+
+class DoorEvent(_message.Message):
+    __slots__ = ("vehicle_id", "operator", "latitude", "longitude", "route", "direction", "trip_day", "trip_start", "stop", "open")
+    VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    LATITUDE_FIELD_NUMBER: _ClassVar[int]
+    LONGITUDE_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    TRIP_DAY_FIELD_NUMBER: _ClassVar[int]
+    TRIP_START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    vehicle_id: str
+    operator: str
+    latitude: float
+    longitude: float
+    route: str
+    direction: int
+    trip_day: str
+    trip_start: str
+    stop: str
+    open: bool
+    def __init__(self, vehicle_id: _Optional[str] = ..., operator: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., route: _Optional[str] = ..., direction: _Optional[int] = ..., trip_day: _Optional[str] = ..., trip_start: _Optional[str] = ..., stop: _Optional[str] = ..., open: _Optional[bool] = ...) -> None: ...
+
 class CellCount(_message.Message):
     __slots__ = ("geocell", "count")
     GEOCELL_FIELD_NUMBER: _ClassVar[int]

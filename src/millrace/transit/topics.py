@@ -1,10 +1,19 @@
 """The topics of public transport."""
 
 from millrace.topics import Topic
-from millrace.transit.events_pb2 import CellCount, VehiclePosition
+from millrace.transit.events_pb2 import Arrival, CellCount, Departure, DoorEvent, VehiclePosition
 
 POSITIONS = Topic("input.vehicle-positions", VehiclePosition, key="vehicle_id")
 """Where each vehicle is, about once a second."""
+
+ARRIVALS = Topic("input.arrivals", Arrival, key="vehicle_id")
+"""Vehicles that came to a stop, and how late they were."""
+
+DEPARTURES = Topic("input.departures", Departure, key="vehicle_id")
+"""Vehicles that left a stop."""
+
+DOOR_EVENTS = Topic("input.door-events", DoorEvent, key="vehicle_id")
+"""Doors that were opened or closed."""
 
 CELL_COUNTS = Topic("analytics.vehicle-distribution", CellCount, key="geocell")
 """How many vehicles each geocell holds."""

@@ -11,9 +11,19 @@ MORNING = 1_772_431_200_000
 
 
 def events(plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30) -> pl.DataFrame:
-    """All that comes within some seconds, made in stretches."""
+    """All positions that come within some seconds, made in stretches."""
     city = City(plan, start=start)
-    return pl.concat([city.advance(min(at + stretch, seconds) * 1000 + start) for at in range(0, seconds, stretch)])
+    return pl.concat([frame for at in range(0, seconds, stretch) for _, frame in city.advance(min(at + stretch, seconds) * 1000 + start)])
+
+
+def calls(plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30) -> dict[str, pl.DataFrame]:
+    """What happened at stops, by topic."""
+    city = City(plan, start=start)
+    found: dict[str, list[pl.DataFrame]] = {topic.name: [] for topic in plan.topics[1:]}
+    for at in range(0, seconds, stretch):
+        for topic, frame in city.advance(min(at + stretch, seconds) * 1000 + start)[1:]:
+            found[topic.name].append(frame)
+    return {name: pl.concat(frames) for name, frames in found.items()}
 
 
 def polled(simulator: Simulator, *, limit: int, wait: int = 50) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from ingest.clocks import FakeClock
-from ingest.simulator.cities import MORNING, events, live, polled
+from ingest.simulator.cities import MORNING, calls, events, live, polled
 from millrace.errors import ConfigError
 from millrace.ingest import connector
 from millrace.ingest.contract import Batch, Ready
@@ -15,7 +15,7 @@ from millrace.ingest.pipeline import ingest
 from millrace.ingest.simulator import Simulator
 from millrace.ingest.simulator.city import Plan
 from millrace.log import open_log
-from millrace.transit import POSITIONS
+from millrace.transit import ARRIVALS, DEPARTURES, DOOR_EVENTS, POSITIONS
 
 SMALL = Plan(scale=0.05, volume="mean")
 
@@ -32,6 +32,26 @@ def test_events_do_not_depend_on_how_much_is_made_or_taken_at_once() -> None:
 def test_as_fast_as_possible_gives_the_same_events() -> None:
     fast = Simulator(scale=0.05, volume="mean", duration="20s", speed="max", start="2026-03-02T06:00:00Z", clock=FakeClock())
     assert_frame_equal(polled(fast, limit=10_000), polled(live(FakeClock(MORNING)), limit=10_000))
+
+
+def test_what_happens_at_stops_does_not_depend_on_it_either() -> None:
+    plan = Plan(scale=0.2, volume="mean", calls=True)
+    expected, *others = (calls(plan, seconds=40, stretch=stretch) for stretch in (40, 1, 7))
+    assert list(expected) == [ARRIVALS.name, DEPARTURES.name, DOOR_EVENTS.name]
+    for name, frame in expected.items():
+        assert len(frame) > 20
+        for other in others:
+            assert_frame_equal(other[name], frame)
+
+
+def test_no_batch_is_larger_than_asked_for_though_it_holds_several_topics() -> None:
+    simulator = Simulator(scale=0.2, volume="mean", duration="8s", events="all", clock=FakeClock(MORNING))
+    found: set[str] = set()
+    with simulator:
+        while (batch := simulator.poll(limit=7, wait=50)) is not None:
+            assert len(batch) <= 7
+            found.update(topic.name for topic, _ in batch.rows)
+    assert found == {topic.name for topic in simulator.topics}
 
 
 def test_another_seed_is_another_city() -> None:
@@ -107,6 +127,8 @@ def test_a_message_where_events_are_expected_is_a_reject() -> None:
     ({"duration": "0s"}, "duration='0s' must be longer than zero"),
     ({"duration": "long"}, "duration='long' is no duration"),
     ({"hard_stops": 100}, "hard_stops=100 is not allowed; use a number from 0 to 20"),
+    ({"events": "some"}, "events='some' is unknown; use 'positions', or 'all'"),
+    ({"truth": 5}, "truth=5 is no folder name"),
     ({"sed": 1}, "no option 'sed'; did you mean 'seed'?"),
 ])  # fmt: skip
 def test_a_wrong_option_names_the_value_and_what_is_allowed(options: dict[str, object], told: str) -> None:

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def events(folder: Path) -> pl.DataFrame:
     """Each once, by vehicle and time; the truth is beside them."""
     city = City(PLAN, start=MORNING, truth=folder)
-    came = pl.concat([city.advance(MORNING + (minute + 1) * 60_000) for minute in range(MINUTES + 3)])
+    came = pl.concat([frame for minute in range(MINUTES + 3) for _, frame in city.advance(MORNING + (minute + 1) * 60_000)])
     city.close()
     return came.unique(["vehicle_id", "event_time"]).sort("vehicle_id", "event_time")
 

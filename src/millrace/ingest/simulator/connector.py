@@ -14,6 +14,7 @@ from millrace.ingest.clock import Clock, WallClock
 from millrace.ingest.contract import Batch, Connector
 from millrace.ingest.simulator.city import City, Plan
 from millrace.ingest.simulator.fleet import SECOND
+from millrace.topics import Topic
 from millrace.transit.topics import POSITIONS
 
 _AHEAD = 50_000
@@ -30,8 +31,6 @@ class Simulator(Connector):
     happened is written to the folder `truth`, if one is named.
     """
 
-    topics = (POSITIONS,)
-
     def __init__(
         self,
         *,
@@ -42,17 +41,22 @@ class Simulator(Connector):
         start: str | None = None,
         duration: str | None = None,
         hard_stops: float = 0.5,
+        events: Literal["positions", "all"] = "positions",
         truth: str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         if volume not in ("curve", "mean", "peak"):
             raise ConfigError(f"volume={volume!r} is unknown; use 'curve' to follow the day, or 'mean' or 'peak' for a constant volume")
+        if events not in ("positions", "all"):
+            raise ConfigError(f"events={events!r} is unknown; use 'positions', or 'all' for arrivals, departures and doors as well")
         self.plan = Plan(
             seed=_whole(seed),
             scale=_number("scale", scale, low=0.01, high=_LARGEST, such="1, or 16 for sixteen times the volume"),
             volume=volume,
             hard_stops=_number("hard_stops", hard_stops, low=0, high=20, such="0.5 for one in two hours of a vehicle"),
+            calls=events == "all",
         )
+        self.topics = self.plan.topics
         self.speed = 0.0 if speed == "max" else _number("speed", speed, low=0.001, high=1e6, such="1 or 10, or 'max'")
         self.start = None if start is None else _time(start)
         self.duration = None if duration is None else _duration(duration)
@@ -60,7 +64,7 @@ class Simulator(Connector):
         self.clock: Clock = clock or WallClock()
         self.acknowledged = 0
         """How many events the log has."""
-        self._ready: deque[pl.DataFrame] = deque()
+        self._ready: dict[str, deque[pl.DataFrame]] = {topic.name: deque() for topic in self.topics}
         self._city: City | None = None
         self._began = self._first = self._end = 0
 
@@ -79,7 +83,7 @@ class Simulator(Connector):
     def poll(self, *, limit: int, wait: int) -> Batch | None:
         """The events that are due, gathered for up to `wait` milliseconds."""
         city = self._opened()
-        if not self._ready and city.now >= self._end:
+        if city.now >= self._end and not any(self._ready.values()):
             return None
         if not self.speed:
             self._make(city, city.now + 1)
@@ -105,18 +109,18 @@ class Simulator(Connector):
 
     def _make(self, city: City, until: int) -> None:
         """All that comes up to a time, at least, in stretches of whole seconds; not much more than that when it is long past."""
-        held = sum(map(len, self._ready))
+        held = sum(len(frame) for frames in self._ready.values() for frame in frames)
         while city.now <= until and city.now < self._end and held < _AHEAD:
             longest = min(_LONGEST, max(1, _AHEAD // self.plan.vehicles))
             behind = longest if not self.speed else -(-(until + 1 - city.now) // SECOND)
-            frame = city.advance(min(city.now + min(longest, behind) * SECOND, self._end))
-            held += len(frame)
-            if len(frame):
-                self._ready.append(frame)
+            for topic, frame in city.advance(min(city.now + min(longest, behind) * SECOND, self._end)):
+                held += len(frame)
+                if len(frame):
+                    self._ready[topic.name].append(frame)
 
     def _full(self, limit: int, until: int) -> int:
-        """When `limit` events are due, in the city's time; `until` if they are not by then."""
-        for frame in self._ready:
+        """When `limit` positions are due, in the city's time; `until` if they are not by then."""
+        for frame in self._ready[POSITIONS.name]:
             if len(frame) >= limit:
                 return min(until, int(frame["ingestion_time"][limit - 1]))
             limit -= len(frame)
@@ -129,17 +133,28 @@ class Simulator(Connector):
             self.clock.sleep(due - now)
 
     def _taken(self, limit: int, until: int) -> Batch:
-        taken: list[pl.DataFrame] = []
-        while limit and self._ready:
-            frame = self._ready.popleft()
-            due = min(limit, int(np.searchsorted(frame["ingestion_time"].to_numpy(), until, side="right")))
-            taken.append(frame[:due])
-            limit -= due
-            if due < len(frame):
-                self._ready.appendleft(frame[due:])
-                break
-        rows = pl.concat(taken) if taken else None
-        return Batch(rows=[(POSITIONS, rows)] if rows is not None and len(rows) else [], source="simulator")
+        """Of each topic what is due; those of few events first, so that the many leave room for them."""
+        rows: list[tuple[Topic, pl.DataFrame]] = []
+        for topic in reversed(self.topics):
+            taken = _due(self._ready[topic.name], limit, until)
+            limit -= len(taken)
+            if len(taken):
+                rows.append((topic, taken))
+        return Batch(rows=rows, source="simulator")
+
+
+def _due(ready: deque[pl.DataFrame], limit: int, until: int) -> pl.DataFrame:
+    """Takes the first `limit` rows that come by a time."""
+    taken: list[pl.DataFrame] = []
+    while limit and ready:
+        frame = ready.popleft()
+        due = min(limit, int(np.searchsorted(frame["ingestion_time"].to_numpy(), until, side="right")))
+        taken.append(frame[:due])
+        limit -= due
+        if due < len(frame):
+            ready.appendleft(frame[due:])
+            break
+    return pl.concat(taken) if taken else pl.DataFrame()
 
 
 def _whole(seed: Any) -> int:

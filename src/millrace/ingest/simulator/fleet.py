@@ -20,7 +20,7 @@ _TURN = 40_000
 _LAYOVER = 300_000
 _ON_A_WHOLE_SECOND = 0.03
 _TIMING_POINTS = 6
-_EARLY = 75_000, 15_000
+_EARLY = 150_000, 90_000
 """How far ahead of the timetable a stop is left, in milliseconds: at most, and at every `_TIMING_POINTS`th stop."""
 
 
@@ -107,7 +107,7 @@ class Fleet:
         first, second = chance.halves(chance.bits(self.seed, 11, vehicle, which))
         third, fourth = chance.halves(chance.bits(self.seed, 12, vehicle, which))
         fifth, sixth = chance.halves(chance.bits(self.seed, 13, vehicle, which))
-        slow = 1 + 0.34 * (chance.uniform(self.seed, 14, vehicle, trip) ** 2 - 0.28)
+        slow = 1 + 0.5 * (chance.uniform(self.seed, 14, vehicle, trip) ** 2 - 0.3)
         traffic = (1 + CONGESTION * daytime.load(begin)) * slow * chance.between(0.88, 1.15, first)
         return Drive(
             distance=self.routes.distance[leg],

@@ -22,6 +22,8 @@ SERVICE_BRAKE = 0.6, 0.9
 HARD_BRAKE = 3.0, 6.0
 HARD_FROM = 11.5
 """Who brakes hard was at least this fast, in m/s."""
+_OPENING, _CLOSING, _BOARDING = 1_500, 2_500, 45_000
+"""Milliseconds that doors take to open after the arrival, that they are closed before the departure, and that they are open at most."""
 _STEADY = 2.5
 """Seconds of cruising before a driver brakes hard."""
 
@@ -58,6 +60,11 @@ class Legs:
     def rows(self, which: Ints | Flags) -> Self:
         """Some of them."""
         return type(self)(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+    def doors(self) -> tuple[Ints, Ints]:
+        """When doors open after the arrival and close before the departure; at the end of a long stand, if it is one."""
+        closed = self.end[:, STANDING] - _CLOSING
+        return np.maximum(self.begin[:, STANDING] + _OPENING, closed - _BOARDING), closed
 
     def replaced(self, which: Ints, others: "Legs") -> None:
         """Puts others in the place of some."""

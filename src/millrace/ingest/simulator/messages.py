@@ -1,5 +1,6 @@
 """What vehicles measured → the columns of their messages, in the order in which they come."""
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -8,18 +9,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from millrace.ingest.simulator import daytime
-from millrace.ingest.simulator.chance import Flags, Ints
+from millrace.ingest.simulator.chance import Ints
 from millrace.ingest.simulator.fleet import Fleet, Samples
 from millrace.ingest.simulator.legs import STANDING
 from millrace.ingest.simulator.routes import Routes
-from millrace.transit.topics import POSITIONS
+from millrace.topics import Topic
 
 Columns: TypeAlias = dict[str, NDArray[np.generic]]
 
 _OPERATORS = 12, 17, 18, 20, 22, 30, 36, 40
 """Whose numbers vehicles bear; two operators may well use the same number, as real ones do."""
-_OPENING, _CLOSING, _BOARDING = 1_500, 2_500, 45_000
-"""Milliseconds after the arrival at which doors open, before the departure at which they close, and for which they are open at most."""
 
 
 class Messages:
@@ -42,6 +41,7 @@ class Messages:
         legs, row = samples.legs, samples.row
         leg, way = legs.leg[row], legs.way[row]
         standing = samples.phase == STANDING
+        opened, closed = legs.doors()
         latitude, longitude, heading = self.routes.where(way, samples.odometer)
         return {
             "event_time": samples.time,
@@ -53,40 +53,29 @@ class Messages:
             "acceleration": np.round(samples.acceleration, 2),
             "delay": legs.delay[row].astype(np.int32),
             "odometer": np.round(samples.odometer),
-            "doors_open": standing & self._open(samples),
+            "doors_open": standing & (samples.time >= opened[row]) & (samples.time < closed[row]),
             "way": way,
             "scheduled": legs.scheduled[row],
             "stop": np.where(standing, self.routes.stop[leg], self.routes.stops),
             "next_stop": self.routes.next_stop[leg],
         }
 
-    def _open(self, samples: Samples) -> Flags:
-        arrived, leaves = samples.legs.begin[:, STANDING][samples.row], samples.legs.end[:, STANDING][samples.row]
-        opened = np.maximum(arrived + _OPENING, leaves - _CLOSING - _BOARDING)
-        return np.asarray((samples.time >= opened) & (samples.time < leaves - _CLOSING))
-
-    def frame(self, columns: Columns) -> pl.DataFrame:
-        """The columns of `POSITIONS`, with both times."""
+    def frame(self, topic: Topic, columns: Columns) -> pl.DataFrame:
+        """The columns of a topic, with both times."""
         vehicle, way = columns["vehicle"], columns["way"]
         scheduled = daytime.local(np.asarray(columns["scheduled"], np.int64))
-        return pl.DataFrame(
-            {
-                "vehicle_id": self.vehicles.gather(vehicle),
-                "operator": self._operator.gather(vehicle),
-                **{name: columns[name] for name in _AS_THEY_ARE},
-                "route": self.route.gather(way // 2),
-                "direction": (way % 2 + 1).astype(np.int32),
-                "trip_day": _days(scheduled // daytime.DAY),
-                "trip_start": self._clock.gather(scheduled % daytime.DAY // 60_000),
-                "stop": self.stop.gather(columns["stop"]),
-                "next_stop": self.stop.gather(columns["next_stop"]),
-                "event_time": columns["event_time"],
-                "ingestion_time": columns["ingestion_time"],
-            }
-        ).select(*POSITIONS.schema, "event_time", "ingestion_time")
-
-
-_AS_THEY_ARE = "latitude", "longitude", "heading", "speed", "acceleration", "delay", "odometer", "doors_open"
+        named: Mapping[str, Callable[[], pl.Series]] = {
+            "vehicle_id": lambda: self.vehicles.gather(vehicle),
+            "operator": lambda: self._operator.gather(vehicle),
+            "route": lambda: self.route.gather(way // 2),
+            "direction": lambda: pl.Series((way % 2 + 1).astype(np.int32)),
+            "trip_day": lambda: _days(scheduled // daytime.DAY),
+            "trip_start": lambda: self._clock.gather(scheduled % daytime.DAY // 60_000),
+            "stop": lambda: self.stop.gather(columns["stop"]),
+            "next_stop": lambda: self.stop.gather(columns["next_stop"]),
+        }
+        names = (*topic.schema, "event_time", "ingestion_time")
+        return pl.DataFrame({name: named[name]() if name in named else columns[name] for name in names})
 
 
 def _days(days: Ints) -> pl.Series:

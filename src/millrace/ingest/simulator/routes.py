@@ -51,6 +51,8 @@ class Routes:
     """Metres per second that one drives here when streets are empty."""
     due: Floats
     """Seconds from the first stop until the departure from the stop where the leg begins, when streets are empty."""
+    arrives: Floats
+    """The same until the arrival at the stop where the leg ends."""
     duration: Floats
     """Seconds from the first stop to the last when streets are empty, by way."""
     stop: Ints
@@ -105,6 +107,7 @@ def build(seed: int) -> Routes:
         start=np.concatenate([way.places[:-1] for way in ways]),
         cruise=np.concatenate([way.cruise for way in ways]),
         due=np.concatenate([way.due[:-1] for way in ways]),
+        arrives=np.concatenate([np.append(way.due[1:-1] - DWELL, way.due[-1]) for way in ways]),
         duration=np.array([way.due[-1] for way in ways]),
         stop=np.array([stop for way in ways for stop in way.stops[:-1]]),
         next_stop=np.array([stop for way in ways for stop in way.stops[1:]]),
