@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "commands": {
         "",
         "engine.plan",
+        "engine.progress",
         "tables",
         "config",
         "jobs",

@@ -71,6 +71,16 @@ class RunSettings(_Section):
         "1s", description="A batch comes at least this often while anything waits for the clock, though no event arrives."
     )
 
+    max_ahead: Annotated[str, AfterValidator(_duration)] = Field(
+        "10m",
+        description="A partition whose watermark is further than this ahead of one that still has events waiting is not read until that one has caught up: what it brings would only be kept.",
+    )
+
+    @property
+    def max_ahead_ms(self) -> int:
+        """The same in whole milliseconds."""
+        return durations.millis(self.max_ahead)
+
     @property
     def tick_ms(self) -> int:
         """The tick in whole milliseconds."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from millrace import durations
 from millrace.commands.options import Config, LogUrl, StateDir, examples, settings
 
 if TYPE_CHECKING:
+    from millrace.engine.progress import Hold
     from millrace.runners import Batch
 
 EXAMPLES = examples(
@@ -78,6 +80,7 @@ class _Progress:
     def __init__(self) -> None:
         self.events = self.batches = self.said = self.told = 0
         self.watermark: int | None = None
+        self.hold: Hold | None = None
         self.last = time.monotonic()
 
     def update(self, batch: "Batch") -> None:
@@ -86,6 +89,7 @@ class _Progress:
         self.batches += 1
         known = [low for low in batch.watermarks.values() if low is not None]
         self.watermark = min(known) if known else self.watermark
+        self.hold = _furthest_back(batch)
         if time.monotonic() - self.last >= self.EVERY:
             self.say()
 
@@ -93,7 +97,7 @@ class _Progress:
         """The sum so far, and the rate since the last line."""
         passed = max(time.monotonic() - self.last, 1e-3)
         rate = (self.events - self.said) / passed
-        reached = "none yet" if self.watermark is None else _time(self.watermark)
+        reached = ("none yet" if self.watermark is None else _time(self.watermark)) + _because(self.hold)
         _log.info("%s events in %s batches, %s events/s, watermark %s", f"{self.events:,}", f"{self.batches:,}", f"{rate:,.0f}", reached)
         self.last, self.said, self.told = time.monotonic(), self.events, self.batches
 
@@ -101,6 +105,25 @@ class _Progress:
         """The last line, unless it has just been said."""
         if not self.batches or self.told != self.batches:
             self.say()
+
+
+def _furthest_back(batch: "Batch") -> "Hold | None":
+    """What holds back the least watermark: first a partition that never brought anything, then the operator furthest behind."""
+    known = batch.watermarks
+    return min(
+        batch.holds.items(),
+        key=lambda one: (one[1].behind is not None, known.get(one[0]) or 0, one[0]),
+        default=(None, None),
+    )[1]
+
+
+def _because(hold: "Hold | None") -> str:
+    if hold is None:
+        return ""
+    place = f"{hold.topic}[{hold.partition}]"
+    if hold.behind is None:
+        return f", held back by {place}, which has brought nothing yet"
+    return f", held back {durations.text(hold.behind)} by {place}"
 
 
 def _time(at: int) -> str:

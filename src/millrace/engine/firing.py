@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import polars as pl
 from millrace import panes
 from millrace.engine.partials import Partials, partials_of
 from millrace.engine.plan import Operator
+from millrace.engine.progress import Reach
 from millrace.engine.state import Layout, SlotState
 
 PAIR = "_off"
@@ -28,6 +30,8 @@ class Stepped:
     changes: pl.DataFrame
     """Values and retractions for the next operator."""
     late: pl.DataFrame | None = None
+    reaches: Sequence[Reach] = ()
+    """How far the partitions are that it reads."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,6 +66,8 @@ class Body:
     sources: list[Source] = field(default_factory=list)
     lows: dict[str, int | None] = field(default_factory=dict)
     """The low watermark of each operator passed so far."""
+    reaches: dict[str, list[Any]] = field(default_factory=dict)
+    """How far the partitions are that the operators over rows read: `progress.Reach`. One slot says it for all."""
     counts: dict[str, int] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
 
@@ -76,6 +78,7 @@ class Body:
             "end": self.end,
             "sources": [[s.topic, s.partition, s.active, dict(s.clocks), list(s.lags)] for s in self.sources],
             "lows": self.lows,
+            "reaches": self.reaches,
             "counts": self.counts,
             "blocks": [[b.target, b.kind, b.channel, len(b.data)] for b in self.blocks],
         }
@@ -92,7 +95,7 @@ class Body:
             blocks.append(Block(target, kind, channel, data[at : at + length]))
             at += length
         sources = [Source(*source) for source in header["sources"]]
-        return cls(header["now"], header["end"], sources, header["lows"], header["counts"], blocks)
+        return cls(header["now"], header["end"], sources, header["lows"], header["reaches"], header["counts"], blocks)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ def merge(bodies: Iterable[bytes]) -> Body:
         merged.end = merged.end or body.end
         merged.sources += body.sources
         merged.blocks += body.blocks
+        merged.reaches |= body.reaches
         for operator, low in body.lows.items():
             known = merged.lows.get(operator, low)
             merged.lows[operator] = None if low is None or known is None else min(low, known)

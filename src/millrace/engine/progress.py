@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +30,41 @@ class Channel:
         """How far this partition vouches; null before its first row."""
         behind = self.mark if self.lags is not None else None if self.clock is None else self.clock - delay
         return _greatest(behind, self.floor)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a partition of a topic vouches; null before its first row."""
+
+    topic: str
+    partition: int
+    watermark: int | None
+    idle: bool = False
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What holds a watermark back."""
+
+    topic: str
+    partition: int
+    behind: int | None
+    """How much further the watermark would be without this partition, in milliseconds; null: it has brought nothing yet."""
+
+
+def hold(reaches: Sequence[Reach]) -> Hold | None:
+    """The partition without which the watermark would be further; none if all are equally far."""
+    awake = [reach for reach in reaches if not reach.idle]
+    for reach in awake:
+        if reach.watermark is None:
+            return Hold(reach.topic, reach.partition, None)
+    known = sorted((reach.watermark, reach.topic, reach.partition) for reach in reaches if reach.watermark is not None)
+    waiting = sorted((reach.watermark, reach.topic, reach.partition) for reach in awake if reach.watermark is not None)
+    others = waiting[1:2] or known[-1:]
+    if not waiting or others[0][0] <= waiting[0][0]:
+        return None
+    least, topic, partition = waiting[0]
+    return Hold(topic, partition, others[0][0] - least)
 
 
 @dataclass(frozen=True)
@@ -83,6 +119,15 @@ class Progress:
         if end:
             return Progress(channels, END)
         return Progress(channels, _greatest(self.low, _candidate(channels, said)))
+
+    def reaches(self, said: dict[str, Said]) -> list[Reach]:
+        """How far each partition is."""
+        found = []
+        for name, words in said.items():
+            _, topic, partition = name.split("/")
+            channel = self.channels[name]
+            found.append(Reach(topic, int(partition), channel.watermark(words.delay), channel.idle))
+        return found
 
     def to_json(self) -> Any:
         """As plain values."""

@@ -56,7 +56,7 @@ class RowWindows(Windows):
         if after.low is not None:
             leaving = self.grid.window.every if self.running is not None else 0
             state = state.expire(id, "slices", after.low - lateness - leaving).expire(id, "panes", after.low - lateness)
-        return Stepped(state.with_values(id, after.to_json()), after.low, shown, changes, late)
+        return Stepped(state.with_values(id, after.to_json()), after.low, shown, changes, late, after.reaches(said))
 
     def _moved(self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None) -> Moved | None:
         """What the batch does to running sums, if there are any."""

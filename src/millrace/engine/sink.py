@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from millrace.engine.packets import Block, merge
 from millrace.engine.plan import Operator, Plan
+from millrace.engine.progress import Hold, Reach, hold
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,14 @@ class Results:
     """The low watermark of each operator."""
     counts: dict[str, int]
     now: int
+    reaches: Mapping[str, list[Reach]] = field(default_factory=dict)
+    """How far the partitions are that each operator over rows reads."""
+
+    @property
+    def holds(self) -> dict[str, Hold]:
+        """What holds the watermark of each such operator back, where anything does."""
+        found = {operator: hold(reaches) for operator, reaches in self.reaches.items()}
+        return {operator: held for operator, held in found.items() if held is not None}
 
 
 def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
@@ -51,6 +60,7 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
         incoming.lows,
         incoming.counts,
         incoming.now,
+        {operator: [Reach(*reach) for reach in reaches] for operator, reaches in incoming.reaches.items()},
     )
 
 

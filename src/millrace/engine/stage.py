@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from functools import lru_cache
 
 import polars as pl
@@ -25,6 +26,7 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
     outgoing = [_onward(incoming) for _ in range(1 if last else plan.slots)]
     own = outgoing[0] if last else outgoing[slot]
     own.counts |= incoming.counts
+    own.reaches |= incoming.reaches
     own.blocks += [block for block in incoming.blocks if block.target not in operators]
     for id, operator in operators.items():
         blocks = [block for block in incoming.blocks if block.target == id]
@@ -32,6 +34,8 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
         state = stepped.state
         for body in outgoing:
             body.lows[id] = stepped.low
+        if slot == 0 and stepped.reaches:
+            own.reaches[id] = [astuple(reach) for reach in stepped.reaches]
         _send(plan, operator, stepped, outgoing, own)
     state = state.only(set(operators))
     if last:

@@ -11,6 +11,15 @@ KEPT = 3_600_000
 _PREFIX = "status."
 
 
+class HeldBack(msgspec.Struct, frozen=True):
+    """The partition without which an operator's watermark would be further."""
+
+    topic: str
+    partition: int
+    behind: int | None
+    """By how much, in milliseconds; null: it has brought nothing yet."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """One batch of one run. Times are milliseconds since the epoch."""
 
@@ -34,6 +43,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that each job reads."""
     writes: dict[str, list[str]]
     """The topics that each job writes."""
+    holds: dict[str, HeldBack] = {}
+    """What holds the watermark of an operator back; those that nothing holds back are left out."""
 
     def outgoing(self) -> Outgoing:
         """As the log takes it."""

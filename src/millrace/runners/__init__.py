@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from millrace.errors import ComponentMissing, DefinitionError
 
 if TYPE_CHECKING:  # every process that Spark starts imports this package, and most need neither
     from millrace.config import Settings
+    from millrace.engine.progress import Hold
     from millrace.stream import Job
 
 __all__ = ["Batch", "run"]
@@ -24,6 +25,8 @@ class Batch:
     """`read`: how many events it took; `upto/TOPIC`: how many it and all before it took of a topic, with what was no longer kept."""
     watermarks: Mapping[str, int | None]
     """The low watermark of each operator."""
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    """What holds the watermark of an operator back, where anything does: topic, partition, and by how much."""
 
 
 def _silent(_batch: Batch) -> None:
@@ -54,16 +57,19 @@ def run(
         case "local":
             from millrace.runners.local import Hooks, run_local
 
-            hooks = Hooks(report=lambda results: report(Batch(results.counts, results.watermarks)))
+            hooks = Hooks(report=lambda results: report(Batch(results.counts, results.watermarks, results.holds)))
             run_local(jobs, settings=chosen, until_caught_up=until_caught_up, hooks=hooks)
         case "spark":
             if importlib.util.find_spec("pyspark") is None:
                 raise ComponentMissing("on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'")
+            from millrace.engine.progress import Hold
             from millrace.runners import spark
 
             spark.run(
                 jobs,
                 settings=chosen,
                 until_caught_up=until_caught_up,
-                report=lambda said: report(Batch(said["counts"], said["watermarks"])),
+                report=lambda said: report(
+                    Batch(said["counts"], said["watermarks"], {name: Hold(**held) for name, held in said["holds"].items()})
+                ),
             )

@@ -15,7 +15,7 @@ from millrace.engine.sink import Results
 from millrace.log import Log, Outgoing
 from millrace.log.codecs import encode
 from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
-from millrace.log.status import KEPT, Status, status_topic
+from millrace.log.status import KEPT, HeldBack, Status, status_topic
 
 EXPIRE_EVERY = 60_000
 """How often, in milliseconds, records past their topic's retention are removed."""
@@ -98,6 +98,7 @@ class Committer:
             latency={name: at - end for name, end in on_time.items() if end is not None},
             reads=self._reads,
             writes=self._writes,
+            holds={operator: HeldBack(held.topic, held.partition, held.behind) for operator, held in results.holds.items()},
         )
 
 

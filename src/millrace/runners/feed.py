@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
+from millrace.engine.progress import Reach
 from millrace.engine.source import Piece
 from millrace.errors import LogError
 from millrace.log import Log
 from millrace.log.codecs import decode
 from millrace.topics import Topic
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition."""
+
+
+class Ends(Protocol):
+    """What is asked of a log to cut a batch."""
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """One past the last offset, by partition."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +52,34 @@ def begin(log: Log, topics: Iterable[Topic]) -> Offsets:
     return Offsets({topic.name: log.begins(topic.name) for topic in topics}, 0)
 
 
-def advance(log: Log, start: Offsets, *, now: int, limit: int | None = None) -> Offsets:
-    """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion so that they keep step."""
+@dataclass(frozen=True)
+class Pace:
+    """How far the partitions had come after the last batch, and how far ahead of the others one may be."""
+
+    reaches: Iterable[Iterable[Reach]] = ()
+    """For each operator, the partitions that its watermark depends on."""
+    ahead: int | None = None
+    """In milliseconds; null: as far as it likes."""
+
+    def too_far(self, waiting: Collection[Place]) -> set[Place]:
+        """Of the partitions that have events waiting, those too far ahead of the others: what they bring would only be kept.
+
+        One that has nothing to bring holds nobody up, nor does one that was not read yet. All operators that read a partition must agree that
+        it is too far ahead; so the one furthest behind, as any of them sees it, is always read.
+        """
+        far, near = set[Place](), set[Place]()
+        for reaches in self.reaches if self.ahead is not None else ():
+            known = {(r.topic, r.partition): r.watermark for r in reaches if r.watermark is not None and (r.topic, r.partition) in waiting}
+            for place, reached in known.items():
+                (far if reached - min(known.values()) > (self.ahead or 0) else near).add(place)
+        return far - near
+
+
+def advance(log: Ends, start: Offsets, *, now: int, limit: int | None = None, pace: Pace | None = None) -> Offsets:
+    """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion so that they keep step.
+
+    Partitions that are too far ahead by their `pace` are left alone until the others have caught up.
+    """
     ends = {topic: log.ends(topic) for topic in start.topics}
     waiting = {(t, p): end - start.topics[t].get(p, 0) for t, partitions in ends.items() for p, end in partitions.items()}
     for (topic, partition), count in waiting.items():
@@ -50,6 +88,8 @@ def advance(log: Log, start: Offsets, *, now: int, limit: int | None = None) -> 
                 f"{topic}[{partition}] ends at {ends[topic][partition]}, before what was already read; "
                 "it was made anew: start with a new state folder"
             )
+    far = (pace or Pace()).too_far({place for place, count in waiting.items() if count})
+    waiting = {place: 0 if place in far else count for place, count in waiting.items()}
     total = sum(waiting.values())
     if limit is not None and total > limit:
         waiting = {place: -(-count * limit // total) for place, count in waiting.items()}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from millrace.config import RunSettings, Settings
 from millrace.engine import stage
 from millrace.engine.plan import Plan
+from millrace.engine.progress import Reach
 from millrace.engine.sink import Results, gather
 from millrace.engine.source import Piece, route
 from millrace.engine.state import SlotState
@@ -33,6 +34,8 @@ class Engine:
         self.plan = Plan.of(jobs, slots=slots)
         self.partitions = {topic.name: topic.partitions for topic in self.plan.topics} | dict(partitions or {})
         self.states: States = {(depth, slot): SlotState() for depth in range(1, self.plan.depth + 1) for slot in range(self.plan.slots)}
+        self.reaches: Mapping[str, list[Reach]] = {}
+        """How far partitions had come after the last batch."""
 
     def step(self, pieces: Sequence[Piece], now: int, *, end: bool = False) -> Results:
         """One batch. Partitions without a piece have nothing new; at the `end` nothing more is expected."""
@@ -47,7 +50,9 @@ class Engine:
             for slot, bodies in inboxes.items():
                 self.states[depth, slot], sent = stage.step(self.plan, depth, slot, self.states[depth, slot], bodies)
                 packets += sent
-        return gather(self.plan, [packet.body for packet in packets])
+        results = gather(self.plan, [packet.body for packet in packets])
+        self.reaches = results.reaches
+        return results
 
     def restart(self) -> None:
         """All state to bytes and back, as after a stop."""
@@ -106,7 +111,9 @@ class _Run:
         start = self.checkpoint.committed or feed.begin(self.log, self.engine.plan.topics)
         target = feed.advance(self.log, start, now=0) if until_caught_up else None
         while not self.hooks.stop():
-            end = self.checkpoint.planned or feed.advance(self.log, start, now=self.hooks.clock(), limit=self.settings.max_events_per_batch)
+            pace = feed.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
+            limit = self.settings.max_events_per_batch
+            end = self.checkpoint.planned or feed.advance(self.log, start, now=self.hooks.clock(), limit=limit, pace=pace)
             if self.checkpoint.planned is None and not self._due(start, end):
                 if target is not None and not self._waits(start):
                     return

@@ -30,6 +30,8 @@ Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 
 BATCH = 200_000
+MAX_AHEAD = 600_000
+"""How far, in milliseconds, one partition of a log may be ahead of the others; what it brings would only be kept."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _from_log(engine: Engine, url: str | None, batch: int) -> Iterator[tuple[lis
     engine.partitions = {topic: len(partitions) for topic, partitions in start.topics.items()}
     last = feed.advance(log, start, now=0)
     while start.topics != last.topics:
-        end = feed.advance(log, start, now=0, limit=batch)
+        end = feed.advance(log, start, now=0, limit=batch, pace=feed.Pace(engine.reaches.values(), MAX_AHEAD))
         end = feed.Offsets(
             {t: {p: min(o, last.topics[t][p]) for p, o in ps.items() if p in last.topics[t]} for t, ps in end.topics.items()}, 0
         )

@@ -1,7 +1,7 @@
 """The log as a Spark source: what a batch takes, when one is due, and who reads what. No JVM is started."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -12,8 +12,10 @@ import millrace as mr
 from millrace import windows
 from millrace.engine.packets import Body
 from millrace.engine.plan import Plan
+from millrace.engine.progress import Reach
 from millrace.log import Log, open_log
 from millrace.log.codecs import encode
+from millrace.runners.spark.pacing import tell
 from millrace.runners.spark.shipped import Shipped
 from millrace.runners.spark.source import Feed, Reader, Share, shares
 
@@ -159,3 +161,14 @@ def test_a_task_sends_one_packet_to_every_slot_under_its_label(log: Log) -> None
     bodies = [Body.decode(body) for body in batch["packet"].to_pylist()]
     assert {body.now for body in bodies} == {77}
     assert all([(s.partition, s.active) for s in body.sources] == [(0, True), (1, False)] for body in bodies)
+
+
+def test_a_partition_far_ahead_is_not_read_until_the_others_have_caught_up(log: Log, tmp_path: Path) -> None:
+    append(log, 30)
+    clock = Clock()
+    paced = Reader(replace(reader(log, clock)._feed, pace=str(tmp_path / "reaches.json"), ahead=1_000), clock=clock)
+    start = paced.initialOffset()
+    every = paced.latestOffset(start, ALL)["topics"][READINGS.name]
+    marks = [Reach(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)]
+    tell(tmp_path / "reaches.json", {"totals/aggregation-1": marks})
+    assert paced.latestOffset(start, ALL)["topics"][READINGS.name] == {**every, "1": 0}

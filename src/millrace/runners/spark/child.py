@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -36,7 +37,13 @@ class Reports:
 
     def batch(self, batch: int, results: Results) -> None:
         """A batch is in the log."""
-        self(event="batch", batch=batch, counts=dict(results.counts), watermarks=dict(results.watermarks))
+        self(
+            event="batch",
+            batch=batch,
+            counts=dict(results.counts),
+            watermarks=dict(results.watermarks),
+            holds={operator: asdict(held) for operator, held in results.holds.items()},
+        )
 
 
 def work(task: query.Task, reports: Reports, *, lock: int | None, stopping: threading.Event) -> None:

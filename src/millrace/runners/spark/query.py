@@ -74,12 +74,14 @@ def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQue
         tick=run.tick_ms if plan.ticks else None,
         patience=plan.patience,
         tasks=session.cores(task.settings.spark),
+        pace=str(task.path / "reaches.json"),
+        ahead=run.max_ahead_ms,
     )
     name = f"millrace_{identity.id}"
     spark.dataSource.register(source(feed, name))
     frame = spark.readStream.format(name).load()
     frame = through_stages(frame, shipped, plan.depth, spread)
-    sink = Sink(plan, committer, report)
+    sink = Sink(plan, committer, report, task.path / "reaches.json")
     writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
     return writer.start(), sink

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
 from millrace.runners.commit import Committer
+from millrace.runners.spark.pacing import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,10 +19,11 @@ if TYPE_CHECKING:
 class Sink:
     """What `foreachBatch` calls. A batch that the log already has is computed again, for its state, and not written again."""
 
-    def __init__(self, plan: Plan, committer: Committer, report: Callable[[int, Results], None]) -> None:
+    def __init__(self, plan: Plan, committer: Committer, report: Callable[[int, Results], None], pace: Path) -> None:
         self._plan = plan
         self._committer = committer
         self._report = report
+        self._pace = pace
         self.error: Exception | None = None
         """What went wrong here, before Spark wraps it."""
 
@@ -30,6 +33,7 @@ class Sink:
             results = gather(self._plan, collected(frame))
             if batch > self._committer.last:
                 self._committer.commit(batch, results, time.time_ns() // 1_000_000)
+            tell(self._pace, results.reaches)
         except Exception as error:
             self.error = error
             raise

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from millrace.runners.spark.shipped import Shipped
 
 if TYPE_CHECKING:  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
     from millrace.engine.packets import Packet
-    from millrace.runners.feed import Offsets
+    from millrace.runners.feed import Offsets, Pace
 
 PACKETS = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
 """What Spark shuffles: the label of a slot and a packet for it."""
@@ -45,6 +46,10 @@ class Feed:
     patience: int | None
     """How long, in milliseconds, a partition without events holds the watermark back; None: for ever."""
     tasks: int
+    pace: str | None = None
+    """The file in which is said how far partitions have come."""
+    ahead: int = 0
+    """How far ahead of the others a partition may be, in milliseconds."""
     rows_per_task: int = 20_000
     """Below this a second task costs more than it saves."""
 
@@ -116,12 +121,17 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         begun = Offsets.from_json(json.dumps(start))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        log = opened(self._feed.log) if self._target is None else cast(Any, self._target)
-        end = feed.advance(log, begun, now=self._clock(), limit=most)
+        log = opened(self._feed.log) if self._target is None else self._target
+        end = feed.advance(log, begun, now=self._clock(), limit=most, pace=self._pace())
         if self._target is not None and begun.clock and end.topics == begun.topics:
             end = self._waited(begun)
         due = begun.clock == 0 or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
         return start if end.topics == begun.topics and not due else _said(end)
+
+    def _pace(self) -> Pace | None:
+        from millrace.runners.spark.pacing import told
+
+        return told(Path(self._feed.pace), self._feed.ahead) if self._feed.pace else None
 
     def _waited(self, begun: Offsets) -> Offsets:
         """Caught up: once, patience is had with partitions that never held an event, so that they no longer hold the watermark back."""
