@@ -79,7 +79,7 @@ class CellWindows(Windows):
         state = self._write(state, held, written.with_columns(pl.lit(seq, pl.Int64).alias("_seq")), times)
         low = None if times.after == LEAST else times.after
         values = {"progress": after.to_json(), "time": times.after, "seq": seq}
-        return Stepped(state.with_values(id, values), low, shown, changes, late)
+        return Stepped(state.with_values(id, values), low, shown, changes, late, after.reaches(said))
 
     def _times(self, before: int, low: int | None, now: int) -> Times:
         if not self.operator.node.windowing.by_clock:
