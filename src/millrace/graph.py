@@ -188,16 +188,6 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Aggregation, str]
     return ids
 
 
-def refuse_unavailable(node: Aggregation, name: str) -> None:
-    """Refuses what can be said, but not yet be run."""
-    windowing = node.windowing
-    if windowing.ordered:
-        raise DefinitionError(
-            f"{name}: {windowing.window} by {windowing.trigger} with output={windowing.output!r} cannot be run in this version; "
-            "use windows.fixed() or sliding() with at_watermark()"
-        )
-
-
 INTERNAL = {
     "_part": pl.Int64(),
     "_clock": pl.Int64(),

@@ -60,10 +60,11 @@ class OrderedWindows:
     def show(self, key: Key, rows: Sequence[Change], outcome: Outcome) -> None:
         """A window: from its first row to just after its last. The index counts those of the key."""
         course = self.courses[key]
-        window = rows[0].row["event_time"], rows[-1].row["event_time"] + 1
+        times = [change.row["event_time"] for change in rows]
+        window = min(times), max(times) + 1
         about = {"index": course.shown, "settled_index": course.shown, "timing": "on_time", "final": True, "op": panes.ADD}
-        times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
-        pane = {**dict(zip(self.node.keys, key, strict=True)), **self.values(rows), **times, **about}
+        place = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
+        pane = {**dict(zip(self.node.keys, key, strict=True)), **self.values(rows), **place, **about}
         outcome.records.append(((key, window), pane))
         outcome.changes.append(Change(panes.ADD, pane))
         course.shown += 1

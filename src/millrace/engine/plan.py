@@ -185,7 +185,6 @@ class Plan:
                     f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once"
                 )
         for operator in self.operators:
-            graph.refuse_unavailable(operator.node, operator.id)
             if len({isinstance(edge.origin, graph.Read) for edge in operator.edges}) > 1:
                 raise DefinitionError(
                     f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first"

@@ -14,6 +14,7 @@ from millrace.engine.firing import Stepped, settled
 from millrace.engine.packets import Block, Body, Packet, merge
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.rows import RowWindows
+from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot
 from millrace.engine.state import SlotState
 
@@ -44,9 +45,11 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
 
 
 @lru_cache(maxsize=1024)
-def _machine(operator: Operator) -> RowWindows | CellWindows | PaneWindows:
+def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows | PaneWindows:
     if not operator.over_rows:
         return PaneWindows(operator)
+    if operator.node.windowing.ordered:
+        return SequenceWindows(operator)
     return CellWindows(operator) if operator.node.windowing.sliced is None else RowWindows(operator)
 
 
