@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -149,30 +149,39 @@ def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backe
     return spark
 
 
+Making: TypeAlias = Callable[[Sequence[Job], Mapping[str, int]], Backend]
+"""Makes what jobs run on, given how many partitions each topic has."""
+
+
 class Script:
     """One or more jobs, and a stream that does what the test says."""
 
-    def __init__(self, *jobs: Job, on: On = "engine", partitions: int = 1) -> None:
+    def __init__(self, *jobs: Job, on: On | Making = "engine", partitions: int = 1) -> None:
         """`partitions`: how many each topic has that the jobs read."""
         self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self._partitions = dict.fromkeys(self._topics, partitions)
-        self._backend = backend([scripted(job, partitions) for job in jobs], self._partitions, on)
+        under_script = [scripted(job, partitions) for job in jobs]
+        self._backend = on(under_script, self._partitions) if callable(on) else backend(under_script, self._partitions, on)
         self._now = 0
         self._events: dict[tuple[str, int], list[Row]] = defaultdict(list)
         self._written: dict[str, list[Row]] = defaultdict(list)
         self._late: list[Row] = []
 
-    def events(self, *rows: Mapping[str, Any], topic: Topic | str | None = None, partition: int = 0) -> None:
-        """Events that arrive together: the fields of the type, `event_time`, and, unless the clock's is meant, `ingestion_time`."""
+    def events(self, *rows: Mapping[str, Any], topic: Topic | str | None = None, partition: int | Sequence[int] = 0) -> None:
+        """Events that arrive together: the fields of the type, `event_time`, and, unless the clock's is meant, `ingestion_time`.
+
+        `partition`: of all of them, or of each.
+        """
         name = self._topic(topic)
         batch = []
-        for row in rows:
+        places = [partition] * len(rows) if isinstance(partition, int) else partition
+        for row, place in zip(rows, places, strict=True):
             values = {**row}
             if "event_time" not in values:
                 raise DefinitionError(f"event {row!r} has no event_time, so it has no place in any window; add it in milliseconds")
             at = int(values.pop("event_time"))
             ingested = int(values.pop("ingestion_time", max(at, self._now)))
-            batch.append(self._event(name, partition, at, ingested, values, dict(row)))
+            batch.append(self._event(name, place, at, ingested, values, dict(row)))
         self._feed(batch)
 
     def watermark(self, at: Duration, *, topic: Topic | str | None = None, partition: int | None = None) -> None:

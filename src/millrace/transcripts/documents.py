@@ -9,9 +9,25 @@ from millrace.plain_values import Row
 from millrace.transcripts.questions import trigger_of, window_of
 from millrace.transcripts.words import Unavailable, Wrong, known, number, text
 from millrace.triggers import Trigger
-from millrace.windows import WindowFn
+from millrace.windows import ByClock, WindowFn
 
-KEYS = ("name", "window", "trigger", "output", "lateness", "output_time", "on_time", "closing", "value", "must_fail", "tags", "steps")
+KEYS = (
+    "name",
+    "window",
+    "trigger",
+    "output",
+    "lateness",
+    "output_time",
+    "on_time",
+    "closing",
+    "value",
+    "then",
+    "partitions",
+    "idle",
+    "must_fail",
+    "tags",
+    "steps",
+)
 STEPS = ("events", "watermark", "clock", "restart", "expect", "expect_dropped")
 PANE = ("key", "window", "values", "value", "retracts", "timing", "index", "settled_index", "final", "at")
 TIMINGS = ("early", "on_time", "late")
@@ -22,7 +38,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "output_time": ("end", "earliest", "latest"),
     "on_time": ("always", "if_new"),
     "closing": ("none", "if_new", "always"),
-    "value": ("list", "sum"),
+    "value": ("list", "sum", "count", "latest"),
 }
 """For each key what may be chosen, the default first."""
 
@@ -38,10 +54,19 @@ class Transcript:
     time: PaneTime
     on_time: OnTime
     closing: Closing
-    listed: bool
-    """Whether a pane's value is the list of the events' values, and not their sum."""
+    value: str
+    """What a pane holds: the list of the events' values, their sum, their number, or the latest."""
+    then: tuple[Row, ...]
+    """Aggregations that follow in the same window: what they are keyed `by`, and their `value`."""
+    partitions: int
+    idle: int | None
     must_fail: str | None
     steps: tuple[tuple[str, Any], ...]
+
+    @property
+    def places(self) -> WindowFn:
+        """The windows, whatever time they lie in."""
+        return self.window.window if isinstance(self.window, ByClock) else self.window
 
 
 def understand(document: Any) -> Transcript:
@@ -67,7 +92,10 @@ def understand(document: Any) -> Transcript:
         chosen["output_time"],
         chosen["on_time"],
         chosen["closing"],
-        chosen["value"] == "list",
+        chosen["value"],
+        tuple(_then(one) for one in document.get("then", [])),
+        number(document.get("partitions", 1), "partitions", least=1),
+        number(document["idle"], "idle", least=1) if "idle" in document else None,
         must_fail,
         tuple(_steps(document["steps"])),
     )
@@ -102,18 +130,48 @@ def _checked(kind: str, what: Any, where: str) -> Any:
         if what is not True:
             raise Wrong(f"{where}: `restart: {text(what)}` is unknown; use restart: true")
         return what
-    return what if kind == "watermark" and what == "end" else number(what, kind)
+    return _watermark(what, where) if kind == "watermark" else number(what, kind)
+
+
+def _watermark(said: Any, where: str) -> Row:
+    """A time or `end`, for all partitions or for one."""
+    if not isinstance(said, dict):
+        return {"at": said if said == "end" else number(said, "watermark"), "partition": None}
+    known(said, ("at", "partition"), f"{where}, a watermark")
+    if "at" not in said or "partition" not in said:
+        raise Wrong(f"{where}: `watermark: {text(said)}` needs at and partition")
+    return {
+        "at": said["at"] if said["at"] == "end" else number(said["at"], "at"),
+        "partition": number(said["partition"], "partition", least=0),
+    }
+
+
+def _then(said: Any) -> Row:
+    """One more aggregation."""
+    if not isinstance(said, dict):
+        raise Wrong(f"`then: [{text(said)}]` needs maps such as {{by: value, value: count}}")
+    known(said, ("by", "value"), "then")
+    chosen = {"by": said.get("by", "key"), "value": said.get("value", "list")}
+    for key, choices in (("by", ("key", "value", "all")), ("value", _CHOICES["value"])):
+        if chosen[key] not in choices:
+            raise Wrong(f"`{key}: {text(chosen[key])}` in `then` is unknown; use {' or '.join(choices)}")
+    return chosen
 
 
 def _event(said: Any, where: str) -> Row:
     """`t`, `key` and `value` of an event; a bare number is both its time and its value."""
     if isinstance(said, int) and not isinstance(said, bool):
-        return {"t": said, "key": None, "value": said}
+        return {"t": said, "key": None, "value": said, "partition": 0}
     if not isinstance(said, dict) or "t" not in said:
         raise Wrong(f"{where}: {text(said)} is no event; write a time, or {{t: TIME, key: KEY, value: VALUE}}")
-    known(said, ("t", "key", "value"), f"{where}, an event")
+    known(said, ("t", "key", "value", "partition"), f"{where}, an event")
     at = number(said["t"], "t")
-    return {"t": at, "key": said.get("key"), "value": said.get("value", at)}
+    return {
+        "t": at,
+        "key": said.get("key"),
+        "value": said.get("value", at),
+        "partition": number(said.get("partition", 0), "partition", least=0),
+    }
 
 
 def _pane(said: Any, where: str) -> Row:

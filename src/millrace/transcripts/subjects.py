@@ -1,0 +1,124 @@
+"""The job that a transcript speaks of, and its events and panes in the words of transcripts."""
+
+import json
+from dataclasses import dataclass, make_dataclass
+from typing import Any
+
+import polars as pl
+
+from millrace import aggregates, stream, watermarks
+from millrace.aggregates import Reduction
+from millrace.plain_values import Row
+from millrace.testing import Script
+from millrace.topics import Topic
+from millrace.transcripts.documents import Transcript
+from millrace.transcripts.words import Wrong, plain, text
+from millrace.windows import Delta, Punctuated
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A transcript's job; `number` keeps those apart that run together."""
+
+    transcript: Transcript
+    number: int = 0
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the events' values are numbers, and not anything, kept as JSON."""
+        return self.transcript.value == "sum" or isinstance(self.transcript.places, Delta | Punctuated)
+
+    def job(self) -> stream.Job:
+        """Events of key and value, aggregated once or several times."""
+        said = self.transcript
+        kind: type = self._number() if self.numbers else str
+        read = stream.read(Topic(f"input.transcript-{self.number}", _row("Event", kind)), watermark=watermarks.bounded(0, idle=said.idle))
+        made = read.window(
+            said.window,
+            trigger=said.trigger,
+            lateness=said.lateness,
+            output=said.output,
+            on_time=said.on_time,
+            closing=said.closing,
+            time=said.time,
+        )
+        made = made.by("key").aggregate(value=_aggregate(said.value))
+        for then in said.then:
+            made = made.with_columns(_key_of(then["by"]).alias("key")).by("key").aggregate(value=_aggregate(then["value"]))
+        result = made.node.schema["value"]
+        inner = result.inner if isinstance(result, pl.List) else result
+        python: Any = {pl.Int64: int, pl.Float64: float, pl.String: str}[inner.base_type()]  # type: ignore[index]  # one of these
+        shape = list[python] if isinstance(result, pl.List) else python | None
+        topic = Topic(f"analytics.transcript-{self.number}", _row("Result", shape))
+        return stream.Job(f"transcript-{self.number}", made.write(topic))
+
+    def _number(self) -> type:
+        values = [event["value"] for kind, events in self.transcript.steps if kind == "events" for event in events]
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise Wrong(f"`value: {self.transcript.value}` needs numbers, but an event's value is {text(value)}; use `value: list`")
+        return int if all(isinstance(value, int) for value in values) else float
+
+    def event(self, said: Row) -> Row:
+        """An event for the script."""
+        value = said["value"] if self.numbers else plain(said["value"])
+        return {"key": plain(said["key"]), "value": value, "event_time": said["t"]}
+
+    def dropped(self, row: Row) -> Row:
+        """A refused event, as transcripts speak of it."""
+        return {"t": row["event_time"], "key": json.loads(row["key"]), "value": row["value"] if self.numbers else json.loads(row["value"])}
+
+    def panes(self, script: Script) -> list[Row]:
+        """The panes since last asked; a withdrawn value is part of the pane that takes its place."""
+        came = script.panes()
+        panes = []
+        for row in (row for row in came if row["op"] == "+"):
+            value = self._value(row)
+            said = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]]}
+            said["values" if isinstance(value, list) else "value"] = value
+            said |= {name: row[name] for name in ("timing", "index", "settled_index", "final")} | {"at": row["event_time"]}
+            gone = [self._value(other) for other in came if other["op"] == "-" and _replaces(row, other)]
+            panes.append({**said, "retracts": _together(gone)} if gone else said)
+        return panes
+
+    def _value(self, row: Row) -> Any:
+        """The value of a pane; the sum of nothing is 0."""
+        value = row["value"]
+        if isinstance(value, list):
+            return [one if self.numbers else json.loads(one) for one in value]
+        if isinstance(value, str):
+            return json.loads(value)
+        return 0 if value is None else value
+
+
+def _row(name: str, value: Any) -> type:
+    return make_dataclass(name, [("key", str), ("value", value)], frozen=True)
+
+
+def _aggregate(name: str) -> Reduction:
+    made: dict[str, Reduction] = {
+        "list": aggregates.collect("value"),
+        "sum": aggregates.sum("value"),
+        "count": aggregates.count(),
+        "latest": aggregates.latest("value"),
+    }
+    return made[name]
+
+
+def _key_of(by: str) -> pl.Expr:
+    if by == "all":
+        return pl.lit("null")
+    return pl.col("key") if by == "key" else pl.col("value").cast(pl.String).fill_null("null")
+
+
+def _replaces(new: Row, old: Row) -> bool:
+    """Whether one pane takes the place of another: of the same window, or of one that grew into it."""
+    within = new["window_start"] <= old["window_start"] and old["window_end"] <= new["window_end"]
+    return within and (new["key"], new["index"]) == (old["key"], old["index"])
+
+
+def _together(gone: list[Any]) -> Any:
+    """What a pane replaces: one value, or those of several windows that became one."""
+    if len(gone) == 1:
+        return gone[0]
+    return [one for values in gone for one in values] if all(isinstance(values, list) for values in gone) else sum(gone)
