@@ -12,9 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
 
 from millrace.config import Settings
 from millrace.measure import machine, phases
+
+if TYPE_CHECKING:
+    from millrace.runners.spark.source import Feed
 
 WARM_UP = 0.4
 """The part of the batches that is not measured: caches and memory settle in them."""
@@ -115,7 +121,7 @@ def measure(case: Case) -> Figures:
             case "spark":
                 _spark(settings, meter)
             case _:
-                _plain(case, meter, state)
+                _plain(case, settings, meter)
         return meter.figures()
 
 
@@ -168,12 +174,59 @@ def _spark(settings: Settings, meter: Meter) -> None:
     )
 
 
-def _plain(case: Case, meter: Meter, state: Path) -> None:
+def _plain(case: Case, settings: Settings, meter: Meter) -> None:
     from millrace.runners.spark import plain
 
-    files, before = Path(case.folder, "files", str(case.rows_per_batch)), list[int]()
-    plain.run(files, state=state / "warm-up", report=before.append, stop=lambda: len(before) >= min(case.batches, JVM_WARM_UP))
-    plain.run(files, state=state, report=meter.batch, stop=lambda: meter.full)
+    state = settings.state.dir
+    events = plain.from_files(Path(case.folder, "files", str(case.rows_per_batch)))
+    deliver = None
+    if case.runner == "spark-sql":
+        events, deliver = plain.from_log(_plain_feed(settings), _cells), _Delivery(settings.log.url)
+    before: list[int] = []
+    plain.run(
+        events, state=state / "warm-up", deliver=deliver, report=before.append, stop=lambda: len(before) >= min(case.batches, JVM_WARM_UP)
+    )
+    if deliver is not None:
+        deliver = _Delivery(settings.log.url)
+    plain.run(events, state=state, deliver=deliver, report=meter.batch, stop=lambda: meter.full)
+
+
+def _plain_feed(settings: Settings) -> Feed:
+    """What plain SQL reads: as millrace would, the same tasks and as many events a batch."""
+    from millrace.engine.plan import Plan
+    from millrace.runners.spark import session
+    from millrace.runners.spark.shipped import Shipped
+    from millrace.runners.spark.source import Feed
+    from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
+
+    plan = Plan.of([vehicle_distribution()], slots=1)
+    topics = tuple(topic.name for topic in plan.topics)
+    limit = settings.run.max_events_per_batch
+    return Feed(Shipped.pack(plan), topics, settings.log.url, (0,), limit, None, None, session.cores(settings.spark))
+
+
+def _cells(rows: pl.DataFrame) -> pl.DataFrame:
+    from millrace.transit.geocells import geocell
+
+    return rows.select("vehicle_id", geocell().alias("geocell"), pl.from_epoch("event_time", time_unit="ms"))
+
+
+class _Delivery:
+    """Results to the log, in one transaction with the number of the batch: what a careful user of plain SQL would do."""
+
+    def __init__(self, url: str) -> None:
+        from millrace.log import open_log
+        from millrace.transit.topics import CELL_COUNTS
+
+        log = open_log(url)
+        log.ensure(CELL_COUNTS)
+        self._topic, self._writer = CELL_COUNTS, log.writer(f"plain-{time.time_ns()}")
+
+    def __call__(self, found: pl.DataFrame, batch: int) -> None:
+        from millrace.log.codecs import encode
+
+        rows = found.select("geocell", "count", (pl.col("window_end") - 1).alias("event_time"))
+        self._writer.commit(batch, {self._topic.name: encode(self._topic, rows)} if rows.height else {})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """`millrace bench engine`: vehicle-distribution on Spark, beside plain Structured Streaming and the engine in one process; then kinds.
 
 Every case runs in a process of its own, one after the other, over the same synthetic events: from the embedded log, as protobuf, with
-H3. Plain SQL is given the same events as Parquet, decoded and with the geocell (see `runners/spark/plain.py`). Then come the kinds of
+H3. So does plain SQL (`spark-sql`); to see what that costs it, it is also given the same events as Parquet, decoded and with the geocell
+(`spark-sql-parquet`; see `runners/spark/plain.py`). `spark-1-slot` is millrace with all that is keyed in one task. Then come the kinds of
 windows, triggers and aggregates (see `measure/kinds.py`), each by itself.
 """
 
@@ -26,10 +27,9 @@ from millrace.measure.series import Series
 from millrace.transit.geocells import geocell
 
 NAME = "vehicle-distribution"
-LARGE = {400_000: 10, 200_000: 14}
+SIZES = {400_000: 10, 100_000: 20, 20_000: 40, 200: 60}
 """Rows a batch, and how many batches."""
-SMALL = {200: 60}
-RUNNERS = ("spark", "spark-sql", "local")
+RUNNERS = ("spark", "spark-1-slot", "spark-sql", "spark-sql-parquet", "local")
 SECONDS = 2_000
 """Of 2,000 vehicles: the events of the largest case."""
 
@@ -52,14 +52,14 @@ def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
     if not names or NAME in names:
         yield from _use_case(runners)
     for runner in runners:
-        if labels and runner != "spark-sql":
+        if labels and runner in ("spark", "local"):
             yield from run_series(Series(runner, labels, scale=scale))
 
 
 def _use_case(runners: Sequence[str]) -> Iterator[Figures]:
-    chosen = [(runner, rows, batches) for rows, batches in (LARGE | SMALL).items() for runner in runners]
+    chosen = [(runner, rows, batches) for rows, batches in SIZES.items() for runner in runners]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        prepare(Path(folder), [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql"])
+        prepare(Path(folder), [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql-parquet"])
         for runner, rows, batches in chosen:
             yield run(Case(NAME, runner, rows, batches, folder))
 

@@ -1,7 +1,9 @@
 """The same question in plain Structured Streaming SQL, as a measure to be held against.
 
-It is spared what millrace does besides: the events come from Parquet, decoded, with the geocell already computed (Spark has no H3),
-results are thrown away, and what is later than the watermark is dropped instead of correcting results for a minute.
+Two ways in. `from_log` reads the very log that millrace reads, decoded and with the geocell made by the same code, in a Python data
+source that hands columns to Spark; its results go to the log. `from_files` is spared all that: decoded Parquet with the
+geocell in it, and results go nowhere. Both drop what is later than the watermark, where millrace corrects results for a minute, and
+keep their state in memory, which is faster here than RocksDB.
 """
 
 from __future__ import annotations
@@ -9,19 +11,35 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.types import StructType
+
 from millrace.runners.spark.session import FIXED
+from millrace.runners.spark.source import Feed, Reader, Share
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "vehicle_id string, geocell long, event_time timestamp"
-_KEPT = ("checkpointFileManagerClass",)
-"""Of our settings, those that help plain queries too. Its state is kept by Spark's default provider, in memory, which is faster here than
-RocksDB; its JVM has Spark's own options."""
+_ARROW = pa.schema([("vehicle_id", pa.string()), ("geocell", pa.int64()), ("event_time", pa.timestamp("us", "UTC"))])
+_KEPT = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.sql.session.timeZone",
+    "spark.python.daemon.module",
+    "spark.python.unix.domain.socket.enabled",
+    "spark.executorEnv.POLARS_MAX_THREADS",
+)
+"""Of our settings, those that help plain queries too; its JVM has Spark's own options."""
+
+Events = Callable[["SparkSession"], "DataFrame"]
+Deliver = Callable[[pl.DataFrame, int], None]
+"""Takes the results of a batch and its number."""
 
 
 def distribution(events: DataFrame) -> DataFrame:
@@ -33,30 +51,73 @@ def distribution(events: DataFrame) -> DataFrame:
         .groupBy(f.window("event_time", "30 seconds", "5 seconds"), "vehicle_id")
         .agg(f.max_by("geocell", "event_time").alias("geocell"))
     )
-    return latest.groupBy("window", "geocell").count()
+    counted = latest.groupBy("window", "geocell").agg(f.count("*").alias("count"))
+    return counted.select(f.unix_millis("window.end").alias("window_end"), "geocell", "count")
 
 
-def run(files: Path, *, state: Path, report: Callable[[int], None], stop: Callable[[], bool]) -> None:
-    """Reads a folder of Parquet files, two of them a batch so that both cores are busy, and reports each batch's events."""
+def from_files(folder: Path) -> Events:
+    """A folder of Parquet files, two of them a batch so that both cores are busy."""
+    return lambda spark: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).parquet(str(folder))
+
+
+def from_log(feed: Feed, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Events:
+    """The log, cut into batches and tasks as millrace cuts it; `columns` makes Spark's columns of decoded rows, in the worker."""
+
+    class PlainReader(Reader):
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            from millrace.runners.feed import read_piece
+            from millrace.runners.spark.logs import opened
+
+            assert isinstance(partition, Share)
+            topics = {topic.name: topic for topic in self._feed.plan.unpack().topics}
+            for topic, number, start, end in partition.ranges:
+                rows = read_piece(opened(self._feed.log), topics[topic], number, start, end).rows
+                if rows is not None:
+                    yield from columns(rows).to_arrow().cast(_ARROW).to_batches()
+
+    class PlainSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "plain_log"
+
+        def schema(self) -> str:
+            return SCHEMA
+
+        def streamReader(self, schema: StructType) -> PlainReader:  # noqa: ARG002, N802 - Spark's interface
+            return PlainReader(feed)
+
+    def load(spark: SparkSession) -> DataFrame:
+        spark.dataSource.register(PlainSource)
+        return spark.readStream.format("plain_log").load()
+
+    return load
+
+
+def session(scratch: Path) -> SparkSession:
+    """Spark as it comes, with what of our settings serves SQL too."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     cores = len(os.sched_getaffinity(0))
     builder = SparkSession.builder.master(f"local[{cores}]").config("spark.sql.shuffle.partitions", cores)
-    ours = {key: value for key, value in FIXED.items() if any(kept in key for kept in _KEPT)}
     for key, value in {
-        **ours,
+        **{key: FIXED[key] for key in _KEPT},
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         "spark.log.level": "ERROR",
-        "spark.local.dir": str(state),
+        "spark.local.dir": str(scratch),
     }.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    events = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).parquet(str(files))
+    return builder.getOrCreate()
 
-    query = distribution(events).writeStream.outputMode("append").option("checkpointLocation", str(state / "plain")).format("noop").start()
+
+def run(events: Events, *, state: Path, deliver: Deliver | None, report: Callable[[int], None], stop: Callable[[], bool]) -> None:
+    """Runs the query and reports each batch's events. Without `deliver` results are computed and thrown away."""
+    spark = session(state)
+    writer = distribution(events(spark)).writeStream.outputMode("append").option("checkpointLocation", str(state / "plain"))
+    writer = writer.format("noop") if deliver is None else writer.foreachBatch(_delivery(deliver))
+    query = writer.start()
     seen = -1
     while not stop() and query.isActive:
         time.sleep(0.01)
@@ -65,3 +126,12 @@ def run(files: Path, *, state: Path, report: Callable[[int], None], stop: Callab
                 seen = progress.batchId
                 report(progress.numInputRows)
     query.stop()
+
+
+def _delivery(deliver: Deliver) -> Callable[[DataFrame, int], None]:
+    def batch(frame: DataFrame, number: int) -> None:
+        found = pl.from_arrow(frame.toArrow())
+        assert isinstance(found, pl.DataFrame)
+        deliver(found, number)
+
+    return batch
