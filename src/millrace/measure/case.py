@@ -120,6 +120,8 @@ def measure(case: Case) -> Figures:
                 _local(settings, meter)
             case "spark":
                 _spark(settings, meter)
+            case "spark-1-slot":
+                _spark(settings.changed(spark_slots=1), meter)
             case _:
                 _plain(case, settings, meter)
         return meter.figures()
@@ -155,7 +157,11 @@ def _spark(settings: Settings, meter: Meter) -> None:
     chosen = settings.changed(spark_conf={"spark.python.daemon.module": "millrace.measure.daemon"})
     scratch = Path(tempfile.mkdtemp(dir=settings.state.dir.parent))
     spark = session.open_session(
-        chosen.spark, name="bench", partitions=session.cores(chosen.spark), scratch=scratch, output=scratch / "spark.log"
+        chosen.spark,
+        name="bench",
+        partitions=chosen.spark.slots or session.cores(chosen.spark),
+        scratch=scratch,
+        output=scratch / "spark.log",
     )
     before: list[int] = []
     run(

@@ -12,6 +12,7 @@ from millrace.log import Log
 from millrace.log.dead import dead_topic
 from millrace.log.status import read_status
 from millrace.runners.spark.foreground import run
+from millrace.runners.spark.query import stages
 from runners.spark.readings import (
     COPIES,
     READINGS,
@@ -51,6 +52,16 @@ def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(spark: SparkSession,
     }
     assert (said[-1].lag, said[-1].watermark_of("spreads") is not None) == ({READINGS.name: 0}, True)
     assert max(status.lag[READINGS.name] for status in said) > 200, "small batches leave the rest for the next"
+
+
+def test_with_one_slot_all_depths_share_a_stage_and_say_the_same(spark: SparkSession, log: Log, settings: Settings) -> None:
+    """State of both depths is in one map, and found again after a stop."""
+    jobs, rows = [totals(), spreads()], readings(900)
+    assert stages(2, 1) == [(1, 2)]
+    for first, last, most in ((0, 400, 60), (400, 900, 200)):
+        append(log, rows[first:last])
+        run(jobs, settings=settings.changed(spark_slots=1, run_max_events_per_batch=most), spark=spark, until_caught_up=True)
+        assert_exactly_once(log, jobs, [TOTALS, SPREADS])
 
 
 def test_a_job_without_keys_needs_no_stage(spark: SparkSession, log: Log, settings: Settings) -> None:

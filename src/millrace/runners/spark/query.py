@@ -91,9 +91,15 @@ def through_stages(frame: DataFrame, plan: Shipped, depth: int, spread: tuple[in
     """Packets from the source through every stage; a plan without keys has none."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*pandas", category=FutureWarning)  # Spark looks at its version; no frame of it is made
-        for number in range(1, depth + 1):
-            frame = frame.groupBy("slot").transformWithState(Stage(plan, number, spread), PACKETS, "append", "None")
+        for depths in stages(depth, len(spread)):
+            frame = frame.groupBy("slot").transformWithState(Stage(plan, depths, spread), PACKETS, "append", "None")
     return frame
+
+
+def stages(depth: int, slots: int) -> list[tuple[int, ...]]:
+    """Which depths of a plan share a stage of Spark's: between them packets change slots, so with one slot all do."""
+    every = range(1, depth + 1)
+    return [tuple(every)] if slots == 1 and depth else [(number,) for number in every]
 
 
 def check_marker(checkpoint: Path, marker: int) -> None:

@@ -5,8 +5,9 @@ Spark unpacks it also in a process that only asks for the names of its state; so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -14,24 +15,30 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from millrace.runners.spark.shipped import Shipped
 
+if TYPE_CHECKING:
+    from millrace.engine.packets import Packet
+
 _BODY = StructType([StructField("body", BinaryType())])
 _ID = StructType([StructField("id", LongType())])
 """Schemas as objects: as text, each task would ask the JVM to parse them."""
 META = -1
-"""No chunk has this number."""
+"""No chunk has this number, nor a smaller one."""
+STRIDE = 1 << 40
+"""No depth has so many chunks: the numbers of the next one start here."""
 
 
 class Stage(StatefulProcessor):
-    """All operators of one depth. State is one map: chunks by number, and under `META` the description of which there are.
+    """All operators of one depth, or of all depths where there is but one slot, so that nothing has to change places between them.
 
-    A second state variable would be tidier, but setting one up takes Spark several milliseconds in each task.
+    State is one map: chunks by number, and under `META` the description of which there are. A second state variable would be
+    tidier, but setting one up takes Spark several milliseconds in each task.
 
     Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only `meta` is read.
     """
 
-    def __init__(self, plan: Shipped, depth: int, labels: tuple[int, ...]) -> None:
+    def __init__(self, plan: Shipped, depths: Sequence[int], labels: tuple[int, ...]) -> None:
         self._plan = plan
-        self._depth = depth
+        self._depths = tuple(depths)
         self._labels = labels
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -40,26 +47,35 @@ class Stage(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
         """One slot's part of a batch."""
-        from millrace.engine.stage import step
-        from millrace.engine.state import SlotState
+        from millrace.engine.packets import Packet
 
-        meta = self._stored.getValue((META,))
-        before = SlotState.open(None if meta is None else bytes(meta[0]), self._load)
         slot = self._labels.index(int(key[0]))
-        after, packets = step(self._plan.unpack(), self._depth, slot, before, [bytes(row.packet) for row in rows])
-        changes = after.changes_since(before)
-        for number, body in changes.put.items():
-            self._stored.updateValue((number,), (body,))
-        for number in changes.delete:
-            self._stored.removeKey((number,))
-        self._stored.updateValue((META,), (changes.meta,))
+        packets = [Packet(slot, bytes(row.packet)) for row in rows]
+        for place, depth in enumerate(self._depths):
+            packets = self._step(place, depth, slot, packets)
         for packet in packets:
             yield Row(slot=self._labels[packet.slot], packet=packet.body)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _load(self, number: int) -> bytes:
-        found = self._stored.getValue((number,))
+    def _step(self, place: int, depth: int, slot: int, packets: Sequence[Packet]) -> list[Packet]:
+        """One depth; `place` says which part of the map is its own."""
+        from millrace.engine.stage import step
+        from millrace.engine.state import SlotState
+
+        meta = self._stored.getValue((META - place,))
+        before = SlotState.open(None if meta is None else bytes(meta[0]), partial(self._load, place * STRIDE))
+        after, onward = step(self._plan.unpack(), depth, slot, before, [packet.body for packet in packets])
+        changes = after.changes_since(before)
+        for number, body in changes.put.items():
+            self._stored.updateValue((place * STRIDE + number,), (body,))
+        for number in changes.delete:
+            self._stored.removeKey((place * STRIDE + number,))
+        self._stored.updateValue((META - place,), (changes.meta,))
+        return onward
+
+    def _load(self, start: int, number: int) -> bytes:
+        found = self._stored.getValue((start + number,))
         assert found is not None, f"chunk {number} is named by the state but not stored"
         return bytes(found[0])

@@ -64,9 +64,9 @@ def prepare(folder: StateFolder, jobs: Sequence[Job], settings: Settings, *, unt
             f"{folder.path} holds state of the local runner; go on with --on local, or name another folder (state.dir) or run (run.name)"
         )
     known = folder.identity()
-    partitions = _kept(
-        "spark.partitions", settings.spark.partitions, known.partitions if known else None, session.cores(settings.spark), folder
-    )
+    cores = session.cores(settings.spark)
+    wanted = min(cores, settings.spark.slots or cores)
+    partitions = _kept("spark.partitions", settings.spark.partitions, known.partitions if known else None, wanted, folder)
     slots = _kept("spark.slots", settings.spark.slots, known.slots if known else None, min(128, 2 * partitions), folder)
     plan = Plan.of(jobs, slots=slots)
     names = tuple(job.name for job in jobs)
