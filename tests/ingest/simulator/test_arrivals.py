@@ -11,7 +11,7 @@ import pytest
 from ingest.simulator.cities import MORNING, events
 from millrace.ingest.simulator import daytime
 from millrace.ingest.simulator.arrivals import Links
-from millrace.ingest.simulator.city import Plan
+from millrace.ingest.simulator.city import City, Plan
 
 MEAN = Plan(volume="mean")
 
@@ -120,3 +120,21 @@ def test_the_daily_curve_is_that_of_a_real_day(recordings: Path) -> None:
     assert np.quantile(made, [0.05, 0.25, 0.5, 0.75, 0.95]) == pytest.approx(
         np.quantile(real, [0.05, 0.25, 0.5, 0.75, 0.95]), rel=0.03, abs=5
     )
+
+
+@pytest.mark.long
+@pytest.mark.recordings
+def test_a_whole_day_brings_as_much_as_a_real_one(recordings: Path) -> None:
+    """By the minute of arrival."""
+    real = pl.read_csv(recordings.parent / "calibration" / "volume_by_minute_of_day.csv").sort("minute_of_day")["eps"].to_numpy()
+    plan, midnight = Plan(scale=0.25), MORNING - 8 * 3_600_000
+    city = City(plan, start=midnight - 160_000)
+    city.advance(midnight)
+    rates = np.array([len(city.advance(midnight + minute * 60_000)[0][1]) / 60 / plan.scale for minute in range(1, 1441)])
+    assert rates.mean() == pytest.approx(676, rel=0.01)
+    assert rates.min() < 12
+    assert int(rates.argmin()) in (239, 240, 241)
+    assert rates[:720].max() == pytest.approx(1081, rel=0.02)
+    assert rates.max() == pytest.approx(1122, rel=0.02)
+    shares = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]
+    assert np.quantile(rates, shares) == pytest.approx(np.quantile(real, shares), rel=0.04, abs=8)
