@@ -231,7 +231,8 @@ class RowWindows:
         if not (len(held.shown) == 1 and self.identity(held.shown[0]) == self.identity(whole)):
             outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in held.shown]
             outcome.changes.append(Change(panes.ADD, whole))
-        held.shown, held.fresh, held.times = [whole], [], []
+            held.shown = [whole]
+        held.fresh, held.times = [], []
         held.index += 1
         held.settled += timing != "early"
 
