@@ -38,14 +38,15 @@ check: setup ## formatting, lint and types
 	$(BIN)/mypy
 
 test: setup ## all tests that this machine can run; says which it leaves out (ARGS="-k name" picks)
-	$(BIN)/pytest -m "not spark and not long" -n 2 $(ARGS) || test $$? -eq 5
+	$(BIN)/pytest -m "not spark and not web and not long" -n 2 $(ARGS) || test $$? -eq 5
+	$(BIN)/pytest -m "web and not long" $(ARGS) || test $$? -eq 5
 	$(BIN)/pytest -m "spark and not long" $(ARGS) || test $$? -eq 5
 
 test-spark: setup ## only the tests that start Spark
 	$(BIN)/pytest -m "spark and not long" $(ARGS)
 
 test-web: setup web ## only the tests that open the map in Chromium
-	$(BIN)/pytest -m web $(ARGS)
+	$(BIN)/pytest -m "web and not long" $(ARGS)
 
 test-long: setup ## the tests that take minutes
 	$(BIN)/pytest -m long $(ARGS)

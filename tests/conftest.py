@@ -12,6 +12,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames in tests are small: t
 
 from millrace import java
 from millrace.errors import ComponentMissing
+from web import chromium
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
@@ -44,7 +45,12 @@ def root_missing() -> str | None:
     return None if os.geteuid() == 0 else "they mount a small file system or become another user, which takes root"
 
 
-GROUPS: dict[str, Callable[[], str | None]] = {"spark": java_missing, "recordings": recordings_missing, "root": root_missing}
+GROUPS: dict[str, Callable[[], str | None]] = {
+    "spark": java_missing,
+    "recordings": recordings_missing,
+    "root": root_missing,
+    "web": chromium.missing,
+}
 """A marker, and why its tests cannot run here."""
 
 _missing: dict[str, str] = {}

@@ -53,9 +53,8 @@ function hover(slot: Slot | null, x: number, y: number): void {
 }
 
 function mark(cell: string | null): void {
-  if (marked === cell && cell === null) return;
-  marked = cell;
-  draw();
+  if (marked !== cell) map.draw(view, theme.now, (marked = cell));
+  showDetails();
 }
 
 /** Everything that depends on the data. */
@@ -96,6 +95,7 @@ function heard(message: ServerMessage): void {
   switch (message.type) {
     case "hello":
       view.info = message.layers.find((layer) => layer.name === view.info.name) ?? view.info;
+      say(element("legend-title"), `${view.info.title} per hexagon`);
       view.tiles.doubt();
       break;
     case "tick":

@@ -29,8 +29,15 @@ export class MapView {
   #resting = 0;
   #painting = 0;
   #redraw: () => void = () => undefined;
+  #names: string | undefined;
+  #ready = false;
 
-  constructor(container: HTMLElement, theme: Theme, hover: (slot: Slot | null, x: number, y: number) => void) {
+  /** `hover` is told of the cell under the pointer, or the finger; null when there is none. */
+  constructor(
+    container: HTMLElement,
+    theme: Theme,
+    private readonly hover: (slot: Slot | null, x: number, y: number) => void,
+  ) {
     this.#map = new MapLibre({
       container,
       style: offline(theme),
@@ -43,16 +50,14 @@ export class MapView {
       attributionControl: { customAttribution: "millrace" },
       canvasContextAttributes: { antialias: true },
     });
-    this.#hover = hover;
-    this.#overlay = new MapLibreOverlay({ interleaved: true, layers: [], pickingRadius: 3 });
+    const elsewhere = ({ picked }: { picked: boolean }) => !picked && hover(null, 0, 0);
+    this.#overlay = new MapLibreOverlay({ interleaved: true, layers: [], pickingRadius: 3, onClick: elsewhere });
     this.#map.addControl(this.#overlay);
-    this.#map.on("style.load", () => this.#redraw());
+    this.#map.on("style.load", () => this.#loaded());
     this.#map.on("move", () => this.#moved());
     this.#map.on("resize", () => this.#moved());
     void this.#enrich(theme);
   }
-
-  readonly #hover: (slot: Slot | null, x: number, y: number) => void;
 
   box(): Box {
     const bounds = this.#map.getBounds();
@@ -62,16 +67,16 @@ export class MapView {
   draw(view: View, theme: Theme, marked: string | null): void {
     this.#redraw = () => {
       const layer = DRAWN[view.info.kind];
-      if (!layer || !this.#map.isStyleLoaded()) return;
+      if (!layer || !this.#ready) return;
       const look = {
         theme,
         top: view.top,
         relief: this.#relief,
         marked: marked === null ? -1 : view.slots.find(marked),
-        beforeId: firstNames(this.#map),
+        beforeId: this.#names,
         still: this.#still,
       };
-      const hover = (info: { object?: Slot; x: number; y: number }) => this.#hover(info.object?.alive ? info.object : null, info.x, info.y);
+      const hover = (info: { object?: Slot; x: number; y: number }) => this.hover(info.object?.alive ? info.object : null, info.x, info.y);
       this.#overlay.setProps({ layers: [layer(view.info.name, view.slots.list, look, hover)] });
     };
     this.#redraw();
@@ -110,7 +115,15 @@ export class MapView {
     this.basemap = "online";
   }
 
+  #loaded(): void {
+    this.#names = firstNames(this.#map);
+    this.#ready = true;
+    this.#redraw();
+    this.#map.once("idle", () => this.#redraw()); // the overlay takes nothing in until the sources are there too
+  }
+
   #setStyle(style: Parameters<MapLibre["setStyle"]>[0]): void {
+    this.#ready = false;
     this.#overlay.setProps({ layers: [] });
     this.#map.setStyle(style, { diff: false });
   }

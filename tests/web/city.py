@@ -1,0 +1,136 @@
+"""A small city whose results are in a log, and a real server that shows them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import polars as pl
+
+from millrace.log import Log
+from millrace.log.codecs import encode
+from millrace.transit.geocells import geocell
+from millrace.transit.topics import CELL_COUNTS
+
+EVERY, WINDOW = 5_000, 30_000
+HUBS = np.array(
+    [[60.171, 24.941], [60.199, 24.934], [60.219, 24.813], [60.211, 25.081], [60.176, 24.805], [60.251, 25.010], [60.187, 24.951]]
+)
+VEHICLES = 700
+LIMIT = 20.0
+"""Seconds after which something that should happen did not."""
+
+
+def vehicles(step: int) -> pl.DataFrame:
+    """Where everyone is: each goes to and fro between two hubs, by its own way and at its own pace."""
+    random = np.random.default_rng(7)
+    start, end = (
+        HUBS[random.choice(len(HUBS), VEHICLES, p=[0.34, 0.12, 0.1, 0.12, 0.1, 0.1, 0.12])],
+        HUBS[random.integers(0, len(HUBS), VEHICLES)],
+    )
+    way = (random.uniform(0, 2, VEHICLES) + step * random.uniform(0.01, 0.05, VEHICLES)) % 2
+    way = np.where(way < 1, way, 2 - way)[:, None]
+    aside = random.normal(0, [0.010, 0.018], (VEHICLES, 2)) * (0.3 + np.sin(np.pi * way))
+    places = start + (end - start) * way + aside
+    return pl.DataFrame({"latitude": places[:, 0], "longitude": places[:, 1]})
+
+
+def counted(step: int) -> pl.DataFrame:
+    """How many are in each cell."""
+    return (
+        vehicles(step)
+        .select(geocell=geocell())
+        .group_by("geocell")
+        .len("count")
+        .with_columns(pl.col("count").cast(pl.Int64))
+        .sort("geocell")
+    )
+
+
+@dataclass
+class City:
+    """Writes one window after another, the first of which ended just now."""
+
+    log: Log
+    began: int = field(default_factory=lambda: int(time.time() * 1000) // EVERY * EVERY)
+    step: int = 0
+
+    def go_on(self) -> int:
+        """The next window's results; its end."""
+        end = self.began + self.step * EVERY
+        pane = {
+            "window_start": end - WINDOW,
+            "window_end": end,
+            "index": 0,
+            "settled_index": 0,
+            "timing": "on_time",
+            "final": False,
+            "op": "+",
+        }
+        rows = counted(self.step).with_columns(event_time=pl.lit(end - 1), **{name: pl.lit(value) for name, value in pane.items()})
+        self.log.append(CELL_COUNTS.name, encode(CELL_COUNTS, rows, ingestion_time=end))
+        self.step += 1
+        return end
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    """Asks again and again, up to a limit."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline, f"in {LIMIT:.0f} s, {what} did not happen"
+        time.sleep(0.05)
+
+
+@dataclass
+class Server:
+    """`millrace serve` in a process of its own."""
+
+    url: str
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "millrace.cli", "serve", "--port", str(self.port), "--log", self.url]
+        with (self.folder / "serve.log").open("ab") as output:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, stdout=output, stderr=output, env={**os.environ, "POLARS_MAX_THREADS": "1"}
+            )
+        wait_until(self.answers, f"an answer of the server (see {self.folder}/serve.log)")
+
+    def answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "serve.log").read_text()
+        try:
+            return bool(self.get("/healthz")["status"] == "ok")
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def get(self, path: str) -> Any:
+        with urlopen(f"{self.address}{path}", timeout=10) as response:
+            return json.load(response)
+
+    def view(self, query: str = "") -> dict[str, int]:
+        """The API's cells."""
+        return {each["cell"]: each["count"] for each in self.get(f"/api/views/vehicle-distribution{query}")["cells"]}
+
+    def time(self) -> int:
+        return int(self.get("/api/views/vehicle-distribution?top=1")["time"] or 0)

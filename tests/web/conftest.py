@@ -1,0 +1,103 @@
+"""Chromium, opened once, and pages in it that must not complain."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, sync_playwright
+
+from millrace.log import open_log
+from millrace.transit.topics import CELL_COUNTS
+from web.chromium import chromium
+from web.city import City, Server, wait_until
+
+FLAGS = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox", "--disable-dev-shm-usage"]
+"""WebGL without a graphics card, also as root and where shared memory is small."""
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+DESK = {"width": 1280, "height": 800}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield opened
+        opened.close()
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
+    """Two windows have gone by when the tests begin."""
+    log = open_log(f"embedded:{tmp_path_factory.mktemp('city') / 'log'}")
+    log.ensure(CELL_COUNTS)
+    made = City(log)
+    made.began -= 10_000
+    made.go_on()
+    made.go_on()
+    yield made
+    log.close()
+
+
+@pytest.fixture(scope="module")
+def server(city: City, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    started = Server(city.log.url, tmp_path_factory.mktemp("serve"), free_port())
+    started.start()
+    wait_until(lambda: started.time() > 0, "the first result in the API")
+    yield started
+    started.kill()
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_map(browser: Browser, server: Server) -> Iterator[Open]:
+    """Opens the map and waits for hexagons. Whatever the page complained of fails the test, but for the lack of what is not there."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        expected = "Failed to load resource" in message.text or "WebSocket connection to" in message.text
+        if message.type in ("error", "warning") and not expected and "GPU stall" not in message.text:
+            complaints.append(message.text)
+
+    def open_one(
+        at: str = "", *, wait: bool = True, outside: Callable[[Route], None] = lambda route: route.abort(), **options: Any
+    ) -> Page:
+        context = browser.new_context(**{"viewport": DESK, "color_scheme": "dark", **options})
+        contexts.append(context)
+        context.route(lambda url: not url.startswith(server.address), outside)
+        page = context.new_page()
+        page.on("console", heard)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{server.address}/{at}")
+        if wait:
+            page.wait_for_function("window.__millrace.cells().length > 0")
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def keep() -> Callable[[Page, str], None]:
+    """Takes the pictures of the documentation anew, where asked: MILLRACE_SCREENSHOTS=1."""
+
+    def take(page: Page, name: str) -> None:
+        if os.environ.get("MILLRACE_SCREENSHOTS") == "1":
+            IMAGES.mkdir(exist_ok=True)
+            page.screenshot(path=IMAGES / f"{name}.png")
+
+    return take
