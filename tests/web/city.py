@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -57,15 +57,15 @@ def counted(step: int) -> pl.DataFrame:
 
 @dataclass
 class City:
-    """Writes one window after another, the first of which ended just now."""
+    """Writes one window after another, each of which ended just now."""
 
     log: Log
-    began: int = field(default_factory=lambda: int(time.time() * 1000) // EVERY * EVERY)
+    end: int = 0
     step: int = 0
 
     def go_on(self) -> int:
         """The next window's results; its end."""
-        end = self.began + self.step * EVERY
+        self.end = end = max(self.end + EVERY, int(time.time() * 1000) // EVERY * EVERY)
         pane = {
             "window_start": end - WINDOW,
             "window_end": end,

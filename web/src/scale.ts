@@ -5,7 +5,7 @@ export type Theme = "light" | "dark";
 
 /** Few to many. On a dark map many is bright, on a light one dark, so that the eye goes to the same places. */
 const RAMPS: Record<Theme, readonly Colour[]> = {
-  dark: [[74, 68, 168], [126, 72, 190], [184, 74, 178], [229, 89, 136], [251, 137, 97], [254, 196, 120], [255, 244, 200]],
+  dark: [[88, 80, 196], [134, 78, 204], [188, 78, 184], [229, 89, 136], [251, 137, 97], [254, 196, 120], [255, 244, 200]],
   light: [[253, 205, 150], [251, 160, 115], [238, 108, 107], [203, 68, 122], [149, 44, 130], [95, 28, 121], [44, 12, 84]],
 };
 

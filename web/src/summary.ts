@@ -50,6 +50,7 @@ export function noticeFor(phase: Phase, facts: Facts): string | null {
 
 export class Summary {
   #everOpened = false;
+  #beaten = 0;
 
   show(facts: Facts): void {
     this.#everOpened ||= facts.line.phase === "open";
@@ -63,6 +64,7 @@ export class Summary {
     say(element("total"), figure(facts.total));
     say(element("title"), facts.total === 1 ? "vehicle" : "vehicles");
     say(element("where"), `in ${figure(facts.cells)} ${facts.cells === 1 ? "cell" : "cells"}, in view`);
+    this.#pulse(facts.time);
     const time = element<HTMLTimeElement>("time");
     say(time, timeOfDay(facts.time));
     time.dateTime = new Date(facts.time).toISOString();
@@ -79,6 +81,15 @@ export class Summary {
     say(element("events"), known(status?.events_per_s, figure));
     say(element("results"), known(status?.results_per_s, figure));
     say(element("latency"), known(status?.latency_ms, (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : duration(ms))));
+  }
+
+  /** The dot beats once for each new window: seen to be alive, and nothing is drawn in between. */
+  #pulse(time: number): void {
+    if (time === this.#beaten) return;
+    this.#beaten = time;
+    const dot = element("state").firstElementChild;
+    dot?.classList.remove("beats");
+    requestAnimationFrame(() => dot?.classList.add("beats"));
   }
 
   #notice(phase: Phase, facts: Facts): void {
