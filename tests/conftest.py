@@ -1,6 +1,7 @@
 """Groups of tests that need something beyond Python: left out aloud where it is missing, failures where everything is required."""
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -45,11 +46,18 @@ def root_missing() -> str | None:
     return None if os.geteuid() == 0 else "they mount a small file system or become another user, which takes root"
 
 
+def uv_missing() -> str | None:
+    """Why the wheel cannot be installed into an environment of its own."""
+    own = Path(__file__).parents[1] / ".uv" / "bin" / "uv"
+    return None if shutil.which("uv") or own.exists() else "uv is neither on the PATH nor in .uv; run: make setup"
+
+
 GROUPS: dict[str, Callable[[], str | None]] = {
     "spark": java_missing,
     "recordings": recordings_missing,
     "root": root_missing,
     "web": chromium.missing,
+    "wheel": uv_missing,
 }
 """A marker, and why its tests cannot run here."""
 

@@ -24,16 +24,16 @@ QUICK = ("--on", "local", "--scale", "0.2", "--port", "0")
 """In one process instead of Spark, with few vehicles, so that it starts quickly."""
 
 
-def command(folder: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "millrace.cli", "demo", "--no-browser", "--folder", str(folder), *words]
+def command(folder: Path, *words: str, python: Path | None = None) -> list[str]:
+    return [str(python or sys.executable), "-m", "millrace.cli", "demo", "--no-browser", "--folder", str(folder), *words]
 
 
 class Demo:
     """One that is running; its lines come from a pipe."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, python: Path | None = None) -> None:
         self.process = subprocess.Popen(
-            command(folder, *words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder.parent
+            command(folder, *words, python=python), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder.parent
         )
         self.said: list[str] = []
         self.port = 0
@@ -101,9 +101,9 @@ class Demo:
 
 
 @contextmanager
-def demo(folder: Path, *words: str) -> Iterator[Demo]:
-    """Whatever the test does, nothing is left running."""
-    running = Demo(folder, *words)
+def demo(folder: Path, *words: str, python: Path | None = None) -> Iterator[Demo]:
+    """Whatever the test does, nothing is left running. `python`: that of another environment."""
+    running = Demo(folder, *words, python=python)
     try:
         yield running
     finally:
