@@ -14,7 +14,7 @@ help: ## list these recipes
 setup: $(VENV)/.ready ## make .venv with exactly the versions of requirements.lock
 
 demo: ## build what is missing, and show a simulated city on a live map (ARGS="--on local --port 9000")
-	@$(MAKE) --no-print-directory --silent setup
+	@$(MAKE) --no-print-directory --silent -j2 setup web
 	@$(BIN)/millrace demo $(ARGS)
 
 .uv/bin/uv:
@@ -24,6 +24,7 @@ demo: ## build what is missing, and show a simulated city on a live map (ARGS="-
 $(VENV)/.ready: requirements.lock pyproject.toml | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "millrace needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(UV) venv --quiet --no-python-downloads --python $(PYTHON) $(VENV)
+	@echo "the packages of requirements.lock go into $(VENV)"
 	VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet --compile-bytecode --require-hashes requirements.lock
 	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -69,8 +69,9 @@ def held(wishes: Wishes) -> Iterator[None]:
 
 def begin_anew(wishes: Wishes) -> None:
     """Forgets the log and the state, once whoever held them is gone: the JVM of a demo that was killed may take a moment to end."""
-    if wishes.state.exists():
-        with hold(wishes.state / wishes.run):
+    state = wishes.state / wishes.run
+    if state.exists():
+        with hold(state):
             shutil.rmtree(wishes.log, ignore_errors=True)
-            shutil.rmtree(wishes.state, ignore_errors=True)
+            shutil.rmtree(state, ignore_errors=True)
     shutil.rmtree(wishes.log, ignore_errors=True)

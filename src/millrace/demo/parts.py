@@ -31,6 +31,7 @@ class Part:
     words: tuple[str, ...]
     output: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    """What suits it, unless the user's own says otherwise."""
 
     def last_lines(self, most: int = _SHOWN) -> list[str]:
         """What it said last."""
@@ -49,7 +50,7 @@ def parts_of(wishes: Wishes) -> list[Part]:
     server = ("serve", "--port", str(wishes.port), *log)
     few = {"POLARS_MAX_THREADS": "1"}
     return [
-        Part("job", job, wishes.home / "job.log"),
+        Part("job", job, wishes.home / "job.log", {"MILLRACE_SPARK_SLOTS": "1"}),
         Part("city", city, wishes.home / "city.log", few),
         Part("server", server, wishes.home / "server.log", few),
     ]
@@ -109,7 +110,7 @@ def _started(part: Part) -> "subprocess.Popen[bytes]":
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, **part.environment},
+            env={**part.environment, **os.environ},
         )
 
 
