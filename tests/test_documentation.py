@@ -5,9 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from millrace.commands import reference
+from millrace.demo.wishes import Wishes
+from millrace.log import open_log
+from millrace.measure.events import fill, positions
+from millrace.transit.geocells import geocell
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -19,16 +24,33 @@ def test_the_reference_is_fresh(name: str) -> None:
 
 
 def test_the_readme_shows_what_its_command_prints() -> None:
-    console = re.findall(r"```console\n(.*?)```", README, re.DOTALL)[0]
+    [console] = [block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "millrace replay" in block]
     command, *shown = console.partition("$ .venv/bin/millrace ")[2].splitlines()
     run = subprocess.run([sys.executable, "-m", "millrace.cli", *command.split()], cwd=ROOT, capture_output=True, text=True, check=True)
     assert sorted(line.split() for line in run.stdout.splitlines()) == sorted(line.split() for line in shown)
 
 
-def test_the_readme_quotes_its_example() -> None:
-    quoted = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(quoted) == 1
-    assert quoted[0] in (ROOT / "examples" / "words.py").read_text()
+def test_the_readme_shows_its_example_whole() -> None:
+    [shown] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert (ROOT / "examples" / "busy_cells.py").read_text().endswith(f'"""\n\n{shown}')
+
+
+def test_the_readmes_example_answers_from_the_events_of_the_demo(tmp_path: Path) -> None:
+    log = open_log(f"embedded:{tmp_path / Wishes().folder / 'spark' / 'log'}")
+    seen = positions(90, vehicles=40)
+    fill(log, seen)
+    log.close()
+    run = subprocess.run([sys.executable, ROOT / "examples" / "busy_cells.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    counts = [int(row.split("┆")[1]) for row in run.stdout.splitlines() if row.startswith("│ 6")]
+    cells = seen.select("vehicle_id", geocell=geocell(), minute=pl.col("event_time") // 60_000).drop_nulls()
+    expected = cells.group_by("geocell", "minute").agg(pl.col("vehicle_id").n_unique())["vehicle_id"].sort(descending=True)
+    assert counts == expected.head(5).to_list()
+
+
+def test_what_the_readme_names_is_there() -> None:
+    named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(re.findall(r"`((?:docs|examples|tests|src)/[\w./-]+)", README))
+    assert len(named) > 10
+    assert {path for path in named if not (ROOT / path.partition("::")[0]).exists()} == set()
 
 
 def test_a_bare_make_lists_every_recipe() -> None:
