@@ -68,7 +68,7 @@ def _window(said: Any) -> str:
     if said == "global":
         return "global"
     kind = next(name for name in said if name in ("fixed", "sliding", "session", *CUT_BY_ROWS))
-    if isinstance(said.get("offset"), str):
+    if isinstance(said.get("offset"), dict):
         return "unaligned"
     return f"{kind} by clock" if said.get("time") == "clock" else str(kind)
 
@@ -77,6 +77,8 @@ def _trigger(said: Any) -> str:
     if isinstance(said, str):
         return said
     name, inner = next(iter(said.items()))
+    if name == "repeat" and isinstance(inner, dict) and next(iter(inner)) in ("any", "all", "each", "or_finally"):
+        return str(next(iter(inner)))
     if name != "watermark":
         return str(name)
     return "watermark early" if "early" in inner else "watermark late"

@@ -11,7 +11,7 @@ HEAD = """\
 
 Written by `make docs` from `tests/transcripts/`. A number says how many transcripts are about a window, a trigger and an output;
 the letters say that among them are some with lateness (L), with a restart in the middle (R), and with several partitions (P).
-Every transcript runs on the model, the engine and Spark.
+`millrace transcript --on model|engine|spark tests/transcripts/*.yaml` runs them.
 """
 
 
