@@ -1,5 +1,6 @@
 """What the demo says: on a terminal one line that moves under what is done, elsewhere plain lines now and then."""
 
+import contextlib
 import time
 from typing import Protocol, TextIO
 
@@ -89,8 +90,9 @@ class Terminal:
         self._now = Text(text, style="bold")
 
     def close(self) -> None:
-        """Removes the moving line and shows the cursor again."""
-        self._live.stop()
+        """Removes the moving line and shows the cursor again, unless the terminal is gone."""
+        with contextlib.suppress(OSError):
+            self._live.stop()
 
     def _row(self) -> Text:
         wheel = self._spinner.render(time.monotonic()) if self._spinner else ""

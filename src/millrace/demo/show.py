@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ def show(wishes: Wishes, out: TextIO) -> None:
         wishes = checks.free_port(wishes)
         if wishes.fresh:
             checks.begin_anew(wishes)
-        with contextlib.closing(open_log(wishes.log_url)) as log, Parts() as parts, contextlib.closing(screen(out)) as shown:
+        with contextlib.closing(open_log(wishes.log_url)) as log, contextlib.closing(screen(out)) as shown, Parts() as parts:
             watch = Watch(log, wishes.run, _now())
             shown.done(f"log ready in {_short(wishes)}")
             started = parts_of(wishes)
@@ -64,7 +65,7 @@ def _until_the_map_is_there(wishes: Wishes, watch: Watch, parts: Parts, job: Par
         for said in parts.revive():
             shown.done(said)
         if ahead:
-            words = "".join(job.last_lines(1))
+            words = re.sub(r"^[\d:]+ ", "", "".join(job.last_lines(1)))
             shown.waiting(f"{ahead[0].awaited}" + (f" · {words}" if words else ""))
     if not ahead:
         shown.done(f"the map is at {wishes.address}  (Ctrl-C ends the demo; the next start goes on from here)")
@@ -74,7 +75,7 @@ def _until_the_map_is_there(wishes: Wishes, watch: Watch, parts: Parts, job: Par
 
 def _milestones(wishes: Wishes, watch: Watch, since: int) -> list[Milestone]:
     where = "on Spark" if wishes.on == "spark" else "in one process"
-    starting = "a JVM and Spark start" if wishes.on == "spark" else f"{JOB} starts"
+    starting = "Spark starts" if wishes.on == "spark" else f"{JOB} starts"
     return [
         Milestone("the city starts", _city(watch)),
         Milestone("the server starts", lambda: "the server answers" if ask(wishes.port, "/healthz") else None),
