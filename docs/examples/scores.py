@@ -39,6 +39,25 @@ sliding = mr.Job(
     .write(TOTALS),
 )
 
+sessions = mr.Job(
+    "sessions",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.sessions("5s"), lateness="15s")
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+threes = mr.Job(
+    "threes",
+    mr.read(SCORES, watermark=watermarks.bounded("4s")).window(windows.counted(3)).by("team").sum("points").write(TOTALS),
+)
+
+arrivals = mr.Job(
+    "arrivals",
+    mr.read(SCORES).window(windows.by_clock(windows.fixed("10s"))).by("team").sum("points").write(TOTALS),
+)
+
 hasty = mr.Job(
     "hasty",
     mr.read(SCORES, watermark=watermarks.bounded("0s")).window(windows.fixed("10s")).by("team").sum("points").write(TOTALS),
@@ -59,6 +78,35 @@ once = mr.Job(
     .sum("points")
     .write(TOTALS),
 )
+
+early = mr.Job(
+    "early",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("20s"), trigger=triggers.at_watermark(early=triggers.every("5s")), lateness="15s")
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+running = mr.Job(
+    "running",
+    mr.read(SCORES)
+    .window(windows.everything(), trigger=triggers.repeatedly(triggers.after_count(3)))
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+deltas = mr.Job(
+    "deltas",
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("20s"), trigger=triggers.at_watermark(early=triggers.every("5s")), lateness="15s", output="delta")
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
+)
+
+learned = mr.read(SCORES, watermark=watermarks.percentile(0.99, idle="10s"))
 
 retracting = mr.Job(
     "retracting",

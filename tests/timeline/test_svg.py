@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from millrace import windows
+from millrace import triggers, windows
 from millrace.timeline import record, to_svg
 from millrace.timeline.seen import Timeline
 from timeline.games import GAME, scores, totals
@@ -22,6 +22,9 @@ RUNS = {
     "real dates": record(
         totals(), scores(("red", 1, 1_700_000_000_000, 1_700_000_000_200), ("red", 1, 1_700_000_090_000, 1_700_000_091_000))
     ),
+    "early": record(totals(trigger=triggers.at_watermark(early=triggers.every("2s"))), GAME, key="red"),
+    "sessions": record(totals(windows.sessions("4s")), GAME, key="red"),
+    "everything": record(totals(windows.everything(), lateness=0, trigger=triggers.repeatedly(triggers.after_count(2))), GAME),
     "markup": record(totals(), scores(("<&>", 1, 5, 5))),
 }
 
@@ -61,6 +64,18 @@ def test_everything_is_within_the_picture(timeline: Timeline) -> None:
         along = [float(element.get(name, 0)) for name in ("y", "y1", "y2", "cy")]
         assert all(0 <= x <= width for x in across), ET.tostring(element)
         assert all(0 <= y <= height for y in along), ET.tostring(element)
+
+
+def test_windows_by_the_clock_lie_across_and_have_no_watermark() -> None:
+    timeline = record(totals(windows.by_clock(windows.fixed("10s")), lateness=0), GAME, key="red")
+    svg = drawn(timeline)
+    assert timeline.by_clock
+    assert {dot.fate for dot in timeline.dots} == {"taken"}
+    bands = inside(svg, "windows", "window")
+    assert len(bands) == len(timeline.windows) == 3
+    assert len({band.get("width") for band in bands}) == 1
+    assert inside(svg, "watermark", "watermark") == []
+    assert len(inside(svg, "panes", "pane")) == 3
 
 
 def test_values_stand_at_their_panes() -> None:

@@ -153,7 +153,7 @@ class _Recorder:
 
     def note(self, now: int, pieces: list[Piece], results: Results) -> None:
         """What a batch brought, and what came of it."""
-        low = self.moments[-1].watermark if self.moments else None
+        low = self.moments[-1].watermark if self.moments and not self._by_clock() else None
         refused = self._refused(results)
         for piece in pieces:
             self.dots += self._dots(piece, now, low, refused)
@@ -167,7 +167,12 @@ class _Recorder:
         shown = [dot for i, dot in enumerate(self.dots) if i % apart == 0 or dot.fate == "refused"]
         left_out = len(self.dots) - len(shown)
         about = self.job.name, self.write.topic.name, key
-        return Timeline(*about, tuple(shown), tuple(self.moments), tuple(self.panes), at_end, ended, left_out=left_out)
+        return Timeline(*about, tuple(shown), tuple(self.moments), tuple(self.panes), at_end, ended, self._by_clock(), left_out)
+
+    def _by_clock(self) -> bool:
+        """Whether the windows lie in processing time."""
+        origins = [edge.origin for edge in graph.edges(self.write)]
+        return any(isinstance(origin, graph.Aggregation) and origin.windowing.by_clock for origin in origins)
 
     def _refused(self, results: Results) -> dict[tuple[str, int, int], str]:
         late = results.late.get(self.job.name)

@@ -107,7 +107,7 @@ class _Drawing:
     def _watermark(self, group: ET.Element) -> None:
         """A staircase: it stands between batches, and moves with one."""
         steps = self.timeline.steps
-        if not steps:
+        if not steps or self.timeline.by_clock:
             return
         x, y = self.scales
         path, before = [], 0.0
@@ -187,6 +187,8 @@ class _Drawing:
         timings = {pane.timing for pane in self.timeline.panes}
         for name, text in _LEGEND:
             kind, _, which = name.partition(" ")
+            if name == "watermark" and self.timeline.by_clock:
+                continue
             if (
                 (kind == "event" and (which or "taken") in fates)
                 or (kind == "pane" and which in timings)

@@ -65,9 +65,11 @@ def _stretch(timeline: Timeline, shown: Sequence[Moment], across: Axis, seen: Ax
     panes = [mark for mark in marks(timeline) if first <= mark.at <= last and not mark.last]
     if not dots and not panes:
         return
-    before = [moment.watermark for moment in timeline.moments if moment.at < first and moment.watermark is not None]
+    before = [
+        moment.watermark for moment in timeline.moments if moment.at < first and moment.watermark is not None and not timeline.by_clock
+    ]
     yield [(seen.text(first).rjust(_LABEL - 2) + "  ", "dim"), *_cells(_row(dots, before[-1] if before else None, last, across), room)]
-    after = shown[-1].watermark
+    after = None if timeline.by_clock else shown[-1].watermark
     yield from _panes(panes, after, across, seen if timeline.by_clock else across, room, by_clock=timeline.by_clock)
 
 
