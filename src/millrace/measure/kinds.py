@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import polars as pl
+
 from millrace import aggregates, triggers, watermarks, windows
 from millrace.measure import readings
 from millrace.stream import Job, read
 from millrace.triggers import Trigger
+from millrace.windows import Window, WindowFn
 
 KEYS = 2_000
 ROWS = 50_000
@@ -56,10 +59,25 @@ def aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
     return Job(name, readings.written(rows.by("key").aggregate(answer=aggregate()), f"analytics.{name}"))
 
 
+@dataclass(frozen=True)
+class Calendar(WindowFn):
+    """A window of one's own, in Python: ten seconds, but the last of each minute is short."""
+
+    def assign(self, at: int) -> list[Window]:
+        """The one window."""
+        start = at - at % 10_000
+        return (
+            [(start, start + (9_000 if start % 60_000 == 50_000 else 10_000))]
+            if at % 60_000 < 59_000
+            else [(at - at % 1_000, at - at % 1_000 + 1_000)]
+        )
+
+
 def kinds() -> Iterator[Kind]:
     """All of them."""
     for name, window in _windows().items():
-        yield Kind("windows", name, partial(totals, window=window))
+        how: dict[str, Any] = {"trigger": triggers.every_event_time("2s")} if name == "everything" else {}
+        yield Kind("windows", name, partial(totals, window=window, **how))
     for name, trigger in _triggers().items():
         yield Kind("triggers", name, partial(totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s"))
     for name, aggregate in _aggregates().items():
@@ -76,6 +94,14 @@ def _windows() -> dict[str, Any]:
     return {
         "fixed": windows.fixed("10s"),
         "sliding": windows.sliding("30s", every="5s"),
+        "unaligned": windows.fixed("10s", offset=pl.col("place") * 100),
+        "sessions": windows.sessions("1500ms"),
+        "everything": windows.everything(),
+        "counted": windows.counted(10),
+        "delta": windows.delta("value", 500),
+        "punctuated": windows.punctuated(pl.col("place") == 0),
+        "fixed by clock": windows.by_clock(windows.fixed("10s")),
+        "own": Calendar(),
     }
 
 
@@ -83,6 +109,16 @@ def _triggers() -> dict[str, Trigger]:
     return {
         "at_watermark": triggers.at_watermark(),
         "once": triggers.at_watermark(late=triggers.never()),
+        "early": triggers.at_watermark(early=triggers.after_count(5), late=triggers.after_count(1)),
+        "every": triggers.every("1s"),
+        "every_event_time": triggers.every_event_time("2s"),
+        "after_delay": triggers.repeatedly(triggers.after_delay("1s")),
+        "after_count": triggers.repeatedly(triggers.after_count(5)),
+        "any_of": triggers.repeatedly(triggers.any_of(triggers.after_count(5), triggers.after_delay("1s"))),
+        "all_of": triggers.repeatedly(triggers.all_of(triggers.after_count(5), triggers.after_delay("1s"))),
+        "in_order": triggers.in_order(triggers.after_count(5), triggers.at_watermark()),
+        "until": triggers.repeatedly(triggers.after_count(5)).until(triggers.at_watermark(late=triggers.never())),
+        "at_end": triggers.at_end(),
     }
 
 
