@@ -61,7 +61,7 @@ chaos: setup ## kill Spark again and again while events flow, and compare the re
 bench: setup ## engine and Spark beside plain Structured Streaming, and every kind of window, trigger and aggregate, as a table
 	$(BIN)/millrace bench engine $(ARGS)
 
-web: ## build the page of the live map, if its sources changed; fetches Node where there is none
+web: | $(UV) ## build the page of the live map, if its sources changed; fetches Node where there is none
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) web/build.py
 
 wheel: setup web ## dist/*.whl, which carries the page

@@ -5,6 +5,9 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
+FLAGS = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox", "--disable-dev-shm-usage"]
+"""WebGL without a graphics card, also as root and where shared memory is small."""
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

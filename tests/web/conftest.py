@@ -1,9 +1,7 @@
 """Chromium, opened once, and pages in it that must not complain."""
 
-import os
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +9,12 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from millrace.log import open_log
 from millrace.transit.topics import CELL_COUNTS
-from web.chromium import chromium
+from web.chromium import FLAGS, chromium
 from web.city import LIMIT, City, Server, wait_until
-
-FLAGS = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox", "--disable-dev-shm-usage"]
-"""WebGL without a graphics card, also as root and where shared memory is small."""
 
 EXPECTED = ("Failed to load resource", "WebSocket connection to", "GPU stall", "luma.gl: layout for attribute")
 """What the browser says of an address that does not answer, and of drawing without a graphics card; and one of deck.gl's own remarks."""
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
 DESK = {"width": 1000, "height": 640}
 
 
@@ -90,15 +84,3 @@ def open_map(browser: Browser, server: Server) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert complaints == []
-
-
-@pytest.fixture
-def keep() -> Callable[[Page, str], None]:
-    """Takes the pictures of the documentation anew, where asked: MILLRACE_SCREENSHOTS=1."""
-
-    def take(page: Page, name: str) -> None:
-        if os.environ.get("MILLRACE_SCREENSHOTS") == "1":
-            IMAGES.mkdir(exist_ok=True)
-            page.screenshot(path=IMAGES / f"{name}.png")
-
-    return take

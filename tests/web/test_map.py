@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 
 import polars as pl
 import pytest
@@ -14,7 +13,6 @@ from web.conftest import Open
 
 pytestmark = pytest.mark.web
 
-Keep = Callable[[Page, str], None]
 CITY = "#10/60.2/24.94"
 CENTRE = "#13/60.1719/24.9414"
 WEST = "#13.5/60.2190/24.8130"
@@ -48,7 +46,7 @@ def colours(page: Page, *, clip: tuple[int, int, int, int]) -> set[tuple[int, ..
     return {(pixel & 255, pixel >> 8 & 255, pixel >> 16 & 255) for pixel in pixels}
 
 
-def test_hexagons_appear_and_their_numbers_are_those_of_the_api(open_map: Open, server: Server, city: City, keep: Keep) -> None:
+def test_hexagons_appear_and_their_numbers_are_those_of_the_api(open_map: Open, server: Server, city: City) -> None:
     page = open_map(CITY)
     city.go_on()
     shows(page, server)
@@ -102,7 +100,7 @@ def test_two_viewers_with_different_boxes_get_different_tiles(open_map: Open, se
     assert cells(one).keys().isdisjoint(before)
 
 
-def test_the_server_dies_and_returns_and_the_page_recovers_by_itself(open_map: Open, server: Server, city: City, keep: Keep) -> None:
+def test_the_server_dies_and_returns_and_the_page_recovers_by_itself(open_map: Open, server: Server, city: City) -> None:
     page = open_map()
     shows(page, server)
     before = cells(page)
@@ -118,7 +116,7 @@ def test_the_server_dies_and_returns_and_the_page_recovers_by_itself(open_map: O
     expect(page.locator("#notice")).to_be_hidden()
 
 
-def test_it_is_usable_on_a_phone(open_map: Open, server: Server, keep: Keep) -> None:
+def test_it_is_usable_on_a_phone(open_map: Open, server: Server) -> None:
     page = open_map("#11.5/60.19/24.94", viewport={"width": 390, "height": 844}, device_scale_factor=2, is_mobile=True, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     expect(page.locator("#legend")).not_to_be_visible()
@@ -134,10 +132,9 @@ def test_it_is_usable_on_a_phone(open_map: Open, server: Server, keep: Keep) -> 
     assert button is not None
     assert button["width"] >= 40
     wait_until(lambda: len(colours(page, clip=(0, 0, 330, 400))) > 20, "a map above the sheet")
-    keep(page, "map-phone")
 
 
-def test_light_and_dark_follow_the_system_until_the_viewer_chooses(open_map: Open, server: Server, keep: Keep) -> None:
+def test_light_and_dark_follow_the_system_until_the_viewer_chooses(open_map: Open, server: Server) -> None:
     page = open_map(color_scheme="light")
     root = page.locator("html")
     expect(root).to_have_attribute("data-theme", "light")
@@ -180,7 +177,7 @@ def test_a_network_that_does_not_answer_holds_nothing_up(open_map: Open, server:
     assert page.evaluate("window.__millrace.basemap") == "offline"
 
 
-def test_it_can_be_used_by_keyboard_and_read_aloud(open_map: Open, server: Server, keep: Keep) -> None:
+def test_it_can_be_used_by_keyboard_and_read_aloud(open_map: Open, server: Server) -> None:
     page = open_map()
     shows(page, server)
     expect(page.locator("#spoken")).to_contain_text("vehicles in")
@@ -201,7 +198,7 @@ def test_it_can_be_used_by_keyboard_and_read_aloud(open_map: Open, server: Serve
     expect(page.locator("#open-table")).to_be_focused()
 
 
-def test_columns_can_be_raised(open_map: Open, server: Server, keep: Keep) -> None:
+def test_columns_can_be_raised(open_map: Open, server: Server) -> None:
     page = open_map("#11/60.19/24.94")
     page.click("#relief")
     expect(page.locator("#relief")).to_have_attribute("aria-pressed", "true")
