@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -93,18 +94,23 @@ class Taking:
         """Rows of keys in doubt, one after the other, in the order in which rows are taken."""
         ordered = wide.filter(~pl.col("_late") & ~pl.col("_shut")).sort("_t", "_src", "_off")
         keys = ordered.filter("_doubtful").select(self.keys).unique()
+        watermark = pl.lit(None, pl.Int64).alias("_w") if self.windowing.by_clock else pl.col("_w")
+        rows = self._by_key(ordered.select(*self.keys, "_row", "_start", "_end", watermark), keys)
+        windows = self._by_key(known, keys)
+        shut = time if self.windowing.once else None
         verdicts: list[tuple[int, str]] = []
-        for key in keys.iter_rows():
-            mine = [pl.col(c).eq_missing(pl.lit(v, keys.schema[c])) for c, v in zip(self.keys, key, strict=True)]
-            watermark = pl.lit(None, pl.Int64).alias("_w") if self.windowing.by_clock else pl.col("_w")
-            rows = ordered.filter(*mine).select("_row", "_start", "_end", watermark).rows()
-            open_windows = known.filter(*mine).select("_start", "_end").rows()
-            shut = time if self.windowing.once else None
-            verdicts += walked(rows, open_windows, self.windowing.places, self.windowing.lateness, shut)
+        for key, mine in rows.items():
+            verdicts += walked(mine, windows.get(key, []), self.windowing.places, self.windowing.lateness, shut)
         late = [row for row, why in verdicts if why == "late"]
         shut_rows = [row for row, why in verdicts if why == "closed"]
         row = pl.col("_row")
         return wide.with_columns(pl.col("_late") | row.is_in(late), pl.col("_shut") | row.is_in(shut_rows))
+
+    def _by_key(self, frame: pl.DataFrame, keys: pl.DataFrame) -> dict[Any, list[Any]]:
+        """The rows of some keys as plain values, key by key."""
+        mine = frame.join(keys, on=self.keys, how="semi", nulls_equal=True, maintain_order="left")
+        parts = mine.partition_by(self.keys, as_dict=True, maintain_order=True, include_key=False)
+        return {key: part.rows() for key, part in parts.items()}
 
 
 def _counted(wide: pl.DataFrame) -> pl.DataFrame:
