@@ -1,6 +1,5 @@
 """The page is built when it must be, from the lock alone, and who cannot build it is told why."""
 
-import importlib.util
 import json
 import os
 import re
@@ -14,19 +13,15 @@ from types import ModuleType
 
 import pytest
 
+from web.chromium import build_module
+
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("web_build", WEB / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return build_module()
 
 
 @pytest.fixture
