@@ -71,14 +71,15 @@ class CellWindows(Windows):
         before = Progress.from_json(saved["progress"]).wake(said, body.now)
         after = before.move(said, body.now, end=body.end)
         times = self._times(saved["time"], after.low, body.now)
+        seq, low = saved["seq"] + 1, None if times.after == LEAST else times.after
+        values = {"progress": after.to_json(), "time": times.after, "seq": seq}
         held = self._held(state, times.before)
         rows = arrived(blocks, said, before)
+        if rows is None and held.is_empty():
+            return Stepped(state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said))
         touched, gone, late = self._take(rows, held, times)
         shown, changes, written = self._fire(held, touched, gone, times)
-        seq = saved["seq"] + 1
         state = self._write(state, held, written.with_columns(pl.lit(seq, pl.Int64).alias("_seq")), times)
-        low = None if times.after == LEAST else times.after
-        values = {"progress": after.to_json(), "time": times.after, "seq": seq}
         return Stepped(state.with_values(id, values), low, shown, changes, late, after.reaches(said))
 
     def _times(self, before: int, low: int | None, now: int) -> Times:

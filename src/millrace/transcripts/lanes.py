@@ -2,7 +2,7 @@
 
 Starting a query and running a batch cost far more than the few rows of a transcript. A lane is a thread that waits, whenever its script
 feeds a batch, until every other lane feeds one or is done; then the batches run as one. A restart of one is a restart of all, which must
-change nothing. Since a batch has one clock, transcripts that set it run by themselves.
+change nothing. Since a batch has one clock, only transcripts that set it alike, at the same steps, run together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from millrace.model import Event
 from millrace.stream import Job
-from millrace.testing import Backend, Fed, Making, reads
+from millrace.testing import Backend, Fed, Making
 
 
 class LaneFailed(RuntimeError):
@@ -25,8 +25,16 @@ class _Turn:
     """What one lane has to say in this turn, and what came of it."""
 
     events: Sequence[Event] = ()
+    now: int = 0
     restart: bool = False
     fed: Fed | None = None
+
+
+def _clock(turns: Sequence[_Turn]) -> int:
+    clocks = {turn.now for turn in turns}
+    if len(clocks) > 1:
+        raise LaneFailed(f"a batch has one clock, but these scripts say {', '.join(map(str, sorted(clocks)))}")
+    return clocks.pop()
 
 
 @dataclass
@@ -52,7 +60,7 @@ class Lanes:
                 self._jobs += jobs
                 self._partitions |= partitions
             topics = {output.topic.name for job in jobs for output in job.outputs}
-            return Lane(self, number, topics, {job.name for job in jobs}, {read.topic.name for job in jobs for read in reads(job)})
+            return Lane(self, number, topics, {job.name for job in jobs})
 
         return making
 
@@ -83,7 +91,7 @@ class Lanes:
                 self._backend = self.make(self._jobs, self._partitions)
             if any(turn.restart for turn in turns):
                 self._backend.restart()
-            fed = self._backend.feed([event for turn in turns for event in turn.events], 0)
+            fed = self._backend.feed([event for turn in turns for event in turn.events], _clock(turns))
             for turn in turns:
                 turn.fed = fed
         except Exception as error:  # noqa: BLE001 - each lane is told
@@ -105,14 +113,13 @@ class Lane:
     number: int
     topics: set[str]
     jobs: set[str]
-    reads: set[str]
     _restart: bool = False
 
     def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
         """A batch, together with those of all lanes."""
-        if now or end:
-            raise LaneFailed("a script that sets the clock cannot share a query")
-        fed = self.shared.take_turn(self.number, _Turn(batch, self._restart))
+        if end:
+            raise LaneFailed("a script that ends the stream cannot share a query")
+        fed = self.shared.take_turn(self.number, _Turn(batch, now, self._restart))
         self._restart = False
         written = {topic: rows for topic, rows in fed.written.items() if topic in self.topics}
         return Fed(written, {job: rows for job, rows in fed.late.items() if job in self.jobs})

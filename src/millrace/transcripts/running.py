@@ -1,5 +1,6 @@
 """Runs transcripts, and says where what came differs from what was to come."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +34,7 @@ class Findings:
 Named = tuple[str, Any]
 """A transcript's name, and its document, or the reason why there is none."""
 
-LANES = 40
+LANES = 150
 """How many transcripts share a query at most."""
 
 
@@ -80,13 +81,17 @@ def _documents(path: Path) -> Iterator[Named]:
 
 def _together(documents: Sequence[Any], on: On) -> dict[int, str | None]:
     """The outcomes of those that can share a query; where that fails, each is left to run by itself."""
-    able = [number for number, document in enumerate(documents) if _shares(document)]
+    alike: dict[Any, list[int]] = defaultdict(list)
+    for number, document in enumerate(documents):
+        if (clocks := _clocks(document)) is not None:
+            alike[clocks].append(number)
     done: dict[int, str | None] = {}
-    for start in range(0, len(able), LANES):
-        numbers = able[start : start + LANES]
-        runs = [partial(_in_lane, documents[number], number) for number in numbers]
-        answers = run_together(lambda jobs, partitions: backend(jobs, partitions, on), runs)
-        done |= {number: said for number, said in zip(numbers, answers, strict=True) if not isinstance(said, LaneFailed)}
+    for able in alike.values():
+        for start in range(0, len(able), LANES):
+            numbers = able[start : start + LANES]
+            runs = [partial(_in_lane, documents[number], number) for number in numbers]
+            answers = run_together(lambda jobs, partitions: backend(jobs, partitions, on), runs)
+            done |= {number: said for number, said in zip(numbers, answers, strict=True) if not isinstance(said, LaneFailed)}
     return done
 
 
@@ -94,12 +99,13 @@ def _in_lane(document: Any, number: int, lane: Making) -> str | None:
     return why_failed(document, lane, number)
 
 
-def _shares(document: Any) -> bool:
-    """Whether a transcript can run beside others: it never sets the clock."""
+def _clocks(document: Any) -> tuple[tuple[int, int], ...] | None:
+    """When a transcript sets the clock, and to what: those that do so alike can run together. None: it cannot run at all."""
     try:
-        return all(kind != "clock" for kind, _ in understand(document).steps)
+        steps = [step for step in understand(document).steps if step[0] in ("events", "watermark", "clock")]
     except MillraceError:
-        return False
+        return None
+    return tuple((turn, what) for turn, (kind, what) in enumerate(steps) if kind == "clock")
 
 
 def why_failed(document: Any, on: On | Making, number: int = 0) -> str | None:
