@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mutants.catalogue import MUTANTS, Mutant
+from mutants.catalogue import MUTANTS
+from mutants.mutant import Mutant
 
 PACKAGE = Path(__file__).parents[1] / "src" / "millrace"
 
@@ -12,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "millrace"
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.says)
 def test_a_change_finds_its_place_and_leaves_a_program(mutant: Mutant) -> None:
     text = (PACKAGE / mutant.file).read_text()
-    assert text.count(mutant.before) == 1, f"{mutant.file} has changed: bring tests/mutants/catalogue.py up to date"
+    assert text.count(mutant.before) == 1, f"{mutant.file} has changed: bring tests/mutants up to date"
     changed = text.replace(mutant.before, mutant.after)
     assert changed != text
     compile(changed, mutant.file, "exec")

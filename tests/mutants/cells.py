@@ -1,0 +1,59 @@
+"""Wrong changes to windows kept as cells, to sessions, to windows cut by their rows, and to delays that are learned."""
+
+from mutants.mutant import Mutant
+
+CELLS = [
+    # taking
+    Mutant("engine/taking.py", '(pl.col("_w") >= end + self.windowing.lateness)', '(pl.col("_w") > end + self.windowing.lateness)', "a cell takes rows a tick too long"),
+    Mutant("engine/taking.py", '(pl.col("_w") >= end + self.windowing.lateness)', '(pl.col("_w") >= end)', "lateness is ignored by cells"),
+    Mutant("engine/taking.py", 'done = held.filter("_closed").select(*group, pl.lit(value=True).alias("_done"))', 'done = held.clear().select(*group, pl.lit(value=True).alias("_done"))', "a cell whose trigger has finished takes rows"),
+    Mutant("engine/taking.py", 'pl.when(pl.col("_ahead").any()).then(pl.lit("future")).when(pl.col("_late").any())', 'pl.when(pl.col("_ahead").any()).then(pl.lit("future")).when(pl.col("_late").all())', "a row that is late for one window and shut out of another is called closed"),
+    Mutant("engine/taking.py", "if len(merge(sorted({(s, e), (ds, de)}))) == 1", "if (s, e) == (ds, de)", "a row that touches a session that is closed is taken"),
+    Mutant("engine/taking.py", 'if wide["_doubtful"].any():', "if False:", "a row that is late by itself is not judged by the session it would join"),
+    Mutant("engine/taking.py", "shut = time if self.windowing.once else None", "shut = None", "a session that showed its only pane takes rows"),
+    # assigning
+    Mutant("engine/assigning.py", '(reach.is_null() | (pl.col("_start") > reach))', '(reach.is_null() | (pl.col("_start") >= reach))', "sessions that touch are not one"),
+    Mutant("engine/assigning.py", 'pl.col("_end").cum_max().shift(1).over(keys)', 'pl.col("_end").shift(1).over(keys)', "a short session within a long one ends it"),
+    Mutant("engine/assigning.py", '(pl.col("_at") + gap).alias("_end")', '(pl.col("_at") + gap + 1).alias("_end")', "sessions last a tick too long"),
+    Mutant("engine/assigning.py", "starts = pl.int_ranges(first, last + 1, every) if size > every else last", "starts = pl.int_ranges(first, last, every) if size > every else last", "cells lack the last of the windows of a row"),
+    Mutant("engine/assigning.py", "if watermark is not None and watermark >= merged[1] + lateness:", "if watermark is not None and watermark >= end + lateness:", "a row is judged by itself and not by the session it joins"),
+    Mutant("engine/assigning.py", "(pl.col(PLACE).fill_null(0) % every + every) % every", "pl.lit(0, pl.Int64)", "all keys have the same offset"),
+    # cells
+    Mutant("engine/cells.py", 'due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', 'due = pl.col("_due") <= times.after', "cells do not wake up for the clock"),
+    Mutant("engine/cells.py", 'due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', 'due = pl.col("_tick") <= times.clock', "cells do not wake up for the watermark"),
+    Mutant("engine/cells.py", 'return _live[name].filter(pl.col("_end") + self.operator.horizon > time)', 'return _live[name].filter(pl.col("_end") > time)', "cells are forgotten when their window is complete"),
+    Mutant("engine/cells.py", 'lives = pl.col("_end") + horizon > times.after', 'lives = pl.col("_end") + horizon > times.after + 1', "cells are forgotten a tick too early"),
+    Mutant("engine/cells.py", 'sums = pl.col("_came", "_new", "_index", "_settled").sum()', 'sums = pl.col("_came", "_new", "_index", "_settled").max()', "sessions that join forget how many panes they have had"),
+    Mutant("engine/cells.py", 'gone = held.join(moved, on=self.group, how="semi", nulls_equal=True)', "gone = held.clear()", "a session that grew into another stays"),
+    Mutant("engine/cells.py", 'keep="last", maintain_order=True))', 'keep="first", maintain_order=True))', "the oldest version of a cell counts"),
+    Mutant("engine/cells.py", "return Times(before, max(before, now), END if low is not None and low >= END else max(before, now), now)", "return Times(before, before, END if low is not None and low >= END else max(before, now), now)", "windows by the clock are judged by the clock of the batch before"),
+    Mutant("engine/cells.py", '(pl.col("_t") >= pl.col("_w"))', '(pl.col("_t") > pl.col("_w"))', "a row at the watermark counts as late for the time of panes"),
+    # showing
+    Mutant("engine/showing.py", 'pl.when(end > after).then(pl.lit("early")).when(end > before).then(pl.lit("on_time"))', 'pl.when(end > after).then(pl.lit("early")).when(end >= before).then(pl.lit("on_time"))', "a pane after the one on time is on time, too"),
+    Mutant("engine/showing.py", 'pl.when(end > after).then(pl.lit("early"))', 'pl.when(end >= after).then(pl.lit("early"))', "a window that ends at the watermark is early"),
+    Mutant("engine/showing.py", 'punctual = (pl.col("timing") == "on_time") & (windowing.on_time == "always")', 'punctual = pl.col("timing") == "on_time"', "a pane on time comes though nothing is new and none was wanted"),
+    Mutant("engine/showing.py", "shows = fires & (new | punctual)", "shows = fires", "panes come though nothing is new"),
+    Mutant("engine/showing.py", 'shows = shows | (pl.col("_expires") & new)', "shows = shows", "there is no closing pane of what is new"),
+    Mutant("engine/showing.py", 'shows = shows | pl.col("_expires") | pl.col("_closed")', 'shows = shows | pl.col("_closed")', "there is not always a closing pane"),
+    Mutant("engine/showing.py", 'settles = (pl.col("timing") != "early").cast(pl.Int64)', "settles = pl.lit(1, pl.Int64)", "early panes of cells count as settled"),
+    Mutant("engine/showing.py", 'pl.col("_index") + 1,', 'pl.col("_index"),', "the index of cells does not grow"),
+    Mutant("engine/showing.py", '(pl.col("_closed") | pl.col("_expires")).alias("final")', 'pl.col("_expires").alias("final")', "the last pane of a trigger that finished is not final"),
+    Mutant("engine/showing.py", '(pl.col("_closed") | pl.col("_expires")).alias("final")', 'pl.col("_closed").alias("final")', "the pane with which a window is dropped is not final"),
+    Mutant("engine/showing.py", '"earliest": pl.col("_lo"), "latest": pl.col("_hi")', '"earliest": pl.col("_hi"), "latest": pl.col("_lo")', "earliest and latest are exchanged"),
+    Mutant("engine/showing.py", '*([pl.lit(0, pl.Int64).alias("~_n")] if self.delta else []),', "", "a delta holds what was shown before"),
+    Mutant("engine/showing.py", 'none.alias("_lo"),', "", "the earliest time of a pane is that of all panes"),
+    Mutant("engine/showing.py", 'pl.lit(0, pl.Int64).alias("_new"),', "", "what was shown counts as new"),
+    Mutant("engine/showing.py", "pl.concat([minus.select(columns), plus.select(columns)])\n", "plus.select(columns)\n", "cells do not take back what they showed"),
+    # windows cut by their rows
+    Mutant("engine/cutting.py", "if course.since == every:", "if course.since > every:", "a counted window has a row too many"),
+    Mutant("engine/cutting.py", "if course.mark is not None and abs(value - course.mark) > threshold:", "if course.mark is not None and abs(value - course.mark) >= threshold:", "a value at the threshold ends a delta window"),
+    Mutant("engine/cutting.py", "course.rows, course.since, course.mark = [], 0, value", "course.rows, course.since = [], 0", "differences are measured from the first window's first row"),
+    Mutant("engine/sequences.py", '(pl.col("_t") < pl.col("_w")).fill_null(value=False)', '(pl.col("_t") <= pl.col("_w")).fill_null(value=False)', "a row at the watermark is refused where order matters"),
+    Mutant("engine/sequences.py", 'id, soon = self.operator.id, pl.col("_t") < time', 'id, soon = self.operator.id, pl.col("_t") <= time', "rows at the watermark are released"),
+    Mutant("engine/sequences.py", "if ended and course.since:", "if False:", "windows that are not full at the end are not shown"),
+    Mutant("engine/sequences.py", 'rows = rows.sort(*keys, "_new", *ORDER)', 'rows = rows.sort(*keys, "_new")', "rows are taken in the order in which they came"),
+    # delays that are learned
+    Mutant("engine/learning.py", "mark = behind if mark is None else max(mark, behind)", "mark = behind", "the watermark goes back where the delay grows"),
+    Mutant("engine/learning.py", "seen = _sum(lags.seen, lags.fresh.items())", "seen = dict(lags.fresh)", "what was learned before is forgotten"),
+    Mutant("engine/learning.py", "running = clock[mine] if before is None else np.maximum(clock[mine], before)", "running = clock[mine]", "rows are judged without the clock of earlier batches"),
+]  # fmt: skip

@@ -1,0 +1,28 @@
+"""Wrong changes to the state machines of triggers, which model and engine share: only transcripts and their own tests can notice."""
+
+from mutants.mutant import Mutant
+
+MACHINES = [
+    Mutant("trigger_machines.py", "return bool(state >= wanted)", "return bool(state > wanted)", "a count fires a row too late"),
+    Mutant("trigger_machines.py", "return state + rows.count", "return state + 1", "a batch counts as one row"),
+    Mutant("trigger_machines.py", "return rows.clock + delay if state is None else state", "return rows.clock + delay", "a delay begins anew with each row"),
+    Mutant("trigger_machines.py", "return state is not None and moment.clock >= state", "return state is not None and moment.clock > state", "the clock is waited for a tick too long"),
+    Mutant("trigger_machines.py", "return state is not None and moment.watermark >= state", "return state is not None and moment.watermark > state", "event time is waited for a tick too long"),
+    Mutant("trigger_machines.py", "moment.passed or ready(_early(trigger), state[1], moment)", "moment.passed", "there are no early panes"),
+    Mutant("trigger_machines.py", "return begin(inner) if finished else after, False", "return begin(inner) if finished else after, finished", "what repeats finishes"),
+    Mutant("trigger_machines.py", "return begin(inner) if finished else after, False", "return after, False", "what repeats does not begin anew"),
+    Mutant("trigger_machines.py", "any(finished for _, finished in pairs)", "all(finished for _, finished in pairs)", "any_of finishes with the last of its triggers"),
+    Mutant("trigger_machines.py", "return any(ready(one, its, moment) for one, its in zip(inner, state, strict=True))", "return all(ready(one, its, moment) for one, its in zip(inner, state, strict=True))", "any_of waits for all"),
+    Mutant("trigger_machines.py", "return all(done or ready(one, its, moment)", "return any(done or ready(one, its, moment)", "all_of waits for one"),
+    Mutant("trigger_machines.py", "return [state[0] + 1, begin(inner[state[0] + 1])], False", "return [state[0] + 1, begin(inner[state[0] + 1])], True", "in_order finishes with the first of its triggers"),
+    Mutant("trigger_machines.py", "            if ready(last, state[1], moment):\n                return state, True\n", "", "until does not end"),
+    Mutant("trigger_machines.py", "return moment.elapsed", "return moment.passed", "the end by the clock is that by the watermark"),
+    Mutant("trigger_machines.py", "return moment.watermark >= END", "return moment.passed", "the end of the stream is that of the window"),
+    Mutant("trigger_machines.py", "return [True, begin(_late(trigger))], trigger.once", "return [True, begin(_late(trigger))], False", "a trigger without late panes does not finish"),
+    Mutant("trigger_machines.py", "return sum(states)", "return max(states)", "sessions that join forget rows that were counted"),
+    Mutant("trigger_machines.py", "return min((state for state in states if state is not None), default=None)", "return max((state for state in states if state is not None), default=None)", "sessions that join wait for the later of their times"),
+    Mutant("trigger_machines.py", "if passed and all(settled for settled, _ in states):", "if any(settled for settled, _ in states):", "a session that grew past the watermark has had its pane on time"),
+    Mutant("trigger_machines.py", "furthest = max(which for which, _ in states)", "furthest = min(which for which, _ in states)", "sessions that join fall back in their order"),
+    Mutant("trigger_machines.py", "return (at // period + 1) * period", "return (at // period) * period + 1", "multiples of a period are wrong"),
+    Mutant("trigger_machines.py", "return _EACH_BATCH if trigger.late is None else t.Repeatedly(trigger.late)", "return _EACH_BATCH", "a trigger for late panes is ignored"),
+]  # fmt: skip
