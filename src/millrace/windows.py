@@ -38,6 +38,10 @@ class WindowFn(ABC):
         """The windows of one key, sorted, in groups; each group becomes one window, from its first start to its last end."""
         return [[window] for window in windows]
 
+    def __repr__(self) -> str:
+        """By value: stored state is found again only if this stays the same."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
 
 @dataclass(frozen=True)
 class Sliding(WindowFn):

@@ -7,9 +7,9 @@ hold downstream. A batch reads and writes the cells that it touches or that have
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import polars as pl
 
@@ -18,7 +18,7 @@ from millrace.engine.firing import Stepped, Windows
 from millrace.engine.packets import Block, Body
 from millrace.engine.progress import END, Progress
 from millrace.engine.showing import Showing
-from millrace.engine.state import Layout, SlotState
+from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.engine.taking import LEAST, Taken, Taking
 from millrace.engine.verdicts import Machines
 from millrace.windows import FOREVER
@@ -104,7 +104,7 @@ class CellWindows(Windows):
         chunks = state.table(self.operator.id, "cells").chunks
         if not chunks:
             return self._nothing
-        name = tuple(chunk.digest for chunk in chunks)
+        name = _name(chunks)
         if name not in _live:
             newest = self.layout.merge(pl.concat([chunk.frame for chunk in chunks]))
             _remember(name, newest.filter(~pl.col("_gone")))
@@ -114,14 +114,15 @@ class CellWindows(Windows):
     def _write(self, state: SlotState, held: pl.DataFrame, written: pl.DataFrame, times: Times) -> SlotState:
         """With the new versions of cells, and without those whose time is over."""
         id, horizon = self.operator.id, self.operator.horizon
-        lives = pl.col("_end") + horizon > times.after
+        lives, before = pl.col("_end") + horizon > times.after, _name(state.table(id, "cells").chunks)
         written = written.filter(lives).select(self._nothing.columns)
         state = state.append(id, "cells", written, self.layout)
         state = state.expire(id, "cells", times.after - horizon)
-        chunks = state.table(id, "cells").chunks
-        if chunks and not written.is_empty():
+        after = _name(state.table(id, "cells").chunks)
+        if after != before:
+            _live.pop(before, None)
             others = held.filter(lives).join(written.select(self.group), on=self.group, how="anti", nulls_equal=True)
-            _remember(tuple(chunk.digest for chunk in chunks), pl.concat([others, written.filter(~pl.col("_gone"))]))
+            _remember(after, pl.concat([others, written.filter(~pl.col("_gone"))]))
         return state
 
     def _take(self, rows: pl.DataFrame | None, held: pl.DataFrame, times: Times) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
@@ -201,12 +202,16 @@ class CellWindows(Windows):
         return [c for c in self._nothing.columns if c != "_seq"]
 
 
+def _name(chunks: Sequence[Chunk]) -> tuple[str, ...]:
+    return tuple(chunk.digest for chunk in chunks)
+
+
 def _remember(name: tuple[str, ...], cells: pl.DataFrame) -> None:
     _live[name] = cells
     while len(_live) > _KEPT:
         _live.popitem(last=False)
 
 
-def forget() -> Any:
+def forget() -> None:
     """Drops what was remembered, for tests that want to read it again from bytes."""
     _live.clear()

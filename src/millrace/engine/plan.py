@@ -133,9 +133,13 @@ class Plan:
     @property
     def ticks(self) -> bool:
         """Whether something waits for the clock, so that batches must come though no event does."""
-        return self.patience is not None or any(
-            operator.node.windowing.by_clock or operator.node.windowing.trigger.waits_for_clock for operator in self.operators
-        )
+        return self.patience is not None or self.clocked
+
+    @property
+    def clocked(self) -> bool:
+        """Whether some window lies in processing time, or some trigger waits for it."""
+        windowings = [operator.node.windowing for operator in self.operators]
+        return any(windowing.by_clock or windowing.trigger.waits_for_clock for windowing in windowings)
 
     @cached_property
     def clocks(self) -> dict[str, dict[str, pl.Expr]]:

@@ -130,15 +130,22 @@ def _from_log(engine: Engine, url: str | None, batch: int) -> Iterator[tuple[lis
     log = _opened(url)
     start = feed.begin(log, engine.plan.topics)
     engine.partitions = {topic: len(partitions) for topic, partitions in start.topics.items()}
-    last = feed.advance(log, start, now=0)
+    last, now = feed.advance(log, start, now=0), 0
     while start.topics != last.topics:
         end = feed.advance(log, start, now=0, limit=batch, pace=feed.Pace(engine.reaches.values(), MAX_AHEAD))
         end = feed.Offsets(
             {t: {p: min(o, last.topics[t][p]) for p, o in ps.items() if p in last.topics[t]} for t, ps in end.topics.items()}, 0
         )
-        yield feed.pieces(log, engine.plan.topics, start, end), 0
+        pieces = feed.pieces(log, engine.plan.topics, start, end)
+        now = max(now, *(_clock(piece) for piece in pieces)) if engine.plan.clocked else 0
+        yield pieces, now
         start = end
     log.close()
+
+
+def _clock(piece: Piece) -> int:
+    """When the last of these rows came in: the clock, as far as it can be known afterwards."""
+    return 0 if piece.rows is None else int(piece.rows.select(pl.col("ingestion_time").max()).item())
 
 
 def _rows(topic: Topic, events: Events) -> pl.DataFrame:

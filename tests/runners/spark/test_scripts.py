@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from millrace import testing
 from millrace.transcripts.running import outcomes
@@ -15,9 +17,38 @@ pytestmark = pytest.mark.spark
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
 
-def test_a_transcript_with_a_restart_in_the_middle_holds() -> None:
-    failed = {name: why for name, why in outcomes(TRANSCRIPTS / "restart.yaml", "spark") if why is not None}
-    assert not failed
+def written_by_hand(*, clocked: bool) -> list[Any]:
+    """Our transcripts that set the clock, or those that do not; the woven ones are many."""
+    files = [path for path in sorted(TRANSCRIPTS.glob("*.yaml")) if not path.name.startswith("woven")]
+    documents = [document for path in files for document in yaml.safe_load_all(path.read_text())]
+    return [document for document in documents if any("clock" in step for step in document["steps"]) is clocked]
+
+
+def failures(documents: list[Any], folder: Path) -> dict[str, str]:
+    path = folder / "chosen.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return {name: why for name, why in outcomes(path, "spark") if why is not None}
+
+
+def test_our_transcripts_share_a_query_and_hold(tmp_path: Path) -> None:
+    documents = written_by_hand(clocked=False)
+    assert len(documents) > 80
+    assert not failures(documents, tmp_path)
+
+
+def test_a_transcript_that_sets_the_clock_holds(tmp_path: Path) -> None:
+    assert not failures(written_by_hand(clocked=True)[:1], tmp_path)
+
+
+@pytest.mark.long
+def test_every_transcript_that_sets_the_clock_holds(tmp_path: Path) -> None:
+    assert not failures(written_by_hand(clocked=True), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("woven-*.yaml")), ids=lambda path: path.stem)
+def test_woven_transcripts_hold(path: Path) -> None:
+    assert not {name: why for name, why in outcomes(path, "spark") if why is not None}
 
 
 def test_fused_jobs_say_the_same_on_the_model_the_engine_and_spark() -> None:
