@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test test-spark test-web test-long mutants chaos bench web wheel proto docs lock clean
+.PHONY: help setup demo fmt check test test-spark test-web test-long mutants chaos bench web wheel memory proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ web: | $(UV) ## build the page of the live map, if its sources changed; fetches 
 
 wheel: setup web ## dist/*.whl, which carries the page
 	$(BIN)/python -m hatchling build -t wheel $(ARGS)
+
+memory: setup ## memory of all processes over a simulated day, as CSV and SVG (ARGS="--on spark --hours 24")
+	$(BIN)/python -m millrace.measure.memory $(ARGS)
 
 proto: setup ## generate the *_pb2.py files from the *.proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src $$(cd src && find millrace -name '*.proto')
