@@ -38,7 +38,7 @@ def test_the_page_of_the_matrix_is_fresh() -> None:
     assert (Path(__file__).parents[1] / "docs" / "reference" / "coverage.md").read_text() == page(), "run `make docs`"
 
 
-@pytest.mark.parametrize("window", ["fixed", "session"])
+@pytest.mark.parametrize("window", ["session", "counted"])
 def test_weaving_again_gives_the_same(window: str) -> None:
     text = (TRANSCRIPTS / f"woven-{window}.yaml").read_text().partition("\n")[2]
     assert text == "---\n".join(dumped(document) for document in woven(window)), "run `PYTHONPATH=tests python -m matrix.weave`"
