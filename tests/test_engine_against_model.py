@@ -86,6 +86,7 @@ def check_every_batch(data: st.DataObject) -> None:
     with (
         patch.object(state, "FAN", 2 if tight else state.FAN),
         patch.object(rows, "WIDE", 3 if tight else rows.WIDE),
+        patch.object(rows, "MERGED", 1 if runs else rows.MERGED),
         patch.object(running, "MANY", 1 if runs else running.MANY),
     ):
         for batch in data.draw(batches(jobs)):

@@ -17,6 +17,8 @@ from millrace.engine.running import Moved, Running, runs_along
 from millrace.engine.state import Layout, SlotState
 from millrace.engine.windowing import GREATEST, LEAST, Grid, ends_of, grid_of
 
+MERGED = 8
+"""How many of the windows at hand a slice must be in before slices that are in the same ones are merged first."""
 WIDE = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
 
@@ -170,6 +172,8 @@ class RowWindows(Windows):
         window = self.grid.window
         first, last = self._bounds(slices, low, high)
         per_slice = min(window.size, max(last - first, window.every)) // window.every
+        if per_slice >= MERGED and high is not None:
+            slices = self.partials.merged(self.grid.alike(slices, low, high))
         if slices.height * per_slice > WIDE and last - first > window.every:
             middle = (first + last) // 2
             sooner = slices.filter(pl.col("_from") <= middle)

@@ -35,6 +35,14 @@ class Grid:
         """The smallest window end above a watermark; anything where there is none yet."""
         return LEAST if at is None else GREATEST if at >= GREATEST else self.window.first_end(at)
 
+    def alike(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
+        """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the same windows are the same."""
+        first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
+        last = pl.min_horizontal(self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64))
+        return slices.with_columns(first.alias("_from"), (last - self.window.size).alias("_slice")).filter(
+            pl.col("_from") <= pl.col("_slice") + self.window.size
+        )
+
     def expand(self, slices: pl.DataFrame, low: int | None, high: int | None) -> pl.LazyFrame:
         """A row for each window end in `(low, high]` that takes the slice, as `_end`. Null is minus infinity."""
         w, frame = self.window, slices.lazy()

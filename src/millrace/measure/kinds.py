@@ -53,6 +53,12 @@ def totals(name: str, topic: str, *, window: Any, **how: Any) -> Job:
     return Job(name, readings.written(panes, f"analytics.{name}"))
 
 
+def latest_of_an_hour(name: str, topic: str) -> Job:
+    """What is no sum, in windows that share nearly everything."""
+    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(windows.sliding("1h", every="1s"))
+    return Job(name, readings.written(rows.by("key").latest("value"), f"analytics.{name}"))
+
+
 def aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
     """One aggregate by key in ten seconds."""
     rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(windows.fixed("10s"))
@@ -84,6 +90,7 @@ def kinds() -> Iterator[Kind]:
         yield Kind("aggregates", name, partial(aggregated, aggregate=aggregate))
     for name, window in {"30s every 5s": windows.sliding("30s", every="5s"), "1h every 1s": windows.sliding("1h", every="1s")}.items():
         yield Kind("sliding", name, partial(totals, window=window), before=3_600)
+    yield Kind("sliding", "1h every 1s latest", latest_of_an_hour, before=3_600)
     for keys, said in {1_000: "1k", 100_000: "100k", 1_000_000: "1M"}.items():
         hour = partial(totals, window=windows.fixed("1h"))
         yield Kind("state", f"{said} keys sparsely", hour, keys=keys, before=1, rows=1_000, sparse=True)
