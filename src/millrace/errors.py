@@ -13,9 +13,11 @@
     ├── StateError           the state folder refused
     │   ├── StateInUse       another run holds it
     │   ├── StateUnwritable  no permission, no space
+    │   ├── StateUnreadable  what is stored cannot be read
     │   └── StateMismatch    it belongs to other jobs
     ├── InputError           a file or recording that cannot be read
     └── RunFailed            a query stopped and did not recover
+        └── JobQuarantined   a job was stopped by its own code; those beside it went on
 
 A user's mistake ends in one of these, never in a bare traceback: the message names the value, the consequence and the remedy.
 """
@@ -73,6 +75,10 @@ class StateUnwritable(StateError):
     """The state folder cannot be written: permission or space."""
 
 
+class StateUnreadable(StateError):
+    """What is stored cannot be read."""
+
+
 class StateMismatch(StateError):
     """The state folder belongs to other jobs."""
 
@@ -83,3 +89,7 @@ class InputError(MillraceError):
 
 class RunFailed(MillraceError):
     """A query stopped and did not recover."""
+
+
+class JobQuarantined(RunFailed):
+    """A job was stopped by its own code; those beside it went on."""

@@ -133,7 +133,11 @@ class Edge:
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The stateless steps, one after the other."""
         for step in self.steps:
-            frame = step.apply(frame)
+            try:
+                frame = step.apply(frame)
+            except Exception as error:
+                error.add_note(f"in {step.text}")
+                raise
         return frame
 
 

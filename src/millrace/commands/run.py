@@ -38,9 +38,13 @@ def run(
     max_events_per_batch: Annotated[int | None, typer.Option(min=1, help="Overrides run.max_events_per_batch.")] = None,
     tick: Annotated[str | None, typer.Option(metavar="DURATION", help="Overrides run.tick.")] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Overrides spark.master.")] = None,
+    retry: Annotated[list[str] | None, typer.Option(metavar="JOB", help="Try a job again that its own code had stopped.")] = None,
     config: Config = None,
 ) -> None:
     """Run jobs together, as one query, until stopped with Ctrl-C.
+
+    A job whose own code raises is stopped alone: the others go on, its offending rows are in dead.JOB, and it stays out until --retry JOB. The
+    exit code then says so.
 
     What they remember is kept in the state folder: started again, they go on where they stopped, and no result is lost or written twice.
     """
@@ -64,7 +68,7 @@ def run(
     progress = _Progress()
     _log.info("running %s on %s", ", ".join(job.name for job in loaded), chosen.run.on)
     try:
-        runners.run(*loaded, settings=chosen, until_caught_up=until_caught_up, report=progress.update)
+        runners.run(*loaded, settings=chosen, until_caught_up=until_caught_up, report=progress.update, retry=tuple(retry or ()))
     finally:
         progress.close()
 
@@ -81,6 +85,7 @@ class _Progress:
         self.events = self.batches = self.said = self.told = 0
         self.watermark: int | None = None
         self.hold: Hold | None = None
+        self.stopped = 0
         self.last = time.monotonic()
 
     def update(self, batch: "Batch") -> None:
@@ -90,6 +95,7 @@ class _Progress:
         known = [low for low in batch.watermarks.values() if low is not None]
         self.watermark = min(known) if known else self.watermark
         self.hold = _furthest_back(batch)
+        self.stopped = len(batch.quarantined)
         if time.monotonic() - self.last >= self.EVERY:
             self.say()
 
@@ -98,6 +104,7 @@ class _Progress:
         passed = max(time.monotonic() - self.last, 1e-3)
         rate = (self.events - self.said) / passed
         reached = ("none yet" if self.watermark is None else _time(self.watermark)) + _because(self.hold)
+        reached += f"; {self.stopped} job{'s' * (self.stopped > 1)} under quarantine" if self.stopped else ""
         _log.info("%s events in %s batches, %s events/s, watermark %s", f"{self.events:,}", f"{self.batches:,}", f"{rate:,.0f}", reached)
         self.last, self.said, self.told = time.monotonic(), self.events, self.batches
 

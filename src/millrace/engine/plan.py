@@ -88,6 +88,10 @@ class Plan:
     slots: int
     operators: tuple[Operator, ...]
     routes: tuple[Route, ...]
+    isolates: bool = False
+    """Whether an exception in one job's code stops that job alone, and travels with the batch instead of being raised."""
+    paused: frozenset[str] = frozenset()
+    """Jobs that are left out for now; their state is kept."""
 
     @classmethod
     def of(cls, jobs: Sequence[Job], *, slots: int) -> Plan:
@@ -148,26 +152,30 @@ class Plan:
         for route in self.routes:
             if isinstance(route.edge.origin, graph.Read):
                 read = route.edge.origin
-                clocks[read.topic.name][read.watermark.clock_id] = read.watermark.clock()
+                if route.job not in self.paused:
+                    clocks[read.topic.name][read.watermark.clock_id] = read.watermark.clock()
+                else:
+                    clocks[read.topic.name].setdefault(read.watermark.clock_id, pl.lit(None, pl.Int64))
         return clocks
 
     @cached_property
     def learns(self) -> dict[str, str]:
         """The topics of which some reader learns its delay, with the clock it measures lags by."""
-        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read))
+        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.job not in self.paused)
         return {read.topic.name: read.watermark.clock_id for read in reads if read.watermark.learned}
 
     def stage(self, depth: int) -> list[Operator]:
-        """The operators of a stage, 1 for the first."""
-        return [operator for operator in self.operators if operator.depth == depth]
+        """The operators of a stage that run, 1 for the first."""
+        return [operator for operator in self.operators if operator.depth == depth and operator.job not in self.paused]
 
     def routes_from(self, origin: graph.Node, port: str = "out") -> list[Route]:
         """Where the rows of a read or an operator go."""
-        return [route for route in self.routes if route.edge.origin is origin and route.edge.port == port]
+        return [route for route in self.routes if route.edge.origin is origin and route.edge.port == port and route.job not in self.paused]
 
     def reads_of(self, topic: str) -> list[Route]:
         """Where the rows of a topic go."""
-        return [r for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.edge.origin.topic.name == topic]
+        reads = [r for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.edge.origin.topic.name == topic]
+        return [r for r in reads if r.job not in self.paused]
 
     @cached_property
     def fingerprint(self) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import polars as pl
 
+from millrace import graph
+from millrace.engine.isolation import Failure, culprits, failed, failure_of, letters
 from millrace.engine.packets import Block, merge
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.progress import Hold, Reach, hold
@@ -29,6 +32,11 @@ class Results:
     now: int
     reaches: Mapping[str, list[Reach]] = field(default_factory=dict)
     """How far the partitions are that each operator over rows reads."""
+    failures: Sequence[Failure] = ()
+    """Jobs whose code raised: nothing of this batch may be committed, but it must be run again without them."""
+
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    """Jobs that were stopped by their own code, in this batch or before, and why."""
 
     @property
     def holds(self) -> dict[str, Hold]:
@@ -43,6 +51,7 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
     outputs: dict[str, list[pl.DataFrame]] = {}
     late: dict[str, list[pl.DataFrame]] = {}
     dead: list[pl.DataFrame] = []
+    failures: list[Failure] = []
     operators = {operator.id: operator for operator in plan.operators}
     for block in incoming.blocks:
         kind, _, name = block.target.partition("/")
@@ -50,7 +59,9 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
             case "out":
                 outputs.setdefault(name, []).append(block.frame)
             case "late":
-                _gather_late(plan, operators[name], block, outputs, late)
+                failures += _gather_late(plan, operators[name], block, outputs, late)
+            case "failed":
+                failures.append(failure_of(block))
             case _:
                 dead.append(block.frame)
     return Results(
@@ -61,17 +72,29 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
         incoming.counts,
         incoming.now,
         {operator: [Reach(*reach) for reach in reaches] for operator, reaches in incoming.reaches.items()},
+        failures,
     )
 
 
 def _gather_late(
     plan: Plan, operator: Operator, block: Block, outputs: dict[str, list[pl.DataFrame]], late: dict[str, list[pl.DataFrame]]
-) -> None:
+) -> list[Failure]:
     frame = block.frame
     late.setdefault(operator.job, []).append(frame)
     for way in plan.routes_from(operator.node, "late"):
         wanted = frame.select(pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c) for c, t in way.edge.schema.items())
-        outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
+        try:
+            outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
+        except Exception as error:
+            if not plan.isolates:
+                raise
+            [bad] = culprits(partial(_apply, way.edge), [wanted])
+            return [failure_of(failed(way.job, f"writing {way.target.removeprefix('out/')}", error, letters(bad, None)))]
+    return []
+
+
+def _apply(edge: graph.Edge, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    return edge.apply(parts[0])
 
 
 def _placed(late: pl.DataFrame) -> pl.DataFrame:

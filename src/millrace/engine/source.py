@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ import polars as pl
 
 from millrace import graph, hashing
 from millrace.engine.assigning import PLACE, least_end, placed
+from millrace.engine.isolation import NOT_THEIRS, culprits, failed, letters
 from millrace.engine.learning import Told, lags_of
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
@@ -54,24 +56,64 @@ def route(plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False) -
     bodies = [Body(now, end) for _ in range(plan.slots)]
     for topic in plan.topics:
         mine = [piece for piece in pieces if piece.topic == topic.name]
-        timed = [_timed(plan, piece) for piece in mine if piece.rows is not None]
+        timed = [_timed(plan, piece, bodies[0]) for piece in mine if piece.rows is not None]
         _tell(plan, mine, timed, bodies)
         if timed:
             rows = timed[0] if len(timed) == 1 else pl.concat(timed)
             for way in plan.reads_of(topic.name):
-                _follow(way, rows, mine, bodies)
+                _follow_alone(plan, way, rows, mine, bodies)
     return [Packet(slot, body.encode()) for slot, body in enumerate(bodies)]
 
 
-def _timed(plan: Plan, piece: Piece) -> pl.DataFrame:
+def _timed(plan: Plan, piece: Piece, body: Body) -> pl.DataFrame:
     """The rows of a partition with the running clocks that read them, and the latest ingestion so far."""
     rows = piece.decoded.rows if piece.decoded else pl.DataFrame()
-    clocks = [
-        clock.cum_max().forward_fill().cast(pl.Int64).alias(f"_clock{i}") for i, clock in enumerate(plan.clocks[piece.topic].values())
-    ]
-    return rows.with_columns(
-        *clocks, pl.col("ingestion_time").cum_max().alias("_ingested"), pl.lit(piece.partition, pl.Int64).alias("_part")
-    )
+    more = [pl.col("ingestion_time").cum_max().alias("_ingested"), pl.lit(piece.partition, pl.Int64).alias("_part")]
+    clocks = {id: _running(clock).alias(f"_clock{i}") for i, (id, clock) in enumerate(plan.clocks[piece.topic].items())}
+    try:
+        return rows.with_columns(*clocks.values(), *more)
+    except Exception:
+        if not plan.isolates:
+            raise
+    for id, clock in clocks.items():
+        try:
+            rows.select(clock)
+        except Exception as error:  # noqa: BLE001 - a user's expression: whatever it raises stops its jobs
+            clocks[id] = pl.lit(None, pl.Int64).alias(clock.meta.output_name())
+            [bad] = culprits(partial(_select, clock), [rows.with_columns(*more)])
+            dead = letters(_with_raw(bad, [piece]), piece.topic)
+            for job in {way.job for way in plan.reads_of(piece.topic) if _clock_id(way) == id}:
+                body.blocks.append(failed(job, "in its watermark", error, dead))
+    return rows.with_columns(*clocks.values(), *more)
+
+
+def _select(clock: pl.Expr, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    return parts[0].select(clock)
+
+
+def _running(clock: pl.Expr) -> pl.Expr:
+    return clock.cum_max().forward_fill().cast(pl.Int64)
+
+
+def _clock_id(way: Route) -> str | None:
+    return way.edge.origin.watermark.clock_id if isinstance(way.edge.origin, graph.Read) else None
+
+
+def _follow_alone(plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]) -> None:
+    """Follows a way, unless its job has failed; if it fails, that is its job's own affair."""
+    if not plan.isolates:
+        _follow(way, rows, pieces, bodies)
+        return
+    if any(block.target == f"failed/{way.job}" for block in bodies[0].blocks):
+        return
+    try:
+        _follow(way, rows, pieces, bodies)
+    except NOT_THEIRS:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a job's code raises stops that job
+        [bad] = culprits(lambda parts: _follow(way, parts[0], pieces, [Body(0) for _ in bodies]), [rows])
+        topic = pieces[0].topic
+        bodies[0].blocks.append(failed(way.job, f"reading {topic}", error, letters(_with_raw(bad, pieces), topic)))
 
 
 def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bodies: list[Body]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import lru_cache
 
 import polars as pl
@@ -11,7 +11,8 @@ import polars as pl
 from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
 from millrace.engine.firing import Stepped, settled
-from millrace.engine.packets import Block, Body, Packet, merge
+from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
+from millrace.engine.packets import Block, Body, Packet, dump, merge
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.rows import RowWindows
 from millrace.engine.sequences import SequenceWindows
@@ -31,17 +32,51 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
     own.blocks += [block for block in incoming.blocks if block.target not in operators]
     for id, operator in operators.items():
         blocks = [block for block in incoming.blocks if block.target == id]
-        stepped = _machine(operator).step(state, incoming, blocks)
-        state = stepped.state
-        for body in outgoing:
-            body.lows[id] = stepped.low
-        if slot == 0 and stepped.reaches:
-            own.reaches[id] = [astuple(reach) for reach in stepped.reaches]
-        _send(plan, operator, stepped, outgoing, own)
-    state = state.only(set(operators))
+        try:
+            if not any(block.target == f"failed/{operator.job}" for block in own.blocks):
+                state = _step(plan, operator, slot, state, (incoming, blocks), (outgoing, own))
+        except NOT_THEIRS:
+            raise
+        except Exception as error:
+            if not plan.isolates:
+                raise
+            own.blocks.append(failed(operator.job, f"in {id}", error, _offending(plan, operator, state, incoming, blocks)))
+    state = state.only({operator.id for operator in plan.operators if operator.depth == depth})
     if last:
         return state, [Packet(slot, own.encode())]
     return state, [Packet(to, body.encode()) for to, body in enumerate(outgoing)]
+
+
+def _step(
+    plan: Plan, operator: Operator, slot: int, state: SlotState, come: tuple[Body, list[Block]], go: tuple[list[Body], Body]
+) -> SlotState:
+    """One operator's part: what comes to it, and the packets that go on."""
+    outgoing, own = go
+    stepped = _machine(operator).step(state, *come)
+    for body in outgoing:
+        body.lows[operator.id] = stepped.low
+    if slot == 0 and stepped.reaches:
+        own.reaches[operator.id] = [astuple(reach) for reach in stepped.reaches]
+    _send(plan, operator, stepped, outgoing, own)
+    return stepped.state
+
+
+def _offending(plan: Plan, operator: Operator, state: SlotState, incoming: Body, blocks: list[Block]) -> pl.DataFrame:
+    """Of what came to an operator, the rows with which it fails."""
+
+    def again(frames: Sequence[pl.DataFrame]) -> None:
+        parts = [replace(block, data=dump(frame)) for block, frame in zip(blocks, frames, strict=True) if not frame.is_empty()]
+        outgoing = [_onward(incoming) for _ in range(plan.slots)]
+        _step(plan, operator, 0, state, (incoming, parts), (outgoing, outgoing[0]))
+
+    found = culprits(again, [block.frame for block in blocks])
+    return pl.concat(
+        [
+            NO_ROWS.drop("reason"),
+            *(letters(bad, block.channel.partition("/")[2] or None) for bad, block in zip(found, blocks, strict=True)),
+        ],
+        how="diagonal_relaxed",
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from millrace.engine import packets
+from millrace.errors import StateUnreadable
 
 FAN = 8
 """How many chunks of a level are merged into one of the next."""
@@ -71,7 +72,10 @@ class Chunk:
         """The rows."""
         frame = _decoded.get(self.digest)
         if frame is None:
-            frame = packets.load(self.fetch())
+            try:
+                frame = packets.load(self.fetch())
+            except Exception as error:
+                raise StateUnreadable(f"stored state, chunk {self.id}: {error}") from error
             _decoded.put(self.digest, frame)
         return frame
 

@@ -43,6 +43,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that each job reads."""
     writes: dict[str, list[str]]
     """The topics that each job writes."""
+    quarantined: dict[str, str] = {}
+    """Jobs that were stopped by their own code, and why; the others go on."""
     holds: dict[str, HeldBack] = {}
     """What holds the watermark of an operator back; those that nothing holds back are left out."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from millrace.errors import ComponentMissing, DefinitionError
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:  # every process that Spark starts imports this package, and m
     from millrace.stream import Job
 
 __all__ = ["Batch", "run"]
+
+_log = logging.getLogger("millrace.run")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Batch:
     """The low watermark of each operator."""
     holds: Mapping[str, Hold] = field(default_factory=dict)
     """What holds the watermark of an operator back, where anything does: topic, partition, and by how much."""
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    """Jobs that were stopped by their own code, and why."""
 
 
 def _silent(_batch: Batch) -> None:
@@ -39,10 +44,12 @@ def run(
     settings: Settings | None = None,
     until_caught_up: bool = False,
     report: Callable[[Batch], None] = _silent,
+    retry: Sequence[str] = (),
     **options: object,
 ) -> None:
     """Runs jobs together, as one query, until stopped or, with `until_caught_up`, until they have read what the log holds now.
 
+    A job whose own code raises is stopped alone, and stays so until it is named in `retry`; at the end `JobQuarantined` says so.
     `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
     from millrace.config import load
@@ -57,19 +64,21 @@ def run(
         case "local":
             from millrace.runners.local import Hooks, run_local
 
-            hooks = Hooks(report=lambda results: report(Batch(results.counts, results.watermarks, results.holds)))
-            run_local(jobs, settings=chosen, until_caught_up=until_caught_up, hooks=hooks)
+            hooks = Hooks(report=lambda results: report(Batch(results.counts, results.watermarks, results.holds, results.quarantined)))
+            run_local(jobs, settings=chosen, until_caught_up=until_caught_up, hooks=hooks, retry=retry)
         case "spark":
             if importlib.util.find_spec("pyspark") is None:
                 raise ComponentMissing("on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'")
             from millrace.engine.progress import Hold
             from millrace.runners import spark
 
-            spark.run(
-                jobs,
-                settings=chosen,
-                until_caught_up=until_caught_up,
-                report=lambda said: report(
-                    Batch(said["counts"], said["watermarks"], {name: Hold(**held) for name, held in said["holds"].items()})
-                ),
-            )
+            stopped: set[str] = set()
+
+            def told(said: dict[str, Any]) -> None:
+                for job in said["quarantined"].keys() - stopped:
+                    stopped.add(job)
+                    _log.error("job %s is under quarantine: %s; the other jobs go on", job, said["quarantined"][job])
+                holds = {name: Hold(**held) for name, held in said["holds"].items()}
+                report(Batch(said["counts"], said["watermarks"], holds, said["quarantined"]))
+
+            spark.run(jobs, settings=chosen, until_caught_up=until_caught_up, report=told, retry=retry)

@@ -16,6 +16,7 @@ from millrace.log import Log, Outgoing
 from millrace.log.codecs import encode
 from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
 from millrace.log.status import KEPT, HeldBack, Status, status_topic
+from millrace.runners.quarantine import Quarantine
 
 EXPIRE_EVERY = 60_000
 """How often, in milliseconds, records past their topic's retention are removed."""
@@ -24,18 +25,23 @@ EXPIRE_EVERY = 60_000
 class Committer:
     """The writer of one run's results. A second one of the same run and state fences the first."""
 
-    def __init__(self, log: Log, plan: Plan, *, run: str, state: str) -> None:
-        """Makes sure that the topics exist, and takes over. `state`: the id of the state folder that the run goes on from."""
+    def __init__(self, log: Log, plan: Plan, *, run: str, state: str, quarantine: Quarantine | None = None) -> None:
+        """Makes sure that the topics exist, and takes over. `state`: the id of the state folder that the run goes on from.
+
+        `quarantine`: what to say of jobs that were stopped.
+        """
         for topic in plan.outputs:
             log.ensure(topic)
         for job in plan.jobs:
             log.ensure_raw(late_topic(job.name))
+            log.ensure_raw(dead_topic(job.name))
         for topic in plan.topics:
             log.ensure_raw(dead_topic(topic.name))
         log.ensure_raw(status_topic(run), retention=KEPT)
         self._plan = plan
         self._log = log
         self._run = run
+        self._quarantine = quarantine
         self._writer = log.writer(f"{run}.{state}")
         self._reads = {job.name: _reads(plan, job.name) for job in plan.jobs}
         self._writes = {job.name: [output.topic.name for output in job.outputs] for job in plan.jobs}
@@ -55,7 +61,7 @@ class Committer:
         if batch <= self.last:
             return False
         at = _clock() if now is None else now
-        outgoing = dict(self._outgoing(results))
+        outgoing = dict(self._outgoing(batch, results))
         outgoing[status_topic(self._run)] = self._status(batch, results, at).outgoing()
         self._writer.commit(batch, outgoing, now=at)
         self._expire(results.now)
@@ -71,16 +77,20 @@ class Committer:
         """Lets go of the log."""
         self._writer.close()
 
-    def _outgoing(self, results: Results) -> Iterator[tuple[str, Outgoing]]:
+    def _outgoing(self, batch: int, results: Results) -> Iterator[tuple[str, Outgoing]]:
         topics = {topic.name: topic for topic in self._plan.outputs}
         for name, frame in results.outputs.items():
             if not frame.is_empty():
                 yield name, encode(topics[name], frame, ingestion_time=results.now)
         for job, frame in results.late.items():
             yield late_topic(job), late_records(frame)
+        dead = {} if self._quarantine is None else self._quarantine.dead(batch)
         if results.dead is not None:
             for (topic,), frame in results.dead.partition_by("topic", as_dict=True).items():
-                yield dead_topic(str(topic)), dead_letters(frame)
+                name = dead_topic(str(topic))
+                dead[name] = pl.concat([dead[name], frame]) if name in dead else frame
+        for name, frame in dead.items():
+            yield name, dead_letters(frame)
 
     def _status(self, batch: int, results: Results, at: int) -> Status:
         counts = results.counts
@@ -98,6 +108,7 @@ class Committer:
             latency={name: at - end for name, end in on_time.items() if end is not None},
             reads=self._reads,
             writes=self._writes,
+            quarantined={} if self._quarantine is None else self._quarantine.reasons,
             holds={operator: HeldBack(held.topic, held.partition, held.behind) for operator, held in results.holds.items()},
         )
 

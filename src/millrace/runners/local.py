@@ -19,6 +19,7 @@ from millrace.runners import feed
 from millrace.runners.checkpoint import Checkpoint, States
 from millrace.runners.commit import Committer
 from millrace.runners.folder import hold
+from millrace.runners.quarantine import Quarantine, quarantined
 from millrace.runners.stopping import stop_signals
 from millrace.stream import Job
 
@@ -70,11 +71,14 @@ class Hooks:
     report: Callable[[Results], None] = lambda _: None
 
 
-def run_local(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, hooks: Hooks | None = None) -> None:
+def run_local(
+    jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, hooks: Hooks | None = None, retry: Sequence[str] = ()
+) -> None:
     """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
     Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results carry its number, and its
-    state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt.
+    state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt. A job whose own code raises is stopped alone;
+    `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`.
     """
     log = open_log(settings.log.url)
     engine = Engine(jobs, slots=settings.spark.slots or 1)
@@ -83,16 +87,20 @@ def run_local(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool 
     with (
         hold(settings.state.dir / settings.run.name) as folder,
         Checkpoint(folder, engine.plan) as checkpoint,
-        closing(Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id)) as committer,
+        quarantined(folder.path, engine.plan, retry) as quarantine,
+        closing(Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)) as committer,
         closing(log),
         stop_signals() as stopping,
     ):
         engine.states = checkpoint.restore(engine.states)
+        engine.plan = quarantine.plan(engine.plan)
         asked = hooks or Hooks()
         stoppable = replace(asked, stop=lambda: stopping.is_set() or asked.stop())
-        _Run(log, engine, checkpoint, committer, settings.run, stoppable, asked.clock()).batches(until_caught_up=until_caught_up)
+        run = _Run(log, engine, checkpoint, committer, quarantine, settings.run, stoppable, asked.clock())
+        run.batches(until_caught_up=until_caught_up)
     if stopping.is_set():
         raise KeyboardInterrupt
+    quarantine.check()
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +109,7 @@ class _Run:
     engine: Engine
     checkpoint: Checkpoint
     committer: Committer
+    quarantine: Quarantine
     settings: RunSettings
     hooks: Hooks
     since: int
@@ -138,7 +147,13 @@ class _Run:
     def _batch(self, start: feed.Offsets, end: feed.Offsets) -> None:
         self.checkpoint.plan_batch(end)
         before = dict(self.engine.states)
-        results = self.engine.step(feed.pieces(self.log, self.engine.plan.topics, start, end), end.clock)
+        pieces = feed.pieces(self.log, self.engine.plan.topics, start, end)
+        results = self.engine.step(pieces, end.clock)
+        while results.failures:  # once more, from the state before, without the jobs that failed
+            self.quarantine.commit_failures(max(self.checkpoint.batch, self.committer.last + 1), end.clock, results.failures)
+            self.engine.states = dict(before)
+            self.engine.plan = self.quarantine.plan(self.engine.plan)
+            results = self.engine.step(pieces, end.clock)
         self.committer.commit(self.checkpoint.batch, results)
         self.checkpoint.commit_batch(before, self.engine.states)
-        self.hooks.report(results)
+        self.hooks.report(replace(results, quarantined=self.quarantine.reasons))

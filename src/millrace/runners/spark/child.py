@@ -43,6 +43,7 @@ class Reports:
             counts=dict(results.counts),
             watermarks=dict(results.watermarks),
             holds={operator: asdict(held) for operator, held in results.holds.items()},
+            quarantined=dict(results.quarantined),
         )
 
 

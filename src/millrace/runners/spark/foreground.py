@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millrace.config import Settings
 from millrace.runners.folder import StateFolder, hold
+from millrace.runners.quarantine import Quarantine
 from millrace.runners.spark import query, session
 from millrace.runners.spark.supervise import prepare
 from millrace.stream import Job
@@ -23,10 +24,12 @@ def run(
     spark: SparkSession | None = None,
     report: query.Report = lambda batch, results: None,  # noqa: ARG005 - nobody is told
     stop: Callable[[], bool] = lambda: False,
+    retry: Sequence[str] = (),
 ) -> None:
     """Runs the query until it has caught up or `stop` says so, in the given session or a new one."""
     with hold(settings.state.dir / settings.run.name) as folder:
         task = prepare(folder, jobs, settings, until_caught_up=until_caught_up)
+        Quarantine(folder.path).release(retry, [job.name for job in jobs])
         with folder.working():
             query.run(spark or _session(task, folder), task, report=report, stop=stop, patience=0.05)
 

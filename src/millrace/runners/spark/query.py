@@ -14,6 +14,7 @@ from millrace.engine.sink import Results
 from millrace.errors import StateMismatch
 from millrace.runners.commit import Committer
 from millrace.runners.folder import Identity
+from millrace.runners.quarantine import Quarantine, quarantined
 from millrace.runners.spark import session
 from millrace.runners.spark.failures import explain
 from millrace.runners.spark.labels import labels
@@ -44,24 +45,39 @@ class Task:
 
 
 def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], bool], patience: float = 0.5) -> None:
-    """Runs the query until it has caught up, where it was asked to, or `stop` says so; asked every `patience` seconds."""
-    query, sink = start(spark, task, report)
+    """Runs the query until it has caught up, where it was asked to, or `stop` says so; asked every `patience` seconds.
+
+    When a job is put under quarantine, the query starts again from its checkpoint without it: the batch is taken back, its state too.
+    """
+    with quarantined(task.path, task.plan) as quarantine:
+        while _run(spark, task, quarantine, report=report, stop=stop, patience=patience):
+            pass
+    quarantine.check()
+
+
+def _run(spark: SparkSession, task: Task, quarantine: Quarantine, *, report: Report, stop: Callable[[], bool], patience: float) -> bool:
+    """One query; True: it must start again."""
+    query, sink = start(spark, task, report, quarantine)
     try:
         while not query.awaitTermination(cast(int, patience)) and not stop():
             pass
     except Exception as error:
+        if sink.again:
+            return True
         raise explain(sink.error or error, state=task.path) from error
     finally:
         query.stop()
+        sink.close()
+    return False
 
 
-def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQuery, Sink]:
+def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantine) -> tuple[StreamingQuery, Sink]:
     """Starts the query from its checkpoint, or from the beginning of the log."""
-    plan, identity, run = task.plan, task.identity, task.settings.run
+    plan, identity, run = quarantine.plan(task.plan), task.identity, task.settings.run
     log = opened(task.settings.log.url, create=True)
     for topic in (*plan.topics, *plan.outputs):
         log.ensure(topic)
-    committer = Committer(log, plan, run=run.name, state=identity.id)
+    committer = Committer(log, plan, run=run.name, state=identity.id, quarantine=quarantine)
     checkpoint = task.path / "checkpoint"
     check_marker(checkpoint, committer.last)
     shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)
@@ -81,7 +97,7 @@ def start(spark: SparkSession, task: Task, report: Report) -> tuple[StreamingQue
     spark.dataSource.register(source(feed, name))
     frame = spark.readStream.format(name).load()
     frame = through_stages(frame, shipped, plan.depth, spread)
-    sink = Sink(plan, committer, report, task.path / "reaches.json")
+    sink = Sink(plan, committer, report, task.path, quarantine)
     writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
     return writer.start(), sink

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
 from millrace.runners.commit import Committer
+from millrace.runners.quarantine import Quarantine
 from millrace.runners.spark.pacing import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+class _Again(Exception):
+    """Ends a query whose batch must be run once more."""
+
+
 class Sink:
     """What `foreachBatch` calls. A batch that the log already has is computed again, for its state, and not written again."""
 
-    def __init__(self, plan: Plan, committer: Committer, report: Callable[[int, Results], None], pace: Path) -> None:
+    def __init__(
+        self, plan: Plan, committer: Committer, report: Callable[[int, Results], None], folder: Path, quarantine: Quarantine
+    ) -> None:
         self._plan = plan
         self._committer = committer
         self._report = report
-        self._pace = pace
+        self._pace = folder / "reaches.json"
+        self._quarantine = quarantine
+        self.again = False
+        """Whether the batch is to be run once more, without jobs that have just been put under quarantine."""
         self.error: Exception | None = None
         """What went wrong here, before Spark wraps it."""
 
@@ -31,13 +42,25 @@ class Sink:
         """Collects the few packets that are left and commits what they hold."""
         try:
             results = gather(self._plan, collected(frame))
+            self._refuse(batch, results)
             if batch > self._committer.last:
                 self._committer.commit(batch, results, time.time_ns() // 1_000_000)
             tell(self._pace, results.reaches)
         except Exception as error:
+            self.again = isinstance(error, _Again)
             self.error = error
             raise
-        self._report(batch, results)
+        self._report(batch, replace(results, quarantined=self._quarantine.reasons))
+
+    def _refuse(self, batch: int, results: Results) -> None:
+        """A batch in which a job failed ends the query, before anything of it is committed."""
+        if results.failures:
+            self._quarantine.commit_failures(max(batch, self._committer.last + 1), results.now, results.failures)
+            raise _Again
+
+    def close(self) -> None:
+        """Lets go of the log."""
+        self._committer.close()
 
 
 def collected(frame: DataFrame) -> list[bytes]:

@@ -21,6 +21,7 @@ from millrace.engine.plan import Plan
 from millrace.errors import MillraceError, RunFailed, StateMismatch
 from millrace.runners.folder import StateFolder, hold, writing
 from millrace.runners.processes import end_session
+from millrace.runners.quarantine import Quarantine
 from millrace.runners.spark import session
 from millrace.runners.spark.failures import may_pass, rebuilt
 from millrace.runners.spark.shipped import pickled
@@ -38,7 +39,9 @@ Report = Callable[[dict[str, Any]], None]
 _log = logging.getLogger("millrace.run")
 
 
-def run(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, report: Report | None = None) -> None:
+def run(
+    jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, report: Report | None = None, retry: Sequence[str] = ()
+) -> None:
     """Runs jobs as one query until Ctrl-C or SIGTERM, or until caught up with the log as it is now.
 
     When stopped it raises KeyboardInterrupt, after everything it had started is gone.
@@ -46,6 +49,9 @@ def run(jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = Fals
     java.find()
     with hold(settings.state.dir / settings.run.name) as folder, stop_signals() as stopping:
         task = prepare(folder, jobs, settings, until_caught_up=until_caught_up)
+        quarantine = Quarantine(folder.path)
+        quarantine.release(retry, [job.name for job in jobs])
+        quarantine.plan(task.plan)
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             _in_this_process(task, folder, stopping)
         else:
