@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an empty environment with the wheel and what it asks for, in the versions of the lock."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The Python of an empty environment with the wheel and what it asks for, in the versions of the lock; more than a gigabyte, gone afterwards."""
     place = tmp_path_factory.mktemp("wheel")
     run("make", "--no-print-directory", "wheel", f"ARGS=-d {place / 'dist'}", cwd=ROOT)
     [wheel] = (place / "dist").glob("*.whl")
@@ -30,7 +31,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = place / "venv" / "bin" / "python"
     words = ("--quiet", "--python", str(python), "--constraint", str(place / "versions.txt"))
     run(UV, "pip", "install", *words, f"{wheel}[demo]", cwd=place)
-    return python
+    yield python
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def run(*words: str, cwd: Path) -> str:
