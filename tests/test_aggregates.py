@@ -130,3 +130,15 @@ def test_what_cannot_be_ranked_is_refused() -> None:
         aggregates.top(3, "count")
     with pytest.raises(DefinitionError, match="have an order"):
         aggregates.top(3, "v").check(pl.Schema({"v": pl.List(pl.Int64)}))
+
+
+def test_what_is_infinite_can_be_taken_back() -> None:
+    values = pl.DataFrame({"g": 0, "v": [math.inf, -math.inf, math.nan, 1e300, 2.5, 4.5]})
+    gone = values.head(4)
+    for aggregate, expected in ((aggregates.sum("v"), 7.0), (aggregates.mean("v"), 3.5), (aggregates.stddev("v"), math.sqrt(2))):
+        parts = [
+            values.group_by("g").agg(*aggregate.partials("a", pl.Float64())),
+            gone.group_by("g").agg(*aggregate.taken_back("a", pl.Float64())),
+        ]
+        left = pl.concat(parts).group_by("g").agg(*aggregate.merge("a", pl.Float64()))
+        assert left.select(aggregate.result("a", pl.Float64()))["a"].to_list() == [pytest.approx(expected)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millrace.log import Log
-from millrace.log.status import Status, status_topic
+from millrace.log.status import HeldBack, Status, status_topic
 from millrace.serve import server as server_module
 from millrace.transit.topics import CELL_COUNTS
 from serve.conftest import CENTRE, ESPOO, HARBOUR, LAYER, T0, TAMPERE, Running, named, serving, wait_until, write
@@ -93,12 +93,14 @@ def test_jobs_are_as_their_runs_say(log: Log, running: Running) -> None:
     now = running.state.clock()
     log.ensure_raw(status_topic("night"))
     for batch in range(5):
-        log.append(status_topic("night"), status(now - 2_000 + batch * 500, batch).outgoing())
+        held = {f"{LAYER}/a": HeldBack("input.vehicle-positions", 3, 12_000)}
+        log.append(status_topic("night"), status(now - 2_000 + batch * 500, batch, holds=held, quarantined={LAYER: "why"}).outgoing())
     wait_until(lambda: len(running.json("/api/jobs")["jobs"]) == 1)
     (job,) = running.json("/api/jobs")["jobs"]
     assert job == {
         "job": LAYER, "run": "night", "watermark": T0 + 7, "lag_events": 12, "events_per_s": 1000.0, "results_per_s": 80.0,
-        "latency_ms": 1_102, "batch": 4, "batch_ms": 80, "last_batch_at": now,
+        "latency_ms": 1_102, "batch": 4, "batch_ms": 80, "last_batch_at": now, "quarantined": "why",
+        "held_back": {"topic": "input.vehicle-positions", "partition": 3, "behind_ms": 12_000},
     }  # fmt: skip
     text = running.ask("/metrics")[1].decode()
     assert f'millrace_job_lag_events{{job="{LAYER}",run="night"}} 12.0' in text

@@ -32,22 +32,28 @@ class Count(Reduction):
 
 _GRAINS = (2.0**20, 2.0**-12, 2.0**-52)
 _HUGE = 2.0**60
+_SQUARE = 1e150
+"""What is greater has no square that a float could hold; a deviation with it is not a number."""
 
 
 def _limbs(column: str, name: str) -> list[pl.Expr]:
     """A float's sum as three whole-number sums, whose addition, unlike that of floats, does not depend on the order.
 
-    Exact for |x| >= 1, and to 2**-53 below; what is infinite, not a number or beyond 2**60 is summed apart, as floats are.
+    Exact for |x| >= 1, and to 2**-53 below; what is beyond 2**60 is summed apart, as floats are. What is infinite or not a number is counted, so that it
+    can be taken back.
     """
     x = pl.col(column).cast(pl.Float64)
-    ordinary = x.is_finite() & (x.abs() < _HUGE)
+    finite = x.is_finite()
+    ordinary = finite & (x.abs() < _HUGE)
     rest = pl.when(ordinary).then(x).otherwise(0.0)
     limbs = []
     for position, grain in enumerate(_GRAINS):
         whole = (rest / grain).round(0)
         limbs.append(whole.cast(pl.Int64).sum().alias(f"{name}.s{position}"))
         rest = rest - whole * grain
-    return [*limbs, pl.when(ordinary).then(0.0).otherwise(x).sum().alias(f"{name}.huge")]
+    odd = {"up": x == math.inf, "down": x == -math.inf, "nan": x.is_nan()}
+    counts = [there.sum().cast(pl.Int64).alias(f"{name}.{kind}") for kind, there in odd.items()]
+    return [*limbs, *counts, pl.when(finite & ~ordinary).then(x).otherwise(0.0).sum().alias(f"{name}.huge")]
 
 
 def _sums(column: str, name: str, dtype: pl.DataType) -> list[pl.Expr]:
@@ -57,14 +63,17 @@ def _sums(column: str, name: str, dtype: pl.DataType) -> list[pl.Expr]:
 
 
 def _sum_columns(name: str, dtype: pl.DataType) -> list[str]:
-    return [f"{name}.s0", f"{name}.s1", f"{name}.s2", f"{name}.huge"] if dtype.is_float() else [f"{name}.s0"]
+    kinds = ("s0", "s1", "s2", "up", "down", "nan", "huge") if dtype.is_float() else ("s0",)
+    return [f"{name}.{kind}" for kind in kinds]
 
 
 def _total(name: str, dtype: pl.DataType) -> pl.Expr:
     if not dtype.is_float():
         return pl.col(f"{name}.s0")
     limbs = [pl.col(f"{name}.s{position}").cast(pl.Float64) * grain for position, grain in enumerate(_GRAINS)]
-    return limbs[0] + limbs[1] + limbs[2] + pl.col(f"{name}.huge")
+    up, down, nan = (pl.col(f"{name}.{kind}") > 0 for kind in ("up", "down", "nan"))
+    finite = limbs[0] + limbs[1] + limbs[2] + pl.col(f"{name}.huge")
+    return pl.when(nan | (up & down)).then(math.nan).when(up).then(math.inf).when(down).then(-math.inf).otherwise(finite)
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,10 @@ class StdDev(Reduction):
             product = digits[i] * digits[j]
             high = product // 2**32
             sums += [high.sum().alias(f"{name}.h{i}{j}"), (product - high * 2**32).sum().alias(f"{name}.l{i}{j}")]
-        apart = pl.when(ordinary).then(0.0).otherwise(x.cast(pl.Float64))
+        real = x.cast(pl.Float64)
+        known = real.abs() < _SQUARE
+        apart = pl.when(~ordinary & known).then(real).otherwise(0.0)
+        sums.append((~known).sum().cast(pl.Int64).alias(f"{name}.odd"))
         huge = [apart.sum().alias(f"{name}.huge"), (apart * apart).sum().alias(f"{name}.huge2")]
         return [*sums, *huge, x.count().cast(pl.Int64).alias(f"{name}.n")]
 
@@ -166,14 +178,16 @@ def _pairs(digits: int) -> list[tuple[int, int]]:
 def _deviation_columns(name: str, dtype: pl.DataType) -> list[str]:
     digits = _digits_of(dtype)
     products = [f"{name}.{half}{i}{j}" for i, j in _pairs(digits) for half in "hl"]
-    return [*(f"{name}.w{i}" for i in range(digits)), *products, f"{name}.huge", f"{name}.huge2", f"{name}.n"]
+    return [*(f"{name}.w{i}" for i in range(digits)), *products, f"{name}.odd", f"{name}.huge", f"{name}.huge2", f"{name}.n"]
 
 
 def _deviation(partial: Sequence[Any], digits: int) -> float | None:
     """From exact sums, rounded once."""
-    *sums, huge, huge2, n = partial
+    *sums, odd, huge, huge2, n = partial
     if n < 2:
         return None
+    if odd:
+        return math.nan
     total = sum(sums[i] << (31 * (digits - 1 - i)) for i in range(digits))
     squares = 0
     for place, (i, j) in enumerate(_pairs(digits)):
@@ -182,7 +196,5 @@ def _deviation(partial: Sequence[Any], digits: int) -> float | None:
     unit = 42 if digits == 3 else 0
     if huge == 0 and huge2 == 0:
         return math.sqrt((n * squares - total * total) / (n * (n - 1) << 2 * unit))
-    if not math.isfinite(huge2):
-        return math.nan
     whole, whole2 = total / (1 << unit) + huge, squares / (1 << 2 * unit) + huge2
     return math.sqrt(max(0.0, whole2 - whole * whole / n) / (n - 1))
