@@ -79,8 +79,10 @@ def first_failure(source: Path, tests: Sequence[str]) -> str | None:
         text = said.read()
     if child.exitcode == 0:
         return None
-    found = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+\.py\S*)", text, re.MULTILINE)
-    return found[1] if found else f"the tests do not start: {text.strip().splitlines()[-1:]}"
+    found = re.search(r"^FAILED \S*?([^/\s]+\.py\S*)", text, re.MULTILINE)
+    if found is None or child.exitcode != 1:
+        raise SystemExit(f"the tests do not run, so that nothing can be said:\n{text.strip()}")
+    return found[1]
 
 
 def _tested(source: Path, tests: Sequence[str], said: int) -> None:
