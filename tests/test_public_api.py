@@ -16,6 +16,8 @@ def test_the_package_exports_these_names_and_no_others() -> None:
         "Topic",
         "__version__",
         "aggregates",
+        "pattern",
+        "patterns",
         "read",
         "replay",
         "run",

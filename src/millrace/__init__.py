@@ -4,7 +4,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace import aggregates, testing, triggers, watermarks, windows
+    from millrace import aggregates, patterns, testing, triggers, watermarks, windows
+    from millrace.patterns import pattern
     from millrace.runners import run
     from millrace.runners.replay import replay
     from millrace.stream import Job, Keyed, Stream, read
@@ -19,6 +20,8 @@ __all__ = [
     "Topic",
     "__version__",
     "aggregates",
+    "pattern",
+    "patterns",
     "read",
     "replay",
     "run",
@@ -33,6 +36,7 @@ _HOMES = {
     "Keyed": "millrace.stream",
     "Stream": "millrace.stream",
     "Topic": "millrace.topics",
+    "pattern": "millrace.patterns",
     "read": "millrace.stream",
     "replay": "millrace.runners.replay",
     "run": "millrace.runners",

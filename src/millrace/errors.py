@@ -16,6 +16,7 @@
     │   ├── StateUnreadable  what is stored cannot be read
     │   └── StateMismatch    it belongs to other jobs
     ├── InputError           a file or recording that cannot be read
+    ├── PatternFailed        a pattern met events with which it cannot go on
     └── RunFailed            a query stopped and did not recover
         └── JobQuarantined   a job was stopped by its own code; those beside it went on
 
@@ -85,6 +86,14 @@ class StateMismatch(StateError):
 
 class InputError(MillraceError):
     """A file or recording cannot be read."""
+
+
+class PatternFailed(MillraceError):
+    """A pattern met events with which it cannot go on; `kind` says in a word what: too many partial matches (`limit`), or no place to skip to (`skip`)."""
+
+    def __init__(self, message: str, kind: str = "limit") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class RunFailed(MillraceError):

@@ -2,6 +2,7 @@
 
 from mutants.cells import CELLS
 from mutants.machines import MACHINES
+from mutants.patterns import PATTERNS
 from mutants.slices import SLICES
 
-MUTANTS = [*SLICES, *CELLS, *MACHINES]
+MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS]

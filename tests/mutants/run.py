@@ -38,6 +38,7 @@ PHASES: tuple[tuple[str, ...], ...] = (
         "tests/test_trigger_machines.py",
         "tests/test_watermarks.py",
     ),
+    ("tests/patterns",),
     ("tests/test_engine_against_model.py",),
     ("tests/test_woven.py", "-k", "test_woven_transcripts_hold and engine"),
 )

@@ -32,7 +32,7 @@ STEPS = ("events", "watermark", "clock", "restart", "expect", "expect_dropped")
 PANE = ("key", "window", "values", "value", "retracts", "timing", "index", "settled_index", "final", "at")
 TIMINGS = ("early", "on_time", "late")
 
-_PATTERN_KEYS = ("pattern", "table", "query", "match_recognize")
+_PATTERN_KEYS = ("table", "query", "match_recognize")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "output": ("value", "delta", "value_and_retract"),
     "output_time": ("end", "earliest", "latest"),
@@ -75,7 +75,7 @@ def understand(document: Any) -> Transcript:
         raise Wrong(f"a transcript is a map with `window` and `steps`, not {text(document)}")
     for key in _PATTERN_KEYS:
         if key in document:
-            raise Unavailable(f"pattern transcripts (`{key}`)")
+            raise Unavailable(f"SQL row patterns (`{key}`)")
     known(document, KEYS, "a transcript")
     for key in ("window", "steps"):
         if key not in document:

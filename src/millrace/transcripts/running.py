@@ -12,8 +12,10 @@ import yaml
 from millrace.errors import MillraceError
 from millrace.plain_values import Row
 from millrace.testing import Making, On, Script, backend
+from millrace.transcripts import patterns
 from millrace.transcripts.documents import Transcript, understand
 from millrace.transcripts.lanes import LaneFailed, run_together
+from millrace.transcripts.patterns import PatternTranscript
 from millrace.transcripts.subjects import Subject
 from millrace.transcripts.words import Unavailable, plain, text
 from millrace.trigger_machines import END
@@ -33,9 +35,6 @@ class Findings:
 
 Named = tuple[str, Any]
 """A transcript's name, and its document, or the reason why there is none."""
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C, where it was built: ten times as fast."""
 
 LANES = 150
 """How many transcripts share a query at most."""
@@ -71,7 +70,7 @@ class Unreadable:
 
 def _documents(path: Path) -> Iterator[Named]:
     try:
-        documents = [document for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER) if document is not None]
+        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document is not None]
     except (OSError, ValueError, yaml.YAMLError) as error:
         yield path.name, Unreadable(f"cannot be read: {' '.join(str(error).split())}")
         return
@@ -114,8 +113,13 @@ def _clocks(document: Any) -> tuple[tuple[int, int], ...] | None:
 def why_failed(document: Any, on: On | Making, number: int = 0) -> str | None:
     """What is wrong with one transcript, or None."""
     try:
-        transcript = understand(document)
-        problems = run(transcript, on, number)
+        transcript: Transcript | PatternTranscript
+        if isinstance(document, dict) and "pattern" in document:
+            transcript = patterns.understand(document)
+            problems = patterns.run(transcript, on)
+        else:
+            transcript = understand(document)
+            problems = run(transcript, on, number)
     except Unavailable as missing:
         return f"not available in this version: {missing}"
     except LaneFailed:

@@ -1,0 +1,146 @@
+"""Conditions of a step: polars expressions on the event and on earlier events of the match, or Python functions.
+
+What earlier events said is asked for by `first`, `last`, `sum`, `count`, `avg`, `min`, `max` and `previous`, which stand in an
+expression like columns: `pl.col("amount") > 100 * patterns.first("probe", "amount")`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from millrace.errors import DefinitionError
+
+Event = dict[str, Any]
+"""A row, as Python functions see it."""
+
+Function = Callable[[Event, Mapping[str, list[Event]]], bool]
+"""The event, and the events taken so far by step: does the event fit?"""
+
+PREVIOUS = "previous"
+KINDS = ("first", "last", "sum", "count", "avg", "min", "max")
+_ASKED = re.compile(r"^(first|last|sum|count|avg|min|max|previous)\((?:([^().]+)(?:\.([^()]+))?)\)$")
+
+
+def first(step: str, column: str) -> pl.Expr:
+    """`column` of the first event taken by a step; null before there is one."""
+    return _earlier("first", step, column)
+
+
+def last(step: str, column: str) -> pl.Expr:
+    """`column` of the newest event taken by a step; null before there is one."""
+    return _earlier("last", step, column)
+
+
+def sum(step: str, column: str) -> pl.Expr:
+    """The sum of `column` over the events taken by a step; 0 before there is one."""
+    return _earlier("sum", step, column)
+
+
+def avg(step: str, column: str) -> pl.Expr:
+    """The mean of `column` over the events taken by a step; null before there is one."""
+    return _earlier("avg", step, column)
+
+
+def min(step: str, column: str) -> pl.Expr:
+    """The least `column` among the events taken by a step; null before there is one."""
+    return _earlier("min", step, column)
+
+
+def max(step: str, column: str) -> pl.Expr:
+    """The greatest `column` among the events taken by a step; null before there is one."""
+    return _earlier("max", step, column)
+
+
+def count(step: str) -> pl.Expr:
+    """How many events a step has taken."""
+    return pl.col(f"count({_checked(step)})")
+
+
+def previous(column: str) -> pl.Expr:
+    """`column` of the event that the match took just before; null for its first."""
+    return pl.col(f"{PREVIOUS}({_checked(column)})")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an expression asks about earlier events."""
+
+    kind: str
+    step: str | None
+    column: str | None
+
+    @property
+    def name(self) -> str:
+        """The column that stands for it."""
+        return f"{self.kind}({'.'.join(word for word in (self.step, self.column) if word is not None)})"
+
+    @classmethod
+    def of(cls, name: str) -> Asked | None:
+        """What a column's name asks, if it asks anything."""
+        found = _ASKED.match(name)
+        if found is None:
+            return None
+        kind, step, column = found.groups()
+        return cls(kind, None, step) if kind == PREVIOUS else cls(kind, step, column)
+
+
+def asked(expr: pl.Expr) -> list[Asked]:
+    """Everything that an expression asks about earlier events, each once."""
+    found = [Asked.of(name) for name in expr.meta.root_names()]
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """All of some conditions, or any of some: each an expression, a function, or another condition."""
+
+    terms: tuple[pl.Expr | Function | Condition, ...]
+    any: bool = False
+
+    @classmethod
+    def of(cls, said: Any, where: str) -> Condition:
+        """What a user gives as a condition."""
+        if isinstance(said, Condition):
+            return said
+        if isinstance(said, bool):
+            said = pl.lit(said)
+        if not isinstance(said, pl.Expr) and not callable(said):
+            raise DefinitionError(
+                f"{where}: {said!r} is no condition; give a polars expression such as pl.col('speed') < 1, or a function of (event, match)"
+            )
+        return cls((said,))
+
+    def both(self, other: Condition) -> Condition:
+        """Holds where both hold."""
+        return Condition((self, other))
+
+    def either(self, other: Condition) -> Condition:
+        """Holds where one of both holds."""
+        return Condition((self, other), any=True)
+
+    def asked(self) -> list[Asked]:
+        """What it asks about earlier events."""
+        found: list[Asked] = []
+        for term in self.terms:
+            found += term.asked() if isinstance(term, Condition) else asked(term) if isinstance(term, pl.Expr) else []
+        return list(dict.fromkeys(found))
+
+    def __str__(self) -> str:
+        """As short text."""
+        words = [str(term) if isinstance(term, Condition | pl.Expr) else getattr(term, "__name__", "function") for term in self.terms]
+        return words[0] if len(words) == 1 else f"({(' or ' if self.any else ' and ').join(words)})"
+
+
+def _earlier(kind: str, step: str, column: str) -> pl.Expr:
+    return pl.col(f"{kind}({_checked(step)}.{_checked(column)})")
+
+
+def _checked(name: str) -> str:
+    if not name or any(c in name for c in "()."):
+        raise DefinitionError(f"{name!r} names no step or column here; names have no brackets and no dots")
+    return name

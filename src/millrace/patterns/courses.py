@@ -1,0 +1,187 @@
+"""The matches of one key that have begun, and how an event, or time that passes, moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace.errors import PatternFailed
+from millrace.patterns.automaton import Automaton, State
+from millrace.patterns.memory import Event, Memory, Node, chain
+from millrace.patterns.parts import Skip
+
+MOST = 100_000
+"""How many partial matches a key may have. Patterns that allow any combination double them with each event."""
+
+
+class Run(NamedTuple):
+    """A match that has begun: its state, its newest event, and its first."""
+
+    state: State
+    node: Node
+    start: Event
+
+
+class Match(NamedTuple):
+    """Events that fit, the newest first; `at`: when it was known, if that was when time had passed."""
+
+    node: Node
+    start: Event
+    at: int | None = None
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is known of one key."""
+
+    runs: tuple[Run, ...] = ()
+    held: tuple[Match, ...] = ()
+    """Matches that wait: one that began before them may still be found, and rule them out."""
+    seq: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not self.runs and not self.held
+
+
+@dataclass
+class Found:
+    """What came of some events."""
+
+    matches: list[Match]
+    timeouts: list[Match]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the courses of a pattern go."""
+
+    automaton: Automaton
+    memory: Memory
+    span: int | None
+    skip: Skip
+    most: int = MOST
+
+    def follow(
+        self, course: Course, events: Sequence[Event], time: int, may_start: Callable[[int], bool], found: Found, *, ended: bool
+    ) -> Course:
+        """Takes events in order, then lets time pass; `ended`: nothing will come any more."""
+        runs, held = list(course.runs), list(course.held)
+        for event in events:
+            if runs:
+                runs, held = self._pass(runs, held, event.time, found)
+            if runs or may_start(event.mask):
+                runs, held = self._take(runs, held, event, found)
+        runs, held = self._pass(runs, held, time, found)
+        if ended:
+            found.matches += self._released(sorted(held, key=_begun), [])[0]
+            runs, held = [], []
+        return Course(tuple(runs), tuple(held), course.seq + len(events))
+
+    def due(self, course: Course) -> int | None:
+        """When time alone will change something."""
+        return min((at for run in course.runs if (at := self._deadline(run)) is not None), default=None)
+
+    def _deadline(self, run: Run) -> int | None:
+        ends = [run.start.time + self.span] if self.span is not None else []
+        if run.state.wait is not None:
+            ends.append(run.node.event.time + run.state.wait)
+        return min(ends, default=None)
+
+    def _pass(self, runs: list[Run], held: list[Match], time: int, found: Found) -> tuple[list[Run], list[Match]]:
+        """Without the matches whose time is over; those that only waited for that are found."""
+        due = {at for run in runs if (at := self._deadline(run)) is not None and at <= time}
+        for moment in sorted(due):
+            alive: list[Run] = []
+            done: list[Match] = []
+            for run in runs:
+                if self._deadline(run) == moment:
+                    (done if run.state.settles else found.timeouts).append(Match(run.node, run.start, moment))
+                else:
+                    alive.append(run)
+            runs, held = self._settle(alive, held, done, found)
+        return runs, held
+
+    def _take(self, runs: list[Run], held: list[Match], event: Event, found: Found) -> tuple[list[Run], list[Match]]:
+        after: list[Run] = []
+        done: list[Match] = []
+        for run in runs:
+            self._move(run.state, run.node, run.start, event, after, done)
+        self._move(self.automaton.start, None, event, event, after, done)
+        if len(after) > self.most:
+            raise PatternFailed(
+                f"a pattern has more than {self.most:,} partial matches for one key, at event time {event.time}, so it would grow without end; "
+                "make it stricter: consecutive() or the default in place of allow_combinations(), followed_by() in place of followed_by_any(), "
+                "a shorter within(), or skip_past_last()"
+            )
+        return self._settle(after, held, done, found) if done else (after, held)
+
+    def _move(self, state: State, node: Node | None, start: Event, event: Event, after: list[Run], done: list[Match]) -> None:
+        """Everything one partial match may do with an event."""
+        before = len(after)
+        stack = [state]
+        while stack:
+            here = stack.pop()
+            stack += [target for test, target in here.proceeds if test.holds(event, node)]
+            if here.gap is not None and node is not None and event.time - node.event.time >= here.gap:
+                continue
+            for refused in here.nots:
+                if refused.holds(event, node):
+                    del after[before:]
+                    return
+            if here.take is not None and here.to is not None and here.take.holds(event, node):
+                longer = self.memory.take(node, here.step, event)
+                if not here.to.final:
+                    after.append(Run(here.to, longer, start))
+                if here.to.ends:
+                    done.append(Match(longer, start))
+            if node is not None and here.ignore is not None and here.stay is not None and here.ignore.holds(event, node):
+                if here.stay.final:
+                    done.append(Match(node, start))
+                else:
+                    after.append(Run(here.stay, node, start))
+
+    def _settle(self, runs: list[Run], held: list[Match], done: list[Match], found: Found) -> tuple[list[Run], list[Match]]:
+        """Shows matches, and gives up what they rule out. One that began earlier goes first, so later ones wait for it."""
+        if self.skip.kind == "none":
+            found.matches += done
+            return runs, held
+        shown, runs, held = self._released(sorted([*held, *sorted(done, key=_taken)], key=_begun), runs)
+        found.matches += shown
+        return runs, held
+
+    def _released(self, held: list[Match], runs: list[Run]) -> tuple[list[Match], list[Run], list[Match]]:
+        shown: list[Match] = []
+        while held and all(held[0].start.seq <= run.start.seq for run in runs):
+            match = held.pop(0)
+            least = self._least(match)
+            held = [other for other in held if other.start.seq >= least]
+            runs = [run for run in runs if run.start.seq >= least]
+            shown.append(match)
+        return shown, runs, held
+
+    def _least(self, match: Match) -> int:
+        """The first event with which a match may still begin, now that this one is found."""
+        if self.skip.kind == "none":
+            return 0
+        if self.skip.kind == "to_next":
+            return match.start.seq + 1
+        if self.skip.kind == "past_last":
+            return match.node.event.seq + 1
+        step = self.automaton.names.index(self.skip.step or "")
+        events = [node.event.seq for node in chain(match.node) if node.step == step]
+        if self.skip.on_miss == "error" and (not events or events[-1 if self.skip.kind == "to_first" else 0] == match.start.seq):
+            why = "has no event of that step" if not events else "begins with that very event, so matching would not go on"
+            raise PatternFailed(f"skip {self.skip}: a match {why}; leave out on_miss='error', or skip to another step", "skip")
+        return 0 if not events else events[-1] if self.skip.kind == "to_first" else events[0]
+
+
+def _begun(match: Match) -> int:
+    return match.start.seq
+
+
+def _taken(match: Match) -> list[tuple[int, int]]:
+    """Among matches found at once: the one that took events earlier goes first."""
+    return [(node.event.seq, node.step) for node in reversed(list(chain(match.node)))]

@@ -1,0 +1,271 @@
+"""What a pattern matches, by definition: every choice of events is tried, and kept if nothing forbids it. Slow; the oracle of the tests.
+
+It shares nothing with the matcher but the words of the pattern: no states, no batches. Conditions are asked of polars, one event at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from millrace.errors import PatternFailed
+from millrace.patterns import conditions
+from millrace.patterns.building import Pattern
+from millrace.patterns.conditions import Asked, Condition
+from millrace.patterns.parts import CONTIGUITY, Inner, Part
+
+Path = tuple[tuple[str, int], ...]
+"""The events of a match in order: which step took which."""
+
+Row = Mapping[str, Any]
+
+
+class Guard(NamedTuple):
+    """What a greedy loop keeps for itself; `once`: only at the event right after it."""
+
+    part: Part
+    once: bool
+
+
+class Found(NamedTuple):
+    """A match, and when it was certain: at an event, or, before the event of that place, at a time."""
+
+    path: Path
+    known: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class So:
+    """How far a choice has come, and what still binds it."""
+
+    path: Path = ()
+    nots: tuple[Part, ...] = ()
+    guard: Guard | None = None
+
+    @property
+    def last(self) -> int:
+        """The newest event."""
+        return self.path[-1][1] if self.path else -1
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What binds the first event of a part, and all its events: the link of the group it begins, and the ends of the groups it is in."""
+
+    link: Inner | None = None
+    gap: int | None = None
+    untils: tuple[Condition, ...] = ()
+    leavable: bool = False
+    """Whether the group may be left in place of this."""
+    again: bool = False
+    """Whether the part has had a turn before."""
+
+
+@dataclass
+class Definition:
+    """A pattern and the events of one key in order of time."""
+
+    pattern: Pattern
+    schema: pl.Schema
+    rows: Sequence[Row]
+    time: str = "event_time"
+    _known: dict[Any, bool] = field(default_factory=dict)
+    _answers: dict[int, list[Any]] = field(default_factory=dict)
+
+    def matches(self) -> list[Path]:
+        """Exactly the matches, in the order in which they are shown."""
+        found = list(self._all())
+        if self.pattern.skip.kind == "none":
+            return [match.path for match in sorted(found, key=lambda match: match.known)]
+        steps = [step.name for step in self.pattern.steps]
+        order = sorted(found, key=lambda m: (m.path[0][1], m.known, [(event, steps.index(step)) for step, event in m.path]))
+        shown: list[Path] = []
+        least = 0
+        for match in order:
+            if match.path[0][1] >= least:
+                shown.append(match.path)
+                least = max(least, self._least(match.path))
+        return shown
+
+    def _least(self, path: Path) -> int:
+        skip = self.pattern.skip
+        if skip.kind == "to_next":
+            return path[0][1] + 1
+        if skip.kind == "past_last":
+            return path[-1][1] + 1
+        events = [event for step, event in path if step == skip.step]
+        place = 0 if skip.kind == "to_first" else -1
+        if skip.on_miss == "error" and (not events or events[place] == path[0][1]):
+            raise PatternFailed(f"skip {skip}: there is no such event in {path}, or it is the first", "skip")
+        return events[place] if events else 0
+
+    def _all(self) -> Iterator[Found]:
+        end = self.pattern.parts[-1]
+        for so in self._parts(self.pattern.parts, 0, So(), Bound()):
+            if not so.path:
+                continue
+            if end.link == "not_next":
+                yield from self._without_next(so, end)
+            elif end.link == "not_followed_by":
+                yield from self._without(so, end)
+            else:
+                yield Found(so.path, (so.last, 1, 0))
+
+    def _without_next(self, so: So, end: Part) -> Iterator[Found]:
+        after = so.last + 1
+        if (
+            after < len(self.rows)
+            and self._in_time(so, after, None)
+            and not self._holds(end.where, after, so)
+            and not self._kept(so, after)
+        ):
+            yield Found(so.path, (after, 1, 0))
+
+    def _without(self, so: So, end: Part) -> Iterator[Found]:
+        ends = [self._at(so.path[0][1]) + self.pattern.span] if self.pattern.span is not None else []
+        until = min([*ends, *([self._at(so.last) + end.gap] if end.gap is not None else [])])
+        for event in range(so.last + 1, len(self.rows)):
+            if self._at(event) >= until:
+                yield Found(so.path, (event, 0, until))
+                return
+            refused = any(self._holds(part.where, event, so) for part in (end, *so.nots))
+            if refused or (so.guard is not None and self._takes(so.guard.part, event, so)):
+                return
+        yield Found(so.path, (len(self.rows), 0, until))
+
+    def _parts(self, parts: tuple[Part, ...], place: int, so: So, bound: Bound) -> Iterator[So]:
+        """Every way to go through the parts from `place` on."""
+        if place == len(parts) or (place == len(parts) - 1 and parts[place].negative):
+            yield so
+            return
+        part, later = parts[place], Bound(untils=bound.untils)
+        if part.link == "not_followed_by":
+            yield from self._parts(parts, place + 1, replace(so, nots=(*so.nots, part)), later)
+        elif part.link == "not_next":
+            after = so.last + 1
+            if after >= len(self.rows) or not (self._holds(part.where, after, so) or self._kept(so, after)):
+                yield from self._parts(parts, place + 1, replace(so, guard=None), later)
+        else:
+            nexts = tuple(parts[place + 1 : place + 2]) if parts[place + 1 : place + 2] and parts[place + 1].negative else ()
+            for through in self._part(part, so, bound, nexts):
+                yield from self._parts(parts, place + 1, through, later)
+
+    def _part(self, part: Part, so: So, bound: Bound, nexts: tuple[Part, ...]) -> Iterator[So]:
+        """Every way to go through one part: left out, or repeated as often as it may be."""
+        once = None if so.guard is None else replace_once(so.guard)
+        kept = Guard(part, once=False) if part.greedy and part.least != part.most else None
+        if part.optional:
+            yield replace(so, guard=kept or once)
+        turns = [replace(so, guard=once if part.optional or bound.leavable else so.guard)]
+        link = bound.link or CONTIGUITY[part.link]
+        here = replace(bound, link=link, gap=part.gap if bound.gap is None else bound.gap, leavable=part.optional or bound.leavable)
+        number = 0
+        while turns and (part.most is None or number < part.most):
+            number += 1
+            turns = [done for turn in turns for done in self._turn(part, turn, here)]
+            if number != part.most and number >= part.least:
+                turns = [replace(turn, guard=None if turn.guard is None else replace_once(turn.guard)) for turn in turns]
+            if number >= part.least:
+                yield from (replace(turn, guard=kept or turn.guard) for turn in turns)
+            here = Bound(part.inner, part.loop_gap, bound.untils, leavable=number >= part.least, again=True)
+            turns = [replace(turn, nots=nexts_of(part, nexts)) for turn in turns if not self._left(turn, nexts, number >= part.least)]
+
+    def _left(self, so: So, nexts: tuple[Part, ...], able: bool) -> bool:
+        """Whether what comes next is refused by what must not follow the loop."""
+        after = so.last + 1
+        return able and after < len(self.rows) and any(self._holds(part.where, after, so) for part in nexts)
+
+    def _turn(self, part: Part, so: So, bound: Bound) -> Iterator[So]:
+        if part.inside:
+            untils = (*bound.untils, *((part.until,) if part.until is not None else ()))
+            yield from self._parts(part.inside, 0, so, replace(bound, untils=untils))
+            return
+        for event in range(so.last + 1, len(self.rows)):
+            if not self._may_come(so, event, bound):
+                if so.path:
+                    return
+                continue
+            if self._takes(part, event, so):
+                yield So((*so.path, (part.name, event)))
+            passed = bound.link == "any" or (bound.link == "relaxed" and not self._holds(part.where, event, so))
+            ended = bound.again and part.until is not None and self._holds(part.until, event, so)
+            if so.path and (not passed or ended):
+                return
+
+    def _may_come(self, so: So, event: int, bound: Bound) -> bool:
+        """Whether an event may be taken or passed over at all."""
+        refused = any(self._holds(part.where, event, so) for part in so.nots)
+        ended = any(self._holds(until, event, so) for until in bound.untils)
+        return not refused and not ended and not self._kept(so, event) and (not so.path or self._in_time(so, event, bound.gap))
+
+    def _kept(self, so: So, event: int) -> bool:
+        guard = so.guard
+        return guard is not None and (not guard.once or not so.path or event == so.last + 1) and self._takes(guard.part, event, so)
+
+    def _takes(self, part: Part, event: int, so: So) -> bool:
+        return self._holds(part.where, event, so) and not (part.until is not None and self._holds(part.until, event, so))
+
+    def _in_time(self, so: So, event: int, gap: int | None) -> bool:
+        span = self.pattern.span
+        early = span is None or self._at(event) < self._at(so.path[0][1]) + span
+        return early and (gap is None or self._at(event) < self._at(so.last) + gap)
+
+    def _at(self, event: int) -> int:
+        return int(self.rows[event][self.time])
+
+    def _holds(self, condition: Condition | None, event: int, so: So) -> bool:
+        if condition is None:
+            return True
+        asked = (id(condition), event, so.path)
+        if asked not in self._known:
+            self._known[asked] = self._ask(condition, event, so)
+        return self._known[asked]
+
+    def _ask(self, condition: Condition, event: int, so: So) -> bool:
+        answers = [self._term(term, event, so) for term in condition.terms]
+        return any(answers) if condition.any else all(answers)
+
+    def _term(self, term: Any, event: int, so: So) -> bool:
+        if isinstance(term, Condition):
+            return self._ask(term, event, so)
+        if not isinstance(term, pl.Expr):
+            match: dict[str, list[Any]] = {}
+            for step, taken in so.path:
+                match.setdefault(step, []).append(self.rows[taken])
+            return bool(term(self.rows[event], match))
+        more = [pl.lit(self._earlier(one, so)).alias(one.name) for one in conditions.asked(term)]
+        frame = self._frame[event : event + 1].with_columns(more) if more else self._frame
+        answers = self._answers.get(id(term)) or frame.with_columns(term.alias("_holds"))["_holds"].to_list()
+        if not more:
+            self._answers[id(term)] = answers
+        return answers[0 if more else event] is True
+
+    @cached_property
+    def _frame(self) -> pl.DataFrame:
+        return pl.DataFrame([dict(row) for row in self.rows], schema=self.schema)
+
+    def _earlier(self, asked: Asked, so: So) -> Any:
+        if asked.kind == "previous":
+            return self.rows[so.last][asked.column or ""] if so.path else None
+        events = [event for step, event in so.path if step == asked.step]
+        if asked.kind == "count":
+            return len(events)
+        values = [self.rows[event][asked.column or ""] for event in events]
+        if asked.kind in ("first", "last"):
+            return values[0 if asked.kind == "first" else -1] if values else None
+        series = pl.Series(values, dtype=self.schema[asked.column or ""])
+        return {"sum": series.sum, "avg": series.mean, "min": series.min, "max": series.max}[asked.kind]()
+
+
+def replace_once(guard: Guard) -> Guard:
+    """The same, for the next event only."""
+    return Guard(guard.part, once=True)
+
+
+def nexts_of(part: Part, nexts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """What must not come between the events of a loop: what must not follow it."""
+    return () if part.inside else tuple(one for one in nexts if one.link == "not_followed_by")

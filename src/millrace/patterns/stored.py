@@ -1,0 +1,55 @@
+"""A course as bytes and back: events, the chains over them, and who stands where, each written once however many share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from millrace.patterns.automaton import State
+from millrace.patterns.courses import Course, Match, Run
+from millrace.patterns.memory import Event, Node, chain
+
+VERSION = 1
+
+
+def dump(course: Course) -> bytes:
+    """A course as bytes."""
+    nodes: dict[int, tuple[int, Node]] = {}
+    events: dict[int, Event] = {}
+    for node, start in [*((run.node, run.start) for run in course.runs), *((match.node, match.start) for match in course.held)]:
+        events.setdefault(start.seq, start)
+        for one in reversed(list(chain(node))):
+            events.setdefault(one.event.seq, one.event)
+            nodes.setdefault(id(one), (len(nodes), one))
+    said = [
+        VERSION,
+        course.seq,
+        [[event.seq, event.time, event.row] for event in events.values()],
+        [[-1 if n.before is None else nodes[id(n.before)][0], n.step, n.event.seq, n.answers] for _, n in nodes.values()],
+        [[run.state.number, nodes[id(run.node)][0], run.start.seq] for run in course.runs],
+        [[nodes[id(match.node)][0], match.start.seq, match.at] for match in course.held],
+    ]
+    return msgspec.msgpack.encode(said)
+
+
+def load(data: bytes, states: Sequence[State]) -> Course:
+    """The course that `dump` wrote."""
+    version, seq, rows, links, runs, held = msgspec.msgpack.decode(data)
+    if version != VERSION:
+        raise ValueError(f"matches of version {version}, but this is version {VERSION}; start with a new state folder")
+    events: Mapping[int, Event] = {number: Event(number, time, 0, tuple(row)) for number, time, row in rows}
+    nodes: list[Node] = []
+    for before, step, event, answers in links:
+        nodes.append(Node(None if before < 0 else nodes[before], step, events[event], tuple(answers)))
+    return Course(
+        tuple(Run(states[state], nodes[node], events[start]) for state, node, start in runs),
+        tuple(Match(nodes[node], events[start], at) for node, start, at in held),
+        seq,
+    )
+
+
+def storable(value: Any) -> bool:
+    """Whether a value comes back as it was."""
+    return value is None or isinstance(value, bool | int | float | str | bytes)

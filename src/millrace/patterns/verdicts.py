@@ -1,0 +1,195 @@
+"""Conditions made ready: what concerns the row alone is a column of bits, the rest a few operations in plain Python.
+
+An expression that asks about earlier events is cut: parts that look at the row alone are computed as columns, once per batch; only
+the operators above them run for each event and each match that has begun. What they cannot say falls back to polars, on one row.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from millrace.errors import DefinitionError
+from millrace.patterns.conditions import Asked, Condition, Function, asked
+from millrace.patterns.memory import Event, Memory, Node, chain
+
+Value = Callable[[Event, Node | None], Any]
+MOST_CONDITIONS = 62
+
+
+@dataclass(frozen=True)
+class Test:
+    """Whether an event may be taken or passed over by a match. `pure`: the event's mask decides it alone."""
+
+    holds: Callable[[Event, Node | None], bool]
+    pure: bool
+
+    __test__ = False
+
+
+ALWAYS = Test(lambda _event, _node: True, pure=True)
+
+
+def negated(test: Test) -> Test:
+    """Holds where it does not."""
+    inner = test.holds
+    return Test(lambda event, node: not inner(event, node), pure=test.pure)
+
+
+def both(one: Test, other: Test) -> Test:
+    """Holds where both hold."""
+    if one is ALWAYS or other is ALWAYS:
+        return other if one is ALWAYS else one
+    a, b = one.holds, other.holds
+    return Test(lambda event, node: a(event, node) and b(event, node), pure=one.pure and other.pure)
+
+
+def either(one: Test, other: Test) -> Test:
+    """Holds where one of both holds."""
+    a, b = one.holds, other.holds
+    return Test(lambda event, node: a(event, node) or b(event, node), pure=one.pure and other.pure)
+
+
+@dataclass
+class Tests:
+    """Makes tests of conditions, and collects the columns that they need."""
+
+    memory: Memory
+    bits: list[pl.Expr] = field(default_factory=list)
+    extras: list[pl.Expr] = field(default_factory=list)
+
+    def of(self, condition: Condition | None) -> Test:
+        """A condition as a test."""
+        if condition is None:
+            return ALWAYS
+        made = [self._term(term) for term in condition.terms]
+        joined = made[0]
+        for test in made[1:]:
+            joined = either(joined, test) if condition.any else both(joined, test)
+        return joined
+
+    def mask(self) -> pl.Expr:
+        """The column of bits."""
+        bits = [expr.cast(pl.Boolean).fill_null(value=False).cast(pl.Int64) * (1 << i) for i, expr in enumerate(self.bits)]
+        return pl.sum_horizontal(bits) if bits else pl.lit(0, pl.Int64)
+
+    def _term(self, term: pl.Expr | Function | Condition) -> Test:
+        if isinstance(term, Condition):
+            return self.of(term)
+        if not isinstance(term, pl.Expr):
+            return self._call(term)
+        if asked(term):
+            value = self._value(term)
+            return Test(lambda event, node: value(event, node) is True, pure=False)
+        bit = 1 << _place(self.bits, term)
+        if len(self.bits) > MOST_CONDITIONS:
+            raise DefinitionError(
+                f"a pattern has more than {MOST_CONDITIONS} different conditions; join some with | or &, or split the pattern"
+            )
+        return Test(lambda event, _node: event.mask & bit != 0, pure=True)
+
+    def _call(self, function: Function) -> Test:
+        columns, steps = self.memory.columns, self.memory.steps
+
+        def holds(event: Event, node: Node | None) -> bool:
+            match: dict[str, list[dict[str, Any]]] = {}
+            for one in reversed(list(chain(node))):
+                match.setdefault(steps[one.step], []).append(dict(zip(columns, one.event.row, strict=False)))
+            return bool(function(dict(zip(columns, event.row, strict=False)), match))
+
+        return Test(holds, pure=False)
+
+    def _value(self, expr: pl.Expr) -> Value:
+        if not expr.meta.root_names():
+            constant = pl.select(expr).item()
+            return lambda _event, _node: constant
+        if not asked(expr):
+            place = _place(self.extras, expr)
+            return lambda event, _node: event.extra[place]
+        said = json.loads(expr.meta.serialize(format="json"))
+        match said:
+            case {"Column": str(name)}:
+                answer = self.memory.answer(Asked.of(name) or Asked("", None, None))
+                return lambda _event, node: answer(node)
+            case {"BinaryExpr": {"op": str(op)}} if op in _OPERATORS or op in ("And", "Or", "LogicalAnd", "LogicalOr"):
+                right, left = (self._value(child) for child in expr.meta.pop())
+                return _logic(op.removeprefix("Logical"), left, right) if op not in _OPERATORS else _plain(_OPERATORS[op], left, right)
+            case {"Function": {"function": {"Boolean": "Not"}}}:
+                [inner] = (self._value(child) for child in expr.meta.pop())
+                return lambda event, node: None if (value := inner(event, node)) is None else not value
+            case {"Function": {"function": "Abs"}}:
+                [inner] = (self._value(child) for child in expr.meta.pop())
+                return lambda event, node: None if (value := inner(event, node)) is None else abs(value)
+            case _:
+                return self._by_polars(expr)
+
+    def _by_polars(self, expr: pl.Expr) -> Value:
+        values = {name: self._value(pl.col(name)) for name in dict.fromkeys(expr.meta.root_names())}
+        return lambda event, node: pl.select(pl.lit(value(event, node)).alias(name) for name, value in values.items()).select(expr).item()
+
+
+def _true_divide(a: Any, b: Any) -> Any:
+    return a / b if b else (float("nan") if not a else float("inf") if a > 0 else float("-inf"))
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtEq": operator.le,
+    "Gt": operator.gt,
+    "GtEq": operator.ge,
+    "Plus": operator.add,
+    "Minus": operator.sub,
+    "Multiply": operator.mul,
+    "TrueDivide": _true_divide,
+}
+
+
+def _plain(op: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
+    def value(event: Event, node: Node | None) -> Any:
+        a, b = left(event, node), right(event, node)
+        return None if a is None or b is None else op(a, b)
+
+    return value
+
+
+def _logic(op: str, left: Value, right: Value) -> Value:
+    decides = op == "Or"
+
+    def value(event: Event, node: Node | None) -> Any:
+        a = left(event, node)
+        if a is decides:
+            return decides
+        b = right(event, node)
+        if b is decides:
+            return decides
+        return None if a is None or b is None else not decides
+
+    return value
+
+
+def _place(known: list[pl.Expr], expr: pl.Expr) -> int:
+    for place, other in enumerate(known):
+        if other.meta.eq(expr):
+            return place
+    known.append(expr)
+    return len(known) - 1
+
+
+def columns_of(steps: Sequence[Condition | None]) -> set[str]:
+    """The columns of the row that conditions look at, directly or in earlier events."""
+    found: set[str] = set()
+    for condition in steps:
+        for term in condition.terms if condition else ():
+            if isinstance(term, Condition):
+                found |= columns_of([term])
+            elif isinstance(term, pl.Expr):
+                names = [(name, Asked.of(name)) for name in term.meta.root_names()]
+                found |= {one.column if one else name for name, one in names if one is None or one.column is not None}  # type: ignore[misc]
+    return found

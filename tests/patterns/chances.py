@@ -1,0 +1,81 @@
+"""Random patterns and short random sequences of events."""
+
+import random
+from typing import Any
+
+LINKS = ("next", "followed_by", "followed_by_any")
+KINDS = "abcd"
+CONDITIONS = (
+    *(f"kind == '{kind}'" for kind in KINDS),
+    "kind == 'a' or kind == 'b'",
+    "kind != 'c'",
+    "value > 2",
+    "kind == 'b' and value >= first(s0.value)",
+    "value > previous(value)",
+    "value > last(s0.value)",
+    "value + sum(s0.value) < 7 and count(s0) < 3",
+)
+
+
+def a_pattern(chance: random.Random) -> dict[str, Any]:
+    """A pattern in its declarative form, that is allowed."""
+    names = iter(f"s{number}" for number in range(20))
+    steps = _steps(chance, names, chance.choice((1, 2, 2, 3, 3, 4)), top=True)
+    said: dict[str, Any] = {"pattern": steps}
+    if chance.random() < 0.6 or steps[-1].get("link") == "not_followed_by":
+        said["within"] = chance.choice((2, 3, 5, 8))
+    positive = [step["step"] for step in steps if "step" in step and not step.get("link", "").startswith("not")]
+    named = [{"to_first": chance.choice(positive)}, {"to_last": chance.choice(positive)}] if positive else []
+    said["skip"] = chance.choice(("none", "none", "to_next", "past_last", *named))
+    return said
+
+
+def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    for place in range(number):
+        if top and chance.random() < 0.15 and number > 1:
+            step: dict[str, Any] = {"group": _steps(chance, names, chance.choice((1, 2)), top=False)}
+        else:
+            step = {"step": next(names)}
+            if chance.random() < 0.93:
+                step["where"] = chance.choice(CONDITIONS)
+        if place:
+            step["link"] = chance.choice(LINKS)
+            if chance.random() < 0.15:
+                step["gap"] = chance.choice((1, 2, 4))
+        steps.append(_quantified(chance, step))
+        before = steps[-1]
+        if top and "step" in before and not _leavable(before) and chance.random() < 0.2:
+            steps.append({"step": next(names), "link": chance.choice(("not_next", "not_followed_by")), "where": chance.choice(CONDITIONS)})
+    if not top and steps[0].get("optional"):
+        del steps[0]["optional"]
+    return steps
+
+
+def _leavable(step: dict[str, Any]) -> bool:
+    return bool(step.get("optional")) or str(step.get("times", "")).startswith("0")
+
+
+def _quantified(chance: random.Random, step: dict[str, Any]) -> dict[str, Any]:
+    if chance.random() < 0.5:
+        step["times"] = chance.choice((2, 3, "1..2", "2..3", "1..", "2..", *(("0..", "0..2") if "group" not in step else ())))
+        if chance.random() < 0.5:
+            step["inner"] = chance.choice(("strict", "any"))
+        if "group" not in step and chance.random() < 0.3 and step["times"] not in (2, 3):
+            step["greedy"] = True
+        elif "group" not in step and chance.random() < 0.2:
+            step["until"] = chance.choice(CONDITIONS)
+        if chance.random() < 0.15:
+            step["loop_gap"] = chance.choice((1, 2, 4))
+    elif chance.random() < 0.2:
+        step["optional"] = True
+    return step
+
+
+def some_events(chance: random.Random) -> list[dict[str, Any]]:
+    """A short sequence; times may be equal."""
+    time, events = 0, []
+    for number in range(chance.randint(1, 7)):
+        time += chance.choice((0, 1, 1, 2))
+        events.append({"id": number, "t": time, "kind": chance.choice(KINDS), "value": chance.randint(0, 4)})
+    return events

@@ -1,0 +1,152 @@
+"""The matcher on columns: held to the definition, bounded in time and number, and the same whatever is cut or stored."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import millrace as mr
+from millrace import patterns
+from millrace.errors import DefinitionError, PatternFailed
+from millrace.patterns import Pattern, avg, first, last, previous, stored
+from millrace.patterns.courses import Course
+from millrace.patterns.matcher import END, MATCH, STEP, Key, Matcher
+from millrace.transcripts import patterns as transcripts
+from patterns.chances import a_pattern, some_events
+
+SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})
+A, B = pl.col("kind") == "a", pl.col("kind") == "b"
+
+
+def frame(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def matched(pattern: Pattern, rows: pl.DataFrame, **said: Any) -> list[list[int]]:
+    found = Matcher(pattern, SCHEMA, ("key",), **said).step({}, rows, END).matches
+    return [part["event_time"].to_list() for part in found.partition_by(MATCH, maintain_order=True)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6))
+def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    said, events = a_pattern(chance), some_events(chance)
+    try:
+        transcript = transcripts.understand({**said, "events": events, "expect": {}})
+    except DefinitionError:
+        return
+    wanted, _ = transcripts.by_definition(transcript)
+    found = [transcripts.by_matcher(transcript, cut) for cut in range(3)]
+    for matches, timeouts in found:
+        assert Counter(matches) == Counter(wanted)
+        assert Counter(timeouts) == Counter(found[0][1])
+
+
+def test_keys_do_not_meet() -> None:
+    rows = frame(("x", "a", 0, 1), ("y", "b", 0, 2), ("x", "b", 0, 3), ("y", "a", 0, 4))
+    assert matched(mr.pattern("a", A).next("b", B), rows) == [[1, 3]]
+
+
+def test_a_function_sees_the_event_and_the_match() -> None:
+    def doubles(event: dict[str, Any], match: Any) -> bool:
+        return bool(event["value"] == 2 * match["a"][0]["value"])
+
+    rows = frame(("x", "a", 3, 1), ("x", "b", 5, 2), ("x", "b", 6, 3))
+    assert matched(mr.pattern("a", A).followed_by("b", doubles), rows) == [[1, 3]]
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        (pl.col("value") > first("a", "value") + last("a", "value"), [[1, 2, 5]]),
+        (pl.col("value") > avg("a", "value"), [[1, 2, 3]]),
+        (pl.col("value") < patterns.min("a", "value"), [[1, 2, 4]]),
+        (pl.col("value") - patterns.max("a", "value") == 4, [[1, 2, 5]]),
+        ((pl.col("value") - previous("value")).abs() == 4, [[1, 2, 5]]),
+        (pl.col("value").is_between(previous("value"), last("a", "value") + 1), [[1, 2, 3]]),
+        (~(pl.col("value") >= last("a", "value")) | (first("a", "value") > 100), [[1, 2, 4]]),
+    ],
+)
+def test_conditions_on_earlier_events_are_polars_expressions(condition: pl.Expr, wanted: list[list[int]]) -> None:
+    rows = frame(("x", "a", 2, 1), ("x", "a", 4, 2), ("x", "b", 4, 3), ("x", "b", 1, 4), ("x", "b", 8, 5))
+    made = mr.pattern("a", A).times(2).followed_by("b", pl.col("kind") == "b").where(condition)
+    assert matched(made, rows) == wanted
+
+
+def test_alternatives_are_joined_by_or() -> None:
+    rows = frame(("x", "a", 0, 1), ("x", "c", 9, 2), ("x", "a", 0, 3), ("x", "b", 1, 4))
+    assert matched(mr.pattern("a", A).next("b", B).or_where(pl.col("value") > 5), rows) == [[1, 2], [3, 4]]
+
+
+def test_a_null_fulfils_nothing() -> None:
+    rows = pl.DataFrame([("x", None, 1, 1), ("x", "b", None, 2)], schema=SCHEMA, orient="row")
+    assert matched(mr.pattern("a", pl.col("kind") != "b"), rows) == []
+    assert matched(mr.pattern("b", B).where(pl.col("value") > previous("value")), rows) == []
+
+
+def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
+    matcher = Matcher(mr.pattern("a", A).followed_by("b", B).within(10), SCHEMA, ("key",))
+    known: dict[Key, Course] = {}
+    sizes = []
+    for time in range(100):
+        done = matcher.step(known, frame((f"k{time}", "a", 0, time)), time + 1)
+        known |= {key: course for key, course in done.courses.items() if course is not None}
+        known = {key: course for key, course in known.items() if done.courses.get(key, course) is not None}
+        sizes.append((len(known), sum(len(course.runs) for course in known.values())))
+    assert sizes[5] == (6, 6)
+    assert set(sizes[20:]) == {(9, 9)}
+
+
+def test_a_key_in_which_nothing_began_is_not_remembered() -> None:
+    done = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step({}, frame(("x", "b", 0, 1), ("y", "c", 0, 2)), 3)
+    assert dict(done.courses) == {}
+
+
+def test_a_course_comes_back_from_its_bytes_as_it_was() -> None:
+    made = mr.pattern("a", A).one_or_more().followed_by_any("b", B).within(100)
+    matcher = Matcher(made, SCHEMA, ("key",))
+    rows = [("x", kind, number, number) for number, kind in enumerate("aabaa")]
+    [course] = matcher.step({}, frame(*rows), 5).courses.values()
+    assert course is not None
+    again = stored.load(stored.dump(course), matcher.states)
+    assert stored.dump(again) == stored.dump(course)
+    assert [run.state.number for run in again.runs] == [run.state.number for run in course.runs]
+
+
+def test_a_stored_course_holds_each_event_once() -> None:
+    matcher = Matcher(mr.pattern("a", A).one_or_more().followed_by_any("b", B).within(10_000), SCHEMA, ("key",))
+    sizes = []
+    for number in (20, 40):
+        rows = frame(*(("x", "a", 10**12 + i, i) for i in range(number)))
+        [course] = matcher.step({}, rows, number).courses.values()
+        assert course is not None
+        sizes.append(stored.dump(course).count((10**12).to_bytes(8, "big")[:5]))
+    assert sizes == [20, 40]
+
+
+def test_a_pattern_that_doubles_with_each_event_ends_in_a_clear_error() -> None:
+    rows = frame(*(("x", "a", 0, time) for time in range(40)))
+    with pytest.raises(PatternFailed, match=r"more than 1,000 partial matches for one key, .* make it stricter: consecutive\(\)"):
+        matched(mr.pattern("a", A).one_or_more().allow_combinations().next("b", B), rows, most=1000)
+
+
+def test_a_loop_whose_events_are_taken_in_turn_stays_polynomial() -> None:
+    rows = frame(*(("x", "a", 0, time) for time in range(60)), ("x", "b", 0, 60))
+    assert len(matched(mr.pattern("a", A).one_or_more().followed_by_any("b", B), rows)) == 60 * 61 // 2
+
+
+def test_columns_that_rows_lack_are_named() -> None:
+    with pytest.raises(DefinitionError, match="asks for speed, which rows do not have; there are key, kind"):
+        Matcher(mr.pattern("a", pl.col("speed") > 1), SCHEMA, ("key",))
+    with pytest.raises(DefinitionError, match="asks for speed"):
+        Matcher(mr.pattern("a").next("b", pl.col("value") > first("a", "speed")), SCHEMA, ("key",))
+
+
+def test_rows_of_matches_say_which_step_took_them() -> None:
+    found = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step({}, frame(("x", "a", 0, 1), ("x", "b", 0, 2)), END).matches
+    assert found.select(STEP, "event_time").rows() == [("a", 1), ("b", 2)]
