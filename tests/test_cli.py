@@ -174,6 +174,35 @@ def test_run_writes_results_once_however_often_it_is_started(millrace: Cli) -> N
     assert sorted((row["word"], row["count"]) for row in shown) == [("a", 2), ("b", 1)]
 
 
+BROKEN = """
+import polars as pl
+
+def broken(frame):
+    if (frame["word"] == "b").any():
+        raise LookupError("no such word")
+    return frame
+
+rows = read(WORDS, watermark=watermarks.bounded("0s")).map_batches(broken)
+stopped = Job("stopped", rows.window(windows.fixed("1m")).by("word").count().write(Topic("others", Count, key="word")))
+"""
+
+
+@pytest.mark.usefixtures("log")
+def test_a_job_that_its_own_code_stops_is_named_with_the_remedy_and_the_exit_code_says_so(millrace: Cli, folder: Path) -> None:
+    both = ["run", "two_jobs.py:counting", "two_jobs.py:stopped", "--until-caught-up"]
+    (folder / "two_jobs.py").write_text(PROGRAM + BROKEN)
+    for _ in range(2):
+        code, _, err = millrace(*both)
+        assert code == 1
+        assert "error: job stopped was stopped by its own code in batch 0: LookupError: no such word (in map_batches(broken)" in err
+        assert "run again with --retry stopped" in err
+        assert "Traceback" not in err
+    shown = millrace.objects("topics", "tail", "counts", "--from-start", "--no-wait", "--json", "--topic", "counting_program.py:COUNTS")
+    assert sorted((row["word"], row["count"]) for row in shown) == [("a", 2), ("b", 1)]
+    code, _, err = millrace(*both, "--retry", "stopped")
+    assert code == 0, err
+
+
 def test_ingest_then_look_at_the_topics(millrace: Cli) -> None:
     code, _, err = millrace("ingest", "--recording", "hsl.jsonl", "--speed", "max")
     assert (code, "1 messages: 1 written" in err) == (0, True)

@@ -124,7 +124,7 @@ def describe(job: str, case: Case) -> str:
     """A case in a sentence, with what to do."""
     return (
         f"job {job} was stopped by its own code in batch {case.batch}: {case.reason}; the offending rows are in {dead_topic(job)}, "
-        f"its state is that before the batch, the other jobs go on. Mend it and run again with --retry {job}"
+        f"its state is that before the batch, and jobs beside it go on. Mend it and run again with --retry {job}"
     )
 
 
