@@ -262,10 +262,10 @@ def source(draw: st.DrawFn, unit: int, steady: bool) -> Stream:
 
 
 @st.composite
-def first_panes(draw: st.DrawFn, unit: int, kinds: dict[str, str], steady: bool, last: bool) -> Stream:
+def first_panes(draw: st.DrawFn, unit: int, kinds: dict[str, str], steady: bool, last: bool, anyhow: bool) -> Stream:
     """The first aggregation, now and then of two topics by themselves, whose panes flow together: those come early."""
     rows = draw(source(unit, steady))
-    if not steady and draw(st.booleans()):
+    if not steady and (anyhow or draw(st.booleans())):
         return draw(aggregated(draw(windowed_anyhow(rows, unit, not last)), kinds, 0, last))
     if last or draw(st.integers(0, 3)):
         rows = draw(stateless(rows, kinds, 0))
@@ -278,11 +278,11 @@ def first_panes(draw: st.DrawFn, unit: int, kinds: dict[str, str], steady: bool,
 
 
 @st.composite
-def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool) -> Job:
+def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool, anyhow: bool) -> Job:
     """One to three chained aggregations, now and then windowed anew, with what they refused and what passes by."""
     kinds = dict(KINDS)
     length = draw(st.sampled_from([1, 1, 2, 2, 3]))
-    stream = draw(first_panes(unit, kinds, steady, length == 1))
+    stream = draw(first_panes(unit, kinds, steady, length == 1, anyhow))
     outputs = []
     if isinstance(stream.node, Aggregation) and draw(st.booleans()):
         outputs.append(write(stream.late(), f"analytics.{name}-late"))
@@ -301,11 +301,11 @@ def job_of(draw: st.DrawFn, name: str, unit: int, steady: bool) -> Job:
 
 
 @st.composite
-def givens(draw: st.DrawFn, *, steady: bool = False) -> Given:
+def givens(draw: st.DrawFn, *, steady: bool = False, anyhow: bool = False) -> Given:
     """Jobs that run together. Steady ones have neither idleness nor a trigger that finishes early."""
     unit = draw(st.sampled_from([1, 1_000]))
     names = ["one", "two"] if not draw(st.integers(0, 5)) else ["one"]
-    jobs = tuple(draw(job_of(name, unit, steady)) for name in names)
+    jobs = tuple(draw(job_of(name, unit, steady, anyhow)) for name in names)
     topics = {read for job in jobs for read in topics_of(job)}
     return Given(jobs, unit, {topic: draw(st.sampled_from([1, 1, 1, 2])) for topic in sorted(topics)})
 

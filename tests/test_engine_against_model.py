@@ -77,9 +77,9 @@ def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
     return bag(panes.newest(pl.DataFrame(shown, schema=schema), keys).to_dicts())
 
 
-def check_every_batch(data: st.DataObject) -> None:
+def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
     """One random run on both, batch by batch; half of them with limits so low that state is merged and work divided all the time, and half with sums that run along wherever they can."""
-    jobs = data.draw(givens())
+    jobs = data.draw(givens(anyhow=anyhow))
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 1, 2, 5])))
     model = OnModel(jobs.jobs, jobs.partitions)
     tight, runs = data.draw(st.booleans()), data.draw(st.booleans())
@@ -87,6 +87,7 @@ def check_every_batch(data: st.DataObject) -> None:
         patch.object(state, "FAN", 2 if tight else state.FAN),
         patch.object(rows, "WIDE", 3 if tight else rows.WIDE),
         patch.object(rows, "MERGED", 1 if runs else rows.MERGED),
+        patch.object(cells, "MANY", 2 if tight else cells.MANY),
         patch.object(running, "MANY", 1 if runs else running.MANY),
     ):
         for batch in data.draw(batches(jobs)):
@@ -115,9 +116,15 @@ def check_every_cut(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-@examples(50)
+@examples(100)
 def test_every_batch_shows_the_same_panes_and_refuses_the_same_rows(data: st.DataObject) -> None:
     check_every_batch(data)
+
+
+@given(data=st.data())
+@examples(100)
+def test_windows_and_triggers_of_all_kinds_show_the_same_panes(data: st.DataObject) -> None:
+    check_every_batch(data, anyhow=True)
 
 
 @given(data=st.data())

@@ -23,6 +23,9 @@ from millrace.engine.taking import LEAST, Taken, Taking
 from millrace.engine.verdicts import Machines
 from millrace.windows import FOREVER
 
+MANY = 50_000
+"""From how many cells on, old versions counted, a batch looks only at those that it may concern."""
+
 _KEPT = 64
 _live: OrderedDict[tuple[str, ...], pl.DataFrame] = OrderedDict()
 """The cells that hold now, by the chunks they were read from, so that a batch need not look through old versions again."""
@@ -73,8 +76,8 @@ class CellWindows(Windows):
         times = self._times(saved["time"], after.low, body.now)
         seq, low = saved["seq"] + 1, None if times.after == LEAST else times.after
         values = {"progress": after.to_json(), "time": times.after, "seq": seq}
-        held = self._held(state, times.before)
         rows = arrived(blocks, said, before)
+        held = self._held(state, rows, times)
         if rows is None and held.is_empty():
             return Stepped(state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said))
         touched, gone, late = self._take(rows, held, times)
@@ -99,28 +102,49 @@ class CellWindows(Windows):
             text.alias("_trigger"), no.alias("_closed"), no.alias("_gone"), *[number.alias(c) for c in ("_due", "_tick", "_seq")]
         ).drop("_came")
 
-    def _held(self, state: SlotState, time: int) -> pl.DataFrame:
-        """The cells that hold."""
-        chunks = state.table(self.operator.id, "cells").chunks
-        if not chunks:
+    def _held(self, state: SlotState, rows: pl.DataFrame | None, times: Times) -> pl.DataFrame:
+        """The cells that hold: all of them, or where they are many, those that this batch may concern."""
+        table = state.table(self.operator.id, "cells")
+        if not table.chunks:
             return self._nothing
-        name = _name(chunks)
+        lives = pl.col("_end") + self.operator.horizon > times.before
+        if table.rows > MANY:
+            return self._concerned([chunk.frame for chunk in table.chunks], rows, times).filter(lives)
+        name, chunks = _name(table.chunks), table.chunks
         if name not in _live:
             newest = self.layout.merge(pl.concat([chunk.frame for chunk in chunks]))
             _remember(name, newest.filter(~pl.col("_gone")))
         _live.move_to_end(name)
-        return _live[name].filter(pl.col("_end") + self.operator.horizon > time)
+        return _live[name].filter(lives)
+
+    def _concerned(self, frames: list[pl.DataFrame], rows: pl.DataFrame | None, times: Times) -> pl.DataFrame:
+        """The newest cells of the keys that rows came for, and of those that waited for this time."""
+        keys = self.partials.keys
+        wanted = [frame.filter(self._due(times) & ~pl.col("_closed")).select(keys) for frame in frames]
+        if rows is not None:
+            wanted.append(rows.select(keys))
+        these = pl.concat(wanted).unique()
+        found = pl.concat([frame.join(these, on=keys, how="semi", nulls_equal=True) for frame in frames])
+        return self.layout.merge(found).filter(~pl.col("_gone"))
+
+    def _due(self, times: Times) -> pl.Expr:
+        """Whether the time has come for which a cell waited."""
+        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
+        expires = pl.col("_end") + self.operator.horizon <= times.after
+        return due.fill_null(value=False) | (expires if self.operator.node.windowing.closing != "none" else pl.lit(value=False))
 
     def _write(self, state: SlotState, held: pl.DataFrame, written: pl.DataFrame, times: Times) -> SlotState:
         """With the new versions of cells, and without those whose time is over."""
         id, horizon = self.operator.id, self.operator.horizon
         lives, before = pl.col("_end") + horizon > times.after, _name(state.table(id, "cells").chunks)
+        whole = state.table(id, "cells").rows <= MANY
         written = written.filter(lives).select(self._nothing.columns)
         state = state.append(id, "cells", written, self.layout)
         state = state.expire(id, "cells", times.after - horizon)
         after = _name(state.table(id, "cells").chunks)
         if after != before:
             _live.pop(before, None)
+        if after != before and whole:
             others = held.filter(lives).join(written.select(self.group), on=self.group, how="anti", nulls_equal=True)
             _remember(after, pl.concat([others, written.filter(~pl.col("_gone"))]))
         return state
@@ -181,10 +205,9 @@ class CellWindows(Windows):
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, cells to write."""
         busy = pl.concat([touched.select(self.group), gone.select(self.group)])
-        closing = self.operator.node.windowing.closing != "none"
         expires = pl.col("_end") + self.operator.horizon <= times.after
         due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
-        waited = held.filter(~pl.col("_closed") & (due.fill_null(value=False) | (expires if closing else pl.lit(value=False))))
+        waited = held.filter(~pl.col("_closed") & self._due(times))
         if waited.height and busy.height:
             waited = waited.join(busy, on=self.group, how="anti", nulls_equal=True)
         seen = pl.concat([touched, waited.with_columns(_came=pl.lit(0, pl.Int64), _gone=pl.lit(value=False))], how="diagonal")
