@@ -114,7 +114,7 @@ def windowed_anyhow(draw: st.DrawFn, stream: Stream, unit: int, chained: bool) -
         output=draw(st.sampled_from(outputs)),
         on_time=draw(st.sampled_from(["always", "if_new"])),
         closing=draw(st.sampled_from(["none", "if_new", "always"])),
-        time=draw(st.sampled_from(["end", "end", "earliest", "latest"])),
+        time="end" if chained else draw(st.sampled_from(["end", "earliest", "latest"])),
     )
 
 

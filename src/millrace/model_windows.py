@@ -73,13 +73,16 @@ class Held:
     index: int = 0
     settled: int = 0
     shown: list[Row] = field(default_factory=list)
-    """The values that hold downstream: that of the last pane, or after a merge those of several windows."""
+    """What the last pane held, or after a merge those of several windows: the next pane takes their place."""
+    sent: list[Row] = field(default_factory=list)
+    """What stands downstream; where the window has grown since, nothing."""
 
     def absorb(self, other: Held) -> None:
         """Two windows are one."""
         self.rows += other.rows
         self.fresh += other.fresh
         self.shown += other.shown
+        self.sent += other.sent
         self.times += other.times
         self.states += other.states
         self.came += other.came
@@ -145,7 +148,7 @@ class RowWindows:
             elif self.shut(key, own) or (self.windowing.once and self.clocks.time >= window[1]):
                 closed += 1
             else:
-                self.take(key, window, group, arrival)
+                self.take(key, window, group, arrival, outcome)
         if late or closed:
             reason = "future" if arrival.future else "late" if late else "closed"
             outcome.refuse(arrival.row, arrival.place, reason, late + closed)
@@ -164,9 +167,15 @@ class RowWindows:
             return own in closed
         return any(len(self.windowing.window.merge(sorted({window, own}))) == 1 for window in closed)
 
-    def take(self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival) -> None:
-        """The row becomes part of a window, and the windows it belongs to become one."""
-        parts = [self.held[key].pop(part) for part in group if part in self.held[key]]
+    def take(self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: Outcome) -> None:
+        """The row becomes part of a window, and the windows it belongs to become one; those that are no more are taken back downstream."""
+        parts = []
+        for own in (own for own in group if own in self.held[key]):
+            part = self.held[key].pop(own)
+            if own != window:
+                outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in part.sent]
+                part.sent = []
+            parts.append(part)
         held = parts[0] if parts else Held()
         for part in parts[1:]:
             held.absorb(part)
@@ -228,11 +237,11 @@ class RowWindows:
         if self.windowing.output != "delta":
             outcome.records += [((key, window), {**old, **about, "op": panes.RETRACT}) for old in held.shown]
         outcome.records.append(((key, window), pane))
-        if not (len(held.shown) == 1 and self.identity(held.shown[0]) == self.identity(whole)):
-            outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in held.shown]
+        if not (len(held.sent) == 1 and self.identity(held.sent[0]) == self.identity(whole)):
+            outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in held.sent]
             outcome.changes.append(Change(panes.ADD, whole))
-            held.shown = [whole]
-        held.fresh, held.times = [], []
+            held.sent = [whole]
+        held.shown, held.fresh, held.times = [whole], [], []
         held.index += 1
         held.settled += timing != "early"
 

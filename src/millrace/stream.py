@@ -301,7 +301,12 @@ class Keyed:
                 f"by({', '.join(map(repr, self.keys))}) aggregates panes with output='delta', but what changed in panes that are taken back "
                 "is no sum of parts; use output='value' or 'value_and_retract'"
             )
-        if self._windowing_upstream() is not windowing and windowing.sliced is None:
+        before = self._windowing_upstream()
+        if before is not windowing and before is not None and before.time != "end":
+            raise DefinitionError(
+                f"panes at time={before.time!r} are put into windows anew, but that time changes when they are refined; use time='end'"
+            )
+        if before is not windowing and windowing.sliced is None:
             raise DefinitionError(
                 f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for rows; "
                 "use windows.fixed() or sliding() with at_watermark(), or leave out the second window()"

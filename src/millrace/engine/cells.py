@@ -82,6 +82,7 @@ class CellWindows(Windows):
             return Stepped(state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said))
         touched, gone, late = self._take(rows, held, times)
         shown, changes, written = self._fire(held, touched, gone, times)
+        changes = pl.concat([self.showing.taken_back(gone), changes])
         state = self._write(state, held, written.with_columns(pl.lit(seq, pl.Int64).alias("_seq")), times)
         return Stepped(state.with_values(id, values), low, shown, changes, late, after.reaches(said))
 
@@ -160,8 +161,9 @@ class CellWindows(Windows):
         if taken.rows.is_empty():
             return none, held.clear(), late
         touched = self._touched(taken, held, times)
-        moved = taken.parts.filter((pl.col("_start") != pl.col("_from")) | (pl.col("_end") != pl.col("_to"))).select(self.group)
-        gone = held.join(moved, on=self.group, how="semi", nulls_equal=True).with_columns(pl.lit(value=True).alias("_gone"))
+        gone = held.join(taken.moved.select(self.group), on=self.group, how="semi", nulls_equal=True).with_columns(
+            pl.lit(value=True).alias("_gone")
+        )
         return touched, gone, late
 
     def _new_cells(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -184,6 +186,9 @@ class CellWindows(Windows):
         """Cells with the rows of this batch, and the trigger told of them."""
         new = self._new_cells(taken.rows)
         parts = held.join(taken.parts, on=self.group, how="inner", nulls_equal=True)
+        if taken.moved.height:
+            same = (pl.col("_start") == pl.col("_from")) & (pl.col("_end") == pl.col("_to"))
+            parts = pl.concat([parts.filter(same), self.showing.grown(parts.filter(~same))])
         parts = parts.drop("_start", "_end").rename({"_from": "_start", "_to": "_end"})
         pieces = pl.concat(
             [new.with_columns(pl.lit(None, pl.String).alias("_trigger")), parts.with_columns(_came=pl.lit(0, pl.Int64))], how="diagonal"

@@ -13,6 +13,8 @@ from millrace.engine.partials import Partials
 from millrace.engine.plan import Operator
 
 _PLACED = ("event_time", "window_start", "window_end")
+_STANDS = "_stands"
+"""Of a value that was shown, whether it stands downstream: not since its window has grown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +39,7 @@ class Showing:
         """The values that hold downstream, of a window that has shown nothing."""
         schema = self.operator.node.schema
         fields = {name: schema[name] for name in (*_PLACED, *self.names)}
-        return pl.lit([], pl.List(pl.Struct(fields)))
+        return pl.lit([], pl.List(pl.Struct({**fields, _STANDS: pl.Boolean})))
 
     def fresh_of(self, pieces: pl.DataFrame) -> pl.DataFrame:
         """Partials of what no pane has shown yet, merged per cell."""
@@ -82,7 +84,7 @@ class Showing:
         )
         one = pl.col("_shown").list.first()
         equal = [one.struct.field(name).eq_missing(pl.col(name)) for name in (*_PLACED, *self.names)]
-        same = (pl.col("_shown").list.len() == 1) & pl.all_horizontal(equal)
+        same = (pl.col("_shown").list.len() == 1) & one.struct.field(_STANDS) & pl.all_horizontal(equal)
         return loud.with_row_index(PAIR).with_columns(pl.col(PAIR).cast(pl.Int64), same.fill_null(value=False).alias("_same"))
 
     def _panes(self, loud: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -91,13 +93,26 @@ class Showing:
         plus = loud.with_columns(pl.lit(panes.ADD).alias("op"))
         minus = self._withdrawn(loud)
         shown = self._of_new(plus).select(columns) if self.delta else pl.concat([minus.select(columns), plus.select(columns)])
-        changed = pl.concat([minus.filter(~pl.col("_same")).select(columns), plus.filter(~pl.col("_same")).select(columns)]).drop(PAIR)
+        gone = minus.filter(~pl.col("_same") & pl.col(_STANDS))
+        changed = pl.concat([gone.select(columns), plus.filter(~pl.col("_same")).select(columns)]).drop(PAIR)
         return shown if self.operator.shows else shown.clear(), changed if self.operator.travels else changed.clear()
 
     def _withdrawn(self, loud: pl.DataFrame) -> pl.DataFrame:
         held = loud.filter(pl.col("_shown").list.len() > 0).explode("_shown", empty_as_null=False)
-        old = [pl.col("_shown").struct.field(name).alias(name) for name in (*_PLACED, *self.names)]
+        old = [pl.col("_shown").struct.field(name).alias(name) for name in (*_PLACED, *self.names, _STANDS)]
         return held.with_columns(*old, pl.lit(panes.RETRACT).alias("op"))
+
+    def grown(self, cells: pl.DataFrame) -> pl.DataFrame:
+        """Cells whose window has grown, or into another one: what they showed no longer stands downstream."""
+        fallen = pl.element().struct.with_fields(pl.lit(value=False).alias(_STANDS))
+        return cells.with_columns(pl.col("_shown").list.eval(fallen))
+
+    def taken_back(self, cells: pl.DataFrame) -> pl.DataFrame:
+        """The changes downstream that this makes."""
+        about = {"index": 0, "settled_index": 0, "timing": "early", "final": False}
+        loud = cells.with_columns(pl.lit(value, self.operator.node.schema[name]).alias(name) for name, value in about.items())
+        back = self._withdrawn(loud).filter(_STANDS).select(self.operator.node.schema.names())
+        return back if self.operator.travels else back.clear()
 
     def _of_new(self, plus: pl.DataFrame) -> pl.DataFrame:
         """Panes with the values of what is new alone."""
@@ -110,7 +125,7 @@ class Showing:
     def _after(self, loud: pl.DataFrame) -> pl.DataFrame:
         """Cells once their panes were shown."""
         none = pl.lit(None, pl.Int64)
-        value = pl.struct(*_PLACED, *self.names)
+        value = pl.struct(*_PLACED, *self.names, pl.lit(value=True).alias(_STANDS))
         remembers = self.operator.travels or not self.delta
         shown = pl.concat_list(value) if remembers else self.nothing_shown
         settles = (pl.col("timing") != "early").cast(pl.Int64)

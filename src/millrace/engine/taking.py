@@ -23,6 +23,11 @@ class Taken:
     refused: pl.DataFrame
     """`_row`, `reason`, `missed`."""
 
+    @property
+    def moved(self) -> pl.DataFrame:
+        """Those of the parts that are no more: they grew, or into another."""
+        return self.parts.filter((pl.col("_start") != pl.col("_from")) | (pl.col("_end") != pl.col("_to")))
+
 
 @dataclass(frozen=True)
 class Taking:
