@@ -124,6 +124,12 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         (lambda: positions().window(windows.punctuated(pl.col("last"))).by("cell").count(), "does not fit the columns vehicle, cell"),
         (lambda: positions().window(windows.fixed("1s", offset=pl.col("speed"))).by("cell").count(), "needs a whole number"),
         (lambda: counts().window(windows.sessions("1s")).by("cell").count(), "leave out the second window()"),
+        (
+            lambda: (
+                positions().window(windows.fixed("1s"), time="latest").by("cell").count().window(windows.fixed("9s")).by("cell").count()
+            ),
+            "use time='end'",
+        ),
         (lambda: counts().window(windows.fixed("1s"), output="delta").by("cell").count(), "use output='value'"),
         (lambda: positions().window(windows.fixed("1s"), lateness="-1s"), "lateness='-1s' must not be negative"),
         (lambda: mr.Job("a b", counts().write(COUNTS)), "job name 'a b'"),

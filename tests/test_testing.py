@@ -1,5 +1,6 @@
 """Users' unit tests: a job under a scripted stream, on the model and on the engine alike."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -159,3 +160,44 @@ def test_mistakes_in_a_script_are_named() -> None:
         script.events({"event_time": 1}, partition=1)
     with pytest.raises(DefinitionError, match="on='flink' is unknown"):
         testing.Script(per_cell(POSITIONS), on="flink")  # type: ignore[arg-type]
+
+
+def counted(window: windows.WindowFn) -> mr.Job:
+    return mr.Job("counted", mr.read(POSITIONS).window(window).by("cell").count().write(COUNTS))
+
+
+class Shifts(windows.WindowFn):
+    """A user's own: eight hours from six in the morning, as long as anybody works; those that overlap are one."""
+
+    merging = True
+
+    def assign(self, at: int) -> list[tuple[int, int]]:
+        start = (at - 6) // 8 * 8 + 6
+        return [(start, start + 8 + at % 2)]
+
+    def merge(self, windows: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+        groups: list[list[tuple[int, int]]] = []
+        for window in windows:
+            if groups and window[0] < max(end for _, end in groups[-1]):
+                groups[-1].append(window)
+            else:
+                groups.append([window])
+        return groups
+
+
+@on_both
+def test_windows_of_the_users_own_are_assigned_and_merged(on: On) -> None:
+    script = testing.Script(counted(Shifts()), on=on)
+    script.events(*({"cell": 1, "event_time": at} for at in (6, 7, 14, 22)))
+    script.restart()
+    script.end()
+    assert [(p["window_start"], p["window_end"], p["count"]) for p in script.panes()] == [(6, 22, 3), (22, 30, 1)]
+
+
+def test_events_of_one_batch_may_lie_in_several_partitions() -> None:
+    script = testing.Script(counted(windows.fixed(10)), partitions=2)
+    script.events(*[{"cell": 1, "event_time": 1}] * 3, partition=[0, 1, 1])
+    script.watermark(10, partition=0)
+    assert script.panes() == []
+    script.watermark(10, partition=1)
+    assert [pane["count"] for pane in script.panes()] == [3]
