@@ -48,14 +48,14 @@ def test_sums_run_along_where_a_slice_is_in_many_windows() -> None:
 
 
 def play(on: testing.On) -> list[list[Any]]:
-    """Rows in order, out of order, late, infinite; a long silence; a restart after each step."""
+    """Rows in order, out of order, late, infinite, and some that leave with the first or last window of a step; a long silence; restarts."""
     script = testing.Script(job(lateness=20, output="value_and_retract"), on=on)
     seen = []
     steps: list[tuple[list[tuple[str, float, int, int]], int]] = [
         ([("a", 1.5, 1, 3), ("b", 2.5, 7, 5)], 4),
-        ([("a", math.inf, 2, 10), ("a", 0.1, 3, 12)], 30),
+        ([("a", math.inf, 2, 10), ("a", 0.1, 3, 12), ("b", 4.0, 2, 14), ("b", 5.0, 2, 15)], 30),
         ([("a", 1e300, 4, 25), ("b", 1.0, 5, 29)], 31),
-        ([("a", 2.0, 6, 2), ("c", -3.0, 1, 40)], 75),
+        ([("a", 2.0, 6, 2), ("c", -3.0, 1, 40), ("b", 6.0, 3, 49), ("b", 7.0, 3, 50)], 75),
         ([("a", 4.0, 1, 70), ("b", 9.0, 9, 60)], 110),
         ([], 500),
         ([("a", 8.0, 2, 495), ("a", 8.0, 2, 600)], 520),

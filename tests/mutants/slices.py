@@ -226,6 +226,13 @@ SLICES = [
         'before - size, high - size, closed="left"',
         'before - size, high - size, closed="right"',
         "slices leave the running sums a window too early",
+        equivalent="the last window that holds such a slice is shown in this very batch, and the sums are kept only for windows after it",
+    ),
+    Mutant(
+        "engine/running.py",
+        'before - size, high - size, closed="left"',
+        'before - size, high - size - 1, closed="left"',
+        "slices that leave with the last window of a batch stay in the running sums",
     ),
     Mutant(
         "engine/running.py",
