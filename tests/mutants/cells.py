@@ -19,9 +19,9 @@ CELLS = [
     Mutant("engine/assigning.py", "if watermark is not None and watermark >= merged[1] + lateness:", "if watermark is not None and watermark >= end + lateness:", "a row is judged by itself and not by the session it joins"),
     Mutant("engine/assigning.py", "(pl.col(PLACE).fill_null(0) % every + every) % every", "pl.lit(0, pl.Int64)", "all keys have the same offset"),
     # cells
-    Mutant("engine/cells.py", 'due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', 'due = pl.col("_due") <= times.after', "cells do not wake up for the clock"),
-    Mutant("engine/cells.py", 'due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', 'due = pl.col("_tick") <= times.clock', "cells do not wake up for the watermark"),
-    Mutant("engine/cells.py", 'return _live[name].filter(pl.col("_end") + self.operator.horizon > time)', 'return _live[name].filter(pl.col("_end") > time)', "cells are forgotten when their window is complete"),
+    Mutant("engine/cells.py", '"""Whether the time has come for which a cell waited."""\n        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', '"""Whether the time has come for which a cell waited."""\n        due = pl.col("_due") <= times.after', "cells do not wake up for the clock"),
+    Mutant("engine/cells.py", '"""Whether the time has come for which a cell waited."""\n        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', '"""Whether the time has come for which a cell waited."""\n        due = pl.col("_tick") <= times.clock', "cells do not wake up for the watermark"),
+    Mutant("engine/cells.py", 'lives = pl.col("_end") + self.operator.horizon > times.before', 'lives = pl.col("_end") > times.before', "cells are forgotten when their window is complete"),
     Mutant("engine/cells.py", 'lives, before = pl.col("_end") + horizon > times.after,', 'lives, before = pl.col("_end") + horizon > times.after + 1,', "cells are forgotten a tick too early"),
     Mutant("engine/cells.py", 'sums = pl.col("_came", "_new", "_index", "_settled").sum()', 'sums = pl.col("_came", "_new", "_index", "_settled").max()', "sessions that join forget how many panes they have had"),
     Mutant("engine/cells.py", 'gone = held.join(moved, on=self.group, how="semi", nulls_equal=True)', "gone = held.clear()", "a session that grew into another stays"),
