@@ -97,20 +97,21 @@ def hull(group: Sequence[Window]) -> Window:
 
 
 def walked(
-    rows: Sequence[tuple[int, int, int, int | None]], held: Sequence[Window], window: WindowFn, lateness: int, shut: int | None
+    rows: Sequence[tuple[int, int, int, int | None, bool]], held: Sequence[Window], window: WindowFn, lateness: int, shut: int | None
 ) -> Iterator[tuple[int, str]]:
     """The rows of one key taken one after the other, each judged by the session that it would be part of: which are refused, and why.
 
-    A row is its number, its own window's start and end, and its watermark; `shut`: windows up to this end show nothing any more.
+    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session; `shut`: windows up to
+    this end show nothing any more.
     """
     open_windows = list(held)
-    for number, start, end, watermark in rows:
+    for number, start, end, watermark, touches in rows:
         own = (start, end)
         group = next(group for group in window.merge(sorted({*open_windows, own})) if own in group)
         merged = hull(group)
         if watermark is not None and watermark >= merged[1] + lateness:
             yield number, "late"
-        elif shut is not None and shut >= merged[1]:
+        elif touches or (shut is not None and shut >= merged[1]):
             yield number, "closed"
         else:
             open_windows = [*(one for one in open_windows if one not in group), merged]

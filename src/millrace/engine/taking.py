@@ -77,9 +77,10 @@ class Taking:
         touched = made.filter(pl.col("_row").is_not_null()).select(*self.keys, "_from", "_to").unique()
         parts = made.filter(pl.col("_row").is_null()).drop("_row")
         parts = parts.join(touched, on=touched.columns, how="semi", nulls_equal=True).select(*self.keys, "_start", "_end", "_from", "_to")
-        windows = made.filter(pl.col("_row").is_not_null()).select("_row", pl.col("_from").alias("_start"), pl.col("_to").alias("_end"))
-        taken = taken.drop("_start", "_end", "_late", "_shut", "_doubtful").join(windows.unique(), on="_row", how="left")
-        return Taken(taken, parts, _counted(wide))
+        own = ["_row", "_start", "_end"]
+        windows = made.filter(pl.col("_row").is_not_null()).select(*own, "_from", "_to").unique()
+        taken = taken.drop("_late", "_shut", "_doubtful").join(windows, on=own, how="left").drop("_start", "_end")
+        return Taken(taken.rename({"_from": "_start", "_to": "_end"}), parts, _counted(wide))
 
     def _touches_closed(self, wide: pl.DataFrame, held: pl.DataFrame) -> pl.Expr:
         """`_shut`: whether the row belongs to a session whose trigger has finished."""
@@ -97,10 +98,10 @@ class Taking:
 
     def _walk(self, wide: pl.DataFrame, known: pl.DataFrame, time: int) -> pl.DataFrame:
         """Rows of keys in doubt, one after the other, in the order in which rows are taken."""
-        ordered = wide.filter(~pl.col("_late") & ~pl.col("_shut")).sort("_t", "_src", "_off")
+        ordered = wide.filter(~pl.col("_late")).sort("_t", "_src", "_off")
         keys = ordered.filter("_doubtful").select(self.keys).unique()
         watermark = pl.lit(None, pl.Int64).alias("_w") if self.windowing.by_clock else pl.col("_w")
-        rows = self._by_key(ordered.select(*self.keys, "_row", "_start", "_end", watermark), keys)
+        rows = self._by_key(ordered.select(*self.keys, "_row", "_start", "_end", watermark, "_shut"), keys)
         windows = self._by_key(known, keys)
         shut = time if self.windowing.once else None
         verdicts: list[tuple[int, str]] = []
@@ -109,7 +110,7 @@ class Taking:
         late = [row for row, why in verdicts if why == "late"]
         shut_rows = [row for row, why in verdicts if why == "closed"]
         row = pl.col("_row")
-        return wide.with_columns(pl.col("_late") | row.is_in(late), pl.col("_shut") | row.is_in(shut_rows))
+        return wide.with_columns(pl.col("_late") | row.is_in(late), (pl.col("_shut") | row.is_in(shut_rows)) & ~row.is_in(late))
 
     def _by_key(self, frame: pl.DataFrame, keys: pl.DataFrame) -> dict[Any, list[Any]]:
         """The rows of some keys as plain values, key by key."""
