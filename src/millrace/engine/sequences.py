@@ -46,7 +46,7 @@ class SequenceWindows(Windows):
         state, shown = self._taken(state, free, seq, ended=ended)
         state = state.with_values(id, {"progress": after.to_json(), "seq": seq, "time": LEAST if by_clock else time, "low": low})
         changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
-        return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late)
+        return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said))
 
     @cached_property
     def _kept(self) -> list[str]:
