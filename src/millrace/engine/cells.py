@@ -21,6 +21,7 @@ from millrace.engine.showing import Showing
 from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.engine.taking import LEAST, Taken, Taking
 from millrace.engine.verdicts import Machines
+from millrace.triggers import EveryEventTime, walk
 from millrace.windows import FOREVER
 
 MANY = 50_000
@@ -200,7 +201,8 @@ class CellWindows(Windows):
         if self.showing.delta:
             cells = cells.join(self.showing.fresh_of(pieces), on=self.group, how="left", nulls_equal=True)
         start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
-        base = start if times.judged == LEAST else pl.lit(times.judged, pl.Int64)
+        known = times.judged != LEAST or not self._counts_event_time
+        base = pl.lit(times.judged, pl.Int64) if known else start
         cells = cells.with_columns((pl.col("_end") <= times.judged).alias("_was_passed"), base.alias("_base"))
         told = self.machines.taken(cells, times.clock, merges=self.operator.node.windowing.window.merging)
         return told.with_columns(pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone"))
@@ -224,6 +226,11 @@ class CellWindows(Windows):
         cells = self.machines.dated(cells, times.after, times.clock)
         written = pl.concat([cells.select(self._without_seq), gone.select(self._without_seq)], how="vertical_relaxed")
         return shown, changes, written
+
+    @cached_property
+    def _counts_event_time(self) -> bool:
+        """Whether it matters to the trigger where a window begins, as long as there is no watermark."""
+        return any(isinstance(one, EveryEventTime) for one in walk(self.operator.node.windowing.trigger))
 
     @cached_property
     def _without_seq(self) -> list[str]:
