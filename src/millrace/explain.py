@@ -38,6 +38,8 @@ def _step(node: graph.Node, ids: dict[graph.Aggregation, str]) -> str:
             return _short(text)
         case graph.Union():
             return "union"
+        case graph.Match():
+            return f"match {ids[node]}"
         case graph.Aggregation():
             return f"aggregate {ids[node]}"
         case graph.Late():
@@ -50,6 +52,12 @@ def _step(node: graph.Node, ids: dict[graph.Aggregation, str]) -> str:
 
 def _answers(node: graph.Aggregation) -> Iterator[tuple[str, str]]:
     windowing = node.windowing
+    if isinstance(node, graph.Match):
+        yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in node.select.items())} by {', '.join(node.keys)}"
+        yield "where", str(node.pattern)
+        yield "when", "rows are taken in order of event time, as the watermark releases them"
+        yield "lateness", "a row behind the watermark is refused"
+        return
     named = ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates.items())
     yield "what", f"{named} by {', '.join(node.keys)}"
     kept = "the window that the panes come in, " if node.same_window else ""

@@ -11,6 +11,9 @@ import polars as pl
 from millrace import panes
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
+from millrace.patterns.building import Pattern
+from millrace.patterns.matcher import Matcher, check_types
+from millrace.patterns.picking import checked
 from millrace.triggers import AtWatermark, Trigger
 from millrace.watermarks import Watermark
 from millrace.windows import ByClock, Ordered, Sliding, WindowFn
@@ -108,6 +111,25 @@ class Aggregation(Node):
     """Whether the input is panes of this very windowing, which keep their window."""
 
 
+@dataclass(frozen=True)
+class Sequences(Ordered):
+    """Rows in order, in which a pattern is looked for; `said` is the pattern and what is shown of a match."""
+
+    said: str
+
+    def __str__(self) -> str:
+        """As it is read."""
+        return self.said
+
+
+@dataclass(frozen=True, eq=False)
+class Match(Aggregation):
+    """Sequences of events per key: as an aggregation whose windows are matches, each shown once."""
+
+    pattern: Pattern
+    select: Mapping[str, pl.Expr]
+
+
 @dataclass(frozen=True, eq=False)
 class Late(Node):
     """The rows that an aggregation refused."""
@@ -190,6 +212,24 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Aggregation, str]
                     raise DefinitionError(f"two operators of job {job!r} are named {place!r}; give each its own name")
                 ids[node] = f"{job}/{place}"
     return ids
+
+
+def match(source: Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr]) -> Match:
+    """The node of a pattern; refuses patterns that cannot run for ever, and those that rows cannot answer."""
+    for edge in edges(Union((source,), source.schema)):
+        if not isinstance(edge.origin, Read):
+            raise DefinitionError(
+                f"match({pattern}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
+                "write them to a topic and match that"
+            )
+    if not isinstance(pattern, Pattern):
+        raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
+    pattern.checked()
+    check_types(source.schema)
+    Matcher(pattern, source.schema, keys)
+    schema = checked(pattern, select, keys, source.schema)
+    said = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
+    return Match((source,), schema, keys, {}, Windowing(Sequences(said)), same_window=False, pattern=pattern, select=dict(select))
 
 
 INTERNAL = {

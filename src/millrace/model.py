@@ -17,6 +17,7 @@ import polars as pl
 from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.model_ordered import OrderedWindows
+from millrace.model_patterns import PatternRows
 from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
@@ -197,7 +198,8 @@ class FirstOperator(Operator):
         self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
-        self.windows = (OrderedWindows if self.windowing.ordered else RowWindows)(node, self.values)
+        made = PatternRows if isinstance(node, graph.Match) else OrderedWindows if self.windowing.ordered else RowWindows
+        self.windows: RowWindows | OrderedWindows | PatternRows = made(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""

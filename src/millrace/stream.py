@@ -12,6 +12,7 @@ from millrace import aggregates, durations, graph, panes
 from millrace.aggregates import Aggregate, Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.patterns import Pattern
 from millrace.topics import Topic
 from millrace.triggers import Trigger, at_watermark
 from millrace.watermarks import IngestionTime, Watermark, bounded
@@ -189,6 +190,10 @@ class Keyed:
         schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
         node = graph.Aggregation((self.stream.node,), schema, self.keys, named, windowing, self._windowing_upstream() is windowing)
         return Stream(node, windowing)
+
+    def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
+        """One result per match of a pattern in the rows of a key, a column for each of `select`."""
+        return Stream(graph.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
 
     def count(self, *, name: str = "count") -> Stream:
         """How many rows."""

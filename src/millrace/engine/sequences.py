@@ -43,7 +43,7 @@ class SequenceWindows(Windows):
         low = max(saved["low"] or LEAST, body.now) if by_clock and not ended else after.low
         seq = saved["seq"] + 1
         state, free = self._released(state, rows, saved["time"], time)
-        state, shown = self._taken(state, free, seq, ended=ended)
+        state, shown = self._taken(state, free, seq, (saved["time"], time), ended=ended)
         state = state.with_values(id, {"progress": after.to_json(), "seq": seq, "time": LEAST if by_clock else time, "low": low})
         changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
         return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said))
@@ -95,7 +95,15 @@ class SequenceWindows(Windows):
 
         return Layout(_FOR_EVER, _FOR_EVER, newest)
 
-    def _taken(self, state: SlotState, free: pl.DataFrame | None, seq: int, *, ended: bool) -> tuple[SlotState, pl.DataFrame]:
+    def _taken(
+        self,
+        state: SlotState,
+        free: pl.DataFrame | None,
+        seq: int,
+        passed: tuple[int, int],  # noqa: ARG002 - windows that rows cut do not ask how time passes
+        *,
+        ended: bool,
+    ) -> tuple[SlotState, pl.DataFrame]:
         """Rows taken in order, and the panes of the windows that are full; at the end of the stream also those that are not."""
         id, keys = self.operator.id, self.partials.keys
         if (free is None or free.is_empty()) and not ended:

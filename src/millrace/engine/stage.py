@@ -8,10 +8,12 @@ from functools import lru_cache
 
 import polars as pl
 
+from millrace import graph
 from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
 from millrace.engine.firing import Stepped, settled
 from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
+from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.rows import RowWindows
@@ -81,6 +83,8 @@ def _offending(plan: Plan, operator: Operator, state: SlotState, incoming: Body,
 
 @lru_cache(maxsize=1024)
 def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows | PaneWindows:
+    if isinstance(operator.node, graph.Match):
+        return Matches(operator)
     if not operator.over_rows:
         return PaneWindows(operator)
     if operator.node.windowing.ordered:

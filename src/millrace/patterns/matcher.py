@@ -23,6 +23,8 @@ Key = tuple[Any, ...]
 END = 2**62
 """The watermark at the end of a stream: nothing comes any more."""
 
+_PLAIN = (pl.String, pl.Boolean, pl.Binary, pl.Null)
+
 MATCH, STEP, AT = "_match", "_step", "_at"
 """Of the rows of matches: which match, which step took it, and when the match was known, if by time that passed."""
 
@@ -143,3 +145,22 @@ class Matcher:
             for node in reversed(list(chain(match.node)))
         ]
         return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def check_types(schema: pl.Schema) -> None:
+    """Refuses columns whose values would not come back from stored state as they were."""
+    for name, dtype in schema.items():
+        if not _storable(dtype):
+            raise DefinitionError(
+                f"a pattern remembers whole rows, but {name} is {dtype}, which cannot be stored; cast it, or select() other columns"
+            )
+
+
+def _storable(dtype: pl.DataType) -> bool:
+    if isinstance(dtype, pl.List):
+        return _storable(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner())
+    if isinstance(dtype, pl.Struct):
+        return all(_storable(field.dtype if isinstance(field.dtype, pl.DataType) else field.dtype()) for field in dtype.fields)
+    if isinstance(dtype, pl.Datetime):
+        return dtype.time_zone is not None
+    return dtype.is_integer() or dtype.is_float() or isinstance(dtype, _PLAIN)

@@ -123,3 +123,17 @@ class CellCount(_message.Message):
     geocell: int
     count: int
     def __init__(self, geocell: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class EmergencyStop(_message.Message):
+    __slots__ = ("vehicle_id", "latitude", "longitude", "speed_difference", "deceleration")
+    VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]
+    LATITUDE_FIELD_NUMBER: _ClassVar[int]
+    LONGITUDE_FIELD_NUMBER: _ClassVar[int]
+    SPEED_DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    DECELERATION_FIELD_NUMBER: _ClassVar[int]
+    vehicle_id: str
+    latitude: float
+    longitude: float
+    speed_difference: float
+    deceleration: float
+    def __init__(self, vehicle_id: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., speed_difference: _Optional[float] = ..., deceleration: _Optional[float] = ...) -> None: ...

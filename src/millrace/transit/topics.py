@@ -1,7 +1,7 @@
 """The topics of public transport."""
 
 from millrace.topics import Topic
-from millrace.transit.events_pb2 import Arrival, CellCount, Departure, DoorEvent, VehiclePosition
+from millrace.transit.events_pb2 import Arrival, CellCount, Departure, DoorEvent, EmergencyStop, VehiclePosition
 
 POSITIONS = Topic("input.vehicle-positions", VehiclePosition, key="vehicle_id")
 """Where each vehicle is, about once a second."""
@@ -17,3 +17,6 @@ DOOR_EVENTS = Topic("input.door-events", DoorEvent, key="vehicle_id")
 
 CELL_COUNTS = Topic("analytics.vehicle-distribution", CellCount, key="geocell")
 """How many vehicles each geocell holds."""
+
+EMERGENCY_STOPS = Topic("analytics.emergency-stop", EmergencyStop, key="vehicle_id")
+"""Vehicles that came from travelling speed to a standstill in seconds."""

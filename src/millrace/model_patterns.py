@@ -1,0 +1,55 @@
+"""Patterns in the model: rows wait for the watermark and are taken one at a time, key by key, and nothing is ever stored.
+
+What a pattern matches is defined in `patterns/definition.py`, and the matcher is held to it there; here it is about when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from millrace import graph
+from millrace.model_windows import Arrival, Change, Key, Outcome, Values
+from millrace.patterns.courses import Course
+from millrace.patterns.matcher import Matcher
+from millrace.patterns.picking import picked
+from millrace.trigger_machines import END
+
+
+class PatternRows:
+    """The matches of one pattern over rows, each shown once, when it is certain."""
+
+    def __init__(self, node: graph.Aggregation, values: Values) -> None:  # noqa: ARG002 - a match has no aggregates
+        assert isinstance(node, graph.Match)
+        self.node = node
+        self.schema = node.inputs[0].schema
+        self.matcher = Matcher(node.pattern, self.schema, node.keys)
+        self.waiting: list[Arrival] = []
+        self.courses: dict[Key, Course] = {}
+
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
+        """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
+        for arrival in arrivals:
+            if arrival.future or arrival.row["event_time"] < arrival.watermark:
+                outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
+            else:
+                self.waiting.append(arrival)
+        free = [arrival for arrival in self.waiting if arrival.row["event_time"] < time]
+        self.waiting = [arrival for arrival in self.waiting if not arrival.row["event_time"] < time]
+        for arrival in sorted(free, key=lambda arrival: (arrival.row["event_time"], arrival.place)):
+            self.take([arrival.row], arrival.row["event_time"], outcome)
+        if time > -END:
+            self.take([], END if time >= END else int(time), outcome)
+
+    def take(self, rows: Sequence[dict[str, object]], time: int, outcome: Outcome) -> None:
+        """Rows, then time that passes."""
+        done = self.matcher.step(self.courses, pl.DataFrame(rows, schema=self.schema), time)
+        for key, course in done.courses.items():
+            self.courses.pop(key, None)
+            if course is not None:
+                self.courses[key] = course
+        for pane in picked(done.matches, self.node.select, self.node.keys).iter_rows(named=True):
+            key = tuple(pane[column] for column in self.node.keys)
+            outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
+            outcome.changes.append(Change(pane["op"], pane))

@@ -1,0 +1,80 @@
+"""What is shown of a match: expressions over its events, one row for each match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from millrace import panes
+from millrace.errors import DefinitionError
+from millrace.patterns.building import Pattern
+from millrace.patterns.conditions import Asked, asked
+from millrace.patterns.matcher import AT, MATCH, STEP
+
+
+def checked(pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str], schema: pl.Schema) -> pl.Schema:
+    """The columns of what is shown; the error names what cannot be."""
+    steps = [step.name for step in pattern.steps if not step.negative]
+    if not select:
+        raise DefinitionError(f"match() shows nothing of a match; say select={{'at': patterns.first({steps[0]!r}, 'event_time')}}, say")
+    for name, expr in select.items():
+        if not isinstance(expr, pl.Expr):
+            raise DefinitionError(
+                f"select {name}={expr!r} is no expression; use patterns.first(step, column), last, sum, count, avg, min, max"
+            )
+        if name in keys or name in panes.COLUMNS or name == "event_time":
+            raise DefinitionError(f"select {name}=…: results have a column {name!r} of their own; use another name")
+        for root in expr.meta.root_names():
+            one = Asked.of(root)
+            if one is None or one.kind == "previous":
+                raise DefinitionError(
+                    f"select {name}={expr} asks for {root}, but a match has many events; say which: patterns.last(step, {root!r})"
+                )
+            if one.step not in steps or (one.column is not None and one.column not in schema):
+                raise DefinitionError(
+                    f"select {name}={expr} asks for {root}; there are the steps {', '.join(steps)} and the columns {', '.join(schema)}"
+                )
+    empty = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **schema}).to_frame()
+    try:
+        made = picked(empty, select, keys)
+    except pl.exceptions.PolarsError as error:
+        raise DefinitionError(f"select does not fit the columns {dict(schema)}: {error}") from error
+    return made.schema
+
+
+def picked(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
+    """A pane for each match: from its first event to its last, or to when it was certain."""
+    questions = list(dict.fromkeys(one for expr in select.values() for one in asked(expr)))
+    time = pl.col("event_time")
+    told = matches.group_by(MATCH, maintain_order=True).agg(
+        *(pl.col(key).first() for key in keys),
+        *(_answer(one) for one in questions),
+        time.first().alias("_first"),
+        pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
+    )
+    about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
+    return told.select(
+        *keys,
+        *(expr.alias(name) for name, expr in select.items()),
+        pl.col("_last").alias("event_time"),
+        pl.col("_first").alias("window_start"),
+        (pl.col("_last") + 1).alias("window_end"),
+        *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in about.items()),
+    )
+
+
+def _answer(one: Asked) -> pl.Expr:
+    own = pl.col(STEP) == one.step
+    if one.column is None:
+        return own.sum().cast(pl.Int64).alias(one.name)
+    values = pl.col(one.column).filter(own)
+    kinds = {
+        "first": values.first(),
+        "last": values.last(),
+        "sum": values.sum(),
+        "avg": values.mean(),
+        "min": values.min(),
+        "max": values.max(),
+    }
+    return kinds[one.kind].alias(one.name)

@@ -1,0 +1,38 @@
+"""Vehicles that brake from travelling speed to a standstill within seconds."""
+
+import polars as pl
+
+from millrace import patterns, watermarks
+from millrace.durations import Duration
+from millrace.patterns import Pattern, pattern
+from millrace.stream import Job, read
+from millrace.transit.topics import EMERGENCY_STOPS, POSITIONS
+
+
+def hard_stop(within: Duration = "10s") -> Pattern:
+    """Cruising, then braking and nothing else, then stopped. A row may be both braking and stopped: the first row at rest ends it."""
+    return (
+        pattern("cruising", pl.col("speed") >= 10)
+        .next("braking", pl.col("acceleration") < 0).one_or_more().consecutive()
+        .next("stopped", pl.col("speed") < 1)
+        .within(within).skip_past_last()
+    )  # fmt: skip
+
+
+def emergency_stop(*, within: Duration = "10s", delay: Duration = "5s", idle: Duration | None = "10s") -> Job:
+    """By how much the speed fell, and how hard it was braked. A longer `delay` finds more where links are slow, and later."""
+    return Job(
+        "emergency-stop",
+        read(POSITIONS, watermark=watermarks.bounded(delay, idle=idle))
+        .select("vehicle_id", "latitude", "longitude", "speed", "acceleration")
+        .by("vehicle_id").match(
+            hard_stop(within),
+            select={
+                "latitude": patterns.last("stopped", "latitude"),
+                "longitude": patterns.last("stopped", "longitude"),
+                "speed_difference": patterns.last("cruising", "speed") - patterns.last("stopped", "speed"),
+                "deceleration": patterns.min("braking", "acceleration"),
+            },
+        )
+        .write(EMERGENCY_STOPS),
+    )  # fmt: skip
