@@ -16,7 +16,7 @@ from millrace.patterns.matcher import Matcher, check_types
 from millrace.patterns.picking import checked
 from millrace.triggers import AtWatermark, Trigger
 from millrace.watermarks import Watermark
-from millrace.windows import ByClock, Ordered, Sliding, WindowFn
+from millrace.windows import ByClock, Delta, Ordered, Punctuated, Sliding, Unaligned, WindowFn
 
 if TYPE_CHECKING:
     from millrace.topics import Topic
@@ -255,3 +255,24 @@ def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what:
     if lost:
         raise DefinitionError(f"{what} loses {', '.join(lost)}, without which a row has no place in time; keep the columns you do not know")
     return pl.Schema({name: dtype for name, dtype in result.schema.items() if name not in INTERNAL})
+
+
+def check_columns(windowing: Windowing, schema: pl.Schema) -> None:
+    """Refuses windows that ask for columns that rows do not have, or of another kind."""
+    window = windowing.places
+    match window:
+        case Unaligned(offset=asked):
+            wanted = "a whole number of milliseconds"
+        case Punctuated(expr=asked):
+            wanted = "true or false"
+        case Delta(column=column):
+            asked, wanted = pl.col(column), "a number"
+        case _:
+            return
+    try:
+        [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
+    except pl.exceptions.PolarsError as error:
+        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {error}") from error
+    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
+    if not fits:
+        raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")

@@ -16,7 +16,7 @@ from millrace.patterns import Pattern
 from millrace.topics import Topic
 from millrace.triggers import Trigger, at_watermark
 from millrace.watermarks import IngestionTime, Watermark, bounded
-from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
+from millrace.windows import WindowFn
 
 IntoExpr = str | pl.Expr
 
@@ -299,7 +299,7 @@ class Keyed:
             for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema))
         )
         if not over_panes:
-            _check_columns(windowing, self.stream.node.schema)
+            graph.check_columns(windowing, self.stream.node.schema)
             return
         if windowing.output == "delta":
             raise DefinitionError(
@@ -371,27 +371,6 @@ _SYSTEM = frozenset({*graph.TIMES, *panes.COLUMNS})
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
-
-
-def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
-    """Refuses windows that ask for columns that rows do not have, or of another kind."""
-    window = windowing.places
-    match window:
-        case Unaligned(offset=asked):
-            wanted = "a whole number of milliseconds"
-        case Punctuated(expr=asked):
-            wanted = "true or false"
-        case Delta(column=column):
-            asked, wanted = pl.col(column), "a number"
-        case _:
-            return
-    try:
-        [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
-    except pl.exceptions.PolarsError as error:
-        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {error}") from error
-    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
-    if not fits:
-        raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")
 
 
 def _rides_along(column: str) -> bool:
