@@ -15,7 +15,7 @@ setup: $(VENV)/.ready ## make .venv with exactly the versions of requirements.lo
 
 demo: ## build what is missing, and show a simulated city on a live map (ARGS="--on local --port 9000")
 	@$(MAKE) --no-print-directory --silent -j2 setup web
-	@$(BIN)/millrace demo $(ARGS)
+	@$(BIN)/millrace demo $(ARGS) || test $$? -eq 130  # Ctrl-C is how it ends
 
 .uv/bin/uv:
 	$(PYTHON) -m venv .uv

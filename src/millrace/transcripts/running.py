@@ -36,6 +36,9 @@ class Findings:
 Named = tuple[str, Any]
 """A transcript's name, and its document, or the reason why there is none."""
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C, where it was built: ten times as fast."""
+
 LANES = 150
 """How many transcripts share a query at most."""
 
@@ -70,7 +73,7 @@ class Unreadable:
 
 def _documents(path: Path) -> Iterator[Named]:
     try:
-        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document is not None]
+        documents = [document for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER) if document is not None]
     except (OSError, ValueError, yaml.YAMLError) as error:
         yield path.name, Unreadable(f"cannot be read: {' '.join(str(error).split())}")
         return
