@@ -24,7 +24,9 @@ PATTERNS = [
     Mutant("patterns/courses.py", "if len(after) > self.most:", "if len(after) > self.most * self.most:", "a pattern may grow without end"),
     Mutant("patterns/courses.py", "                    del after[before:]\n                    return\n", "                    return\n", "what must not come stops only half of a match"),
     Mutant("patterns/memory.py", "return old if seen else new", "return new", "the first event of a step is its last"),
-    Mutant("patterns/matcher.py", "if group not in starting and key not in known:", "if group not in starting:", "keys in which a match has begun are passed over"),
+    Mutant("patterns/matcher.py", 'matters = matters | pl.col("_key").is_in(begun.to_list())', "matters = matters & True", "keys in which a match has begun are passed over"),
+    Mutant("patterns/regular.py", "kept[starts[cut]] = True", "pass", "a match that the end of a batch cuts is forgotten"),
+    Mutant("patterns/regular.py", "here[going] + 1", "here[going] + 2", "every other row is looked at"),
     Mutant("patterns/matcher.py", "(due is not None and due <= watermark)", "(due is not None and due < watermark)", "time that passes is noticed a tick late"),
     Mutant("patterns/stored.py", "None if before < 0 else nodes[before]", "None", "a stored match forgets all events but the last"),
 ]  # fmt: skip

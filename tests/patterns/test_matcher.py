@@ -150,3 +150,16 @@ def test_columns_that_rows_lack_are_named() -> None:
 def test_rows_of_matches_say_which_step_took_them() -> None:
     found = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step({}, frame(("x", "a", 0, 1), ("x", "b", 0, 2)), END).matches
     assert found.select(STEP, "event_time").rows() == [("a", 1), ("b", 2)]
+
+
+def test_a_regular_pattern_looks_only_at_rows_from_which_something_comes() -> None:
+    made = mr.pattern("a", A).next("b", B).one_or_more().consecutive().next("c", pl.col("kind") == "c").within(10)
+    matcher = Matcher(made, SCHEMA, ("key",))
+    regular = matcher._regular
+    assert regular is not None
+    kinds = "abbcabdabaab"
+    numbers = pl.Series(["dab_c".index(kind) for kind in kinds]).to_numpy()
+    times, keys = pl.int_range(len(kinds), eager=True).to_numpy(), pl.Series([1] * len(kinds)).to_numpy()
+    opened = regular.open(numbers, times, keys, numbers == 1, 10)
+    assert [place for place, is_open in enumerate(opened) if is_open] == [0, 10]
+    assert Matcher(mr.pattern("a", A).followed_by("b", B), SCHEMA, ("key",))._regular is None

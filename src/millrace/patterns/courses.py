@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millrace.errors import PatternFailed
 from millrace.patterns.automaton import Automaton, State
@@ -46,6 +46,20 @@ class Course:
         return not self.runs and not self.held
 
 
+@dataclass(frozen=True)
+class Lane:
+    """The rows of one key in a batch: a stretch of columns that all keys share."""
+
+    masks: Sequence[int] = ()
+    times: Sequence[int] = ()
+    rows: Sequence[tuple[Any, ...]] = ()
+    extras: Sequence[tuple[Any, ...]] = ()
+    begins: Sequence[bool] = ()
+    """Whether a match may begin with the row."""
+    first: int = 0
+    end: int = 0
+
+
 @dataclass
 class Found:
     """What came of some events."""
@@ -64,21 +78,21 @@ class Rules:
     skip: Skip
     most: int = MOST
 
-    def follow(
-        self, course: Course, events: Sequence[Event], time: int, may_start: Callable[[int], bool], found: Found, *, ended: bool
-    ) -> Course:
+    def follow(self, course: Course, lane: Lane, time: int, found: Found, *, ended: bool) -> Course:
         """Takes events in order, then lets time pass; `ended`: nothing will come any more."""
         runs, held = list(course.runs), list(course.held)
-        for event in events:
+        begins, times = lane.begins, lane.times
+        for place in range(lane.first, lane.end):
             if runs:
-                runs, held = self._pass(runs, held, event.time, found)
-            if runs or may_start(event.mask):
+                runs, held = self._pass(runs, held, times[place], found)
+            if runs or begins[place]:
+                event = Event(course.seq + place - lane.first, times[place], lane.masks[place], lane.rows[place], lane.extras[place])
                 runs, held = self._take(runs, held, event, found)
         runs, held = self._pass(runs, held, time, found)
         if ended:
             found.matches += self._released(sorted(held, key=_begun), [])[0]
             runs, held = [], []
-        return Course(tuple(runs), tuple(held), course.seq + len(events))
+        return Course(tuple(runs), tuple(held), course.seq + lane.end - lane.first)
 
     def due(self, course: Course) -> int | None:
         """When time alone will change something."""

@@ -15,13 +15,17 @@ import polars as pl
 from millrace.errors import DefinitionError
 from millrace.patterns.automaton import Automaton, State, conditions, reachable
 from millrace.patterns.building import Pattern
-from millrace.patterns.courses import MOST, Course, Found, Match, Rules
+from millrace.patterns.courses import MOST, Course, Found, Lane, Match, Rules
 from millrace.patterns.memory import Event, Memory, chain
+from millrace.patterns.regular import Regular, is_regular
 from millrace.patterns.verdicts import Tests, columns_of
 
 Key = tuple[Any, ...]
 END = 2**62
 """The watermark at the end of a stream: nothing comes any more."""
+
+MOST_MASKS = 256
+"""With more different masks than this, tables would cost more than they save."""
 
 _PLAIN = (pl.String, pl.Boolean, pl.Binary, pl.Null)
 
@@ -79,54 +83,58 @@ class Matcher:
 
     def step(self, courses: Mapping[Key, Course], frame: pl.DataFrame, watermark: int) -> Matched:
         """Takes rows, in order of event time and all before the watermark, and lets time pass up to it, in the keys given, too."""
-        found: list[tuple[Key, Match]] = []
-        timeouts: list[tuple[Key, Match]] = []
+        found: list[Match] = []
+        timeouts: list[Match] = []
         changed: dict[Key, Course | None] = {}
         seen: set[Key] = set()
-        for key, events in self._events(courses, frame):
+        for key, lane in self._lanes(courses, frame):
             seen.add(key)
-            self._follow(key, courses.get(key), events, watermark, changed, found, timeouts)
+            self._follow(key, courses.get(key), lane, watermark, changed, Found(found, timeouts))
         for key, course in courses.items():
             due = self.rules.due(course) if key not in seen else None
             if key not in seen and (watermark >= END or (due is not None and due <= watermark)):
-                self._follow(key, course, [], watermark, changed, found, timeouts)
+                self._follow(key, course, Lane(), watermark, changed, Found(found, timeouts))
         return Matched(changed, self._rows(found), self._rows(timeouts))
 
-    def _follow(
-        self,
-        key: Key,
-        course: Course | None,
-        events: list[Event],
-        watermark: int,
-        changed: dict[Key, Course | None],
-        matches: list[tuple[Key, Match]],
-        timeouts: list[tuple[Key, Match]],
-    ) -> None:
-        found = Found([], [])
-        after = self.rules.follow(course or Course(), events, watermark, self._may_start, found, ended=watermark >= END)
+    def _follow(self, key: Key, course: Course | None, lane: Lane, watermark: int, changed: dict[Key, Course | None], found: Found) -> None:
+        after = self.rules.follow(course or Course(), lane, watermark, found, ended=watermark >= END)
         if course is not None or not after.over:
             changed[key] = None if after.over else after
-        matches += [(key, match) for match in found.matches]
-        timeouts += [(key, match) for match in found.timeouts]
 
-    def _events(self, courses: Mapping[Key, Course], frame: pl.DataFrame) -> Iterator[tuple[Key, list[Event]]]:
-        """The rows of each key that matters, as events."""
+    def _lanes(self, courses: Mapping[Key, Course], frame: pl.DataFrame) -> Iterator[tuple[Key, Lane]]:
+        """The rows of each key that matters."""
         extras = [expr.alias(f"_extra{i}") for i, expr in enumerate(self.tests.extras)]
-        columns = list(self.schema)
-        ready = frame.select(*columns, self.tests.mask().alias("_mask"), *extras)
-        begins = pl.col("_mask").is_in([mask for mask in ready["_mask"].unique().to_list() if self._may_start(mask)])
-        number = pl.struct(self.keys).rank("dense").alias("_key") if self.keys else pl.lit(1, pl.UInt32).alias("_key")
-        ready = ready.with_columns(begins.alias("_begins"), number)
-        known = set(courses)
-        starting = set(ready.filter("_begins")["_key"].unique().to_list())
-        for (group,), part in ready.partition_by("_key", as_dict=True, maintain_order=True, include_key=True).items():
-            key = part.select(self.keys).row(0) if self.keys else ()
-            if group not in starting and key not in known:
-                continue
-            seq = courses[key].seq if key in known else 0
-            rows, masks, times = part.select(columns).rows(), part["_mask"].to_list(), part[self.time].to_list()
-            more = part.select(extra.meta.output_name() for extra in extras).rows() if extras else [()] * len(rows)
-            yield key, [Event(seq + i, times[i], masks[i], rows[i], more[i]) for i in range(len(rows))]
+        columns, keys = list(self.schema), list(self.keys)
+        number = pl.struct(keys).rank("dense").alias("_key") if keys else pl.lit(1, pl.UInt32).alias("_key")
+        ready = frame.select(*columns, self.tests.mask().alias("_mask"), *extras).with_columns(number).sort("_key", maintain_order=True)
+        ready = ready.with_columns(self._begins(ready).alias("_begins"))
+        matters = pl.col("_begins").any().over("_key")
+        if courses and keys:
+            known = pl.DataFrame(list(courses), schema={key: self.schema[key] for key in keys}, orient="row")
+            begun = ready.select(*keys, "_key").unique("_key").join(known, on=keys, how="semi", nulls_equal=True)["_key"]
+            matters = matters | pl.col("_key").is_in(begun.to_list())
+        ready = ready.filter(pl.lit(bool(courses)) | matters if not keys else matters)
+        rows, more = ready.select(columns).rows(), [()] * ready.height
+        if extras:
+            more = ready.select(f"_extra{i}" for i in range(len(extras))).rows()
+        lists = ready["_mask"].to_list(), ready[self.time].to_list(), rows, more, ready["_begins"].to_list()
+        ends = ready.with_row_index("_end").group_by("_key", maintain_order=True).agg(pl.col("_end").last() + 1)["_end"].to_list()
+        places = [columns.index(key) for key in keys]
+        for first, end in zip([0, *ends], ends, strict=False):
+            yield tuple(rows[first][place] for place in places), Lane(*lists, first, end)
+
+    def _begins(self, ready: pl.DataFrame) -> pl.Series:
+        """Where a match may begin: the row fits the first step and, where masks decide it, something comes of it."""
+        masks = ready["_mask"].unique().to_list()
+        begins = ready["_mask"].is_in([mask for mask in masks if self._may_start(mask)])
+        if self._regular is None or len(masks) > MOST_MASKS:
+            return begins
+        rows, times, keys = (ready[name].cast(pl.Int64).to_numpy() for name in ("_mask", self.time, "_key"))
+        return pl.Series("_begins", self._regular.open(rows, times, keys, begins.to_numpy(), self.pattern.span or END))
+
+    @cached_property
+    def _regular(self) -> Regular | None:
+        return Regular(self.rules.automaton.start) if is_regular(self.rules.automaton) else None
 
     def _may_start(self, mask: int) -> bool:
         """Whether a row with these bits can be the first of a match."""
@@ -136,12 +144,12 @@ class Matcher:
             self._starting[mask] = any(not test.pure or test.holds(nobody, None) for test in tests)
         return self._starting[mask]
 
-    def _rows(self, found: list[tuple[Key, Match]]) -> pl.DataFrame:
+    def _rows(self, found: list[Match]) -> pl.DataFrame:
         names = self.rules.automaton.names
         schema = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **self.schema})
         rows = [
             (number, names[node.step], match.at, *node.event.row)
-            for number, (_, match) in enumerate(found)
+            for number, match in enumerate(found)
             for node in reversed(list(chain(match.node)))
         ]
         return pl.DataFrame(rows, schema=schema, orient="row")
