@@ -34,7 +34,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             cwd=folder.parent,
-            env={**os.environ, "TERM": "xterm"},
+            env={**{k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}, "TERM": "xterm"},
         )
         os.close(theirs)
         self._bytes = b""
