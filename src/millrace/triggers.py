@@ -47,8 +47,6 @@ class Trigger:
 class Never(Trigger):
     """Fires at no time."""
 
-    __str__ = Trigger.__str__
-
 
 @dataclass(frozen=True)
 class AtWatermark(Trigger):
@@ -84,7 +82,6 @@ class AfterCount(Trigger):
 
     rows: int
     finishes = True
-    __str__ = Trigger.__str__
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,6 @@ class Repeatedly(Trigger):
     """Again from the start, whenever the trigger inside has finished."""
 
     trigger: Trigger
-    __str__ = Trigger.__str__
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
@@ -137,16 +133,25 @@ class Repeatedly(Trigger):
 
 
 @dataclass(frozen=True)
-class AnyOf(Trigger):
-    """When one of them fires; finished when one of them is."""
+class _Several(Trigger):
+    """Made of triggers, each of which has its turn."""
 
     triggers: tuple[Trigger, ...]
-    __str__ = Trigger.__str__
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
         """All of them."""
         return self.triggers
+
+    @property
+    def finishes(self) -> bool:
+        """Whether all do."""
+        return all(trigger.finishes for trigger in self.triggers)
+
+
+@dataclass(frozen=True)
+class AnyOf(_Several):
+    """When one of them fires; finished when one of them is."""
 
     @property
     def finishes(self) -> bool:
@@ -155,39 +160,13 @@ class AnyOf(Trigger):
 
 
 @dataclass(frozen=True)
-class AllOf(Trigger):
+class AllOf(_Several):
     """When all of them are ready to fire; finished when all of them are."""
-
-    triggers: tuple[Trigger, ...]
-    __str__ = Trigger.__str__
-
-    @property
-    def inner(self) -> tuple[Trigger, ...]:
-        """All of them."""
-        return self.triggers
-
-    @property
-    def finishes(self) -> bool:
-        """Whether all do."""
-        return all(trigger.finishes for trigger in self.triggers)
 
 
 @dataclass(frozen=True)
-class InOrder(Trigger):
+class InOrder(_Several):
     """The first until it has finished, then the second, and so on; finished with the last."""
-
-    triggers: tuple[Trigger, ...]
-    __str__ = Trigger.__str__
-
-    @property
-    def inner(self) -> tuple[Trigger, ...]:
-        """All of them."""
-        return self.triggers
-
-    @property
-    def finishes(self) -> bool:
-        """Whether all do."""
-        return all(trigger.finishes for trigger in self.triggers)
 
 
 @dataclass(frozen=True)
@@ -218,7 +197,6 @@ class AtClock(Trigger):
 
     finishes = True
     waits_for_clock = True
-    __str__ = Trigger.__str__
 
 
 @dataclass(frozen=True)
@@ -226,7 +204,6 @@ class AtEnd(Trigger):
     """Once, at the end of the stream."""
 
     finishes = True
-    __str__ = Trigger.__str__
 
 
 def never() -> Never:
