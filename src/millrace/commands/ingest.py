@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from millrace.commands.options import Config, LogUrl, examples, settings
+
+if TYPE_CHECKING:
+    from millrace.config import IngestSettings
 
 EXAMPLES = examples(
     "millrace ingest",
@@ -46,24 +49,28 @@ def ingest(
     config: Config = None,
 ) -> None:
     """Write events to the log: from the connectors of millrace.toml, a recording or a simulated city. Ctrl-C stops between two batches."""
-    from millrace.config import IngestSettings
-    from millrace.errors import ConfigError
     from millrace.ingest.pipeline import Stop
     from millrace.ingest.service import ingest_all
     from millrace.log import open_log
 
     chosen = settings(config, log_url=log)
-    sources = chosen.ingest
-    if recording is not None:
-        options = {"path": recording, "speed": speed, "retime": retime}
-        sources = {recording.name: IngestSettings.model_validate({"connector": "recording", "processor": processor, **options})}
-    if simulator:
-        if recording is not None:
-            raise ConfigError("--recording and --simulator were both given; name one here, or both in sections of millrace.toml")
-        city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration, "events": events, "truth": truth}
-        sources = {"simulator": IngestSettings.model_validate({"connector": "simulator", **city})}
+    recorded = {"path": recording, "processor": processor, "speed": speed, "retime": retime}
+    city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration, "events": events, "truth": truth}
+    sources = _named_here(recorded if recording else None, city if simulator else None) or chosen.ingest
     stop = Stop()
     with stop.on_interrupt():
         ingest_all(sources, open_log(chosen.log.url), out=sys.stderr, stop=stop)
     if stop.asked:
         raise typer.Exit(130)
+
+
+def _named_here(recorded: dict[str, Any] | None, city: dict[str, Any] | None) -> "dict[str, IngestSettings]":
+    """The source that the command line names instead of millrace.toml, if any."""
+    from millrace.config import IngestSettings
+    from millrace.errors import ConfigError
+
+    if recorded and city:
+        raise ConfigError("--recording and --simulator were both given; name one here, or both in sections of millrace.toml")
+    if recorded:
+        return {recorded["path"].name: IngestSettings.model_validate({"connector": "recording", **recorded})}
+    return {"simulator": IngestSettings.model_validate({"connector": "simulator", **city})} if city else {}
