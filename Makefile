@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test test-spark test-web test-long mutants chaos bench web wheel memory proto docs lock clean
+.PHONY: help setup demo fmt check test test-spark test-kafka test-web test-long mutants chaos bench web wheel memory proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,12 +39,16 @@ check: setup ## formatting, lint and types
 	$(BIN)/mypy
 
 test: setup ## all tests that this machine can run; says which it leaves out (ARGS="-k name" picks)
-	$(BIN)/pytest -m "not spark and not web and not long" -n 2 $(ARGS) || test $$? -eq 5
+	$(BIN)/pytest -m "not spark and not kafka and not web and not long" -n 2 $(ARGS) || test $$? -eq 5
+	$(BIN)/pytest -m "kafka and not spark and not long" $(ARGS) || test $$? -eq 5
 	$(BIN)/pytest -m "web and not long" $(ARGS) || test $$? -eq 5
 	$(BIN)/pytest -m "spark and not long" $(ARGS) || test $$? -eq 5
 
 test-spark: setup ## only the tests that start Spark
 	$(BIN)/pytest -m "spark and not long" $(ARGS)
+
+test-kafka: setup ## only the tests that start a Kafka broker
+	$(BIN)/pytest -m "kafka and not long" $(ARGS)
 
 test-web: setup web ## only the tests that open the map in Chromium
 	$(BIN)/pytest -m "web and not long" $(ARGS)

@@ -1,9 +1,10 @@
 """Groups of tests that need something beyond Python: left out aloud where it is missing, failures where everything is required."""
 
+import importlib.util
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import settings
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames in tests are small: threads only cost, here and in what is started
 
-from millrace import java
+from millrace import java, kafka
 from millrace.errors import ComponentMissing
+from millrace.kafka import jars
+from millrace.kafka.properties import Wanted
+from millrace.kafka.security import Security
 from web import chromium
 
 settings.register_profile("same", deadline=None, derandomize=True)
@@ -52,8 +56,16 @@ def uv_missing() -> str | None:
     return None if shutil.which("uv") or own.exists() else "uv is neither on the PATH nor in .uv; run: make setup"
 
 
+def kafka_missing() -> str | None:
+    """Why no broker can be started."""
+    if importlib.util.find_spec("confluent_kafka") is None:
+        return "confluent-kafka is not installed; run: make setup"
+    return java_missing() or jars.missing()
+
+
 GROUPS: dict[str, Callable[[], str | None]] = {
     "spark": java_missing,
+    "kafka": kafka_missing,
     "recordings": recordings_missing,
     "root": root_missing,
     "web": chromium.missing,
@@ -69,6 +81,22 @@ _left_out: Counter[str] = Counter()
 def recordings() -> Path:
     """The folder of real recordings; tests that use it are marked `recordings`."""
     return RECORDINGS
+
+
+USERS = {"admin": "the-admin's-secret", "reader": "a reader's secret"}
+"""Who may come in by TLS and password: one may do everything, the other nothing."""
+
+
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Cluster]:
+    """One real broker for all tests, which are marked `kafka`. It removes nothing by itself: times in tests are long past."""
+    folder = tmp_path_factory.mktemp("kafka")
+    security = Security(folder / "tls", USERS, admins=("admin",))
+    security.make()
+    wanted = Wanted(security, {"log.retention.check.interval.ms": "86400000", "log.initial.task.delay.ms": "86400000"})
+    cluster = kafka.start(folder / "brokers", port=0, wanted=wanted)
+    yield cluster
+    kafka.stop(cluster)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.commands import bench, demo, doctor, explain, ingest, replay, run, serve, topics, transcript
+from millrace.commands import bench, demo, doctor, explain, ingest, kafka, replay, run, serve, topics, transcript
 
 app = typer.Typer(
     name="millrace",
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(topics.app, name="topics")
 app.add_typer(bench.app, name="bench")
+app.add_typer(kafka.app, name="kafka")
 for command in (demo, run, ingest, serve, explain, replay, transcript, doctor):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
 

@@ -1,0 +1,91 @@
+"""The jars of a broker: fetched once by Maven, kept in the user's cache folder, and compared with known checksums every time."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from millrace.errors import ComponentMissing
+
+VERSION = "4.1.1"
+PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+OTHERWISE = "or, where Docker is, start the brokers of compose.yaml instead: docker compose up --wait"
+_HERE = Path(__file__).parent
+
+
+def folder() -> Path:
+    """Where they are kept, outside any project."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "millrace" / f"kafka-{VERSION}"
+
+
+def checksums() -> dict[str, str]:
+    """The SHA-256 of each jar, by its name."""
+    lines = (_HERE / "jars.sha256").read_text().splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def missing() -> str | None:
+    """Why there are no jars and none can be had; None: there are, or `fetch` can be tried."""
+    if folder().is_dir() or shutil.which("mvn"):
+        return None
+    return f"Kafka's jars are not in {folder()}, and there is no mvn on the PATH to fetch them; install Maven (Debian: apt install maven; macOS: brew install maven), {OTHERWISE}"
+
+
+def fetch() -> Path:
+    """The folder of the jars, each of which is as it should be; ComponentMissing where that cannot be brought about."""
+    place = folder()
+    if not place.is_dir():
+        if why := missing():
+            raise ComponentMissing(why)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix="fetching-") as draft:
+            jars = Path(draft) / "jars"
+            _resolve(jars)
+            check(jars)
+            _keep(jars, place)
+    check(place)
+    return place
+
+
+def check(jars: Path) -> None:
+    """Refuses a folder in which a jar is missing or not the one we know."""
+    for name, digest in checksums().items():
+        jar = jars / name
+        if not jar.is_file():
+            raise ComponentMissing(f"{jar} is missing; remove the folder {jars}, so that the jars are fetched anew")
+        if hashlib.sha256(jar.read_bytes()).hexdigest() != digest:
+            raise ComponentMissing(
+                f"{jar} is not the file that its checksum in millrace/kafka/jars.sha256 says; remove the folder {jars}, and see where mvn fetches from"
+            )
+
+
+def classpath(jars: Path) -> str:
+    """Exactly the jars we know, whatever else lies beside them."""
+    return os.pathsep.join(str(jars / name) for name in sorted(checksums()))
+
+
+def _resolve(jars: Path) -> None:
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(_HERE / "pom.xml"), PLUGIN]
+    done = subprocess.run(
+        [*command, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:1]
+        raise ComponentMissing(
+            f"mvn could not fetch Kafka {VERSION} ({said[0] if said else f'exit code {done.returncode}'}); see that it reaches Maven Central or a mirror, {OTHERWISE}"
+        )
+
+
+def _keep(jars: Path, place: Path) -> None:
+    try:
+        jars.rename(place)
+    except OSError:
+        if not place.is_dir():  # else another process was quicker
+            raise
