@@ -25,12 +25,12 @@ def _graph(job: Job) -> str:
             numbers[node] = len(numbers) + 1
             sources = ", ".join(str(numbers[source]) for source in node.inputs)
             lines.append(f"  {numbers[node]:>2}  {_step(node, ids)}{f'  ← {sources}' if sources else ''}")
-            if isinstance(node, graph.Aggregation):
+            if isinstance(node, graph.Operation):
                 lines += [f"        {question:<8}  {answer}" for question, answer in _answers(node)]
     return "\n".join(lines)
 
 
-def _step(node: graph.Node, ids: dict[graph.Aggregation, str]) -> str:
+def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
     match node:
         case graph.Read(topic=topic, watermark=watermark):
             return f"read {topic.name} ({topic.type.__name__}), watermark {watermark}"
@@ -40,17 +40,19 @@ def _step(node: graph.Node, ids: dict[graph.Aggregation, str]) -> str:
             return "union"
         case graph.Match():
             return f"match {ids[node]}"
-        case graph.Aggregation():
+        case graph.Operation():
             return f"aggregate {ids[node]}"
         case graph.Late():
             return "late: what the aggregation refused"
+        case graph.Side(port=port):
+            return f"{port}: what the operator says besides its results"
         case graph.Write(topic=topic):
             return f"write {topic.name} ({topic.type.__name__})"
         case _:
             return node.kind
 
 
-def _answers(node: graph.Aggregation) -> Iterator[tuple[str, str]]:
+def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
     windowing = node.windowing
     if isinstance(node, graph.Match):
         yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in node.select.items())} by {', '.join(node.keys)}"

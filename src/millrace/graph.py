@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -101,14 +101,19 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregation(Node):
-    """Aggregates per key and window."""
+class Operation(Node):
+    """Whatever keeps something per key: rows or panes come in by key, panes go out. Each kind has a machine in the engine and one in the model."""
 
     keys: tuple[str, ...]
     aggregates: Mapping[str, Reduction]
     windowing: Windowing
     same_window: bool
     """Whether the input is panes of this very windowing, which keep their window."""
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation(Operation):
+    """Aggregates per key and window."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +128,8 @@ class Sequences(Ordered):
 
 
 @dataclass(frozen=True, eq=False)
-class Match(Aggregation):
-    """Sequences of events per key: as an aggregation whose windows are matches, each shown once."""
+class Match(Operation):
+    """Sequences of events per key: the windows are matches, each shown once."""
 
     pattern: Pattern
     select: Mapping[str, pl.Expr]
@@ -132,7 +137,14 @@ class Match(Aggregation):
 
 @dataclass(frozen=True, eq=False)
 class Late(Node):
-    """The rows that an aggregation refused."""
+    """The rows that an operation refused."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side(Node):
+    """What an operation says besides its results, under the name of a port: panes, each shown once and never taken back."""
+
+    port: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +158,14 @@ class Write(Node):
 class Edge:
     """How rows reach an operator or a topic: from a read or an operator, through stateless steps."""
 
-    origin: Read | Aggregation
-    port: Literal["out", "late"]
+    origin: Read | Operation
+    port: str
+    """Which of the origin's outputs: `out`, `late`, or that of a `Side`."""
     steps: tuple[Stateless, ...]
     schema: pl.Schema
     """The columns of the rows before the steps."""
+    side: int = 0
+    """Which input of the node they come to, where it tells them apart."""
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The stateless steps, one after the other."""
@@ -165,21 +180,23 @@ class Edge:
 
 def edges(node: Node) -> Iterator[Edge]:
     """Every way in which rows reach the input of `node`, through unions and stateless steps."""
-    for source in node.inputs:
-        yield from _edges(source, ())
+    for side, source in enumerate(node.inputs):
+        yield from _edges(source, (), side)
 
 
-def _edges(node: Node, steps: tuple[Stateless, ...]) -> Iterator[Edge]:
+def _edges(node: Node, steps: tuple[Stateless, ...], side: int) -> Iterator[Edge]:
     match node:
-        case Read() | Aggregation():
-            yield Edge(node, "out", steps, node.schema)
-        case Late(inputs=(Aggregation() as refused,)):
-            yield Edge(refused, "late", steps, node.schema)
+        case Read() | Operation():
+            yield Edge(node, "out", steps, node.schema, side)
+        case Late(inputs=(Operation() as refused,)):
+            yield Edge(refused, "late", steps, node.schema, side)
+        case Side(inputs=(Operation() as saying,), port=port):
+            yield Edge(saying, port, steps, node.schema, side)
         case Stateless():
-            yield from _edges(node.inputs[0], (node, *steps))
+            yield from _edges(node.inputs[0], (node, *steps), side)
         case Union():
             for source in node.inputs:
-                yield from _edges(source, steps)
+                yield from _edges(source, steps, side)
         case _:
             raise DefinitionError(f"a stream cannot go on after {node.kind}")
 
@@ -187,7 +204,7 @@ def _edges(node: Node, steps: tuple[Stateless, ...]) -> Iterator[Edge]:
 def depth(node: Node) -> int:
     """How many keyed operators rows have passed when they leave `node`; the number of its stage."""
     inner = max((depth(source) for source in node.inputs), default=0)
-    return inner + isinstance(node, Aggregation)
+    return inner + isinstance(node, Operation)
 
 
 def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
@@ -200,13 +217,13 @@ def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
     yield node
 
 
-def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Aggregation, str]:
+def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
     """Stable names of a job's operators: the given name, or the kind and its place among its kind, counted from the source."""
     seen: dict[int, Node] = {}
-    ids: dict[Aggregation, str] = {}
+    ids: dict[Operation, str] = {}
     for output in outputs:
         for node in walk(output, seen):
-            if isinstance(node, Aggregation):
+            if isinstance(node, Operation):
                 place = node.name or f"{node.kind}-{len(ids) + 1}"
                 if f"{job}/{place}" in ids.values():
                     raise DefinitionError(f"two operators of job {job!r} are named {place!r}; give each its own name")

@@ -95,12 +95,12 @@ class Cell:
 class Operator:
     """One aggregation of one job."""
 
-    def __init__(self, node: graph.Aggregation, name: str, upstream: Mapping[graph.Aggregation, Operator]) -> None:
+    def __init__(self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, Operator]) -> None:
         """`upstream` holds the operators before this one."""
         self.node, self.name = node, name
         self.windowing = node.windowing
         self.edges = list(graph.edges(node))
-        self.upstream = [upstream[edge.origin] for edge in self.edges if isinstance(edge.origin, graph.Aggregation)]
+        self.upstream = [upstream[edge.origin] for edge in self.edges if isinstance(edge.origin, graph.Operation)]
         self.cells: dict[tuple[Key, Window], Cell] = defaultdict(Cell)
         self.low: float = -math.inf
         """The low watermark; where windows lie in processing time, the clock."""
@@ -191,7 +191,7 @@ class Operator:
 class FirstOperator(Operator):
     """An aggregation over rows of topics: it judges whether they are late, and has the source partitions for channels."""
 
-    def __init__(self, node: graph.Aggregation, name: str, partitions: Mapping[str, int]) -> None:
+    def __init__(self, node: graph.Operation, name: str, partitions: Mapping[str, int]) -> None:
         """`partitions`: how many each topic has."""
         super().__init__(node, name, {})
         reads = {id(edge.origin): edge.origin for edge in self.edges if isinstance(edge.origin, graph.Read)}
@@ -252,7 +252,8 @@ class LaterOperator(Operator):
         """What the operators before say in this batch, after the stateless steps."""
         for edge in self.edges:
             operator = next(operator for operator in self.upstream if operator.node is edge.origin)
-            for change in operator.outcome.changes:
+            said = [Change(panes.ADD, row) for row in operator.outcome.sides.get(edge.port, [])]
+            for change in operator.outcome.changes if edge.port == "out" else said:
                 yield from (Change(change.op, made) for made in through(edge, change.row))
 
     def contents(self, cell: Cell) -> Counter[Any]:
@@ -267,7 +268,7 @@ class JobModel:
     def __init__(self, job: Job, partitions: Mapping[str, int]) -> None:
         """`partitions`: how many each topic has."""
         self.job, self.partitions = job, partitions
-        self.operators: dict[graph.Aggregation, Operator] = {}
+        self.operators: dict[graph.Operation, Operator] = {}
         for node, name in job.operator_ids.items():
             over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
             operator = FirstOperator(node, name, partitions) if over_rows else LaterOperator(node, name, self.operators)
@@ -296,6 +297,8 @@ class JobModel:
         outcome = self.operators[origin].outcome
         if edge.port == "late":
             return [made for row in outcome.refused for made in through(edge, row)]
+        if edge.port != "out":
+            return [made for row in outcome.sides.get(edge.port, []) for made in through(edge, row)]
         records = [(about, made) for about, row in outcome.records for made in through(edge, row)]
         if origin.windowing.output != "value":
             return [row for _, row in records]

@@ -20,7 +20,7 @@ from millrace.trigger_machines import END
 class PatternRows:
     """The matches of one pattern over rows, each shown once, when it is certain."""
 
-    def __init__(self, node: graph.Aggregation, values: Values) -> None:  # noqa: ARG002 - a match has no aggregates
+    def __init__(self, node: graph.Operation, values: Values) -> None:  # noqa: ARG002 - a match has no aggregates
         assert isinstance(node, graph.Match)
         self.node = node
         self.schema = node.inputs[0].schema

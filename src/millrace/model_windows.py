@@ -36,6 +36,8 @@ class Outcome:
     records: list[tuple[tuple[Key, Window], Row]] = field(default_factory=list)
     """Values and those they replace; which pane a row belongs to, so that an old value can be found beside the new one that takes its place."""
     changes: list[Change] = field(default_factory=list)
+    sides: dict[str, list[Row]] = field(default_factory=dict)
+    """What is said besides, by port; each row once."""
     refused: list[Row] = field(default_factory=list)
     reports: list[Row] = field(default_factory=list)
 
@@ -103,7 +105,7 @@ class Clocks:
 class RowWindows:
     """The windows of one aggregation over rows."""
 
-    def __init__(self, node: graph.Aggregation, values: Values) -> None:
+    def __init__(self, node: graph.Operation, values: Values) -> None:
         """`values`: the aggregates of some rows."""
         self.node, self.windowing, self.values = node, node.windowing, values
         self.held: dict[Key, dict[Window, Held]] = defaultdict(dict)

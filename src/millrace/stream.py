@@ -136,7 +136,7 @@ class Stream:
 
     def late(self) -> Stream:
         """The rows that the last aggregation refused as too late, with the `reason`."""
-        if not isinstance(self.node, graph.Aggregation):
+        if not isinstance(self.node, graph.Operation):
             raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
         if any(depth > 0 for depth in map(graph.depth, self.node.inputs)):
             raise DefinitionError(
@@ -295,7 +295,7 @@ class Keyed:
     def _check_windowing(self, windowing: graph.Windowing) -> None:
         """Refuses windows that the rows cannot be put into, and those that panes cannot."""
         over_panes = any(
-            isinstance(edge.origin, graph.Aggregation) and edge.port == "out"
+            isinstance(edge.origin, graph.Operation) and edge.port != "late"
             for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema))
         )
         if not over_panes:
@@ -322,7 +322,7 @@ class Keyed:
         upstream = {
             edge.origin.windowing
             for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema))
-            if isinstance(edge.origin, graph.Aggregation) and edge.port == "out"
+            if isinstance(edge.origin, graph.Operation) and edge.port == "out"
         }
         return upstream.pop() if len(upstream) == 1 else None
 
@@ -354,7 +354,7 @@ class Job:
         object.__setattr__(self, "outputs", tuple(output.node for output in outputs))
 
     @property
-    def operator_ids(self) -> dict[graph.Aggregation, str]:
+    def operator_ids(self) -> dict[graph.Operation, str]:
         """The stable name of each operator that keeps state."""
         return graph.operator_ids(self.name, self.outputs)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import polars as pl
@@ -32,6 +32,8 @@ class Stepped:
     late: pl.DataFrame | None = None
     reaches: Sequence[Reach] = ()
     """How far the partitions are that it reads."""
+    sides: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """What it says besides, by port: panes with `PAIR`, each shown once."""
 
 
 @dataclass(frozen=True, eq=False)

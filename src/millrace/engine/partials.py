@@ -16,7 +16,7 @@ from millrace.aggregates import ORDER
 class Partials:
     """What is kept of rows per key and slice, or per key and window."""
 
-    node: graph.Aggregation
+    node: graph.Operation
 
     @cached_property
     def keys(self) -> list[str]:
@@ -111,6 +111,6 @@ class Partials:
 
 
 @lru_cache(maxsize=1024)
-def partials_of(node: graph.Aggregation) -> Partials:
+def partials_of(node: graph.Operation) -> Partials:
     """The partials of a node, made once."""
     return Partials(node)

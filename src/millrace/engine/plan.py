@@ -27,7 +27,7 @@ class Operator:
 
     id: str
     job: str
-    node: graph.Aggregation
+    node: graph.Operation
     edges: tuple[graph.Edge, ...]
     depth: int
     horizon: int
@@ -54,6 +54,10 @@ class Operator:
         """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that wakes up is judged by the others'."""
         lateness = 0 if self.node.windowing.once else self.node.windowing.lateness
         return lateness + min(edge.origin.watermark.delay for edge in self.edges if isinstance(edge.origin, graph.Read))
+
+    def side(self, channel: str) -> int:
+        """The input of the node that a block comes to, by its channel."""
+        return self.edges[int(channel.partition("/")[0])].side
 
     @property
     def topics(self) -> list[str]:
@@ -214,14 +218,14 @@ def _operators(job: Job) -> list[Operator]:
     travelling = {edge.origin for node in ids for edge in graph.edges(node)}
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
-        upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Aggregation))
+        upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Operation))
         fate = {"shows": node in shown, "travels": node in travelling}
         operators.append(Operator(id, job.name, node, edges, graph.depth(node), _horizon(node), upstream, **fate))
     return operators
 
 
 def _horizon(node: graph.Node) -> int:
-    own = node.windowing.lateness if isinstance(node, graph.Aggregation) else 0
+    own = node.windowing.lateness if isinstance(node, graph.Operation) else 0
     return max([own, *map(_horizon, node.inputs)])
 
 
@@ -231,5 +235,5 @@ def _routes(job: Job, operators: Sequence[Operator]) -> list[Route]:
     return [*inner, *outer]
 
 
-def _what(node: graph.Aggregation) -> str:
+def _what(node: graph.Operation) -> str:
     return ", ".join(f"{name}={aggregate}" for name, aggregate in node.aggregates.items())

@@ -11,11 +11,11 @@ import polars as pl
 from millrace import graph
 from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
-from millrace.engine.firing import Stepped, settled
+from millrace.engine.firing import PAIR, Stepped, settled
 from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
-from millrace.engine.plan import Operator, Plan
+from millrace.engine.plan import Operator, Plan, Route
 from millrace.engine.rows import RowWindows
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot
@@ -100,15 +100,23 @@ def _onward(incoming: Body) -> Body:
 def _send(plan: Plan, operator: Operator, stepped: Stepped, outgoing: list[Body], own: Body) -> None:
     if stepped.late is not None:
         own.blocks.append(Block.of(f"late/{operator.id}", "late", stepped.late))
-    for way in plan.routes_from(operator.node):
+    _send_from(plan, operator, "out", (stepped.shown, stepped.changes), (outgoing, own))
+    for port, said in stepped.sides.items():
+        _send_from(plan, operator, port, (said, said.drop(PAIR)), (outgoing, own))
+
+
+def _send_from(plan: Plan, operator: Operator, port: str, said: tuple[pl.DataFrame, pl.DataFrame], go: tuple[list[Body], Body]) -> None:
+    """What leaves by one port, as it is shown and as it travels on."""
+    (shown, changes), (outgoing, own) = said, go
+    for way in plan.routes_from(operator.node, port):
         if way.operator is None:
-            _append(own, way.target, "panes", settled(way.edge.apply(stepped.shown), operator.node.windowing.output))
+            _append(own, way, "panes", settled(way.edge.apply(shown), operator.node.windowing.output))
             continue
-        frame = way.edge.apply(stepped.changes)
+        frame = way.edge.apply(changes)
         for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):
-            _append(outgoing[to], way.target, "changes", part)
+            _append(outgoing[to], way, "changes", part)
 
 
-def _append(body: Body, target: str, kind: str, frame: pl.DataFrame) -> None:
+def _append(body: Body, way: Route, kind: str, frame: pl.DataFrame) -> None:
     if not frame.is_empty():
-        body.blocks.append(Block.of(target, kind, frame))
+        body.blocks.append(Block.of(way.target, kind, frame, channel=f"{way.index}/"))

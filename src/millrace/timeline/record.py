@@ -119,7 +119,7 @@ def _watched(job: Job, topic: str | None) -> graph.Write:
 
 def _keys(write: graph.Write) -> list[str]:
     origins = [edge.origin for edge in graph.edges(write)]
-    keys = next((origin.keys for origin in origins if isinstance(origin, graph.Aggregation)), ())
+    keys = next((origin.keys for origin in origins if isinstance(origin, graph.Operation)), ())
     return [column for column in keys if column in write.schema]
 
 
@@ -172,7 +172,7 @@ class _Recorder:
     def _by_clock(self) -> bool:
         """Whether the windows lie in processing time."""
         origins = [edge.origin for edge in graph.edges(self.write)]
-        return any(isinstance(origin, graph.Aggregation) and origin.windowing.by_clock for origin in origins)
+        return any(isinstance(origin, graph.Operation) and origin.windowing.by_clock for origin in origins)
 
     def _refused(self, results: Results) -> dict[tuple[str, int, int], str]:
         late = results.late.get(self.job.name)
