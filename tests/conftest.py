@@ -12,6 +12,7 @@ from hypothesis import settings
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames in tests are small: threads only cost, here and in what is started
 
+from ingest.mqtt import mosquitto
 from millrace import java, kafka
 from millrace.errors import ComponentMissing
 from millrace.kafka import jars
@@ -63,9 +64,15 @@ def kafka_missing() -> str | None:
     return java_missing() or jars.missing()
 
 
+def mosquitto_missing() -> str | None:
+    """Why tests with a real MQTT broker cannot run."""
+    return None if mosquitto.program() else "there is no mosquitto; on Debian: apt-get install mosquitto"
+
+
 GROUPS: dict[str, Callable[[], str | None]] = {
     "spark": java_missing,
     "kafka": kafka_missing,
+    "mqtt": mosquitto_missing,
     "recordings": recordings_missing,
     "root": root_missing,
     "web": chromium.missing,

@@ -125,6 +125,13 @@ class Connector(ABC):
     def acknowledge(self, batch: Batch) -> None:
         """Called when the log has the batch, in the order of polls. What is not acknowledged is delivered again, where the source can."""
 
+    def interested_in(self, filters: Sequence[str]) -> None:  # noqa: B027 - a file has no topics to choose from
+        """Told before it connects which topics the processor understands, where the outside world can be asked for some."""
+
+    def troubles(self) -> Counter[str]:
+        """What went wrong on the way and was overcome, by kind, so far."""
+        return Counter()
+
     def open(self) -> None:  # noqa: B027 - not every connector needs it
         """Connects. An error here is the user's: wrong address, missing file."""
 
@@ -144,6 +151,8 @@ class Processor(ABC):
 
     topics: tuple[Topic, ...]
     """Where its events go; dead letters go to `dead.<the first of these>`."""
+    filters: tuple[str, ...] = ("#",)
+    """Which topics of the outside world it understands, as MQTT writes filters; all, unless it says so."""
 
     @abstractmethod
     def process(self, raw: Raw) -> Event | None:

@@ -35,6 +35,8 @@ class Counts:
     """Dead letters, by reason."""
     latest: int | None = None
     """The greatest event time written."""
+    troubles: Counter[str] = field(default_factory=Counter)
+    """What went wrong at the source and was overcome, by kind."""
 
 
 class Stop:
@@ -86,6 +88,7 @@ def ingest(
     for topic in processor.topics:
         log.ensure(topic)
     dead = dead_topic(processor.topics[0].name)
+    connector.interested_in(processor.filters)
     with connector:
         while not stop.asked:
             batch = connector.poll(limit=limit, wait=wait)
@@ -94,6 +97,7 @@ def ingest(
             if len(batch) or batch.rejects:
                 _write(batch, processor, log, dead, counts, clock.now())
                 connector.acknowledge(batch)
+            counts.troubles = connector.troubles()
             if report is not None:
                 report(counts)
     return counts

@@ -9,6 +9,8 @@ from millrace.ingest.pipeline import Counts
 
 _TERMINAL, _PLAIN = 250, 10_000
 """Milliseconds between lines."""
+_LIVE = 3_600_000
+"""Events that are older than this are of the past, not late."""
 
 
 class Progress:
@@ -26,13 +28,15 @@ class Progress:
         passed = now - self._last
         if passed >= (_TERMINAL if self._terminal else _PLAIN):
             rate = (counts.received - self._before) * 1000 // passed
-            self._show(f"{_told(counts)}, {rate:,}/s{_latest(counts)}", end="" if self._terminal else "\n")
+            self._show(f"{_told(counts)}, {rate:,}/s{_latest(counts, now)}{_troubles(counts)}", end="" if self._terminal else "\n")
             self._last, self._before = now, counts.received
 
     def done(self, counts: Counts, *, stopped: bool = False) -> None:
         """The sum of it all, with the reasons of what was rejected."""
-        seconds = (self.clock.now() - self._began) / 1000
-        self._show(f"{'stopped' if stopped else 'done'}: {_told(counts)} in {seconds:.1f} s{_latest(counts)}", end="\n")
+        now = self.clock.now()
+        seconds = (now - self._began) / 1000
+        said = f"{_told(counts)} in {seconds:.1f} s{_latest(counts, now)}{_troubles(counts)}"
+        self._show(f"{'stopped' if stopped else 'done'}: {said}", end="\n")
         for what, by in (("passed over", counts.passed), ("rejected", counts.rejected)):
             if by:
                 self.out.write(f"  {what}: {_listed(by)}\n")
@@ -49,13 +53,20 @@ def _told(counts: Counts) -> str:
     return f"{counts.received:,} messages: {written:,} written, {passed:,} passed over, {rejected:,} rejected"
 
 
-def _latest(counts: Counts) -> str:
+def _latest(counts: Counts, now: int) -> str:
+    """How far the newest event is behind the clock; its time, where that is long ago or ahead."""
     if counts.latest is None:
         return ""
+    if 0 <= now - counts.latest < _LIVE:
+        return f", lag {(now - counts.latest) / 1000:.1f} s"
     try:
         return f", up to {datetime.fromtimestamp(counts.latest / 1000, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):
         return ""
+
+
+def _troubles(counts: Counts) -> str:
+    return f"; {_listed(counts.troubles)}" if counts.troubles else ""
 
 
 def _listed(by: Counter[str]) -> str:

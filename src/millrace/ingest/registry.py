@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from millrace.errors import ConfigError
 from millrace.ingest.contract import Connector, Processor
+from millrace.ingest.mqtt import Mqtt
 from millrace.ingest.processors.hsl import Hsl
 from millrace.ingest.recording import Recording
 from millrace.ingest.simulator import Simulator
 
 _Made = TypeVar("_Made")
 
-CONNECTORS: dict[str, Callable[..., Connector]] = {"recording": Recording, "simulator": Simulator}
+CONNECTORS: dict[str, Callable[..., Connector]] = {"mqtt": Mqtt, "recording": Recording, "simulator": Simulator}
 PROCESSORS: dict[str, Callable[..., Processor]] = {"hsl": Hsl}
 
 

@@ -17,7 +17,7 @@ def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, 
     """Until every connector ends, or `stop` is asked for; one that fails stops the others. All are made before any starts."""
     if not sources:
         raise ConfigError(
-            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE or --simulator"
+            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE, --mqtt URL or --simulator"
         )
     made = {name: _made(name, source) for name, source in sources.items()}
     with ThreadPoolExecutor(len(made), thread_name_prefix="ingest") as pool:

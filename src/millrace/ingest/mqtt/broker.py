@@ -1,0 +1,122 @@
+"""Which broker, and by what right: an address, a name, a password that is never shown, certificates."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from millrace.errors import ComponentMissing, ConfigError
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+    from paho.mqtt.properties import Properties
+
+_PORTS = {"mqtt": 1883, "mqtts": 8883}
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where messages come from. `repr` does not show the password."""
+
+    url: str
+    """Without a password: `mqtts://user@host:8883`."""
+    password: str | None = field(default=None, repr=False)
+    password_file: str | Path | None = None
+    ca_file: str | Path | None = None
+    cert_file: str | Path | None = None
+    key_file: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be an address, and a password where it would be seen."""
+        parts = self._parts
+        if self.password is not None and not isinstance(self.password, str):
+            raise ConfigError("password is no text; write it in quotes")
+        if parts.password is not None:
+            raise ConfigError("url holds a password, and addresses are shown; put it into password_file (or password) instead")
+        if self.password is not None and self.password_file is not None:
+            raise ConfigError("password and password_file are both given; keep one")
+        if (self.password or self.password_file) and not parts.username:
+            raise ConfigError(f"a password needs a user; write url = '{parts.scheme}://USER@{parts.hostname}'")
+        if not self.encrypted and (self.ca_file or self.cert_file or self.key_file):
+            raise ConfigError(
+                f"ca_file, cert_file and key_file have no effect on an open connection; write url = 'mqtts://{parts.hostname}'"
+            )
+
+    @property
+    def _parts(self) -> SplitResult:
+        try:
+            parts = urlsplit(str(self.url))
+            named = parts.scheme in _PORTS and parts.hostname and parts.path in ("", "/") and (parts.port or 1) > 0
+        except ValueError:
+            named = None
+        if not named:
+            raise ConfigError("url is no address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' (mqtts: encrypted)")
+        return parts
+
+    @property
+    def host(self) -> str:
+        """Its name or number."""
+        return self._parts.hostname or ""
+
+    @property
+    def port(self) -> int:
+        """As given, or the usual one."""
+        return self._parts.port or _PORTS[self._parts.scheme]
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the connection is."""
+        return self._parts.scheme == "mqtts"
+
+    def __str__(self) -> str:
+        """What people are shown."""
+        return f"{self._parts.scheme}://{self.host}:{self.port}"
+
+    def client(self, client_id: str) -> Client:
+        """A client of MQTT 5 that acknowledges nothing by itself, not yet connected."""
+        try:
+            from paho.mqtt import client as paho
+            from paho.mqtt.enums import CallbackAPIVersion
+        except ImportError as error:
+            raise ComponentMissing("MQTT needs paho-mqtt, which is not installed; install it with: pip install 'millrace[mqtt]'") from error
+        made = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5, manual_ack=True)
+        if self._parts.username:
+            made.username_pw_set(self._parts.username, self._secret())
+        if self.encrypted:
+            try:
+                made.tls_set(*map(_path, (self.ca_file, self.cert_file, self.key_file)))
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"the certificates for {self} cannot be used ({error}); check ca_file, cert_file and key_file") from error
+        return made
+
+    def _secret(self) -> str | None:
+        if self.password_file is None:
+            return self.password
+        try:
+            return Path(self.password_file).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigError(f"password_file={str(self.password_file)!r} cannot be read: {told}") from error
+
+
+def _path(given: str | Path | None) -> Any:
+    return None if given is None else str(Path(given).expanduser())
+
+
+def connecting(*, window: int, session_ms: int) -> Properties:
+    """What a client asks of the broker: a session that outlives connections, and no more unacknowledged messages than `window`."""
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    asked = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho leaves it untyped
+    asked.SessionExpiryInterval = min(-(-session_ms // 1000), 2**32 - 1)
+    asked.ReceiveMaximum = window
+    return asked
+
+
+def own_name() -> str:
+    """The client id of this machine, where none is given."""
+    return f"millrace-{socket.gethostname()}"
