@@ -12,6 +12,7 @@ import pytest
 
 from millrace.config import IngestSettings
 from millrace.ingest import Batch, connector, processor
+from millrace.ingest.mqtt import Mqtt
 from millrace.ingest.recording import Recording
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "ingest.md").read_text()
@@ -21,10 +22,11 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_settings_are_ones_that_the_connector_takes() -> None:
-    (section,) = tomllib.loads(blocks("toml")[0])["ingest"].values()
+@pytest.mark.parametrize(("block", "kind"), [(0, Recording), (1, Mqtt)])
+def test_the_settings_are_ones_that_the_connector_takes(block: int, kind: type) -> None:
+    (section,) = tomllib.loads(blocks("toml")[block])["ingest"].values()
     settings = IngestSettings.model_validate(section)
-    assert isinstance(connector(settings.connector, **settings.options), Recording)
+    assert isinstance(connector(settings.connector, **settings.options), kind)
     assert settings.processor is not None
     assert processor(settings.processor).topics
 

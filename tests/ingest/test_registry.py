@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import ConfigError
-from millrace.ingest import connector, processor
+from millrace.ingest import Batch, connector, processor
 from millrace.ingest.processors.hsl import Hsl
 from millrace.ingest.recording import Recording
 
@@ -31,10 +31,26 @@ def test_a_wrong_name_or_option_is_an_error_that_says_what_is_allowed(name: str,
     assert told in str(caught.value)
 
 
-def test_installed_packages_may_offer_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = metadata.EntryPoint("theirs", "millrace.ingest.processors.hsl:Hsl", "millrace.processors")
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [point] if group == point.group else [])
-    assert isinstance(processor("theirs"), Hsl)
+def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "buses_of_berne.py").write_text(
+        "from millrace.ingest import Event, Processor\n"
+        "from millrace.transit import POSITIONS\n"
+        "class Berne(Processor):\n"
+        "    topics = (POSITIONS,)\n"
+        "    filters = ('berne/+/position',)\n"
+        "    def process(self, raw):\n"
+        "        return Event(POSITIONS, 5, {'vehicle_id': raw.payload.decode(), 'operator': 'b', 'latitude': 46.9, 'longitude': 7.4})\n"
+    )
+    package = tmp_path / "buses_of_berne-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: buses-of-berne\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[millrace.processors]\nberne = buses_of_berne:Berne\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    theirs = processor("berne")
+    ((_, rows),) = theirs.process_many(Batch(["t"], [b"7"], [9], [1], "file")).rows
+    assert (rows["vehicle_id"].to_list(), theirs.filters) == (["7"], ("berne/+/position",))
+    with pytest.raises(ConfigError, match="there are berne, hsl"):
+        processor("bern-line-9")
 
 
 def test_one_that_cannot_be_loaded_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from millrace.config import IngestSettings
 from millrace.errors import ConfigError, InputError
 from millrace.ingest.bounded import recorded
 from millrace.ingest.pipeline import Stop
+from millrace.ingest.processors.hsl import Hsl
 from millrace.ingest.service import ingest_all
 from millrace.log import open_log
 from millrace.transit import POSITIONS
@@ -73,4 +74,6 @@ def test_nothing_to_ingest_says_what_to_write(tmp_path: Path) -> None:
 
 def test_a_recording_taken_whole_is_a_frame_for_each_topic(tmp_path: Path) -> None:
     frames = recorded(recording(tmp_path / "r", vehicles=3), processor="hsl")
-    assert {name: frame["vehicle_id"].to_list() for name, frame in frames.items()} == {POSITIONS.name: ["12/0", "12/1", "12/2"]}
+    assert frames.keys() == {topic.name for topic in Hsl().topics}
+    assert frames.pop(POSITIONS.name)["vehicle_id"].to_list() == ["12/0", "12/1", "12/2"]
+    assert all(frame.is_empty() for frame in frames.values())

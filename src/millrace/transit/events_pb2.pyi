@@ -116,6 +116,34 @@ class DoorEvent(_message.Message):
     open: bool
     def __init__(self, vehicle_id: _Optional[str] = ..., operator: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., route: _Optional[str] = ..., direction: _Optional[int] = ..., trip_day: _Optional[str] = ..., trip_start: _Optional[str] = ..., stop: _Optional[str] = ..., open: _Optional[bool] = ...) -> None: ...
 
+class VehicleEvent(_message.Message):
+    __slots__ = ("vehicle_id", "operator", "kind", "latitude", "longitude", "route", "direction", "trip_day", "trip_start", "stop", "delay", "next_stop")
+    VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LATITUDE_FIELD_NUMBER: _ClassVar[int]
+    LONGITUDE_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    TRIP_DAY_FIELD_NUMBER: _ClassVar[int]
+    TRIP_START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STOP_FIELD_NUMBER: _ClassVar[int]
+    vehicle_id: str
+    operator: str
+    kind: str
+    latitude: float
+    longitude: float
+    route: str
+    direction: int
+    trip_day: str
+    trip_start: str
+    stop: str
+    delay: int
+    next_stop: str
+    def __init__(self, vehicle_id: _Optional[str] = ..., operator: _Optional[str] = ..., kind: _Optional[str] = ..., latitude: _Optional[float] = ..., longitude: _Optional[float] = ..., route: _Optional[str] = ..., direction: _Optional[int] = ..., trip_day: _Optional[str] = ..., trip_start: _Optional[str] = ..., stop: _Optional[str] = ..., delay: _Optional[int] = ..., next_stop: _Optional[str] = ...) -> None: ...
+
 class CellCount(_message.Message):
     __slots__ = ("geocell", "count")
     GEOCELL_FIELD_NUMBER: _ClassVar[int]

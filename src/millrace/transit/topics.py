@@ -1,7 +1,7 @@
 """The topics of public transport."""
 
 from millrace.topics import Topic
-from millrace.transit.events_pb2 import Arrival, CellCount, Departure, DoorEvent, EmergencyStop, VehiclePosition
+from millrace.transit.events_pb2 import Arrival, CellCount, Departure, DoorEvent, EmergencyStop, VehicleEvent, VehiclePosition
 
 POSITIONS = Topic("input.vehicle-positions", VehiclePosition, key="vehicle_id")
 """Where each vehicle is, about once a second."""
@@ -14,6 +14,9 @@ DEPARTURES = Topic("input.departures", Departure, key="vehicle_id")
 
 DOOR_EVENTS = Topic("input.door-events", DoorEvent, key="vehicle_id")
 """Doors that were opened or closed."""
+
+VEHICLE_EVENTS = Topic("input.vehicle-events", VehicleEvent, key="vehicle_id")
+"""What else vehicles report on their way."""
 
 CELL_COUNTS = Topic("analytics.vehicle-distribution", CellCount, key="geocell")
 """How many vehicles each geocell holds."""

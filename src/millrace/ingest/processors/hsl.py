@@ -1,29 +1,37 @@
-"""Helsinki Region Transport's vehicle messages (HFP v2): JSON with one key, the event type."""
+"""Helsinki Region Transport's vehicle messages (HFP, v2 and v1): JSON with one key, the event type."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import polars as pl
 
 from millrace.ingest.contract import Batch, Event, Processed, Processor, Raw, Reject, Rejected
-from millrace.transit.topics import POSITIONS
+from millrace.topics import Topic
+from millrace.transit.topics import ARRIVALS, DEPARTURES, DOOR_EVENTS, POSITIONS, VEHICLE_EVENTS
 
-EVENT_TYPES = frozenset({
-    "VP", "DUE", "ARR", "DEP", "ARS", "PDE", "PAS", "WAIT", "DOO", "DOC", "TLR", "TLA", "DA", "DOUT", "BA", "BOUT", "VJA", "VJOUT",
-})  # fmt: skip
-"""All that HFP v2 knows; only VP, the vehicle's position, is turned into events as yet."""
+EVENT_TYPES: dict[str, Topic] = {
+    "VP": POSITIONS,
+    "ARS": ARRIVALS,  # it stands at the stop; ARR says that it came near, also where it does not stop
+    "DEP": DEPARTURES,
+    "DOO": DOOR_EVENTS,
+    "DOC": DOOR_EVENTS,
+    **dict.fromkeys(
+        ("DUE", "ARR", "PDE", "PAS", "WAIT", "TLR", "TLA", "DA", "DOUT", "BA", "BOUT", "VJA", "VJOUT"),
+        VEHICLE_EVENTS,
+    ),
+}
+"""All that HFP knows, and where each goes. Messages of version 1 are all VP."""
 
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Seconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31) + 1, le=2**31 - 1)]
 _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100)]
 
 
-class _Position(msgspec.Struct, gc=False):
-    """What VP says, under HFP's own names. Fields not named here are passed over, whatever they hold."""
+class _Report(msgspec.Struct, gc=False):
+    """What every type of event says, under HFP's own names. Fields not named here are passed over, whatever they hold."""
 
     oper: _Number
     veh: _Number
@@ -43,18 +51,17 @@ class _Position(msgspec.Struct, gc=False):
     stop: _Number | None = None
 
 
-class _Message(msgspec.Struct, gc=False):
-    VP: _Position | msgspec.UnsetType = msgspec.UNSET
-
-
-_decode = msgspec.json.Decoder(_Message).decode
+_decode: Any = msgspec.json.Decoder(
+    msgspec.defstruct("_Message", [(kind, _Report | msgspec.UnsetType, msgspec.UNSET) for kind in EVENT_TYPES], gc=False)
+).decode
 _keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Hsl(Processor):
-    """Vehicle positions. A vehicle is told apart by operator and number, since numbers repeat between operators."""
+    """What vehicles report. A vehicle is told apart by operator and number, since numbers repeat between operators."""
 
-    topics = (POSITIONS,)
+    topics = (POSITIONS, ARRIVALS, DEPARTURES, DOOR_EVENTS, VEHICLE_EVENTS)
+    filters = ("/hfp/v2/journey/#", "/hfp/v1/journey/#")
 
     def process(self, raw: Raw) -> Event | None:
         """One message by itself: what `process_many` makes of it."""
@@ -68,51 +75,60 @@ class Hsl(Processor):
         return None
 
     def process_many(self, batch: Batch) -> Processed:
-        """Vehicle positions as columns; other types of event are counted and passed over."""
-        found: list[_Position] = []
+        """All reports as columns, then divided by topic."""
+        found: list[_Report] = []
+        kinds: list[str] = []
         times: list[int] = []
         places: list[int] = []
         rejects: list[Reject] = []
-        passed: Counter[str] = Counter()
         for place, payload in enumerate(batch.payloads):
             try:
-                position = _decode(payload).VP
-                if isinstance(position, _Position):
-                    _check(position)
-                    times.append(batch.event_time(round(position.tst.timestamp() * 1000)))
-                    found.append(position)
-                    places.append(place)
-                else:
-                    passed[_other_type(payload)] += 1
+                kind, report = _understood(payload)
+                _check(report)
+                times.append(batch.event_time(round(report.tst.timestamp() * 1000)))
+                found.append(report)
+                kinds.append(kind)
+                places.append(place)
             except Rejected as rejected:
                 rejects.append(Reject(rejected.reason, rejected.detail, batch[place]))
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 rejects.append(Reject(_reason(error), str(error), batch[place]))
         if not found:
-            return Processed((), rejects, passed)
+            return Processed((), rejects)
         rows = _columns(found, [batch.topics[i] for i in places]).with_columns(
-            event_time=pl.Series(times, dtype=pl.Int64), ingestion_time=pl.Series([batch.received[i] for i in places], dtype=pl.Int64)
+            kind=pl.Series(kinds, dtype=pl.String),
+            open=pl.Series([kind == "DOO" for kind in kinds], dtype=pl.Boolean),
+            event_time=pl.Series(times, dtype=pl.Int64),
+            ingestion_time=pl.Series([batch.received[i] for i in places], dtype=pl.Int64),
         )
-        return Processed([(POSITIONS, rows)], rejects, passed)
+        return Processed([(topic, part) for topic in self.topics if len(part := _of(topic, rows))], rejects)
 
 
-def _check(position: _Position) -> None:
+def _understood(payload: bytes) -> tuple[str, _Report]:
+    message = _decode(payload)
+    for kind in EVENT_TYPES:
+        report = getattr(message, kind)
+        if isinstance(report, _Report):
+            return kind, report
+    unknown = next(iter(_keys(payload)), "")
+    raise Rejected("unknown event type", f"{unknown[:100]!r}; HFP has {', '.join(sorted(EVENT_TYPES))}")
+
+
+def _of(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
+    kinds = [kind for kind, place in EVENT_TYPES.items() if place is topic]
+    return rows.filter(pl.col("kind").is_in(kinds)).select(*topic.schema, "event_time", "ingestion_time")
+
+
+def _check(report: _Report) -> None:
     """Refuses a vehicle that is nowhere, or where no vehicle can be; (0, 0) is what a receiver without a fix reports."""
-    latitude, longitude = position.lat, position.long
+    latitude, longitude = report.lat, report.long
     if latitude is None or longitude is None:
         raise Rejected("no position", f"lat={latitude}, long={longitude}")
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180) or latitude == longitude == 0:
         raise Rejected("impossible position", f"lat={latitude}, long={longitude}")
 
 
-def _other_type(payload: bytes) -> str:
-    kind = next(iter(_keys(payload)), "")
-    if kind not in EVENT_TYPES:
-        raise Rejected("unknown event type", f"{kind[:100]!r}; HFP v2 has {', '.join(sorted(EVENT_TYPES))}")
-    return kind
-
-
-_PLACE = re.compile(r" - at `\$\.VP\.?(\w*)")
+_PLACE = re.compile(r" - at `\$\.[A-Z]+\.?(\w*)")
 
 
 def _reason(error: Exception) -> str:
@@ -129,7 +145,7 @@ def _reason(error: Exception) -> str:
     return f"no {field}" if nothing else f"wrong {field}"
 
 
-def _columns(found: Sequence[_Position], topics: Sequence[str]) -> pl.DataFrame:
+def _columns(found: Sequence[_Report], topics: Sequence[str]) -> pl.DataFrame:
     next_stops = {topic: _next_stop(topic) for topic in set(topics)}
     fields = pl.DataFrame(
         {
@@ -158,16 +174,18 @@ def _columns(found: Sequence[_Position], topics: Sequence[str]) -> pl.DataFrame:
         doors_open=pl.col("doors") == 1,
         direction=pl.col("direction").cast(pl.Int32),
         stop=pl.col("stop").cast(pl.String),
-    ).select(*POSITIONS.schema)
+    )
 
 
-_NEXT_STOP = 13
-"""Its place in `/hfp/v2/journey/<temporal>/<event>/<mode>/<operator>/<vehicle>/<route>/<direction>/<headsign>/<start>/<next_stop>/…`."""
+_NEXT_STOP = {"v1": 12, "v2": 13}
+"""Its place in `/hfp/v2/journey/<temporal>/<event>/<mode>/<operator>/<vehicle>/<route>/<direction>/<headsign>/<start>/<next_stop>/…`; version 1
+has no `<event>`."""
 
 
 def _next_stop(topic: str) -> str | None:
-    parts = topic.split("/", _NEXT_STOP + 1)
-    if len(parts) <= _NEXT_STOP or parts[1:3] != ["hfp", "v2"]:
+    parts = topic.split("/", max(_NEXT_STOP.values()) + 1)
+    place = _NEXT_STOP.get(parts[2]) if len(parts) > 2 and parts[1] == "hfp" else None
+    if place is None or len(parts) <= place:
         return None
-    stop = parts[_NEXT_STOP]
+    stop = parts[place]
     return None if stop in ("", "EOL") else stop
