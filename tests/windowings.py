@@ -1,6 +1,7 @@
 """Random windows, triggers and ways of output for property tests."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import polars as pl
 from hypothesis import strategies as st
@@ -67,6 +68,7 @@ def any_window(draw: st.DrawFn, unit: int) -> WindowFn:
             return windows.by_clock(draw(st.sampled_from([windows.sessions(6 * unit), windows.fixed(5 * unit), windows.everything()])))
 
 
+@lru_cache
 def any_trigger(unit: int) -> st.SearchStrategy[Trigger]:
     """Triggers of all kinds, nested."""
     times = st.integers(0, 9).map(lambda n: n * unit)
@@ -100,13 +102,18 @@ def any_trigger(unit: int) -> st.SearchStrategy[Trigger]:
     return st.recursive(leaves, nested, max_leaves=4)
 
 
+@lru_cache
+def _any_trigger_or_repeatedly(unit: int) -> st.SearchStrategy[Trigger]:
+    return st.one_of(any_trigger(unit), any_trigger(unit).map(triggers.repeatedly))
+
+
 @st.composite
 def windowed_anyhow(draw: st.DrawFn, stream: Stream, unit: int, chained: bool) -> Stream:
     """Windows, triggers and output of all kinds, for a first aggregation; `chained`: others follow in the same window."""
     outputs = ["value", "value_and_retract"] if chained else ["value", "delta", "value_and_retract"]
     if not chained and not draw(st.integers(0, 4)):
         return stream.window(draw(cut_by_rows()))
-    trigger = draw(st.one_of(any_trigger(unit), any_trigger(unit).map(triggers.repeatedly)))
+    trigger = draw(_any_trigger_or_repeatedly(unit))
     return stream.window(
         draw(any_window(unit)),
         trigger=trigger,

@@ -24,7 +24,7 @@ CELLS = [
     Mutant("engine/cells.py", 'lives = pl.col("_end") + self.operator.horizon > times.before', 'lives = pl.col("_end") > times.before', "cells are forgotten when their window is complete"),
     Mutant("engine/cells.py", 'lives, before = pl.col("_end") + horizon > times.after,', 'lives, before = pl.col("_end") + horizon > times.after + 1,', "cells are forgotten a tick too early"),
     Mutant("engine/cells.py", 'sums = pl.col("_came", "_new", "_index", "_settled").sum()', 'sums = pl.col("_came", "_new", "_index", "_settled").max()', "sessions that join forget how many panes they have had"),
-    Mutant("engine/cells.py", 'gone = held.join(taken.moved.select(self.group), on=self.group, how="semi", nulls_equal=True)', "gone = held.clear()", "a session that grew into another stays"),
+    Mutant("engine/cells.py", 'gone = held.join(moved, on=self.group, how="semi", nulls_equal=True)', "gone = held.clear()", "a session that grew into another stays"),
     Mutant("engine/cells.py", 'keep="last", maintain_order=True))', 'keep="first", maintain_order=True))', "the oldest version of a cell counts"),
     Mutant("engine/cells.py", "return Times(before, max(before, now), END if low is not None and low >= END else max(before, now), now)", "return Times(before, before, END if low is not None and low >= END else max(before, now), now)", "windows by the clock are judged by the clock of the batch before"),
     Mutant("engine/cells.py", '(pl.col("_t") >= pl.col("_w"))', '(pl.col("_t") > pl.col("_w"))', "a row at the watermark counts as late for the time of panes"),

@@ -52,7 +52,9 @@ def arrived(blocks: list[Block], said: dict[str, Said], progress: Progress) -> p
         before = pl.col("_part").replace_strict(prior, return_dtype=pl.Int64)
         topic = block.channel.partition("/")[2]
         frames.append(frame.with_columns(pl.max_horizontal(own, before).alias("_w"), pl.lit(topic).alias("_topic")).drop("_clock"))
-    return pl.concat(frames, how="diagonal_relaxed").with_row_index("_row") if frames else None
+    if not frames:
+        return None
+    return (frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")).with_row_index("_row")
 
 
 _INTERNAL = ("_t", "_src", "_w", "_row", "_ahead", "_place", "_start", "_end", "_at")

@@ -83,7 +83,8 @@ class CellWindows(Windows):
             return Stepped(state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said))
         touched, gone, late = self._take(rows, held, times)
         shown, changes, written = self._fire(held, touched, gone, times)
-        changes = pl.concat([self.showing.taken_back(gone), changes])
+        if gone.height:
+            changes = pl.concat([self.showing.taken_back(gone), changes])
         state = self._write(state, held, written.with_columns(pl.lit(seq, pl.Int64).alias("_seq")), times)
         return Stepped(state.with_values(id, values), low, shown, changes, late, after.reaches(said))
 
@@ -140,32 +141,39 @@ class CellWindows(Windows):
         id, horizon = self.operator.id, self.operator.horizon
         lives, before = pl.col("_end") + horizon > times.after, _name(state.table(id, "cells").chunks)
         whole = state.table(id, "cells").rows <= MANY
-        written = written.filter(lives).select(self._nothing.columns)
-        state = state.append(id, "cells", written, self.layout)
+        if written.height:
+            written = written.filter(lives).select(self._nothing.columns)
+            state = state.append(id, "cells", written, self.layout)
         state = state.expire(id, "cells", times.after - horizon)
         after = _name(state.table(id, "cells").chunks)
-        if after != before:
-            _live.pop(before, None)
-        if after != before and whole:
-            others = held.filter(lives).join(written.select(self.group), on=self.group, how="anti", nulls_equal=True)
-            _remember(after, pl.concat([others, written.filter(~pl.col("_gone"))]))
+        if after == before:
+            return state
+        _live.pop(before, None)
+        if whole:
+            others = held.filter(lives)
+            if others.height:
+                others = others.join(written.select(self.group), on=self.group, how="anti", nulls_equal=True)
+            _remember(after, pl.concat([others, written.filter(~pl.col("_gone")).select(others.columns)]))
         return state
 
     def _take(self, rows: pl.DataFrame | None, held: pl.DataFrame, times: Times) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
         """The cells that rows came to, those that are no more because they grew into others, and the refused rows."""
-        none = self._nothing.with_columns(pl.lit(0, pl.Int64).alias("_came"))
         if rows is None:
-            return none, held.clear(), None
+            return self._none_touched, self._nothing, None
         at = pl.lit(times.clock, pl.Int64) if self.operator.node.windowing.by_clock else pl.col("_t")
         taken = self.taking.take(rows.with_columns(at.alias("_at")), held, times.judged)
         late = None if taken.refused.is_empty() else refused_rows(rows, taken.refused)
         if taken.rows.is_empty():
-            return none, held.clear(), late
-        touched = self._touched(taken, held, times)
-        gone = held.join(taken.moved.select(self.group), on=self.group, how="semi", nulls_equal=True).with_columns(
-            pl.lit(value=True).alias("_gone")
-        )
-        return touched, gone, late
+            return self._none_touched, self._nothing, late
+        touched, moved = self._touched(taken, held, times), taken.moved.select(self.group)
+        if moved.is_empty():
+            return touched, self._nothing, late
+        gone = held.join(moved, on=self.group, how="semi", nulls_equal=True)
+        return touched, gone.with_columns(pl.lit(value=True).alias("_gone")), late
+
+    @cached_property
+    def _none_touched(self) -> pl.DataFrame:
+        return self._nothing.with_columns(pl.lit(0, pl.Int64).alias("_came"))
 
     def _new_cells(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What the rows of a batch come to, each window by itself."""
@@ -211,20 +219,24 @@ class CellWindows(Windows):
         self, held: pl.DataFrame, touched: pl.DataFrame, gone: pl.DataFrame, times: Times
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, cells to write."""
-        busy = pl.concat([touched.select(self.group), gone.select(self.group)])
         expires = pl.col("_end") + self.operator.horizon <= times.after
-        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
         waited = held.filter(~pl.col("_closed") & self._due(times))
-        if waited.height and busy.height:
+        if waited.height and (touched.height or gone.height):
+            busy = pl.concat([touched.select(self.group), gone.select(self.group)])
             waited = waited.join(busy, on=self.group, how="anti", nulls_equal=True)
-        seen = pl.concat([touched, waited.with_columns(_came=pl.lit(0, pl.Int64), _gone=pl.lit(value=False))], how="diagonal")
-        if seen.is_empty():
+        if waited.is_empty() and touched.is_empty():
             return self.no_shown, self.no_panes, gone
-        came = (pl.col("_came") > 0) | due.fill_null(value=False)
-        seen = self.machines.looked(seen.with_columns(came.alias("_asked")), times.after, times.clock)
+        seen = touched.with_columns(pl.lit(value=True).alias("_asked"))
+        if waited.height:
+            due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
+            late = waited.with_columns(due.fill_null(value=False).alias("_asked"), _came=pl.lit(0, pl.Int64), _gone=pl.lit(value=False))
+            seen = pl.concat([seen, late], how="diagonal")
+        seen = self.machines.looked(seen, times.after, times.clock)
         shown, changes, cells = self.showing.show(seen.with_columns(expires.alias("_expires")), times.before, times.after)
         cells = self.machines.dated(cells, times.after, times.clock)
-        written = pl.concat([cells.select(self._without_seq), gone.select(self._without_seq)], how="vertical_relaxed")
+        written = cells.select(self._without_seq)
+        if gone.height:
+            written = pl.concat([written, gone.select(self._without_seq)], how="vertical_relaxed")
         return shown, changes, written
 
     @cached_property

@@ -79,8 +79,11 @@ class PaneWindows(Windows):
 
     def _sums(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Additive partials of rows with weights."""
+        back = rows.filter(pl.col("_w") < 0)
+        if back.is_empty():
+            return self._condensed(rows)
         come = self._condensed(rows.filter(pl.col("_w") > 0))
-        gone = self.partials.of_gone(self._once(rows.filter(pl.col("_w") < 0).with_columns(-pl.col("_w"))), per=self.per)
+        gone = self.partials.of_gone(self._once(back.with_columns(-pl.col("_w"))), per=self.per)
         return self.partials.merged(pl.concat([come, gone]), per=self.per)
 
     def _once(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -125,6 +128,8 @@ class PaneWindows(Windows):
             for timing, after, until in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest))
             if not (due := self._due(timing, old, touched, after, until)).is_empty()
         ]
+        if not fired:
+            return self.no_shown, nothing, self.no_numbers
         return (
             pl.concat([self.no_shown, *(f.shown for f in fired)]),
             pl.concat([nothing, *(f.changes for f in fired)]),

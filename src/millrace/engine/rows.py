@@ -146,7 +146,7 @@ class RowWindows(Windows):
             shown.append(fired.shown)
             changes.append(fired.changes)
             numbers = fired.numbers
-        if self.grid.end_above(low0) <= low:
+        if self.grid.end_above(low0) <= low and (old.height or new.height or moved is not None):
             fired = firing.emit(Firing(self.operator, self._complete(old, new, low0, low, moved), None, "on_time"), self.no_numbers, low)
             shown.append(fired.shown)
             changes.append(fired.changes)

@@ -13,6 +13,8 @@ from millrace.engine.partials import Partials
 from millrace.engine.plan import Operator
 
 _PLACED = ("event_time", "window_start", "window_end")
+_PASSING = ("timing", "_shows", "_fires", "_expires", "_came", "final")
+"""What concerns a cell in one batch alone."""
 _STANDS = "_stands"
 """Of a value that was shown, whether it stands downstream: not since its window has grown."""
 
@@ -61,12 +63,23 @@ class Showing:
         if windowing.closing == "always":
             shows = shows | pl.col("_expires") | pl.col("_closed")
         cells = cells.with_columns(shows.alias("_shows"))
-        quiet = cells.filter(~pl.col("_shows"))
-        loud = self._valued(cells.filter("_shows"))
-        return *self._panes(loud), pl.concat([quiet.select(self._kept(cells)), self._after(loud).select(self._kept(cells))])
+        kept = [c for c in cells.columns if c not in _PASSING]
+        showing = cells.filter("_shows")
+        if showing.is_empty():
+            return self._no_shown, self._no_changes, cells.select(kept)
+        loud = self._valued(showing)
+        written = self._after(loud).select(kept)
+        if showing.height < cells.height:
+            written = pl.concat([cells.filter(~pl.col("_shows")).select(kept), written])
+        return *self._panes(loud), written
 
-    def _kept(self, cells: pl.DataFrame) -> list[str]:
-        return [c for c in cells.columns if c not in ("timing", "_shows", "_fires", "_expires", "_came", "final")]
+    @cached_property
+    def _no_changes(self) -> pl.DataFrame:
+        return self.operator.node.schema.to_frame()
+
+    @cached_property
+    def _no_shown(self) -> pl.DataFrame:
+        return self._no_changes.with_columns(pl.lit(0, pl.Int64).alias(PAIR))
 
     def _valued(self, loud: pl.DataFrame) -> pl.DataFrame:
         """Cells with the values of their panes, numbered and dated."""
@@ -91,6 +104,9 @@ class Showing:
         """What is shown, with what it replaces; and what changes downstream."""
         columns = [*self.operator.node.schema, PAIR]
         plus = loud.with_columns(pl.lit(panes.ADD).alias("op"))
+        if not self.delta and not (loud["_shown"].list.len() > 0).any():
+            shown = plus.select(columns)
+            return shown if self.operator.shows else self._no_shown, shown.drop(PAIR) if self.operator.travels else self._no_changes
         minus = self._withdrawn(loud)
         shown = self._of_new(plus).select(columns) if self.delta else pl.concat([minus.select(columns), plus.select(columns)])
         gone = minus.filter(~pl.col("_same") & pl.col(_STANDS))

@@ -150,9 +150,11 @@ def _follow(way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: lis
         (pl.col("event_time") > pl.col("ingestion_time") + read.watermark.ahead).alias("_ahead"),
     )
     frame = way.edge.apply(frame)
+    if frame.is_empty():
+        return
     if way.operator is not None:
         _to_operator(way, way.operator, read, frame, pieces, bodies)
-    elif not frame.is_empty():
+    else:
         bodies[0].blocks.append(Block.of(way.target, "rows", frame.select(c for c in frame.columns if not c.startswith("_"))))
 
 
@@ -176,6 +178,8 @@ def _to_operator(
         late = late.with_columns(pl.lit(read.topic.name).alias("_topic"), pl.lit(1, pl.Int64).alias("_rows"))
         bodies[0].blocks.append(Block.of(f"late/{operator.id}", "late", late))
         frame = frame.filter(~pl.col("_ahead"))
+        if frame.is_empty():
+            return
     event_time, give = pl.col("event_time"), read.watermark.delay + operator.node.windowing.lateness
     first = grid.first_end(event_time)
     reached = first if read.watermark.learned else pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give))
@@ -187,13 +191,13 @@ def _to_operator(
     )
     in_time = (pl.col("_from") == pl.col("_first")) & (pl.col("_ingested") + (MARGIN - operator.grace) < pl.col("_first"))
     doubtful = judged.select(~(in_time & operator.foreseeable)).to_series()
-    whole = judged.filter(doubtful) if doubtful.any() else judged.clear()
-    lean = judged.filter(~doubtful) if whole.height else judged
-    per = ("_slice", "_from", "_part")
-    _spread(partials_of(operator.node).of_rows(lean, per=per), operator, "partials", channel, bodies)
-    if not whole.is_empty():
+    if not doubtful.all():
+        lean = judged.filter(~doubtful) if doubtful.any() else judged
+        per = ("_slice", "_from", "_part")
+        _spread(partials_of(operator.node).of_rows(lean, per=per), operator, "partials", channel, bodies)
+    if doubtful.any():
         needless = pl.exclude("^_clock[0-9]+$" if read.watermark.learned else "^_clock.*$", "_ingested", "_ahead")
-        _spread(_with_raw(whole.select(needless), pieces), operator, "rows", channel, bodies)
+        _spread(_with_raw(judged.filter(doubtful).select(needless), pieces), operator, "rows", channel, bodies)
 
 
 def _to_cells(operator: Operator, frame: pl.DataFrame, channel: str, pieces: Sequence[Piece], bodies: list[Body]) -> None:
@@ -205,12 +209,12 @@ def _to_cells(operator: Operator, frame: pl.DataFrame, channel: str, pieces: Seq
     if end is not None and not windowing.trigger.finishes and not windowing.ordered and operator.foreseeable:
         sure = ~pl.col("_ahead") & (pl.lit(windowing.by_clock) | (pl.col("_ingested") + (MARGIN - operator.grace) < end))
     doubtful = rows.select((~sure).alias("doubtful")).to_series()
-    lean = rows.filter(~doubtful)
     needed = [*operator.node.keys, *partials_of(operator.node).needs, "_t", "_src", "_off", "_part", "_clock", "_ahead", PLACE]
-    _spread(lean.select(c for c in dict.fromkeys(needed) if c in rows.columns), operator, "rows", channel, bodies)
-    whole = rows.filter(doubtful).drop("_ingested")
-    if not whole.is_empty():
-        _spread(_with_raw(whole, pieces), operator, "rows", channel, bodies)
+    if not doubtful.all():
+        lean = rows.filter(~doubtful).select(c for c in dict.fromkeys(needed) if c in rows.columns)
+        _spread(lean, operator, "rows", channel, bodies)
+    if doubtful.any():
+        _spread(_with_raw(rows.filter(doubtful).drop("_ingested"), pieces), operator, "rows", channel, bodies)
 
 
 def _refused_ahead(grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:

@@ -109,6 +109,8 @@ def _send_from(plan: Plan, operator: Operator, port: str, said: tuple[pl.DataFra
     """What leaves by one port, as it is shown and as it travels on."""
     (shown, changes), (outgoing, own) = said, go
     for way in plan.routes_from(operator.node, port):
+        if (shown if way.operator is None else changes).is_empty():
+            continue
         if way.operator is None:
             _append(own, way, "panes", settled(way.edge.apply(shown), operator.node.windowing.output))
             continue

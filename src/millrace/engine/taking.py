@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -11,6 +12,7 @@ from millrace.engine.assigning import assigned, hulls, walked
 from millrace.graph import Windowing
 
 LEAST = -(2**62)
+_NONE_REFUSED = pl.DataFrame(schema={"_row": pl.UInt32, "reason": pl.String, "missed": pl.Int64})
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Taken:
     refused: pl.DataFrame
     """`_row`, `reason`, `missed`."""
 
-    @property
+    @cached_property
     def moved(self) -> pl.DataFrame:
         """Those of the parts that are no more: they grew, or into another."""
         return self.parts.filter((pl.col("_start") != pl.col("_from")) | (pl.col("_end") != pl.col("_to")))
@@ -122,6 +124,8 @@ class Taking:
 def _counted(wide: pl.DataFrame) -> pl.DataFrame:
     """For each row that some window refused, why, and how many did."""
     refused = wide.filter(pl.col("_late") | pl.col("_shut"))
+    if refused.is_empty():
+        return _NONE_REFUSED
     reason = (
         pl.when(pl.col("_ahead").any()).then(pl.lit("future")).when(pl.col("_late").any()).then(pl.lit("late")).otherwise(pl.lit("closed"))
     )

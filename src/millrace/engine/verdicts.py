@@ -77,8 +77,12 @@ class Machines:
 
 def _asked(frame: pl.DataFrame, given: Sequence[str], answer: Callable[..., tuple[Any, ...]], made: dict[str, pl.DataType]) -> pl.DataFrame:
     """Columns that are functions of others, asked once for each different case."""
-    cases = frame.select(given).unique()
+    cases = frame.select(given)
+    if cases.height > 1:
+        cases = cases.unique()
     answers = pl.DataFrame([answer(*case) for case in cases.iter_rows()], schema=made, orient="row")
+    if answers.height == 1:
+        return frame.with_columns(pl.lit(answers[name]).first().alias(name) for name in made)
     return frame.join(pl.concat([cases, answers], how="horizontal"), on=list(given), how="left", nulls_equal=True, maintain_order="left")
 
 
