@@ -201,3 +201,19 @@ def test_events_of_one_batch_may_lie_in_several_partitions() -> None:
     assert script.panes() == []
     script.watermark(10, partition=1)
     assert [pane["count"] for pane in script.panes()] == [3]
+
+
+@on_both
+def test_a_job_may_keep_its_own_watermark(on: On) -> None:
+    def at(vehicle: str, cell: int, time: int) -> dict[str, object]:
+        return {"vehicle": vehicle, "cell": cell, "event_time": time}
+
+    script = testing.Script(per_cell(POSITIONS), on=on, watermarks="own")
+    script.events(at("a", 1, 2_000), at("b", 1, 10_999))
+    assert shown(script) == []
+    script.events(at("a", 1, 11_000))
+    assert shown(script) == [(1, 1, "on_time", "+")]
+    script.end()
+    assert shown(script) == [(1, 2, "on_time", "+")]
+    with pytest.raises(DefinitionError, match="only events move them"):
+        script.watermark("20s")

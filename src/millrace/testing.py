@@ -5,7 +5,8 @@
     script.watermark("30s")
     assert [pane["count"] for pane in script.panes()] == [1]
 
-The job's own watermarks are replaced by the script's: a time before which nothing is expected is true once the script says it.
+The job's own watermarks are replaced by the script's: a time before which nothing is expected is true once the script says it. With
+`Script(..., watermarks="own")` they stay, and move with the events.
 """
 
 from __future__ import annotations
@@ -156,11 +157,14 @@ Making: TypeAlias = Callable[[Sequence[Job], Mapping[str, int]], Backend]
 class Script:
     """One or more jobs, and a stream that does what the test says."""
 
-    def __init__(self, *jobs: Job, on: On | Making = "engine", partitions: int = 1) -> None:
-        """`partitions`: how many each topic has that the jobs read."""
+    def __init__(
+        self, *jobs: Job, on: On | Making = "engine", partitions: int = 1, watermarks: Literal["scripted", "own"] = "scripted"
+    ) -> None:
+        """`partitions`: how many each topic has that the jobs read; `watermarks`: whose hold, the script's or those of the jobs."""
         self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self._partitions = dict.fromkeys(self._topics, partitions)
-        under_script = [scripted(job, partitions) for job in jobs]
+        self._own = watermarks == "own"
+        under_script = jobs if self._own else [scripted(job, partitions) for job in jobs]
         self._backend = on(under_script, self._partitions) if callable(on) else backend(under_script, self._partitions, on)
         self._now = 0
         self._events: dict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -186,6 +190,10 @@ class Script:
 
     def watermark(self, at: Duration, *, topic: Topic | str | None = None, partition: int | None = None) -> None:
         """From now on nothing earlier than `at` is expected, in one topic and partition or in all of them."""
+        if self._own:
+            raise DefinitionError(
+                f"watermark({at!r}): the jobs keep their own watermarks here, so only events move them; use Script(...) alone"
+            )
         names = list(self._topics) if topic is None else [self._topic(topic)]
         said = durations.millis(at, name="at")
         self._feed(
@@ -196,7 +204,10 @@ class Script:
 
     def end(self) -> None:
         """Nothing at all is expected any more."""
-        self.watermark(END)
+        if self._own:
+            self._feed([], end=True)
+        else:
+            self.watermark(END)
 
     def clock(self, at: Duration) -> None:
         """The processing time is now `at`."""
@@ -231,7 +242,7 @@ class Script:
         return name
 
     def _event(self, topic: str, partition: int, at: int, ingested: int, values: Row, given: Row) -> Event:
-        schema = scripted_topic(self._topics[topic], 1).schema
+        schema = (self._topics[topic] if self._own else scripted_topic(self._topics[topic], 1)).schema
         unknown = values.keys() - schema.keys()
         if unknown:
             raise DefinitionError(f"event {given!r}: {topic} has no field {min(unknown)!r}; it has {', '.join(self._topics[topic].schema)}")
@@ -242,8 +253,8 @@ class Script:
         kept.append(given)
         return Event(topic, partition, len(kept) - 1, at, ingested, {**empty, **values})
 
-    def _feed(self, batch: Any) -> None:
-        fed = self._backend.feed(list(batch), self._now)
+    def _feed(self, batch: Any, *, end: bool = False) -> None:
+        fed = self._backend.feed(list(batch), self._now, end=end)
         for topic, rows in fed.written.items():
             self._written[topic] += rows
         for reports in fed.late.values():

@@ -23,6 +23,8 @@ OUTPUTS = ("value", "delta", "value_and_retract")
 CUT_BY_ROWS = ("counted", "delta", "punctuated")
 """Windows whose rows say where they end."""
 EXTRAS = ("lateness", "restart", "partitions")
+WATERMARKS = ("told by the script", "bounded", "ascending", "percentile", "punctuation", "ingestion_time")
+"""How a transcript's watermark moves."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ class Cell:
     lateness: bool
     restart: bool
     partitions: bool
+    watermark: str = WATERMARKS[0]
+    refuses: bool = False
+    """Whether it says which events are refused."""
 
 
 def cells() -> Iterator[tuple[str, Cell]]:
@@ -56,6 +61,8 @@ def cell(document: Mapping[str, Any]) -> Cell:
         document.get("lateness", 0) > 0,
         any("restart" in step for step in steps),
         document.get("partitions", 1) > 1 or bool(places),
+        _watermark(document.get("watermarks", WATERMARKS[0])),
+        any(step.get("expect_dropped") for step in steps),
     )
 
 
@@ -71,6 +78,10 @@ def _window(said: Any) -> str:
     if isinstance(said.get("offset"), dict):
         return "unaligned"
     return f"{kind} by clock" if said.get("time") == "clock" else str(kind)
+
+
+def _watermark(said: Any) -> str:
+    return str(said if isinstance(said, str) else next(iter(said)))
 
 
 def _trigger(said: Any) -> str:
@@ -120,4 +131,8 @@ def empty(found: list[Cell]) -> list[str]:
             values = {getattr(cell, extra) for cell in here}
             wanted = {False} if impossible(window, extra) else {False, True}
             missing += [f"{window} × {trigger} × {'with' if value else 'without'} {extra}" for value in sorted(wanted - values)]
+    for watermark in WATERMARKS:
+        here = [cell for cell in found if cell.watermark == watermark]
+        refuses = [] if watermark == "ingestion_time" else ["refuses"]
+        missing += [f"{watermark} × {extra}" for extra in ("restart", "partitions", *refuses) if not any(getattr(c, extra) for c in here)]
     return missing

@@ -4,7 +4,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from matrix.cells import EXTRAS, OUTPUTS, TRIGGERS, WINDOWS, Cell, cells, impossible, senseless
+from matrix.cells import EXTRAS, OUTPUTS, TRIGGERS, WATERMARKS, WINDOWS, Cell, cells, impossible, senseless
 
 HEAD = """\
 # What the transcripts cover
@@ -12,6 +12,16 @@ HEAD = """\
 Written by `make docs` from `tests/transcripts/`. A number says how many transcripts are about a window, a trigger and an output;
 the letters say that among them are some with lateness (L), with a restart in the middle (R), and with several partitions (P).
 `millrace transcript --on model|engine|spark tests/transcripts/*.yaml` runs them.
+"""
+
+WATERMARKS_HEAD = """\
+## Watermarks
+
+Most transcripts say themselves where the watermark is; in the others it moves with the events, as each kind of watermark has it. With
+`ingestion_time` no event is ever late.
+
+| watermark | transcripts | events refused | restart | partitions |
+|---|---|---|---|---|
 """
 
 
@@ -22,6 +32,7 @@ def page() -> str:
     for window in WINDOWS:
         parts.append(f"## {window}\n\n| trigger | {' | '.join(OUTPUTS)} |\n|---|{'---|' * len(OUTPUTS)}\n{rows(window, found)}")
         parts += [f"No {extra}: {why}.\n" for extra in EXTRAS if (why := impossible(window, extra))]
+    parts.append(f"{WATERMARKS_HEAD}{watermarks(found)}")
     parts.append(f"{len(found)} transcripts.\n\n## Cells that make no sense\n\n{reasons()}")
     return "\n".join(parts)
 
@@ -40,6 +51,16 @@ def told(here: list[Cell]) -> str:
     """A number and letters."""
     letters = "".join(extra[0].upper() for extra in EXTRAS if any(getattr(cell, extra) for cell in here))
     return f"{len(here)} {letters}".strip() if here else "–"
+
+
+def watermarks(found: list[Cell]) -> str:
+    """A line for each way in which a watermark moves."""
+    lines = []
+    for watermark in WATERMARKS:
+        here = [cell for cell in found if cell.watermark == watermark]
+        counts = [len(here), *(sum(getattr(cell, extra) for cell in here) for extra in ("refuses", "restart", "partitions"))]
+        lines.append(f"| {watermark} | {' | '.join(str(count or '–') for count in counts)} |\n")
+    return "".join(lines)
 
 
 def reasons() -> str:

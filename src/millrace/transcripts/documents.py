@@ -6,9 +6,10 @@ from typing import Any
 
 from millrace.panes import Closing, OnTime, Output, PaneTime
 from millrace.plain_values import Row
-from millrace.transcripts.questions import trigger_of, window_of
+from millrace.transcripts.questions import trigger_of, watermark_of, window_of
 from millrace.transcripts.words import Unavailable, Wrong, known, number, text
 from millrace.triggers import Trigger
+from millrace.watermarks import Watermark
 from millrace.windows import ByClock, WindowFn
 
 KEYS = (
@@ -24,6 +25,7 @@ KEYS = (
     "then",
     "partitions",
     "idle",
+    "watermarks",
     "must_fail",
     "tags",
     "steps",
@@ -60,6 +62,8 @@ class Transcript:
     """Aggregations that follow in the same window: what they are keyed `by`, and their `value`."""
     partitions: int
     idle: int | None
+    watermark: Watermark | None
+    """How events move the watermark; None: the steps say where it is."""
     must_fail: str | None
     steps: tuple[tuple[str, Any], ...]
 
@@ -84,6 +88,11 @@ def understand(document: Any) -> Transcript:
     must_fail = document.get("must_fail")
     if must_fail not in (None, "missing", "unexpected"):
         raise Wrong(f"`must_fail: {text(must_fail)}` is unknown; use missing or unexpected")
+    steps = tuple(_steps(document["steps"]))
+    idle = number(document["idle"], "idle", least=1) if "idle" in document else None
+    watermark = watermark_of(document["watermarks"], idle) if "watermarks" in document else None
+    if watermark is not None and any(kind == "watermark" and what != {"at": "end", "partition": None} for kind, what in steps):
+        raise Wrong("with `watermarks` events move the watermark, so the only step of its own is `watermark: end`")
     return Transcript(
         window_of(document["window"]),
         trigger_of(document.get("trigger", "default")),
@@ -95,9 +104,10 @@ def understand(document: Any) -> Transcript:
         chosen["value"],
         tuple(_then(one) for one in document.get("then", [])),
         number(document.get("partitions", 1), "partitions", least=1),
-        number(document["idle"], "idle", least=1) if "idle" in document else None,
+        idle,
+        watermark,
         must_fail,
-        tuple(_steps(document["steps"])),
+        steps,
     )
 
 
@@ -161,16 +171,17 @@ def _then(said: Any) -> Row:
 def _event(said: Any, where: str) -> Row:
     """`t`, `key` and `value` of an event; a bare number is both its time and its value."""
     if isinstance(said, int) and not isinstance(said, bool):
-        return {"t": said, "key": None, "value": said, "partition": 0}
+        return {"t": said, "key": None, "value": said, "partition": 0, "more": {}}
     if not isinstance(said, dict) or "t" not in said:
         raise Wrong(f"{where}: {text(said)} is no event; write a time, or {{t: TIME, key: KEY, value: VALUE}}")
-    known(said, ("t", "key", "value", "partition"), f"{where}, an event")
+    known(said, ("t", "key", "value", "partition", "ingested", "says"), f"{where}, an event")
     at = number(said["t"], "t")
     return {
         "t": at,
         "key": said.get("key"),
         "value": said.get("value", at),
         "partition": number(said.get("partition", 0), "partition", least=0),
+        "more": {name: number(said[name], name) for name in ("ingested", "says") if name in said},
     }
 
 

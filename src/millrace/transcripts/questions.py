@@ -5,9 +5,10 @@ from typing import Any
 
 import polars as pl
 
-from millrace import triggers, windows
+from millrace import triggers, watermarks, windows
 from millrace.transcripts.words import Wrong, known, number, plain, text
 from millrace.triggers import Trigger
+from millrace.watermarks import Watermark
 from millrace.windows import WindowFn
 
 _WINDOWS = ("fixed", "sliding", "session", "global", "counted", "delta", "punctuated")
@@ -119,3 +120,25 @@ def _at_watermark(said: Any) -> Trigger:
     known(said, ("early", "late"), "watermark")
     early, late = (trigger_of(said[key]) if key in said else None for key in ("early", "late"))
     return triggers.at_watermark(early=early, late=late or triggers.never())
+
+
+def watermark_of(said: Any, idle: int | None) -> Watermark:
+    """How the events themselves move the watermark."""
+    name, inner = next(iter(said.items())) if isinstance(said, dict) and said else (said, None)
+    match name:
+        case "bounded":
+            return watermarks.bounded(number(inner, "bounded", least=0), idle=idle)
+        case "ascending":
+            return watermarks.ascending(idle=idle)
+        case "ingestion_time":
+            return watermarks.ingestion_time(idle=idle)
+        case "punctuation":
+            return watermarks.punctuation(pl.col("says"), idle=idle)
+        case "percentile":
+            learned = _map(inner, "percentile", ("share", "start"), ())
+            return watermarks.percentile(learned["share"], start=number(learned["start"], "start", least=0), idle=idle)
+        case _:
+            raise Wrong(
+                f"`watermarks: {text(said)}` is unknown; use {{bounded: N}}, ascending, ingestion_time, punctuation or "
+                "{percentile: {share: P, start: N}}"
+            )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -140,7 +140,8 @@ def why_failed(document: Any, on: On | Making, number: int = 0) -> str | None:
 def run(transcript: Transcript, on: On | Making, number: int = 0) -> list[tuple[str, str]]:
     """Every difference between what came and what was expected; `number` keeps transcripts apart that run together."""
     subject = Subject(transcript, number)
-    script = Script(subject.job(), on=on, partitions=transcript.partitions)
+    told: Literal["scripted", "own"] = "scripted" if transcript.watermark is None else "own"
+    script = Script(subject.job(), on=on, partitions=transcript.partitions, watermarks=told)
     findings = Findings()
     try:
         for place, (kind, what) in enumerate(transcript.steps, start=1):
@@ -156,7 +157,10 @@ def _do(script: Script, kind: str, what: Any, subject: Subject, where: str, find
         case "events":
             script.events(*map(subject.event, what), partition=[event["partition"] for event in what])
         case "watermark":
-            script.watermark(END if what["at"] == "end" else what["at"], partition=what["partition"])
+            if what == {"at": "end", "partition": None}:
+                script.end()
+            else:
+                script.watermark(END if what["at"] == "end" else what["at"], partition=what["partition"])
         case "clock":
             script.clock(what)
         case "restart":

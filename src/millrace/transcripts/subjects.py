@@ -13,6 +13,7 @@ from millrace.testing import Script
 from millrace.topics import Topic
 from millrace.transcripts.documents import Transcript
 from millrace.transcripts.words import Wrong, plain, text
+from millrace.watermarks import Punctuation, Watermark
 from millrace.windows import Delta, Punctuated
 
 
@@ -32,7 +33,8 @@ class Subject:
         """Events of key and value, aggregated once or several times."""
         said = self.transcript
         kind: type = self._number() if self.numbers else str
-        read = stream.read(Topic(f"input.transcript-{self.number}", _row("Event", kind)), watermark=watermarks.bounded(0, idle=said.idle))
+        topic = Topic(f"input.transcript-{self.number}", _row("Event", kind, said.watermark), partitions=said.partitions)
+        read = stream.read(topic, watermark=said.watermark or watermarks.bounded(0, idle=said.idle))
         made = read.window(
             said.window,
             trigger=said.trigger,
@@ -49,8 +51,8 @@ class Subject:
         inner = result.inner if isinstance(result, pl.List) else result
         python: Any = {pl.Int64: int, pl.Float64: float, pl.String: str}[inner.base_type()]  # type: ignore[index]  # one of these
         shape = list[python] if isinstance(result, pl.List) else python | None
-        topic = Topic(f"analytics.transcript-{self.number}", _row("Result", shape))
-        return stream.Job(f"transcript-{self.number}", made.write(topic))
+        results = Topic(f"analytics.transcript-{self.number}", _row("Result", shape))
+        return stream.Job(f"transcript-{self.number}", made.write(results))
 
     def _number(self) -> type:
         values = [event["value"] for kind, events in self.transcript.steps if kind == "events" for event in events]
@@ -62,7 +64,8 @@ class Subject:
     def event(self, said: Row) -> Row:
         """An event for the script."""
         value = said["value"] if self.numbers else plain(said["value"])
-        return {"key": plain(said["key"]), "value": value, "event_time": said["t"]}
+        names = {"ingested": "ingestion_time", "says": "says"}
+        return {"key": plain(said["key"]), "value": value, "event_time": said["t"]} | {names[n]: at for n, at in said["more"].items()}
 
     def dropped(self, row: Row) -> Row:
         """A refused event, as transcripts speak of it."""
@@ -91,8 +94,9 @@ class Subject:
         return 0 if value is None else value
 
 
-def _row(name: str, value: Any) -> type:
-    return make_dataclass(name, [("key", str), ("value", value)], frozen=True)
+def _row(name: str, value: Any, watermark: Watermark | None = None) -> type:
+    says: list[tuple[str, Any]] = [("says", int | None)] if isinstance(watermark, Punctuation) else []
+    return make_dataclass(name, [("key", str), ("value", value), *says], frozen=True)
 
 
 def _aggregate(name: str) -> Reduction:
