@@ -17,6 +17,7 @@
     │   └── StateMismatch    it belongs to other jobs
     ├── InputError           a file or recording that cannot be read
     ├── PatternFailed        a pattern met events with which it cannot go on
+    ├── LookupFailed         a key could not be answered, and the job said that this stops it
     └── RunFailed            a query stopped and did not recover
         └── JobQuarantined   a job was stopped by its own code; those beside it went on
 
@@ -86,6 +87,10 @@ class StateMismatch(StateError):
 
 class InputError(MillraceError):
     """A file or recording cannot be read."""
+
+
+class LookupFailed(MillraceError):
+    """A key could not be answered, and the job said that this stops it."""
 
 
 class PatternFailed(MillraceError):

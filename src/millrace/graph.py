@@ -96,6 +96,11 @@ class Stateless(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Asked(Stateless):
+    """Columns that somebody is asked for. The answer may change, so it cannot be computed again to be taken back."""
+
+
+@dataclass(frozen=True, eq=False)
 class Union(Node):
     """The rows of several streams with the same columns."""
 
@@ -199,6 +204,12 @@ def _edges(node: Node, steps: tuple[Stateless, ...], side: int) -> Iterator[Edge
                 yield from _edges(source, steps, side)
         case _:
             raise DefinitionError(f"a stream cannot go on after {node.kind}")
+
+
+def asks_of_panes(node: Node) -> Asked | None:
+    """A lookup by panes on the way to `node`, if there is one."""
+    found = (step for edge in edges(Union((node,), node.schema)) if isinstance(edge.origin, Operation) for step in edge.steps)
+    return next((step for step in found if isinstance(step, Asked)), None)
 
 
 def depth(node: Node) -> int:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
-from millrace import aggregates, durations, graph, panes
+from millrace import aggregates, durations, graph, lookups, panes
 from millrace.aggregates import Aggregate, Reduction
+from millrace.aggregating import aggregation
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern
-from millrace.topics import Topic
+from millrace.topics import SYSTEM, Topic
 from millrace.triggers import Trigger, at_watermark
 from millrace.watermarks import IngestionTime, Watermark, bounded
 from millrace.windows import WindowFn
@@ -77,6 +78,20 @@ class Stream:
 
         return self._stateless(each, f"flat_map({getattr(fn, '__name__', 'fn')})")
 
+    def lookup(self, fn: Callable[..., Any], *keys: str, **options: Unpack[lookups.Options]) -> Stream:
+        """Adds columns that `fn` answers: given the values of `keys`, it returns a dict, a dataclass or None, and may be `async`.
+
+        Each different key of a batch is asked for once, several at the same time; the order of rows is kept. The columns are null where there
+        is no answer. The options, each with its default, are in `millrace.lookups.Options`.
+        """
+        made = lookups.lookup_of(fn, keys, options, self.node.schema)
+        asked = self._stateless(lambda frame: lookups.answered(made, frame), str(made), graph.Asked)
+        if graph.asks_of_panes(asked.node) and self.windowing is not None and self.windowing.output != "value":
+            raise DefinitionError(
+                f"{made} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
+            )
+        return asked
+
     def union(self, *others: Stream) -> Stream:
         """The rows of this stream and of others that have the same columns."""
         for other in others:
@@ -126,12 +141,17 @@ class Stream:
         for column in columns:
             if column not in self.node.schema:
                 raise DefinitionError(f"by({column!r}): there is no such column; there are {', '.join(self.columns)}")
-            if column in _SYSTEM:
+            if column in SYSTEM:
                 raise DefinitionError(
                     f"by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
                 )
         if not columns:
             raise DefinitionError("by() needs at least one column")
+        if asked := graph.asks_of_panes(self.node):
+            raise DefinitionError(
+                f"{asked.text} follows an aggregation, and its panes are grouped again: when a late row corrects them, the answer may have changed, "
+                "and what was counted could not be taken back; ask before the first aggregation, or after the last"
+            )
         return Keyed(self, columns)
 
     def late(self) -> Stream:
@@ -147,7 +167,7 @@ class Stream:
 
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
-        present = {c for c in self.node.schema if c not in _SYSTEM}
+        present = {c for c in self.node.schema if c not in SYSTEM}
         missing, extra = [c for c in topic.schema if c not in self.node.schema], sorted(present - set(topic.schema))
         if missing or extra:
             said = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} besides"
@@ -156,12 +176,12 @@ class Stream:
             )
         return Output(graph.Write((self.node,), self.node.schema, topic))
 
-    def _stateless(self, fn: Callable[[pl.DataFrame], pl.DataFrame], text: str) -> Stream:
+    def _stateless(self, fn: Callable[[pl.DataFrame], pl.DataFrame], text: str, kind: type[graph.Stateless] = graph.Stateless) -> Stream:
         schema = graph.applied(fn, self.node.schema, text)
         lost = [c for c in self.node.schema if c in panes.COLUMNS and c not in schema]
         if lost:
             raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it")
-        return replace(self, node=graph.Stateless((self.node,), schema, fn, text))
+        return replace(self, node=kind((self.node,), schema, fn, text))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,14 +201,7 @@ class Keyed:
         if not given:
             raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
         named = {name: aggregates.own(one) if isinstance(one, Aggregate) else one for name, one in given.items()}
-        source = self.stream.node.schema
-        columns = {key: source[key] for key in self.keys}
-        for name, aggregate in named.items():
-            columns[name] = self._check(name, aggregate)
-        self._check_history(named)
-        self._check_windowing(windowing)
-        schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
-        node = graph.Aggregation((self.stream.node,), schema, self.keys, named, windowing, self._windowing_upstream() is windowing)
+        node = aggregation(self.stream.node, self.keys, named, windowing)
         return Stream(node, windowing)
 
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
@@ -242,89 +255,8 @@ class Keyed:
     def top(self, k: int, *columns: str, by: str | None = None, name: str = "top", approx: bool = False) -> Stream:
         """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most frequent values of a column."""
         if by is not None and not columns:
-            columns = tuple(c for c in self.stream.columns if c not in _SYSTEM and c not in self.keys and c != by)
+            columns = tuple(c for c in self.stream.columns if c not in SYSTEM and c not in self.keys and c != by)
         return self.aggregate(**{name: aggregates.top(k, *columns, by=by, approx=approx)})
-
-    def _check(self, name: str, aggregate: Reduction) -> pl.DataType:
-        source = self.stream.node.schema
-        if not isinstance(aggregate, Reduction):
-            raise DefinitionError(f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()")
-        if name in self.keys or name in _SYSTEM:
-            raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
-        for column in aggregate.needs():
-            if column not in source:
-                raise DefinitionError(f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}")
-        dtype = source[aggregate.column] if aggregate.column else pl.Null()
-        aggregate.check(source)
-        self._check_reproducible(name, aggregate)
-        frame = source.to_frame().with_columns(_t=0, _src=0, _off=0).group_by(*self.keys).agg(*aggregate.partials(name, dtype))
-        return frame.select(aggregate.result(name, dtype)).schema[name]
-
-    def _check_reproducible(self, name: str, aggregate: Reduction) -> None:
-        """Refuses answers that cannot be computed again where they would have to be taken back."""
-        if not aggregate.reproducible and self.stream.windowing is not None and self.stream.windowing.output != "value":
-            raise DefinitionError(
-                f"{name}={aggregate}: output {self.stream.windowing.output!r} takes back what was shown, but this answer may come out otherwise when computed again; use output='value', or an exact aggregate"
-            )
-
-    def _check_history(self, named: Mapping[str, Reduction]) -> None:
-        """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
-        for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema)):
-            if isinstance(edge.origin, graph.Read) or edge.port == "late":
-                continue
-            for name, aggregate in edge.origin.aggregates.items():
-                if not aggregate.reproducible:
-                    raise DefinitionError(
-                        f"{name}={aggregate} may come out otherwise when computed again, so it cannot be taken back when a late row corrects it, and nothing can be aggregated over it; leave out approx=True, or make it the last aggregation"
-                    )
-            for name, aggregate in named.items():
-                for column in set(aggregate.needs()) & set(panes.HISTORY):
-                    raise DefinitionError(
-                        f"{name}={aggregate}: {column!r} says how a pane came about, and changes when it is refined; aggregate its values"
-                    )
-            frame = edge.schema.to_frame().drop(panes.HISTORY)
-            for step in edge.steps:
-                try:
-                    frame = step.apply(frame)
-                except pl.exceptions.ColumnNotFoundError as error:
-                    raise DefinitionError(
-                        f"{step.text} looks at how panes came about ({', '.join(panes.HISTORY)}), and the panes are aggregated again: "
-                        "what it lets pass could not be taken back; move it after the last aggregation"
-                    ) from error
-
-    def _check_windowing(self, windowing: graph.Windowing) -> None:
-        """Refuses windows that the rows cannot be put into, and those that panes cannot."""
-        over_panes = any(
-            isinstance(edge.origin, graph.Operation) and edge.port != "late"
-            for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema))
-        )
-        if not over_panes:
-            graph.check_columns(windowing, self.stream.node.schema)
-            return
-        if windowing.output == "delta":
-            raise DefinitionError(
-                f"by({', '.join(map(repr, self.keys))}) aggregates panes with output='delta', but what changed in panes that are taken back "
-                "is no sum of parts; use output='value' or 'value_and_retract'"
-            )
-        before = self._windowing_upstream()
-        if before is not windowing and before is not None and before.time != "end":
-            raise DefinitionError(
-                f"panes at time={before.time!r} are put into windows anew, but that time changes when they are refined; use time='end'"
-            )
-        if before is not windowing and windowing.sliced is None:
-            raise DefinitionError(
-                f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for rows; "
-                "use windows.fixed() or sliding() with at_watermark(), or leave out the second window()"
-            )
-
-    def _windowing_upstream(self) -> graph.Windowing | None:
-        """The windowing of the panes that come in, if panes come in."""
-        upstream = {
-            edge.origin.windowing
-            for edge in graph.edges(graph.Union((self.stream.node,), self.stream.node.schema))
-            if isinstance(edge.origin, graph.Operation) and edge.port == "out"
-        }
-        return upstream.pop() if len(upstream) == 1 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,16 +297,13 @@ class Job:
         return explain([self])
 
 
-_SYSTEM = frozenset({*graph.TIMES, *panes.COLUMNS})
-
-
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
 
 
 def _rides_along(column: str) -> bool:
-    return column in _SYSTEM or column in graph.INTERNAL
+    return column in SYSTEM or column in graph.INTERNAL
 
 
 def _text(columns: Iterable[Any], named: dict[str, Any] | None = None) -> str:

@@ -85,7 +85,7 @@ class _Progress:
         self.events = self.batches = self.said = self.told = 0
         self.watermark: int | None = None
         self.hold: Hold | None = None
-        self.stopped = 0
+        self.stopped = self.unanswered = 0
         self.last = time.monotonic()
 
     def update(self, batch: "Batch") -> None:
@@ -96,6 +96,7 @@ class _Progress:
         self.watermark = min(known) if known else self.watermark
         self.hold = _furthest_back(batch)
         self.stopped = len(batch.quarantined)
+        self.unanswered += sum(n for name, n in batch.counts.items() if name.startswith("lookup/") and name.endswith("/failed"))
         if time.monotonic() - self.last >= self.EVERY:
             self.say()
 
@@ -105,6 +106,7 @@ class _Progress:
         rate = (self.events - self.said) / passed
         reached = ("none yet" if self.watermark is None else _time(self.watermark)) + _because(self.hold)
         reached += f"; {self.stopped} job{'s' * (self.stopped > 1)} under quarantine" if self.stopped else ""
+        reached += f"; {self.unanswered:,} keys could not be looked up" if self.unanswered else ""
         _log.info("%s events in %s batches, %s events/s, watermark %s", f"{self.events:,}", f"{self.batches:,}", f"{rate:,.0f}", reached)
         self.last, self.said, self.told = time.monotonic(), self.events, self.batches
 

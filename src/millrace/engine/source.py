@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from millrace import graph, hashing
+from millrace import graph, hashing, lookups
 from millrace.engine.assigning import PLACE, least_end, placed
 from millrace.engine.isolation import NOT_THEIRS, culprits, failed, letters
 from millrace.engine.learning import Told, lags_of
@@ -54,14 +54,16 @@ class Piece:
 def route(plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False) -> list[Packet]:
     """One packet for every slot, since progress concerns them all."""
     bodies = [Body(now, end) for _ in range(plan.slots)]
-    for topic in plan.topics:
-        mine = [piece for piece in pieces if piece.topic == topic.name]
-        timed = [_timed(plan, piece, bodies[0]) for piece in mine if piece.rows is not None]
-        _tell(plan, mine, timed, bodies)
-        if timed:
-            rows = timed[0] if len(timed) == 1 else pl.concat(timed)
-            for way in plan.reads_of(topic.name):
-                _follow_alone(plan, way, rows, mine, bodies)
+    with lookups.answering(now) as answers:
+        for topic in plan.topics:
+            mine = [piece for piece in pieces if piece.topic == topic.name]
+            timed = [_timed(plan, piece, bodies[0]) for piece in mine if piece.rows is not None]
+            _tell(plan, mine, timed, bodies)
+            if timed:
+                rows = timed[0] if len(timed) == 1 else pl.concat(timed)
+                for way in plan.reads_of(topic.name):
+                    _follow_alone(plan, way, rows, mine, bodies)
+    bodies[0].counts |= answers.counts
     return [Packet(slot, body.encode()) for slot, body in enumerate(bodies)]
 
 

@@ -45,6 +45,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that each job writes."""
     quarantined: dict[str, str] = {}
     """Jobs that were stopped by their own code, and why; the others go on."""
+    lookups: dict[str, dict[str, int]] = {}
+    """Of each lookup, how many keys of this batch were `asked`, `cached`, `missing`, `failed` and `refused`; what is zero is left out."""
     holds: dict[str, HeldBack] = {}
     """What holds the watermark of an operator back; those that nothing holds back are left out."""
 

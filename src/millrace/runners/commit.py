@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 import pyarrow as pa
@@ -109,6 +109,7 @@ class Committer:
             reads=self._reads,
             writes=self._writes,
             quarantined={} if self._quarantine is None else self._quarantine.reasons,
+            lookups=_lookups(counts),
             holds={operator: HeldBack(held.topic, held.partition, held.behind) for operator, held in results.holds.items()},
         )
 
@@ -120,6 +121,16 @@ def _clock() -> int:
 def _reads(plan: Plan, job: str) -> list[str]:
     reads = (route.edge.origin for route in plan.routes if route.job == job)
     return list(dict.fromkeys(read.topic.name for read in reads if isinstance(read, graph.Read)))
+
+
+def _lookups(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """The counts of lookups, by their names."""
+    told: dict[str, dict[str, int]] = {}
+    for name, count in counts.items():
+        if name.startswith("lookup/"):
+            lookup, _, what = name.removeprefix("lookup/").rpartition("/")
+            told.setdefault(lookup, {})[what] = count
+    return told
 
 
 def _newest_on_time(frame: pl.DataFrame) -> int | None:
