@@ -1,5 +1,6 @@
 """Rows are enriched by asking a real HTTP service, which is slow, fails, or changes its mind."""
 
+import runpy
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -273,6 +274,14 @@ def test_a_failure_too_is_the_same_for_every_way_of_a_batch(service: Service) ->
     [packet] = route(plan, [Piece(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD)))], 0)
     assert service.asked["a"] == 1
     assert [block.frame["cell"].to_list() for block in Body.decode(packet.body).blocks] == [[None], [None]]
+
+
+def test_the_example_of_the_documentation_works(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOPS", f"{service.address[0]}:{service.address[1]}")
+    service.behave = lambda stop, nth: 404 if stop == "gone" else 200
+    example = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "examples" / "stops.py"))
+    rows = pl.DataFrame({"vehicle": ["v", "w"], "stop_id": ["main", "gone"], "event_time": [1, 2]})
+    assert replay(example["placed"], rows).select("stop_id", "cell", "zone").rows() == [("main", "cell of main", 4), ("gone", None, None)]
 
 
 @pytest.fixture
