@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from millrace import graph, hashing, lookups
+from millrace.aggregates import ORDER
 from millrace.engine.assigning import PLACE, least_end, placed
 from millrace.engine.isolation import NOT_THEIRS, culprits, failed, letters
 from millrace.engine.learning import Told, lags_of
@@ -194,9 +195,10 @@ def _to_operator(
     in_time = (pl.col("_from") == pl.col("_first")) & (pl.col("_ingested") + (MARGIN - operator.grace) < pl.col("_first"))
     doubtful = judged.select(~(in_time & operator.foreseeable)).to_series()
     if not doubtful.all():
-        lean = judged.filter(~doubtful) if doubtful.any() else judged
-        per = ("_slice", "_from", "_part")
-        _spread(partials_of(operator.node).of_rows(lean, per=per), operator, "partials", channel, bodies)
+        partials, per = partials_of(operator.node), ("_slice", "_from", "_part")
+        lean = judged.select(list(dict.fromkeys([*partials.keys, *partials.needs, *ORDER, *per])))
+        lean = lean.filter(~doubtful) if doubtful.any() else lean
+        _spread(partials.of_rows(lean, per=per), operator, "partials", channel, bodies)
     if doubtful.any():
         needless = pl.exclude("^_clock[0-9]+$" if read.watermark.learned else "^_clock.*$", "_ingested", "_ahead")
         _spread(_with_raw(judged.filter(doubtful).select(needless), pieces), operator, "rows", channel, bodies)
