@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,8 @@ class Stateless(Node):
 
     apply: Callable[[pl.DataFrame], pl.DataFrame]
     text: str
+    reads: frozenset[str] | None = None
+    """The columns that it looks at; None: any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +212,17 @@ def asks_of_panes(node: Node) -> Asked | None:
     """A lookup by panes on the way to `node`, if there is one."""
     found = (step for edge in edges(Union((node,), node.schema)) if isinstance(edge.origin, Operation) for step in edge.steps)
     return next((step for step in found if isinstance(step, Asked)), None)
+
+
+def roots(exprs: Iterable[object]) -> frozenset[str] | None:
+    """The columns that expressions look at; None where that depends on which there are."""
+    found: set[str] = set()
+    for given in exprs:
+        expr = pl.col(given) if isinstance(given, str) else given
+        if not isinstance(expr, pl.Expr) or expr.meta.has_multiple_outputs():
+            return None
+        found.update(expr.meta.root_names())
+    return frozenset(found)
 
 
 def depth(node: Node) -> int:

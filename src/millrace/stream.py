@@ -47,22 +47,24 @@ class Stream:
 
     def filter(self, *conditions: pl.Expr) -> Stream:
         """Keeps the rows for which all conditions hold."""
-        return self._stateless(lambda frame: frame.filter(*conditions), f"filter({_text(conditions)})")
+        return self._stateless(lambda frame: frame.filter(*conditions), f"filter({_text(conditions)})", graph.roots(conditions))
 
     def select(self, *columns: IntoExpr, **named: pl.Expr) -> Stream:
         """Keeps only these columns; the times, and those of the pane, stay."""
         return self._stateless(
             lambda frame: frame.select(*columns, *[c for c in frame.columns if _rides_along(c) and c not in columns], **named),
             f"select({_text(columns, named)})",
+            graph.roots([*columns, *named.values()]),
         )
 
     def with_columns(self, *columns: pl.Expr, **named: pl.Expr) -> Stream:
         """Adds or replaces columns."""
-        return self._stateless(lambda frame: frame.with_columns(*columns, **named), f"with_columns({_text(columns, named)})")
+        text, reads = f"with_columns({_text(columns, named)})", graph.roots([*columns, *named.values()])
+        return self._stateless(lambda frame: frame.with_columns(*columns, **named), text, reads)
 
     def explode(self, *columns: str) -> Stream:
         """One row for each element of list columns."""
-        return self._stateless(lambda frame: frame.explode(*columns), f"explode({', '.join(columns)})")
+        return self._stateless(lambda frame: frame.explode(*columns), f"explode({', '.join(columns)})", frozenset(columns))
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame]) -> Stream:
         """Any function of columns that looks at each row by itself: how rows are cut into frames is not defined."""
@@ -85,7 +87,7 @@ class Stream:
         is no answer. The options, each with its default, are in `millrace.lookups.Options`.
         """
         made = lookups.lookup_of(fn, keys, options, self.node.schema)
-        asked = self._stateless(lambda frame: lookups.answered(made, frame), str(made), graph.Asked)
+        asked = self._stateless(lambda frame: lookups.answered(made, frame), str(made), frozenset(keys), graph.Asked)
         if graph.asks_of_panes(asked.node) and self.windowing is not None and self.windowing.output != "value":
             raise DefinitionError(
                 f"{made} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
@@ -176,12 +178,18 @@ class Stream:
             )
         return Output(graph.Write((self.node,), self.node.schema, topic))
 
-    def _stateless(self, fn: Callable[[pl.DataFrame], pl.DataFrame], text: str, kind: type[graph.Stateless] = graph.Stateless) -> Stream:
+    def _stateless(
+        self,
+        fn: Callable[[pl.DataFrame], pl.DataFrame],
+        text: str,
+        reads: frozenset[str] | None = None,
+        kind: type[graph.Stateless] = graph.Stateless,
+    ) -> Stream:
         schema = graph.applied(fn, self.node.schema, text)
         lost = [c for c in self.node.schema if c in panes.COLUMNS and c not in schema]
         if lost:
             raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it")
-        return replace(self, node=kind((self.node,), schema, fn, text))
+        return replace(self, node=kind((self.node,), schema, fn, text, reads))
 
 
 @dataclass(frozen=True, eq=False)

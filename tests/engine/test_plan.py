@@ -27,6 +27,15 @@ class Total:
     riders: int
 
 
+@dataclass
+class Refused:
+    line: str
+    stop: str
+    riders: int
+    reason: str
+    missed: int
+
+
 RIDES = Topic("input.rides", Ride, key="line")
 TOTALS = Topic("analytics.totals", Total, key="line")
 
@@ -121,3 +130,30 @@ def test_a_job_without_windows_has_no_stage() -> None:
     plan = Plan.of([Job("through", read(RIDES).filter(pl.col("riders") > 0).select("line", "riders").write(TOTALS))], slots=2)
     assert plan.depth == 0
     assert plan.operators == ()
+
+
+def wanted(stream: Stream, size: str = "10s") -> frozenset[str] | None:
+    job = Job("job", stream.window(windows.fixed(size)).by("line").sum("riders").write(TOTALS))
+    return Plan.of([job], slots=1).wanted["input.rides"]
+
+
+def test_only_the_columns_that_something_looks_at_are_wanted() -> None:
+    plain = frozenset({"line", "riders", "event_time", "ingestion_time"})
+    assert wanted(rides()) == plain
+    assert wanted(rides().filter(pl.col("stop") != "depot")) == plain | {"stop"}
+    assert wanted(rides().with_columns(riders=pl.col("stop").str.len_chars().cast(pl.Int64))) == plain | {"stop"}
+
+
+def test_all_columns_are_wanted_where_a_step_may_look_at_any() -> None:
+    assert wanted(rides().map_batches(lambda frame: frame)) is None
+    assert wanted(rides().with_columns(pl.all().name.suffix("_too"))) is None
+    assert wanted(rides().flat_map(lambda row: [row], schema={"line": pl.String, "riders": pl.Int64})) is None
+
+
+def test_all_columns_are_wanted_where_rows_leave_as_they_are() -> None:
+    totals = rides().by("line").sum("riders")
+    late = Topic("analytics.refused", Refused)
+    job = Job("job", totals.write(TOTALS), totals.late().write(late))
+    assert Plan.of([job], slots=1).wanted == {"input.rides": None}
+    beside = Job("beside", rides().filter(pl.col("riders") > 5).write(Topic("analytics.full", Ride)))
+    assert Plan.of([one_stage(), beside], slots=1).wanted == {"input.rides": None}

@@ -14,11 +14,13 @@ from hashlib import blake2b
 import polars as pl
 
 from millrace import graph
+from millrace.engine.partials import partials_of
 from millrace.errors import DefinitionError
 from millrace.hashing import KEY_GROUPS
 from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.watermarks import Watermark
+from millrace.windows import Ordered, Unaligned
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +165,30 @@ class Plan:
         return clocks
 
     @cached_property
+    def wanted(self) -> dict[str, frozenset[str] | None]:
+        """Of each topic read, the columns that something looks at; None: all of them."""
+        wanted: dict[str, frozenset[str] | None] = {}
+        for topic in self.topics:
+            asked = [self._wanted_by(route) for route in self.routes if _reads(route, topic)]
+            some = [columns for columns in asked if columns is not None]
+            wanted[topic.name] = frozenset().union(*some) if len(some) == len(asked) else None
+        return wanted
+
+    def _wanted_by(self, route: Route) -> frozenset[str] | None:
+        """The columns that one way of rows looks at; all where rows leave as they are, or wait to be looked at."""
+        operator, read = route.operator, route.edge.origin
+        if operator is None or not isinstance(read, graph.Read) or not isinstance(operator.node, graph.Aggregation):
+            return None
+        node = operator.node
+        if isinstance(node.windowing.places, Ordered | Unaligned) or any(
+            r.edge.origin is node and r.edge.port == "late" for r in self.routes
+        ):
+            return None
+        asked = [graph.roots([read.watermark.clock()]), *(step.reads for step in route.edge.steps)]
+        some = [columns for columns in asked if columns is not None]
+        return frozenset({*node.keys, *partials_of(node).needs}.union(*some)) if len(some) == len(asked) else None
+
+    @cached_property
     def learns(self) -> dict[str, str]:
         """The topics of which some reader learns its delay, with the clock it measures lags by."""
         reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.job not in self.paused)
@@ -233,6 +259,10 @@ def _routes(job: Job, operators: Sequence[Operator]) -> list[Route]:
     inner = [Route(edge, i, job.name, o, None) for o in operators if o.job == job.name for i, edge in enumerate(o.edges)]
     outer = [Route(edge, i, job.name, None, write.topic) for write in job.outputs for i, edge in enumerate(graph.edges(write))]
     return [*inner, *outer]
+
+
+def _reads(route: Route, topic: Topic) -> bool:
+    return isinstance(route.edge.origin, graph.Read) and route.edge.origin.topic.name == topic.name
 
 
 def _what(node: graph.Operation) -> str:

@@ -15,6 +15,7 @@ from millrace.engine.firing import PAIR, Stepped, settled
 from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
+from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
 from millrace.engine.rows import RowWindows
 from millrace.engine.sequences import SequenceWindows
@@ -114,9 +115,18 @@ def _send_from(plan: Plan, operator: Operator, port: str, said: tuple[pl.DataFra
         if way.operator is None:
             _append(own, way, "panes", settled(way.edge.apply(shown), operator.node.windowing.output))
             continue
-        frame = way.edge.apply(changes)
+        frame = _lean(way.operator, way.edge.apply(changes))
         for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):
             _append(outgoing[to], way, "changes", part)
+
+
+def _lean(operator: Operator, changes: pl.DataFrame) -> pl.DataFrame:
+    """Changes with what the operator looks at, where that is known."""
+    if not isinstance(operator.node, graph.Aggregation):
+        return changes
+    return changes.select(
+        dict.fromkeys([*operator.node.keys, *partials_of(operator.node).needs, "event_time", "window_start", "window_end", "op"]).keys()
+    )
 
 
 def _append(body: Body, way: Route, kind: str, frame: pl.DataFrame) -> None:

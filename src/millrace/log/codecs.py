@@ -54,8 +54,8 @@ def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = No
     return Outgoing(values, keys)
 
 
-def decode(topic: Topic, partition: int, records: Records, *, panes: bool = False) -> Decoded:
-    """The rows of records, and the records that hold none."""
+def decode(topic: Topic, partition: int, records: Records, *, panes: bool = False, wanted: frozenset[str] | None = None) -> Decoded:
+    """The rows of records, and the records that hold none. With `wanted`, rows have those columns of their type alone; all are read."""
     if not len(records):
         return Decoded(_no_rows(topic, panes), _no_dead())
     sieve = _Sieve(records)
@@ -65,7 +65,8 @@ def decode(topic: Topic, partition: int, records: Records, *, panes: bool = Fals
         sieve.drop(bad)
         values = pa.array(made, pa.binary())
     columns = _open(topic, sieve, values, panes) if topic.envelope else _plain(topic, sieve, values)
-    rows = sieve.rows(columns, [*topic.schema, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())])
+    fields = [name for name in topic.schema if wanted is None or name in wanted]
+    rows = sieve.rows(columns, [*fields, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())])
     return Decoded(rows, sieve.dead(topic.name, partition))
 
 

@@ -181,7 +181,7 @@ def _uninterrupted(log: Log) -> Expected:
         end = feed.advance(log, start, now=start.clock + 1, limit=37_000)
         if end.topics == start.topics:
             return Expected(engine.plan.jobs[0].name, pl.concat(shown), letters)
-        results = engine.step(feed.pieces(log, engine.plan.topics, start, end), end.clock)
+        results = engine.step(feed.pieces(log, engine.plan, start, end), end.clock)
         shown += list(results.outputs.values())
         for frame in (*results.late.values(), *([] if results.dead is None else [results.dead])):
             letters |= {tuple(map(str, row)) for row in frame.select("reason", "partition", "offset").iter_rows()}

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from millrace.engine.plan import Plan
 from millrace.engine.progress import Reach
 from millrace.engine.source import Piece
 from millrace.errors import LogError
@@ -102,18 +103,18 @@ def silent(log: Log, topics: Iterable[str]) -> bool:
     return any(end == 0 for topic in topics for end in log.ends(topic).values())
 
 
-def read_piece(log: Log, topic: Topic, partition: int, start: int, end: int) -> Piece:
-    """The rows of one range of one partition."""
+def read_piece(log: Log, topic: Topic, partition: int, start: int, end: int, *, wanted: frozenset[str] | None = None) -> Piece:
+    """The rows of one range of one partition; with `wanted`, those columns of its type alone."""
     if start >= end:
         return Piece(topic.name, partition, upto=end)
     records = log.read(topic.name, partition, start, end)
-    return Piece(topic.name, partition, decode(topic, partition, records), records, upto=end)
+    return Piece(topic.name, partition, decode(topic, partition, records, wanted=wanted), records, upto=end)
 
 
-def pieces(log: Log, topics: Iterable[Topic], start: Offsets, end: Offsets) -> list[Piece]:
+def pieces(log: Log, plan: Plan, start: Offsets, end: Offsets) -> list[Piece]:
     """All partitions of all topics, with what is new between two offsets."""
     return [
-        read_piece(log, topic, partition, start.topics.get(topic.name, {}).get(partition, 0), stop)
-        for topic in topics
+        read_piece(log, topic, partition, start.topics.get(topic.name, {}).get(partition, 0), stop, wanted=plan.wanted[topic.name])
+        for topic in plan.topics
         for partition, stop in sorted(end.topics[topic.name].items())
     ]

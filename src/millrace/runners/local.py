@@ -147,7 +147,7 @@ class _Run:
     def _batch(self, start: feed.Offsets, end: feed.Offsets) -> None:
         self.checkpoint.plan_batch(end)
         before = dict(self.engine.states)
-        pieces = feed.pieces(self.log, self.engine.plan.topics, start, end)
+        pieces = feed.pieces(self.log, self.engine.plan, start, end)
         results = self.engine.step(pieces, end.clock)
         while results.failures:  # once more, from the state before, without the jobs that failed
             self.quarantine.commit_failures(max(self.checkpoint.batch, self.committer.last + 1), end.clock, results.failures)

@@ -86,7 +86,7 @@ def whole(engine: Engine, events: Given, log: str | None) -> dict[Place, pl.Data
     if isinstance(events, Topic | str):
         with closing(_opened(log)) as opened:
             start = feed.begin(opened, engine.plan.topics)
-            pieces = feed.pieces(opened, engine.plan.topics, start, feed.advance(opened, start, now=0))
+            pieces = feed.pieces(opened, engine.plan, start, feed.advance(opened, start, now=0))
         engine.partitions = {topic: len(partitions) for topic, partitions in start.topics.items()}
         return {(piece.topic, piece.partition): piece.rows for piece in pieces if piece.rows is not None}
     frames = _by_topic(engine, events)
@@ -136,7 +136,7 @@ def _from_log(engine: Engine, url: str | None, batch: int) -> Iterator[tuple[lis
         end = feed.Offsets(
             {t: {p: min(o, last.topics[t][p]) for p, o in ps.items() if p in last.topics[t]} for t, ps in end.topics.items()}, 0
         )
-        pieces = feed.pieces(log, engine.plan.topics, start, end)
+        pieces = feed.pieces(log, engine.plan, start, end)
         now = max(now, *(_clock(piece) for piece in pieces)) if engine.plan.clocked else 0
         yield pieces, now
         start = end

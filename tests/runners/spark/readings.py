@@ -103,7 +103,7 @@ def in_one_piece(log: Log, jobs: Sequence[mr.Job]) -> tuple[dict[str, pl.DataFra
     engine = Engine(jobs, slots=1)
     start = feed.begin(log, engine.plan.topics)
     end = feed.advance(log, start, now=2_000_000)
-    results = engine.step(feed.pieces(log, engine.plan.topics, start, end), end.clock)
+    results = engine.step(feed.pieces(log, engine.plan, start, end), end.clock)
     aside = [*results.late.values(), *([] if results.dead is None else [results.dead])]
     return results.outputs, {tuple(map(str, row)) for frame in aside for row in frame.select("reason", "partition", "offset").iter_rows()}
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from millrace import panes
+from millrace.engine.plan import Plan
 from millrace.engine.source import Piece
 from millrace.ingest import bounded, connector, ingest, processor
 from millrace.log import Log, open_log
@@ -145,11 +146,14 @@ def partitions_of(log: Log) -> dict[str, int]:
     return {key.decode(): p for p, end in ends.items() for key in set(log.read(POSITIONS.name, p, 0, end).keys.to_pylist())}
 
 
+PLAN = Plan.of([vehicle_distribution()], slots=1)
+
+
 def cut(log: Log, at_most: int) -> Iterator[tuple[list[Piece], int]]:
     """The log in batches, all at one moment, so that nothing counts as idle."""
     start = feed.begin(log, [POSITIONS])
     while (end := feed.advance(log, start, now=0, limit=at_most)).topics != start.topics:
-        yield feed.pieces(log, [POSITIONS], start, end), 0
+        yield feed.pieces(log, PLAN, start, end), 0
         start = end
 
 

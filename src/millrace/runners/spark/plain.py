@@ -69,9 +69,10 @@ def from_log(feed: Feed, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Eve
             from millrace.runners.spark.logs import opened
 
             assert isinstance(partition, Share)
-            topics = {topic.name: topic for topic in self._feed.plan.unpack().topics}
+            plan = self._feed.plan.unpack()
+            topics = {topic.name: topic for topic in plan.topics}
             for topic, number, start, end in partition.ranges:
-                rows = read_piece(opened(self._feed.log), topics[topic], number, start, end).rows
+                rows = read_piece(opened(self._feed.log), topics[topic], number, start, end, wanted=plan.wanted[topic]).rows
                 if rows is not None:
                     yield from columns(rows).to_arrow().cast(_ARROW).to_batches()
 

@@ -167,7 +167,10 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Share)
         plan, log = self._feed.plan.unpack(), opened(self._feed.log)
         topics = {topic.name: topic for topic in plan.topics}
-        pieces = [feed.read_piece(log, topics[topic], number, start, end) for topic, number, start, end in partition.ranges]
+        pieces = [
+            feed.read_piece(log, topics[topic], number, start, end, wanted=plan.wanted[topic])
+            for topic, number, start, end in partition.ranges
+        ]
         yield as_rows(route(plan, pieces, partition.now), self._feed.labels)
 
 
