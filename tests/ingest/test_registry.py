@@ -49,7 +49,7 @@ def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(tmp_pa
     theirs = processor("berne")
     ((_, rows),) = theirs.process_many(Batch(["t"], [b"7"], [9], [1], "file")).rows
     assert (rows["vehicle_id"].to_list(), theirs.filters) == (["7"], ("berne/+/position",))
-    with pytest.raises(ConfigError, match="there are berne, hsl"):
+    with pytest.raises(ConfigError, match="there are berne, gtfs-rt, hsl"):
         processor("bern-line-9")
 
 

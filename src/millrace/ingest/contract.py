@@ -102,7 +102,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Processed:
-    """What a batch of messages meant. Each message is in exactly one of the three."""
+    """What a batch of messages meant: each is in exactly one of the three, or each part of it where a message tells of several things."""
 
     rows: Sequence[tuple[Topic, pl.DataFrame]] = ()
     """For each topic the columns of its type, `event_time` and `ingestion_time`, in the order of the messages."""
@@ -171,7 +171,7 @@ class Processor(ABC):
                 passed["of no interest"] += 1
             else:
                 events.setdefault(outcome.topic.name, []).append((raw, outcome))
-        rows = [(found[0][1].topic, _frame(found, rejects)) for found in events.values()]
+        rows = [(found[0][1].topic, framed(found, rejects)) for found in events.values()]
         return Processed(rows, rejects, passed)
 
 
@@ -200,8 +200,8 @@ def _attempt(processor: Processor, raw: Raw, batch: Batch) -> Event | Reject | N
         return Reject("processor failed", f"{type(error).__name__}: {error}", raw)
 
 
-def _frame(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.DataFrame:
-    """The events of one topic as columns; those that do not fit become rejects."""
+def framed(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.DataFrame:
+    """Events of one topic, with their messages, as columns; those that do not fit become rejects."""
     topic = found[0][1].topic
     schema = pl.Schema({**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()})
     try:
@@ -212,7 +212,7 @@ def _frame(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.Data
             rejects.append(Reject("does not fit the type", str(error), found[0][0]))
             return schema.to_frame()
         middle = len(found) // 2
-        return pl.concat([_frame(found[:middle], rejects), _frame(found[middle:], rejects)])
+        return pl.concat([framed(found[:middle], rejects), framed(found[middle:], rejects)])
 
 
 def _known(event: Event, schema: pl.Schema) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ WAIT = 50
 
 @dataclass
 class Counts:
-    """What has become of the messages so far: `received` is the sum of the other three."""
+    """What has become of the messages so far: `received` is the sum of the other three, where a message tells of one event."""
 
     received: int = 0
     written: Counter[str] = field(default_factory=Counter)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from millrace.errors import ConfigError
 from millrace.ingest.contract import Connector, Processor
 from millrace.ingest.mqtt import Mqtt
+from millrace.ingest.processors.gtfs_rt import GtfsRt
 from millrace.ingest.processors.hsl import Hsl
 from millrace.ingest.recording import Recording
 from millrace.ingest.simulator import Simulator
@@ -16,7 +17,7 @@ from millrace.ingest.simulator import Simulator
 _Made = TypeVar("_Made")
 
 CONNECTORS: dict[str, Callable[..., Connector]] = {"mqtt": Mqtt, "recording": Recording, "simulator": Simulator}
-PROCESSORS: dict[str, Callable[..., Processor]] = {"hsl": Hsl}
+PROCESSORS: dict[str, Callable[..., Processor]] = {"gtfs-rt": GtfsRt, "hsl": Hsl}
 
 
 def connector(name: str, **options: Any) -> Connector:
