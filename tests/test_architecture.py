@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "transit": set(),
     "log": set(),
     "engine": RECORDS,
-    "ingest": {"config", "log", "transit.topics", "transit.events_pb2"},
+    "ingest": {"config", "jobs", "log", "transit.topics", "transit.events_pb2"},
     "runners": {"config", "tables", "java", "log", "engine", "model", "testing", "plain_values"},
     "testing": {"model", "plain_values", "engine", "runners", *RECORDS},
     "timeline": {"engine", "log", "plain_values", "runners"},

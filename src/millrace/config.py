@@ -123,9 +123,15 @@ class IngestSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    connector: str = Field(min_length=1, description="What reaches the outside world, such as recording or simulator.")
+    connector: str = Field(min_length=1, description="What reaches the outside world, such as mqtt, recording or files.")
     processor: str | None = Field(
-        None, min_length=1, description="What turns raw messages into events, such as hsl; the simulator needs none."
+        None, min_length=1, description="What turns raw messages into events, such as hsl; files, stdin and simulator need none."
+    )
+    copies: int = Field(
+        1, ge=1, le=1000, description="Every event this many times, as if by other vehicles: more volume from what there is."
+    )
+    spread: Annotated[str, AfterValidator(_duration)] = Field(
+        "1m", description="How far copies are apart in time at most, so that they do not move in step."
     )
 
     @property

@@ -251,3 +251,37 @@ def test_every_line_is_read_rejected_or_blank(tmp_path_factory: pytest.TempPathF
     batches = polls(Recording(recording(tmp_path_factory.mktemp("r"), line(0), *lines), speed="max"), limit=limit)
     taken = sum(len(batch) + len(batch.rejects) for batch in batches)
     assert taken == 1 + sum(1 for each in lines if each and not each.isspace())
+
+
+def test_a_loop_goes_on_where_it_ended_and_no_batch_is_of_two_rounds(tmp_path: Path) -> None:
+    path = recording(tmp_path, line(1_000), line(1_500), line(1_200), line(3_000))
+    with Recording(path, speed="max", loop=True) as connector:
+        batches = [connector.poll(limit=3, wait=0) or Batch() for _ in range(6)]
+    assert [list(batch.received) for batch in batches] == [
+        [1_000, 1_500, 1_200], [3_000],
+        [4_000, 4_500, 4_200], [6_000],
+        [7_000, 7_500, 7_200], [9_000],
+    ]  # fmt: skip
+    assert [batch.shift for batch in batches] == [0, 0, 3_000, 3_000, 6_000, 6_000]
+    assert [raw.origin for raw in batches[2]] == [f"{path}:{number}" for number in (1, 2, 3)]
+
+
+def test_a_loop_keeps_its_timing_over_the_seam(tmp_path: Path) -> None:
+    clock = FakeClock()
+    path = recording(tmp_path, line(0), line(500))
+    times: list[int] = []
+    with Recording(path, loop=True, retime="now", clock=clock) as connector:
+        while len(times) < 6:
+            batch = connector.poll(limit=10, wait=50)
+            assert batch is not None
+            assert all(clock.now() - 51 <= time <= clock.now() for time in batch.received)
+            times += batch.received
+    assert [time - times[0] for time in times] == [0, 500, 1_500, 2_000, 3_000, 3_500]
+
+
+def test_a_loop_over_nothing_ends(tmp_path: Path) -> None:
+    with Recording(recording(tmp_path, b"nonsense"), speed="max", loop=True) as connector:
+        batch = connector.poll(limit=10, wait=0)
+        assert batch is not None
+        assert len(batch.rejects) == 1
+        assert connector.poll(limit=10, wait=0) is None

@@ -16,14 +16,35 @@ EXAMPLES = examples(
     "millrace ingest --recording hsl.jsonl.gz --processor hsl --speed 10 --retime now",
     "millrace ingest --recording hsl.jsonl.gz --speed max",
     "millrace ingest --simulator --scale 4 --seed 7 --volume peak",
+    "millrace ingest --file readings.csv --to jobs.py:READINGS --time at",
+    "tail -f readings.jsonl | millrace ingest --stdin --to jobs.py:READINGS",
     "millrace ingest --mqtt mqtts://mqtt.hsl.fi:8883 --processor hsl",
 )
 
 
 def ingest(
     recording: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Play this recording (JSON lines, optionally gzipped) instead of what millrace.toml names."),
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Play this recording (JSON lines, optionally gzipped; or a URL) instead of what millrace.toml names."
+        ),
+    ] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="Begin the recording again at its end, with times that go on.")] = False,
+    copies: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=1000, help="Every event N times, as if by other vehicles: more volume from what there is."),
+    ] = 1,
+    file: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Take lines of JSON or CSV from this file, or from several, instead.")
+    ] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Take lines of JSON from standard input instead.")] = False,
+    to: Annotated[str | None, typer.Option(metavar="FILE.PY:NAME", help="The declared topic to which lines go.")] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column with the time of a line; by default when it is read.")
+    ] = None,
+    unit: Annotated[Literal["ms", "s"], typer.Option(help="What numbers in that column count.")] = "ms",
+    format: Annotated[  # noqa: A002 - as users call it
+        Literal["jsonl", "csv"] | None, typer.Option(help="What lines are; by default what the name of a file says, otherwise jsonl.")
     ] = None,
     mqtt: Annotated[
         str | None, typer.Option(metavar="URL", help="Take messages from this broker, such as mqtts://USER@HOST:8883, instead.")
@@ -66,15 +87,18 @@ def ingest(
     from millrace.log import open_log
 
     chosen = settings(config, log_url=log)
-    recorded = {"path": recording, "processor": processor, "speed": speed, "retime": retime}
-    city = {"speed": speed, "scale": scale, "seed": seed, "volume": volume, "duration": duration, "events": events, "truth": truth}
-    broker = {"url": mqtt, "processor": processor, "topics": topic, "client_id": client_id, "share": share, "password_file": password_file}
-    named = {
-        "recording": recorded if recording else None,
-        "simulator": city if simulator else None,
-        "mqtt": broker if mqtt else None,
+    shared = {"processor": processor, "copies": copies}
+    lines = {"topic": to, "time": time, "unit": unit, "format": format}
+    broker = {"url": mqtt, "topics": topic, "client_id": client_id, "share": share, "password_file": password_file}
+    city = {"scale": scale, "seed": seed, "volume": volume, "duration": duration, "events": events, "truth": truth}
+    named: dict[str, dict[str, Any] | None] = {
+        "recording": {"path": recording, "speed": speed, "retime": retime, "loop": loop, **shared} if recording else None,
+        "simulator": {"speed": speed, **city} if simulator else None,
+        "mqtt": {**broker, **shared} if mqtt else None,
+        "files": {"path": file, **lines} if file else None,
+        "stdin": {key: value for key, value in lines.items() if value is not None} if stdin else None,
     }
-    sources = _named_here({name: options for name, options in named.items() if options}) or chosen.ingest
+    sources = _named_here({name: options for name, options in named.items() if options is not None}) or chosen.ingest
     stop = Stop()
     with stop.on_interrupt():
         ingest_all(sources, open_log(chosen.log.url), out=sys.stderr, stop=stop)
@@ -87,12 +111,15 @@ def _named_here(named: "dict[str, dict[str, Any]]") -> "dict[str, IngestSettings
     from millrace.config import IngestSettings
     from millrace.errors import ConfigError
 
+    for name in {"files", "stdin"} & named.keys():
+        if named[name].get("topic") is None:
+            raise ConfigError("lines need a topic to go to; name the one that your job reads, such as --to jobs.py:READINGS")
     if len(named) > 1:
-        given = " and ".join(f"--{name}" for name in named)
+        given = " and ".join("--file" if name == "files" else f"--{name}" for name in named)
         raise ConfigError(f"{given} were both given; name one here, or both in sections of millrace.toml")
     return {_shown(name, options): IngestSettings.model_validate({"connector": name, **options}) for name, options in named.items()}
 
 
 def _shown(name: str, options: "dict[str, Any]") -> str:
     """What progress calls it."""
-    return str(options["path"].name) if name == "recording" else name
+    return Path(options["path"]).name if name == "recording" else name

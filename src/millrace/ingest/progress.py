@@ -1,4 +1,4 @@
-"""How ingestion shows what it does: one line that is rewritten on a terminal, a plain line now and then elsewhere."""
+"""How ingestion shows what it does: one line that is rewritten on a terminal, a plain line now and then elsewhere and where several sources share it."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -16,9 +16,9 @@ _LIVE = 3_600_000
 class Progress:
     """Give its `update` to `ingest` as `report`, and call `done` at the end."""
 
-    def __init__(self, name: str, out: TextIO, *, clock: Clock | None = None) -> None:
+    def __init__(self, name: str, out: TextIO, *, alone: bool = True, clock: Clock | None = None) -> None:
         self.name, self.out, self.clock = name, out, clock or WallClock()
-        self._terminal = out.isatty()
+        self._terminal = alone and out.isatty()
         self._began = self._last = self.clock.now()
         self._before = 0
 

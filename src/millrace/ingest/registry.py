@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from millrace.errors import ConfigError
 from millrace.ingest.contract import Connector, Processor
+from millrace.ingest.files import Files, Stdin
 from millrace.ingest.mqtt import Mqtt
 from millrace.ingest.processors.gtfs_rt import GtfsRt
 from millrace.ingest.processors.hsl import Hsl
@@ -16,7 +17,13 @@ from millrace.ingest.simulator import Simulator
 
 _Made = TypeVar("_Made")
 
-CONNECTORS: dict[str, Callable[..., Connector]] = {"mqtt": Mqtt, "recording": Recording, "simulator": Simulator}
+CONNECTORS: dict[str, Callable[..., Connector]] = {
+    "files": Files,
+    "mqtt": Mqtt,
+    "recording": Recording,
+    "simulator": Simulator,
+    "stdin": Stdin,
+}
 PROCESSORS: dict[str, Callable[..., Processor]] = {"gtfs-rt": GtfsRt, "hsl": Hsl}
 
 

@@ -8,6 +8,7 @@ from millrace.config import IngestSettings
 from millrace.errors import ConfigError
 from millrace.ingest import registry
 from millrace.ingest.contract import Connector, Processor, Ready
+from millrace.ingest.copies import Copies
 from millrace.ingest.pipeline import Counts, Stop, ingest
 from millrace.ingest.progress import Progress
 from millrace.log import Log
@@ -21,7 +22,8 @@ def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, 
         )
     made = {name: _made(name, source) for name, source in sources.items()}
     with ThreadPoolExecutor(len(made), thread_name_prefix="ingest") as pool:
-        running = {name: pool.submit(_one, name, *pair, log, out, stop) for name, pair in made.items()}
+        progress = {name: Progress(name, out, alone=len(made) == 1) for name in made}
+        running = {name: pool.submit(_one, *pair, log, progress[name], stop) for name, pair in made.items()}
         wait(running.values(), return_when=FIRST_EXCEPTION)
         if any(future.done() and future.exception() for future in running.values()):
             stop.ask()
@@ -31,9 +33,18 @@ def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, 
 def _made(name: str, source: IngestSettings) -> tuple[Connector, Processor]:
     try:
         connector = registry.connector(source.connector, **source.options)
-        return connector, _processor(source, connector)
+        return _copied(source, connector, _processor(source, connector))
     except ConfigError as error:
         raise ConfigError(f"[ingest.{name}]: {error}") from error
+
+
+def _copied(source: IngestSettings, connector: Connector, processor: Processor) -> tuple[Connector, Processor]:
+    if source.copies == 1:
+        return connector, processor
+    if connector.topics:
+        raise ConfigError(f"copies = {source.copies}: connector {source.connector!r} makes events itself, and those are not copied")
+    copied = Copies(connector, processor, copies=source.copies, spread=source.spread)
+    return copied, Ready(copied.topics)
 
 
 def _processor(source: IngestSettings, connector: Connector) -> Processor:
@@ -48,8 +59,7 @@ def _processor(source: IngestSettings, connector: Connector) -> Processor:
     return registry.processor(source.processor)
 
 
-def _one(name: str, connector: Connector, processor: Processor, log: Log, out: TextIO, stop: Stop) -> Counts:
-    progress = Progress(name, out)
+def _one(connector: Connector, processor: Processor, log: Log, progress: Progress, stop: Stop) -> Counts:
     counts = ingest(connector, processor, log, stop=stop, report=progress.update)
     progress.done(counts, stopped=stop.asked)
     return counts
