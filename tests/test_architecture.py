@@ -14,7 +14,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 VOCABULARY = {
     "errors", "durations", "windows", "triggers", "watermarks", "aggregates", "panes", "graph", "stream", "topics", "event_types",
-    "hashing", "explain", "views", "trigger_machines", "patterns", "lookups", "aggregating",
+    "hashing", "explain", "views", "trigger_machines", "patterns", "lookups", "aggregating", "joining",
 }  # fmt: skip
 """The modules with which jobs are written: they know nothing but each other."""
 

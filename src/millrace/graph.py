@@ -103,6 +103,11 @@ class Asked(Stateless):
 
 
 @dataclass(frozen=True, eq=False)
+class Pairs(Stateless):
+    """The rows of a join, made of panes that hold both sides. What they say is told row by row: what is new, and what no longer holds."""
+
+
+@dataclass(frozen=True, eq=False)
 class Union(Node):
     """The rows of several streams with the same columns."""
 
@@ -173,6 +178,11 @@ class Edge:
     """The columns of the rows before the steps."""
     side: int = 0
     """Which input of the node they come to, where it tells them apart."""
+
+    @property
+    def by_row(self) -> bool:
+        """Whether a pane becomes the rows of a join, which are told one by one."""
+        return any(isinstance(step, Pairs) for step in self.steps)
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The stateless steps, one after the other."""

@@ -300,6 +300,8 @@ class JobModel:
         if edge.port != "out":
             return [made for row in outcome.sides.get(edge.port, []) for made in through(edge, row)]
         records = [(about, made) for about, row in outcome.records for made in through(edge, row)]
+        if edge.by_row:
+            return list(netted(records))
         if origin.windowing.output != "value":
             return [row for _, row in records]
         shown = [about for about, row in records if row["op"] == panes.ADD]
@@ -348,6 +350,18 @@ def through(edge: graph.Edge, row: Row) -> list[Row]:
     if not edge.steps:
         return [row]
     return edge.apply(pl.DataFrame([row], schema=edge.schema)).to_dicts()
+
+
+def netted(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
+    """Where a pane stands for many rows: those that its new value has and the old one had not, and the other way round."""
+    counts: Counter[Any] = Counter()
+    rows: dict[Any, Row] = {}
+    for about, row in records:
+        same = about, canonical(row, set(row) - set(panes.HISTORY))
+        counts[same] += 1 if row["op"] == panes.ADD else -1
+        rows[same] = row
+    for same, count in counts.items():
+        yield from [{**rows[same], "op": panes.ADD if count > 0 else panes.RETRACT}] * abs(count)
 
 
 def settled(rows: Sequence[Change]) -> list[Change]:

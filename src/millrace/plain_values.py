@@ -31,6 +31,8 @@ def sortable(value: Any) -> tuple[Any, ...]:
     """Nulls first, not-a-number last."""
     if value is None:
         return (0,)
+    if isinstance(value, dict | list):
+        return (1, [sortable(part) for part in (value.values() if isinstance(value, dict) else value)])
     return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)
 
 

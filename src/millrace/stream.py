@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import polars as pl
 
-from millrace import aggregates, durations, graph, lookups, panes
+from millrace import aggregates, durations, graph, joining, lookups, panes
 from millrace.aggregates import Aggregate, Reduction
 from millrace.aggregating import aggregation
 from millrace.durations import Duration
@@ -158,14 +158,15 @@ class Stream:
 
     def late(self) -> Stream:
         """The rows that the last aggregation refused as too late, with the `reason`."""
-        if not isinstance(self.node, graph.Operation):
+        node = self.node.inputs[0] if isinstance(self.node, graph.Pairs) else self.node
+        if not isinstance(node, graph.Operation):
             raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
-        if any(depth > 0 for depth in map(graph.depth, self.node.inputs)):
+        if any(depth > 0 for depth in map(graph.depth, node.inputs)):
             raise DefinitionError(
                 "late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one"
             )
-        schema = pl.Schema({**self.node.inputs[0].schema, "reason": pl.String(), "missed": pl.Int64()})
-        return Stream(graph.Late((self.node,), schema), None)
+        schema = pl.Schema({**node.inputs[0].schema, "reason": pl.String(), "missed": pl.Int64()})
+        return Stream(graph.Late((node,), schema), None)
 
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
@@ -211,6 +212,21 @@ class Keyed:
         named = {name: aggregates.own(one) if isinstance(one, Aggregate) else one for name, one in given.items()}
         node = aggregation(self.stream.node, self.keys, named, windowing)
         return Stream(node, windowing)
+
+    def join(self, other: Keyed, *, how: joining.How = "inner", suffix: str = "_right") -> Stream:
+        """Each row of this stream beside each of the other with the same key in the same window; key columns may be called differently.
+
+        `how` says which rows without a partner are kept too, with null columns: `left`, `right` or `full`. Columns of the other stream whose names are
+        taken get the `suffix`. A row is shown when its window fires, and a correction adds (`op` `+`) or withdraws (`-`) single rows.
+        """
+        return Stream(joining.joined(self._side(), other._side(), how, suffix), self.stream.windowing)
+
+    def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
+        """For each key and window all rows of both streams, as two lists of structs in order of event time."""
+        return Stream(joining.cogrouped(self._side(), other._side(), names), self.stream.windowing)
+
+    def _side(self) -> joining.Sided:
+        return joining.Sided(self.stream.node, self.keys, self.stream.windowing)
 
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
         """One result per match of a pattern in the rows of a key, a column for each of `select`."""

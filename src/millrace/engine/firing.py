@@ -146,6 +146,24 @@ def settled(panes_: pl.DataFrame, output: panes.Output) -> pl.DataFrame:
     return panes_.drop(PAIR)
 
 
+def netted(rows: pl.DataFrame) -> pl.DataFrame:
+    """What leaves a job where a pane stands for many rows: those that are new, and those that no longer hold, each as often as it is."""
+    if not (rows["op"] == panes.RETRACT).any():
+        return rows.drop(PAIR)
+    same = [column for column in rows.columns if column not in panes.HISTORY]
+    weight = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).alias("_weight")
+    net = (
+        rows.with_columns(weight)
+        .group_by(*same, "timing", maintain_order=True)
+        .agg(pl.col("_weight").sum(), *[pl.col(column).last() for column in panes.HISTORY if column not in ("timing", "op")])
+    )
+    op = pl.when(pl.col("_weight") > 0).then(pl.lit(panes.ADD)).otherwise(pl.lit(panes.RETRACT)).alias("op")
+    kept = net.filter(pl.col("_weight") != 0).with_columns(op)
+    often = kept["_weight"].abs().to_list()
+    places = [place for place, count in enumerate(often) for _ in range(count)]
+    return kept.select(rows.drop(PAIR).columns)[places].sort("op", descending=True, maintain_order=True)
+
+
 def _pairs(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they are the `_same`, and its numbers."""
     group, names = firing.group, list(firing.operator.node.aggregates)

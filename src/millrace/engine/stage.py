@@ -11,7 +11,7 @@ import polars as pl
 from millrace import graph
 from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
-from millrace.engine.firing import PAIR, Stepped, settled
+from millrace.engine.firing import PAIR, Stepped, netted, settled
 from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
@@ -113,7 +113,8 @@ def _send_from(plan: Plan, operator: Operator, port: str, said: tuple[pl.DataFra
         if (shown if way.operator is None else changes).is_empty():
             continue
         if way.operator is None:
-            _append(own, way, "panes", settled(way.edge.apply(shown), operator.node.windowing.output))
+            rows = way.edge.apply(shown)
+            _append(own, way, "panes", netted(rows) if way.edge.by_row else settled(rows, operator.node.windowing.output))
             continue
         frame = _lean(way.operator, way.edge.apply(changes))
         for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from millrace.joining import How
 from millrace.panes import Closing, OnTime, Output, PaneTime
 from millrace.plain_values import Row
 from millrace.transcripts.questions import trigger_of, watermark_of, window_of
@@ -23,6 +24,7 @@ KEYS = (
     "closing",
     "value",
     "then",
+    "join",
     "partitions",
     "idle",
     "watermarks",
@@ -31,7 +33,7 @@ KEYS = (
     "steps",
 )
 STEPS = ("events", "watermark", "clock", "restart", "expect", "expect_dropped")
-PANE = ("key", "window", "values", "value", "retracts", "timing", "index", "settled_index", "final", "at")
+PANE = ("key", "window", "values", "value", "pair", "gone", "retracts", "timing", "index", "settled_index", "final", "at")
 TIMINGS = ("early", "on_time", "late")
 
 _PATTERN_KEYS = ("table", "query", "match_recognize")
@@ -60,6 +62,8 @@ class Transcript:
     """What a pane holds: the list of the events' values, their sum, their number, or the latest."""
     then: tuple[Row, ...]
     """Aggregations that follow in the same window: what they are keyed `by`, and their `value`."""
+    join: How | None
+    """How events of the side `left` and those of the side `right` are joined instead; None: there are no sides."""
     partitions: int
     idle: int | None
     watermark: Watermark | None
@@ -103,6 +107,7 @@ def understand(document: Any) -> Transcript:
         chosen["closing"],
         chosen["value"],
         tuple(_then(one) for one in document.get("then", [])),
+        _join(document),
         number(document.get("partitions", 1), "partitions", least=1),
         idle,
         watermark,
@@ -168,18 +173,34 @@ def _then(said: Any) -> Row:
     return chosen
 
 
+def _join(document: Mapping[str, Any]) -> How | None:
+    """How two sides are joined."""
+    if "join" not in document:
+        return None
+    for key in ("value", "then"):
+        if key in document:
+            raise Wrong(f"`{key}` has no meaning beside `join`: what is shown are pairs of values")
+    if document["join"] not in get_args(How):
+        raise Wrong(f"`join: {text(document['join'])}` is unknown; use {' or '.join(get_args(How))}")
+    how: How = document["join"]
+    return how
+
+
 def _event(said: Any, where: str) -> Row:
     """`t`, `key` and `value` of an event; a bare number is both its time and its value."""
     if isinstance(said, int) and not isinstance(said, bool):
-        return {"t": said, "key": None, "value": said, "partition": 0, "more": {}}
+        return {"t": said, "key": None, "value": said, "side": "left", "partition": 0, "more": {}}
     if not isinstance(said, dict) or "t" not in said:
         raise Wrong(f"{where}: {text(said)} is no event; write a time, or {{t: TIME, key: KEY, value: VALUE}}")
-    known(said, ("t", "key", "value", "partition", "ingested", "says"), f"{where}, an event")
+    known(said, ("t", "key", "value", "side", "partition", "ingested", "says"), f"{where}, an event")
+    if said.get("side", "left") not in ("left", "right"):
+        raise Wrong(f"{where}: `side: {text(said['side'])}` is unknown; use left or right")
     at = number(said["t"], "t")
     return {
         "t": at,
         "key": said.get("key"),
         "value": said.get("value", at),
+        "side": said.get("side", "left"),
         "partition": number(said.get("partition", 0), "partition", least=0),
         "more": {name: number(said[name], name) for name in ("ingested", "says") if name in said},
     }

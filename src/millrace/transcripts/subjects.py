@@ -8,6 +8,7 @@ import polars as pl
 
 from millrace import aggregates, stream, watermarks
 from millrace.aggregates import Reduction
+from millrace.joining import How
 from millrace.plain_values import Row
 from millrace.testing import Script
 from millrace.topics import Topic
@@ -33,7 +34,9 @@ class Subject:
         """Events of key and value, aggregated once or several times."""
         said = self.transcript
         kind: type = self._number() if self.numbers else str
-        topic = Topic(f"input.transcript-{self.number}", _row("Event", kind, said.watermark), partitions=said.partitions)
+        topic = Topic(
+            f"input.transcript-{self.number}", _row("Event", kind, said.watermark, sided=said.join is not None), partitions=said.partitions
+        )
         read = stream.read(topic, watermark=said.watermark or watermarks.bounded(0, idle=said.idle))
         made = read.window(
             said.window,
@@ -44,6 +47,8 @@ class Subject:
             closing=said.closing,
             time=said.time,
         )
+        if said.join is not None:
+            return stream.Job(f"transcript-{self.number}", self._joined(made, said.join))
         made = made.by("key").aggregate(value=_aggregate(said.value))
         for then in said.then:
             made = made.with_columns(_key_of(then["by"]).alias("key")).by("key").aggregate(value=_aggregate(then["value"]))
@@ -53,6 +58,13 @@ class Subject:
         shape = list[python] if isinstance(result, pl.List) else python | None
         results = Topic(f"analytics.transcript-{self.number}", _row("Result", shape))
         return stream.Job(f"transcript-{self.number}", made.write(results))
+
+    def _joined(self, made: stream.Stream, how: How) -> stream.Output:
+        """The values of both sides, in pairs."""
+        left, right = [made.filter(pl.col("side") == side).select("key", **{side: pl.col("value")}).by("key") for side in ("left", "right")]
+        kind: Any = self._number() if self.numbers else str
+        pair = make_dataclass("Pair", [("key", str), ("left", kind | None), ("right", kind | None)])
+        return left.join(right, how=how).write(Topic(f"analytics.transcript-{self.number}", pair))
 
     def _number(self) -> type:
         values = [event["value"] for kind, events in self.transcript.steps if kind == "events" for event in events]
@@ -65,7 +77,10 @@ class Subject:
         """An event for the script."""
         value = said["value"] if self.numbers else plain(said["value"])
         names = {"ingested": "ingestion_time", "says": "says"}
-        return {"key": plain(said["key"]), "value": value, "event_time": said["t"]} | {names[n]: at for n, at in said["more"].items()}
+        side = {"side": said["side"]} if self.transcript.join else {}
+        return {"key": plain(said["key"]), "value": value, "event_time": said["t"], **side} | {
+            names[n]: at for n, at in said["more"].items()
+        }
 
     def dropped(self, row: Row) -> Row:
         """A refused event, as transcripts speak of it."""
@@ -74,6 +89,8 @@ class Subject:
     def panes(self, script: Script) -> list[Row]:
         """The panes since last asked; a withdrawn value is part of the pane that takes its place."""
         came = script.panes()
+        if self.transcript.join is not None:
+            return [self._pair(row) for row in came]
         panes = []
         for row in (row for row in came if row["op"] == "+"):
             value = self._value(row)
@@ -83,6 +100,13 @@ class Subject:
             gone = [self._value(other) for other in came if other["op"] == "-" and _replaces(row, other)]
             panes.append({**said, "retracts": _together(gone)} if gone else said)
         return panes
+
+    def _pair(self, row: Row) -> Row:
+        """A row of a join: a pair that is new, or one that is gone."""
+        values = [row[side] if self.numbers or row[side] is None else json.loads(row[side]) for side in ("left", "right")]
+        said = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]], "at": row["event_time"]}
+        said["pair" if row["op"] == "+" else "gone"] = values
+        return said | {name: row[name] for name in ("timing", "index", "settled_index", "final")}
 
     def _value(self, row: Row) -> Any:
         """The value of a pane; the sum of nothing is 0."""
@@ -94,9 +118,10 @@ class Subject:
         return 0 if value is None else value
 
 
-def _row(name: str, value: Any, watermark: Watermark | None = None) -> type:
+def _row(name: str, value: Any, watermark: Watermark | None = None, *, sided: bool = False) -> type:
     says: list[tuple[str, Any]] = [("says", int | None)] if isinstance(watermark, Punctuation) else []
-    return make_dataclass(name, [("key", str), ("value", value), *says], frozen=True)
+    side: list[tuple[str, Any]] = [("side", str)] if sided else []
+    return make_dataclass(name, [("key", str), ("value", value), *side, *says], frozen=True)
 
 
 def _aggregate(name: str) -> Reduction:
