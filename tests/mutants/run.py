@@ -9,7 +9,9 @@ import argparse
 import multiprocessing
 import os
 import re
+import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -43,8 +45,10 @@ PHASES: tuple[tuple[str, ...], ...] = (
     ("tests/test_woven.py", "-k", "test_woven_transcripts_hold and engine"),
 )
 """The fast tests of the engine, those that notice most for their time first; the next are asked where these notice nothing."""
-PATIENCE = 120
-"""Seconds after which a run counts as noticed: it would not end."""
+PATIENCE = 200
+"""Seconds of CPU after which a run counts as noticed: it would not end. However busy the machine is, they are its own."""
+HANGS = 20 * PATIENCE
+"""Seconds after which a run that waits for something is given up."""
 
 
 def stale(mutant: Mutant, package: Path) -> str | None:
@@ -71,7 +75,7 @@ def first_failure(source: Path, tests: Sequence[str]) -> str | None:
     with tempfile.TemporaryFile("w+") as said:
         child = multiprocessing.get_context("fork").Process(target=_tested, args=(source, tests, said.fileno()))
         child.start()
-        child.join(PATIENCE)
+        child.join(HANGS)
         if child.exitcode is None:
             child.kill()
             child.join()
@@ -80,6 +84,8 @@ def first_failure(source: Path, tests: Sequence[str]) -> str | None:
         text = said.read()
     if child.exitcode == 0:
         return None
+    if child.exitcode == -signal.SIGXCPU:
+        return "it does not end"
     found = re.search(r"^FAILED \S*?([^/\s]+\.py\S*)", text, re.MULTILINE)
     if found is None or child.exitcode != 1:
         raise SystemExit(f"the tests do not run, so that nothing can be said:\n{text.strip()}")
@@ -91,6 +97,7 @@ def _tested(source: Path, tests: Sequence[str], said: int) -> None:
     os.dup2(said, sys.stdout.fileno())
     os.dup2(said, sys.stderr.fileno())
     os.environ |= {"PYTHONPATH": str(source), "MILLRACE_SHRINK": "0"}
+    resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, resource.RLIM_INFINITY))
     os.chdir(source.parent)
     sys.path.insert(0, str(source))
     code = pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-m", "not long and not spark", *tests])
