@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test test-spark test-kafka test-web test-long mutants chaos bench web wheel memory proto docs lock clean
+.PHONY: help setup demo fmt check test test-core test-spark test-kafka test-web test-long mutants chaos bench web wheel memory proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ check: setup ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+test-core: setup ## the quick part, to run after each edit: random cases by the handful, and no test that starts processes or takes seconds
+	HYPOTHESIS_PROFILE=few $(BIN)/pytest -m "not slow and not spark and not kafka and not web and not long and not wheel and not recordings and not root" -n 2 $(ARGS)
 
 test: setup ## all tests that this machine can run; says which it leaves out (ARGS="-k name" picks)
 	$(BIN)/pytest -m "not spark and not kafka and not web and not long" -n 2 $(ARGS) || test $$? -eq 5

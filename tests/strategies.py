@@ -27,10 +27,11 @@ from windowings import windowed, windowed_anyhow
 
 
 def examples(count: int) -> settings:
-    """So many random examples, unless `MILLRACE_EXAMPLES` says another number; a failure is shrunk unless `MILLRACE_SHRINK` is 0, but not explained at length."""
+    """So many random examples, unless `MILLRACE_EXAMPLES` says another number or the profile is `few`; a failure is shrunk unless `MILLRACE_SHRINK` is 0, but not explained at length."""
     shrink = [] if os.environ.get("MILLRACE_SHRINK") == "0" else [Phase.shrink]
+    few = min(count, settings.get_profile("few").max_examples) if os.environ.get("HYPOTHESIS_PROFILE") == "few" else count
     return settings(
-        max_examples=int(os.environ.get("MILLRACE_EXAMPLES", count)),
+        max_examples=int(os.environ.get("MILLRACE_EXAMPLES", few)),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         print_blob=True,

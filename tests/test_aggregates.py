@@ -5,12 +5,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import aggregates, plain_values
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
+from strategies import examples
 
 numbers = st.one_of(st.none(), st.integers(-(10**6), 10**6))
 fractions = st.one_of(st.none(), st.integers(-(2**40), 2**40).map(lambda n: n / 1024), st.sampled_from([1e18, -1e18, 0.0]))
@@ -32,7 +33,7 @@ def answer(aggregate: Reduction, values: list[Any], cut: int, dtype: Any) -> Any
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @given(st.lists(numbers, min_size=1, max_size=8), st.integers(0, 8))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_whole_numbers_come_out_as_the_plain_computation_has_them(make: Any, values: list[Any], cut: int) -> None:
     aggregate = make("v")
     assert answer(aggregate, values, cut, pl.Int64()) == plain_values.value_of(aggregate, [{"v": value} for value in values])
@@ -40,7 +41,7 @@ def test_whole_numbers_come_out_as_the_plain_computation_has_them(make: Any, val
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @given(st.lists(fractions, min_size=1, max_size=8), st.integers(0, 8))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_fractions_come_out_as_the_plain_computation_has_them(make: Any, values: list[Any], cut: int) -> None:
     aggregate = make("v")
     got = answer(aggregate, values, cut, pl.Float64())
@@ -49,7 +50,7 @@ def test_fractions_come_out_as_the_plain_computation_has_them(make: Any, values:
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20), st.randoms())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_sums_of_fractions_do_not_depend_on_the_order(values: list[float], random: Any) -> None:
     shuffled = random.sample(values, len(values))
     total = answer(aggregates.sum("v"), values, 3, pl.Float64())
@@ -105,7 +106,7 @@ def test_a_deviation_is_right_far_from_zero_and_in_any_order() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=12), st.lists(st.sampled_from([0.0, 0.07, 0.5, 0.9, 1.0]), min_size=1))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_quantiles_and_top_come_out_as_the_plain_computation_has_them(values: list[Any], ranks: list[float]) -> None:
     rows = [{"v": value} for value in values or [None]]
     given_values = [row["v"] for row in rows]

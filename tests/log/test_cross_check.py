@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -16,6 +16,7 @@ from millrace.log.codecs import FIRST, LAST, decode, encode
 from millrace.log.event_pb2 import Event
 from millrace.log.transcode import to_binary, to_json
 from millrace.topics import Codec, Topic
+from strategies import examples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -129,7 +130,7 @@ def tidy(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(everything(), min_size=1, max_size=5))
 def test_what_ptars_reads_is_what_the_protobuf_package_reads(messages: list[Any]) -> None:
     topic = Topic("t", Everything)
@@ -139,7 +140,7 @@ def test_what_ptars_reads_is_what_the_protobuf_package_reads(messages: list[Any]
     assert [tidy(found) for found in got.rows.select(list(topic.schema)).to_dicts()] == [row(message) for message in messages]
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(everything(), min_size=1, max_size=5), st.sampled_from(["binary", "json"]), st.booleans())
 def test_rows_written_and_read_again_are_the_same_in_both_codecs(messages: list[Any], codec: Codec, envelope: bool) -> None:
     first = decode(Topic("t", Everything), 0, records([sealed(message) for message in messages])).rows
@@ -156,7 +157,7 @@ def test_rows_written_and_read_again_are_the_same_in_both_codecs(messages: list[
         assert_frame_equal(again.rows.select(list(topic.schema)), first.filter(good).select(list(topic.schema)))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.lists(everything(), min_size=1, max_size=4))
 def test_what_ptars_writes_the_protobuf_package_reads(messages: list[Any]) -> None:
     rows = decode(Topic("t", Everything), 0, records([sealed(message) for message in messages])).rows
@@ -191,7 +192,7 @@ _flat = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(_flat, min_size=1, max_size=6), st.booleans())
 def test_json_made_of_columns_is_the_canonical_form(messages: list[Any], envelope: bool) -> None:
     kind = shape("Flat")

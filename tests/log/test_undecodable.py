@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from google.protobuf import json_format
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from log.events import APPENDED, POSITIONS, Position, records, sealed
@@ -14,6 +14,7 @@ from millrace.log.codecs import decode
 from millrace.log.dead import DEAD
 from millrace.log.event_pb2 import Event
 from millrace.topics import Codec, Topic
+from strategies import examples
 
 # Dead letters
 
@@ -93,7 +94,7 @@ def test_json_that_cannot_be_read_is_dead_and_its_neighbours_live(bad: bytes | N
     check(Topic("t", Position, codec="json"), [bad], [reason], as_json(GOOD))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     st.lists(st.binary(max_size=40) | st.sampled_from([GOOD, GOOD[:20], GOOD + b"\x0a", GOOD[5:]]) | st.none(), min_size=1, max_size=12),
     st.sampled_from(["binary", "json"]),

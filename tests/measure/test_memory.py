@@ -29,6 +29,7 @@ def test_growth_compares_the_end_of_the_day_with_its_second_quarter() -> None:
 
 def test_vehicles_rest_so_that_sessions_end() -> None:
     frames = list(events(70, rate=50))
+    assert 0.99 < sum(frame.height for frame in frames) / (70 * 60 * 50) < 1.01
     first = frames[0]["key"].unique()
     assert len(first) > 100
     quiet = [vehicle for vehicle in first if vehicle not in set(frames[65]["key"])]

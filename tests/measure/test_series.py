@@ -23,6 +23,7 @@ def test_kinds_are_measured_one_after_the_other() -> None:
         assert made.events_per_s > 0
         assert made.cpu_us_per_event >= 0
         assert made.rss_mb > 10
+        assert made.load >= 0
 
 
 def test_what_is_not_measured_is_refused_with_what_is() -> None:

@@ -33,7 +33,6 @@ ROOT = Path(__file__).parents[2]
 PHASES: tuple[tuple[str, ...], ...] = (
     ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
-        "tests/engine",
         "tests/test_testing.py",
         "tests/test_windows.py",
         "tests/test_triggers.py",
@@ -41,6 +40,7 @@ PHASES: tuple[tuple[str, ...], ...] = (
         "tests/test_watermarks.py",
     ),
     ("tests/patterns",),
+    ("tests/engine",),
     ("tests/test_engine_against_model.py",),
     ("tests/test_woven.py", "-k", "test_woven_transcripts_hold and engine"),
 )

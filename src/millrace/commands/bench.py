@@ -10,7 +10,7 @@ from millrace.commands.options import Json, examples
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
-COLUMNS = ("name", "runner", "rows_per_batch", "events_per_s", "cpu_us_per_event", "batch_ms", "rss_mb")
+COLUMNS = ("name", "runner", "rows_per_batch", "events_per_s", "cpu_us_per_event", "batch_ms", "rss_mb", "load")
 
 
 @app.command(

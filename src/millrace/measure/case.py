@@ -52,6 +52,8 @@ class Figures:
     rss_mb: float
     phases: dict[str, float] = field(default_factory=dict)
     """Microseconds of CPU per event by phase; `jvm`, `workers` and `driver` are whole processes."""
+    load: float = 0.0
+    """The machine's load average over the last minute, this measurement included: with more than its cores, times are longer than they need be."""
 
 
 _Spent = tuple[dict[str, float], dict[str, float]]
@@ -102,6 +104,7 @@ class Meter:
             round(gaps[len(gaps) // 2] * 1000, 1),
             round(machine.memory_mb(os.getpid())),
             {name: round(value, 3) for name, value in (whole | parts).items() if value},
+            round(os.getloadavg()[0], 1),
         )
 
     def _spent(self) -> _Spent:

@@ -30,11 +30,11 @@ from millrace.stream import Job, read
 from millrace.topics import Topic
 
 RATE = 676
-"""Events a second, the mean of a city's trams and buses over a day."""
+"""Events a second, the mean of a city's trams and buses over a day: 58 million."""
 VEHICLES = 1_400
 PAUSE = 600
 """A vehicle rests so many seconds after each hour or so: its session ends, and another begins."""
-MINUTE = 60
+MINUTE, HOUR = 60, 3_600
 WARM_UP = 0.25
 """The part of the day after which memory should be flat."""
 
@@ -43,12 +43,12 @@ def events(minutes: int, *, rate: int = RATE, seed: int = 1) -> Iterator[pl.Data
     """A minute after the other: vehicles that report about every second while they are on duty, some reports late."""
     rng = np.random.default_rng(seed)
     names = np.array([f"vehicle-{number:05d}" for number in range(VEHICLES)])
-    shift = rng.integers(0, 3_600, VEHICLES)
+    shift = rng.integers(0, HOUR, VEHICLES)
     for minute in range(minutes):
-        count = rate * MINUTE
+        count = rate * MINUTE * HOUR // (HOUR - PAUSE)
         second = np.sort(rng.integers(minute * MINUTE, (minute + 1) * MINUTE, count))
         who = rng.integers(0, VEHICLES, count)
-        resting = (second + shift[who]) % 3_600 < PAUSE
+        resting = (second + shift[who]) % HOUR < PAUSE
         at = readings.START + second * 1_000 + rng.integers(0, 1_000, count)
         seen = at + np.where(rng.random(count) < 0.98, rng.integers(50, 1_000, count), rng.integers(1_000, 30_000, count))
         frame = pl.DataFrame({"key": names[who], "value": second % 1_000, "place": who % 100, "event_time": at, "ingestion_time": seen})
