@@ -296,6 +296,7 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         cli.main(["topics", "list", "--debug"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("log")
 def test_an_interrupted_run_stops_with_130_and_without_a_traceback(number: signal.Signals) -> None:
@@ -310,6 +311,7 @@ def test_an_interrupted_run_stops_with_130_and_without_a_traceback(number: signa
     assert (run.returncode, "Traceback" in err, "stopped" in err) == (130, False, True)
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_ends_quietly() -> None:
     script = f"{sys.executable} -m millrace.cli replay counting_program.py --events words.csv --json | head -n 1"
     run = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ})

@@ -23,6 +23,7 @@ def test_the_reference_is_fresh(name: str) -> None:
     assert (ROOT / "docs" / "reference" / name).read_text() == reference.pages()[name], "run `make docs`"
 
 
+@pytest.mark.slow
 def test_the_readme_shows_what_its_command_prints() -> None:
     [console] = [block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "millrace replay" in block]
     command, *shown = console.partition("$ .venv/bin/millrace ")[2].splitlines()
@@ -35,6 +36,7 @@ def test_the_readme_shows_its_example_whole() -> None:
     assert (ROOT / "examples" / "busy_cells.py").read_text().endswith(f'"""\n\n{shown}')
 
 
+@pytest.mark.slow
 def test_the_readmes_example_answers_from_the_events_of_the_demo(tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path / Wishes().folder / 'spark' / 'log'}")
     seen = positions(90, vehicles=40)

@@ -102,8 +102,6 @@ def check_kinds(data: st.DataObject) -> None:
 def hold_batch(engine: OnEngine, model: OnModel, batch: Batch) -> None:
     if batch.restart:
         engine.restart()
-        state._decoded.frames.clear()
-        cells.forget()
     ours, theirs = engine.feed(batch.events, batch.now, end=batch.end), model.feed(batch.events, batch.now, end=batch.end)
     assert not differences(shown(ours), shown(theirs))
     assert not differences(refused(ours), refused(theirs))

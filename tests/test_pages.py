@@ -18,6 +18,7 @@ OWN_TEST = {"ingest.md"}
 """Pages whose snippets a test of their own runs (tests/ingest/test_how_to.py)."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page.stem} {command.words[1].rpartition(':')[2]}")
 def test_a_page_shows_what_its_command_does(command: Command, tmp_path: Path) -> None:
     if command.picture is None:
@@ -49,6 +50,7 @@ def test_every_picture_is_on_a_page() -> None:
     assert {command.picture for command in COMMANDS if command.picture} == shown
 
 
+@pytest.mark.slow
 def test_the_unit_tests_of_the_examples_pass() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scores.py"]
     run = subprocess.run(command, cwd=DOCS / "examples", capture_output=True, text=True, check=False)

@@ -102,6 +102,7 @@ def test_the_watermark_stays_behind_by_what_was_learned(on: testing.On) -> None:
     assert 1_000 < behind < 2_500, "half of those that were behind at all were further behind than 1.5 s"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1, 37, 900])
 def test_what_is_learned_and_what_is_late_does_not_depend_on_batches(cut: int) -> None:
     rows = out_of_order(1_800 if cut > 1 else 300)

@@ -17,6 +17,7 @@ QUICK = ("woven-fixed", "woven-session", "woven-counted", "woven-delta", "woven-
 """Run by `make test` on the engine too; the others by `make test-long`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "on"),
     [
@@ -38,6 +39,7 @@ def test_the_page_of_the_matrix_is_fresh() -> None:
     assert (Path(__file__).parents[1] / "docs" / "reference" / "coverage.md").read_text() == page(), "run `make docs`"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", ["session", "counted"])
 def test_weaving_again_gives_the_same(window: str) -> None:
     text = (TRANSCRIPTS / f"woven-{window}.yaml").read_text().partition("\n")[2]

@@ -16,6 +16,8 @@ from millrace.log import open_log
 from millrace.log.status import Status, read_status
 from millrace.runners.processes import alive
 
+pytestmark = pytest.mark.slow
+
 
 def batches(folder: Path) -> list[Status]:
     """What the job has said of its batches so far."""

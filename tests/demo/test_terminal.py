@@ -21,6 +21,8 @@ import pytest
 from demo.running import LIMIT, PATIENCE, QUICK, command, eventually
 from millrace.runners.processes import alive, end_trees, tree
 
+pytestmark = pytest.mark.slow
+
 
 class Terminal:
     """The other side of a demo's terminal."""

@@ -59,7 +59,7 @@ def told(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_engine_and_model_show_the_same_at_every_step(name: str, seed: int) -> None:
     chance = random.Random(f"{name} {seed}")
     on: tuple[On, ...] = ("model", "engine")
@@ -95,6 +95,7 @@ def test_engine_and_model_show_the_same_at_every_step(name: str, seed: int) -> N
     assert late > 0
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_dropped_with_time() -> None:
     engine = Engine(
         [

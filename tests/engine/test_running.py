@@ -76,6 +76,7 @@ def test_the_engine_shows_what_the_model_shows_at_every_step() -> None:
     assert sum(map(len, ours)) > 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [60, 600])
 def test_sums_of_keys_that_are_gone_are_not_kept(size: int) -> None:
     script = testing.Script(job(size=size))

@@ -260,5 +260,5 @@ def _remember(name: tuple[str, ...], cells: pl.DataFrame) -> None:
 
 
 def forget() -> None:
-    """Drops what was remembered, for tests that want to read it again from bytes."""
+    """Drops what was remembered, so that it must be read again."""
     _live.clear()

@@ -9,6 +9,8 @@ from functools import lru_cache
 import polars as pl
 
 from millrace import graph
+from millrace.engine import cells
+from millrace.engine import state as states
 from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
 from millrace.engine.firing import PAIR, Stepped, netted, settled
@@ -21,6 +23,12 @@ from millrace.engine.rows import RowWindows
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot
 from millrace.engine.state import SlotState
+
+
+def forget() -> None:
+    """Drops what this process remembers of state, as if it had ended."""
+    cells.forget()
+    states.forget()
 
 
 def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[bytes]) -> tuple[SlotState, list[Packet]]:

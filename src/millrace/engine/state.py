@@ -55,6 +55,12 @@ class _Decoded:
 _decoded = _Decoded()
 
 
+def forget() -> None:
+    """Drops what is at hand, so that it must be fetched again."""
+    _decoded.frames.clear()
+    _decoded.size = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Chunk:
     """A frame of a table, at hand or fetched when first asked for. `low` and `high` bound the window ends it matters to."""

@@ -60,6 +60,7 @@ class Engine:
         for key, state in self.states.items():
             saved = state.changes_since(SlotState())
             self.states[key] = SlotState.open(saved.meta, saved.put.__getitem__)
+        stage.forget()
 
 
 @dataclass(frozen=True)
