@@ -34,6 +34,7 @@ PATTERNS: tuple[tuple[str, ...], ...] = (("tests/patterns",), ("tests/engine/tes
 WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
+        "tests/engine/test_cells.py",
         "tests/test_testing.py",
         "tests/test_windows.py",
         "tests/test_triggers.py",
