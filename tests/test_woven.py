@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import yaml
 
-from matrix.cells import TRANSCRIPTS, cells, empty
+from matrix.cells import TRANSCRIPTS, cells, documents, empty
 from matrix.page import page
 from matrix.weave import dumped, woven
 from millrace.transcripts.running import outcomes
@@ -57,8 +56,8 @@ def panes(document: dict[str, Any]) -> dict[tuple[str, tuple[int, int]], list[li
 
 @pytest.mark.parametrize("window", ["fixed", "sliding", "unaligned", "global", "fixed-by-clock", "sliding-by-clock"])
 def test_the_deltas_of_a_window_add_up_to_its_value(window: str) -> None:
-    documents = {d["name"]: d for d in yaml.safe_load_all((TRANSCRIPTS / f"woven-{window}.yaml").read_text())}
-    pairs = [(documents[name.replace(", delta,", ", value,")], d) for name, d in documents.items() if d["output"] == "delta"]
+    named = {d["name"]: d for d in documents(TRANSCRIPTS / f"woven-{window}.yaml")}
+    pairs = [(named[name.replace(", delta,", ", value,")], d) for name, d in named.items() if d["output"] == "delta"]
     assert pairs
     for whole, parts in pairs:
         shown = panes(parts)
@@ -68,7 +67,7 @@ def test_the_deltas_of_a_window_add_up_to_its_value(window: str) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_event_is_shown_or_dropped_where_all_windows_are_shown(path: Path) -> None:
-    for document in yaml.safe_load_all(path.read_text()):
+    for document in documents(path):
         if document["trigger"] != "default":
             continue
         known = {event["value"] for step in document["steps"] for event in step.get("events", [])}

@@ -30,6 +30,7 @@ def document(link: str, times: Any, inner: str, skip: Any, no: str | None, *, gr
     return {"pattern": steps, "skip": skip, "within": 7 if within or no == "not_followed_by at the end" else None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("no", NOTS)
