@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test test-core test-spark test-kafka test-web test-long mutants chaos bench web wheel memory proto docs lock clean
+.PHONY: help setup demo fmt check test-core test test-spark test-kafka test-web test-long mutants chaos bench web wheel memory proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
