@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -173,6 +174,26 @@ def test_state_of_other_jobs_is_refused_with_the_remedy(log: Log, tmp_path: Path
     run_local([totals()], settings=chosen, until_caught_up=True)
     with pytest.raises(StateMismatch, match=r"state\.dir"):
         run_local([totals()], settings=chosen.changed(spark_slots=3), until_caught_up=True)
+
+
+def test_an_older_copy_of_the_state_is_refused(log: Log, tmp_path: Path) -> None:
+    chosen = settings(log.url, str(tmp_path / "state"))
+    log.append(READINGS.name, encode(READINGS, readings(0, 300)))
+    run_local([totals()], settings=chosen, until_caught_up=True)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    log.append(READINGS.name, encode(READINGS, readings(300, 300)))
+    run_local([totals()], settings=chosen, until_caught_up=True)
+    with pytest.raises(StateMismatch, match="older copy"):
+        run_local([totals()], settings=settings(log.url, str(tmp_path / "copy")), until_caught_up=True)
+    assert_exactly_once(log)
+
+
+def test_a_log_without_what_the_state_wrote_is_refused(log: Log, tmp_path: Path) -> None:
+    log.append(READINGS.name, encode(READINGS, readings(0, 300)))
+    run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
+    other = f"embedded:{tmp_path / 'other'}"
+    with pytest.raises(StateMismatch, match="results are missing"):
+        run_local([totals()], settings=settings(other, str(tmp_path / "state")), until_caught_up=True)
 
 
 def test_an_empty_topic_gives_an_empty_result(log: Log, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow as pa
 from millrace import graph
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
+from millrace.errors import StateMismatch
 from millrace.log import Log, Outgoing
 from millrace.log.codecs import encode
 from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
@@ -52,6 +54,17 @@ class Committer:
     def last(self) -> int:
         """The last batch whose results are in the log, -1 if none."""
         return self._writer.last
+
+    def check(self, state: Path, *, complete: int, planned: int) -> None:
+        """Refuses a state that does not belong to the log: what it calls complete must be there, and nothing that it never planned."""
+        if complete > self.last:
+            raise StateMismatch(
+                f"{state} has completed batch {complete}, but the log knows only of {self.last}, so results are missing from it; restore the log that belongs to this state, or start anew with another state folder"
+            )
+        if self.last > max(complete, planned):
+            raise StateMismatch(
+                f"the log has batch {self.last}, but {state} knows only of {max(complete, planned)}, so it is an older copy of the state that wrote it, and would skip or repeat results; restore the newest, or start anew with another state folder"
+            )
 
     def commit(self, batch: int, results: Results, now: int | None = None) -> bool:
         """Results, late rows, dead letters, the run's status and the batch's number, all or nothing. False: an earlier attempt had already done it.

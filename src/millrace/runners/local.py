@@ -93,6 +93,7 @@ def run_local(
         closing(log),
         stop_signals() as stopping,
     ):
+        committer.check(folder.path, complete=checkpoint.batch - 1, planned=checkpoint.batch - (checkpoint.planned is None))
         engine.states = checkpoint.restore(engine.states)
         engine.plan = quarantine.plan(engine.plan)
         asked = hooks or Hooks()

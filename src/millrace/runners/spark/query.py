@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
-from millrace.errors import StateMismatch
 from millrace.runners.commit import Committer
 from millrace.runners.folder import Identity
 from millrace.runners.quarantine import Quarantine, quarantined
@@ -79,7 +78,7 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
         log.ensure(topic)
     committer = Committer(log, plan, run=run.name, state=identity.id, quarantine=quarantine)
     checkpoint = task.path / "checkpoint"
-    check_marker(checkpoint, committer.last)
+    committer.check(task.path, complete=_newest(checkpoint / "commits"), planned=_newest(checkpoint / "offsets"))
     shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)
     feed = Feed(
         plan=shipped,
@@ -118,11 +117,6 @@ def stages(depth: int, slots: int) -> list[tuple[int, ...]]:
     return [tuple(every)] if slots == 1 and depth else [(number,) for number in every]
 
 
-def check_marker(checkpoint: Path, marker: int) -> None:
-    """A batch that Spark calls complete must be in the log: else the log is not the one that this state was made with."""
-    commits = checkpoint / "commits"
-    complete = max((int(file.name) for file in commits.glob("[0-9]*") if file.name.isdigit()), default=-1) if commits.exists() else -1
-    if complete > marker:
-        raise StateMismatch(
-            f"{checkpoint.parent} has completed batch {complete}, but the log knows only of {marker}, so results are missing from it; restore the log that belongs to this state, or start anew with another state folder"
-        )
+def _newest(folder: Path) -> int:
+    """The last batch that Spark has written down in a folder of its checkpoint, -1 if none."""
+    return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
