@@ -50,7 +50,7 @@ def _check_reproducible(windowing: graph.Windowing, name: str, aggregate: Reduct
 def _check_history(source: graph.Node, named: Mapping[str, Reduction]) -> None:
     """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
     for edge in graph.edges(graph.Union((source,), source.schema)):
-        if isinstance(edge.origin, graph.Read) or edge.port == "late":
+        if isinstance(edge.origin, graph.Read) or edge.read is not None or edge.port == "late":
             continue
         for name, aggregate in edge.origin.aggregates.items():
             if not aggregate.reproducible:
@@ -75,9 +75,7 @@ def _check_history(source: graph.Node, named: Mapping[str, Reduction]) -> None:
 
 def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph.Windowing) -> None:
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
-    over_panes = any(
-        isinstance(edge.origin, graph.Operation) and edge.port != "late" for edge in graph.edges(graph.Union((source,), source.schema))
-    )
+    over_panes = any(edge.read is None and edge.port != "late" for edge in graph.edges(graph.Union((source,), source.schema)))
     if not over_panes:
         graph.check_columns(windowing, source.schema)
         return
@@ -103,6 +101,6 @@ def windowing_upstream(source: graph.Node) -> graph.Windowing | None:
     upstream = {
         edge.origin.windowing
         for edge in graph.edges(graph.Union((source,), source.schema))
-        if isinstance(edge.origin, graph.Operation) and edge.port == "out"
+        if isinstance(edge.origin, graph.Operation) and edge.read is None and edge.port == "out"
     }
     return upstream.pop() if len(upstream) == 1 else None

@@ -38,6 +38,8 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
             return _short(text)
         case graph.Union():
             return "union"
+        case graph.Deduplication():
+            return f"deduplicate {ids[node]}"
         case graph.Match():
             return f"match {ids[node]}"
         case graph.Operation():
@@ -60,13 +62,19 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
         yield "when", "rows are taken in order of event time, as the watermark releases them"
         yield "lateness", "a row behind the watermark is refused"
         return
+    if isinstance(node, graph.Deduplication):
+        said = durations.text(node.within)
+        yield "what", f"the first of rows with equal {', '.join(node.identity)}"
+        yield "when", "at once" if node.at_once else f"{said} apart, in order of event time, as the watermark releases them"
+        yield "lateness", f"a row is refused {said} behind the watermark" if node.at_once else "a row behind the watermark is refused"
+        return
     named = ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates.items())
     yield "what", f"{named} by {', '.join(node.keys)}"
     kept = "the window that the panes come in, " if node.same_window else ""
     yield "where", f"{kept}{windowing.window}"
     yield "when", f"{windowing.trigger}{', with the panes that come in' if node.same_window else ''}"
     yield "how", ", ".join([f"output {windowing.output!r}", *_unusual(windowing)])
-    over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
+    over_rows = all(edge.read is not None for edge in graph.edges(node))
     lateness = f"a row is refused {durations.text(windowing.lateness)} after its window's end"
     yield "lateness", lateness if over_rows else "panes are never refused: they correct those that came before"
 

@@ -11,6 +11,7 @@ import polars as pl
 from millrace import panes
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
+from millrace.hashing import hash_series
 from millrace.patterns.building import Pattern
 from millrace.patterns.matcher import Matcher, check_types
 from millrace.patterns.picking import checked
@@ -95,6 +96,8 @@ class Stateless(Node):
     text: str
     reads: frozenset[str] | None = None
     """The columns that it looks at; None: any."""
+    changes: frozenset[str] | None = None
+    """The columns that it may give other values; None: any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +151,24 @@ class Match(Operation):
 
 
 @dataclass(frozen=True, eq=False)
+class Deduplication(Operation):
+    """Rows without their copies. They stay rows: whatever follows judges them by the partitions that they come from."""
+
+    columns: tuple[str, ...]
+    within: int
+
+    @property
+    def identity(self) -> list[str]:
+        """What copies have in common."""
+        return list(dict.fromkeys([*self.keys, *self.columns]))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether copies have the same event time, so that the first to come is the first there is."""
+        return "event_time" in self.columns
+
+
+@dataclass(frozen=True, eq=False)
 class Late(Node):
     """The rows that an operation refused."""
 
@@ -178,6 +199,15 @@ class Edge:
     """The columns of the rows before the steps."""
     side: int = 0
     """Which input of the node they come to, where it tells them apart."""
+    behind: Read | None = None
+    """Where the origin hands on rows as rows: the topic that they come from."""
+    via: int = 0
+    """And which of the origin's own edges they came by."""
+
+    @property
+    def read(self) -> Read | None:
+        """The topic whose rows come; null where panes do."""
+        return self.origin if isinstance(self.origin, Read) else self.behind
 
     @property
     def by_row(self) -> bool:
@@ -203,6 +233,9 @@ def edges(node: Node) -> Iterator[Edge]:
 
 def _edges(node: Node, steps: tuple[Stateless, ...], side: int) -> Iterator[Edge]:
     match node:
+        case Deduplication():
+            for via, inner in enumerate(edges(node)):
+                yield Edge(node, "out", steps, node.schema, side, inner.read, via)
         case Read() | Operation():
             yield Edge(node, "out", steps, node.schema, side)
         case Late(inputs=(Operation() as refused,)):
@@ -220,7 +253,7 @@ def _edges(node: Node, steps: tuple[Stateless, ...], side: int) -> Iterator[Edge
 
 def asks_of_panes(node: Node) -> Asked | None:
     """A lookup by panes on the way to `node`, if there is one."""
-    found = (step for edge in edges(Union((node,), node.schema)) if isinstance(edge.origin, Operation) for step in edge.steps)
+    found = (step for edge in edges(Union((node,), node.schema)) if edge.read is None for step in edge.steps)
     return next((step for step in found if isinstance(step, Asked)), None)
 
 
@@ -236,9 +269,16 @@ def roots(exprs: Iterable[object]) -> frozenset[str] | None:
 
 
 def depth(node: Node) -> int:
-    """How many keyed operators rows have passed when they leave `node`; the number of its stage."""
-    inner = max((depth(source) for source in node.inputs), default=0)
-    return inner + isinstance(node, Operation)
+    """The number of the stage that rows have passed when they leave `node`: how often they were dealt anew, by key."""
+    if isinstance(node, Operation):
+        return 1 + max((depth(edge.origin) - _stays(edge, node) for edge in edges(node)), default=0)
+    return max((depth(source) for source in node.inputs), default=0)
+
+
+def _stays(edge: Edge, node: Operation) -> bool:
+    """Whether rows need not be dealt anew, as they were by the same key before."""
+    same = isinstance(edge.origin, Deduplication) and edge.port == "out" and edge.origin.keys == node.keys
+    return same and not any(step.changes is None or step.changes & {*node.keys} for step in edge.steps)
 
 
 def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
@@ -251,6 +291,10 @@ def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
     yield node
 
 
+SHARED = "*"
+"""In place of a job's name: what belongs to all jobs that use it."""
+
+
 def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
     """Stable names of a job's operators: the given name, or the kind and its place among its kind, counted from the source."""
     seen: dict[int, Node] = {}
@@ -259,16 +303,17 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
         for node in walk(output, seen):
             if isinstance(node, Operation):
                 place = node.name or f"{node.kind}-{len(ids) + 1}"
-                if f"{job}/{place}" in ids.values():
+                whose = SHARED if node.name and isinstance(node, Deduplication) else job
+                if f"{whose}/{place}" in ids.values():
                     raise DefinitionError(f"two operators of job {job!r} are named {place!r}; give each its own name")
-                ids[node] = f"{job}/{place}"
+                ids[node] = f"{whose}/{place}"
     return ids
 
 
 def match(source: Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr]) -> Match:
     """The node of a pattern; refuses patterns that cannot run for ever, and those that rows cannot answer."""
     for edge in edges(Union((source,), source.schema)):
-        if not isinstance(edge.origin, Read):
+        if edge.read is None:
             raise DefinitionError(
                 f"match({pattern}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
                 "write them to a topic and match that"
@@ -283,6 +328,22 @@ def match(source: Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping
     return Match((source,), schema, keys, {}, Windowing(Sequences(said)), same_window=False, pattern=pattern, select=dict(select))
 
 
+def deduplication(source: Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int) -> Deduplication:
+    """The node of a deduplication; refuses panes, and columns that rows do not have."""
+    said = f"deduplicate({', '.join(map(repr, columns))})"
+    for edge in edges(Union((source,), source.schema)):
+        if edge.read is None:
+            raise DefinitionError(
+                f"{said} takes rows of topics, but here come panes of an aggregation, each of which is there once; deduplicate before it"
+            )
+    for column in columns:
+        if column not in source.schema:
+            raise DefinitionError(f"{said}: there is no column {column!r}; there are {', '.join(source.schema)}")
+        hash_series(pl.Series([], dtype=source.schema[column]))
+    rows = Windowing(Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms"))
+    return Deduplication((source,), source.schema, keys, {}, rows, same_window=False, columns=columns, within=within)
+
+
 INTERNAL = {
     "_part": pl.Int64(),
     "_clock": pl.Int64(),
@@ -290,6 +351,8 @@ INTERNAL = {
     "_off": pl.Int64(),
     "_ingested": pl.Int64(),
     "_ahead": pl.Boolean(),
+    "_key": pl.Binary(),
+    "_value": pl.Binary(),
 }
 """Columns that ride along with rows until they reach an operator."""
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.errors import DefinitionError
+from millrace.model_deduplicated import FirstRows
 from millrace.model_ordered import OrderedWindows
 from millrace.model_patterns import PatternRows
 from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows
@@ -100,7 +101,7 @@ class Operator:
         self.node, self.name = node, name
         self.windowing = node.windowing
         self.edges = list(graph.edges(node))
-        self.upstream = [upstream[edge.origin] for edge in self.edges if isinstance(edge.origin, graph.Operation)]
+        self.upstream = [upstream[edge.origin] for edge in self.edges if isinstance(edge.origin, graph.Operation) and edge.read is None]
         self.cells: dict[tuple[Key, Window], Cell] = defaultdict(Cell)
         self.low: float = -math.inf
         """The low watermark; where windows lie in processing time, the clock."""
@@ -191,15 +192,17 @@ class Operator:
 class FirstOperator(Operator):
     """An aggregation over rows of topics: it judges whether they are late, and has the source partitions for channels."""
 
-    def __init__(self, node: graph.Operation, name: str, partitions: Mapping[str, int]) -> None:
-        """`partitions`: how many each topic has."""
+    def __init__(self, node: graph.Operation, name: str, partitions: Mapping[str, int], before: Mapping[graph.Operation, Operator]) -> None:
+        """`partitions`: how many each topic has; `before`: the operators that may hand on rows to this one."""
         super().__init__(node, name, {})
-        reads = {id(edge.origin): edge.origin for edge in self.edges if isinstance(edge.origin, graph.Read)}
+        self.before = before
+        reads = {id(edge.read): edge.read for edge in self.edges if edge.read is not None}
         self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
-        made = PatternRows if isinstance(node, graph.Match) else OrderedWindows if self.windowing.ordered else RowWindows
-        self.windows: RowWindows | OrderedWindows | PatternRows = made(node, self.values)
+        made = OrderedWindows if self.windowing.ordered else RowWindows
+        special = {graph.Match: PatternRows, graph.Deduplication: FirstRows}
+        self.windows: RowWindows | OrderedWindows | PatternRows | FirstRows = special.get(type(node), made)(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""
@@ -213,6 +216,7 @@ class FirstOperator(Operator):
                 channel.doze(now)
             for event in events:
                 arrivals += self.take(event, channel)
+        arrivals += self.handed_on()
         self.watermark = max(self.watermark, END if end else self.candidate())
         self.low = self.watermark if not self.windowing.by_clock or self.watermark >= END else max(self.low, now)
         self.windows.step(arrivals, self.low, now, self.outcome)
@@ -227,6 +231,15 @@ class FirstOperator(Operator):
             if edge.origin is channel.read:
                 for made in through(edge, row):
                     yield Arrival(made, (event.topic, event.partition, way, event.offset), channel.watermark, future)
+
+    def handed_on(self) -> Iterator[Arrival]:
+        """Rows that came to an operator before this one, which passes them on."""
+        for way, edge in enumerate(self.edges):
+            if isinstance(edge.origin, graph.Deduplication):
+                for arrival in self.before[edge.origin].outcome.rows:
+                    topic, partition, via, offset = arrival.place
+                    if via == edge.via:
+                        yield from (arrival._replace(row=made, place=(topic, partition, way, offset)) for made in through(edge, arrival.row))
 
     def candidate(self) -> float:
         """Where the watermark would stand, were it not forbidden to go back."""
@@ -270,9 +283,10 @@ class JobModel:
         self.job, self.partitions = job, partitions
         self.operators: dict[graph.Operation, Operator] = {}
         for node, name in job.operator_ids.items():
-            over_rows = all(isinstance(edge.origin, graph.Read) for edge in graph.edges(node))
-            operator = FirstOperator(node, name, partitions) if over_rows else LaterOperator(node, name, self.operators)
-            self.operators[node] = operator
+            over_rows = all(edge.read is not None for edge in graph.edges(node))
+            self.operators[node] = (
+                FirstOperator(node, name, partitions, self.operators) if over_rows else LaterOperator(node, name, self.operators)
+            )
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> tuple[dict[str, list[Row]], list[Row]]:
         """What the job writes to each topic, and what it refused."""
@@ -295,6 +309,8 @@ class JobModel:
             events = [event for event in batch if event.topic == origin.topic.name]
             return [made for event in events for made in through(edge, source_row(event))]
         outcome = self.operators[origin].outcome
+        if isinstance(origin, graph.Deduplication) and edge.port == "out":
+            return [made for arrival in outcome.rows if arrival.place[2] == edge.via for made in through(edge, arrival.row)]
         if edge.port == "late":
             return [made for row in outcome.refused for made in through(edge, row)]
         if edge.port != "out":

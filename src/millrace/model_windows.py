@@ -38,6 +38,8 @@ class Outcome:
     changes: list[Change] = field(default_factory=list)
     sides: dict[str, list[Row]] = field(default_factory=dict)
     """What is said besides, by port; each row once."""
+    rows: list[Arrival] = field(default_factory=list)
+    """Rows that go on as rows."""
     refused: list[Row] = field(default_factory=list)
     reports: list[Row] = field(default_factory=list)
 

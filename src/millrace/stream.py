@@ -47,7 +47,8 @@ class Stream:
 
     def filter(self, *conditions: pl.Expr) -> Stream:
         """Keeps the rows for which all conditions hold."""
-        return self._stateless(lambda frame: frame.filter(*conditions), f"filter({_text(conditions)})", graph.roots(conditions))
+        text, reads = f"filter({_text(conditions)})", graph.roots(conditions)
+        return self._stateless(lambda frame: frame.filter(*conditions), text, reads, changes=frozenset())
 
     def select(self, *columns: IntoExpr, **named: pl.Expr) -> Stream:
         """Keeps only these columns; the times, and those of the pane, stay."""
@@ -60,7 +61,7 @@ class Stream:
     def with_columns(self, *columns: pl.Expr, **named: pl.Expr) -> Stream:
         """Adds or replaces columns."""
         text, reads = f"with_columns({_text(columns, named)})", graph.roots([*columns, *named.values()])
-        return self._stateless(lambda frame: frame.with_columns(*columns, **named), text, reads)
+        return self._stateless(lambda frame: frame.with_columns(*columns, **named), text, reads, changes=_made(columns, named))
 
     def explode(self, *columns: str) -> Stream:
         """One row for each element of list columns."""
@@ -161,7 +162,7 @@ class Stream:
         node = self.node.inputs[0] if isinstance(self.node, graph.Pairs) else self.node
         if not isinstance(node, graph.Operation):
             raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
-        if any(depth > 0 for depth in map(graph.depth, node.inputs)):
+        if any(edge.read is None for edge in graph.edges(node)):
             raise DefinitionError(
                 "late() of a later aggregation is always empty: panes between stages are never dropped; ask the first one"
             )
@@ -185,12 +186,13 @@ class Stream:
         text: str,
         reads: frozenset[str] | None = None,
         kind: type[graph.Stateless] = graph.Stateless,
+        changes: frozenset[str] | None = None,
     ) -> Stream:
         schema = graph.applied(fn, self.node.schema, text)
         lost = [c for c in self.node.schema if c in panes.COLUMNS and c not in schema]
         if lost:
             raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it")
-        return replace(self, node=kind((self.node,), schema, fn, text, reads))
+        return replace(self, node=kind((self.node,), schema, fn, text, reads, changes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +233,22 @@ class Keyed:
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
         """One result per match of a pattern in the rows of a key, a column for each of `select`."""
         return Stream(graph.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
+
+    def deduplicate(self, *columns: str, within: Duration) -> Stream:
+        """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
+
+        With `"event_time"` among the columns, copies are those of the same time: rows go on at once, and copies are known until the
+        watermark of their partition has passed their time by `within`; a row that comes after that might be one, and is refused. So let it be
+        no shorter than what follows still takes: the size of its windows and their lateness. Of copies that differ elsewhere, the first to come
+        is kept (of one partition: the first in it).
+
+        Without it, copies are those less than `within` after the first in order of event time. To know which that is, rows
+        wait until the watermark has passed them, and rows behind it are refused.
+
+        Several jobs that run together can share one deduplication and its state: give it a name, and end each job's chain with the same stream.
+        """
+        length = durations.positive(within, name="within")
+        return Stream(graph.deduplication(self.stream.node, self.keys, columns, length), self.stream.windowing)
 
     def count(self, *, name: str = "count") -> Stream:
         """How many rows."""
@@ -328,6 +346,12 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _rides_along(column: str) -> bool:
     return column in SYSTEM or column in graph.INTERNAL
+
+
+def _made(columns: Iterable[pl.Expr], named: Mapping[str, pl.Expr]) -> frozenset[str] | None:
+    """The names of the columns that expressions make; None where only the rows can tell."""
+    names = [None if one.meta.has_multiple_outputs() else one.meta.output_name(raise_if_undetermined=False) for one in columns]
+    return None if None in names else frozenset([*named, *(name for name in names if name is not None)])
 
 
 def _text(columns: Iterable[Any], named: dict[str, Any] | None = None) -> str:

@@ -164,7 +164,8 @@ class Script:
         self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self._partitions = dict.fromkeys(self._topics, partitions)
         self._own = watermarks == "own"
-        under_script = jobs if self._own else [scripted(job, partitions) for job in jobs]
+        done: dict[int, graph.Node] = {}
+        under_script = jobs if self._own else [scripted(job, partitions, done) for job in jobs]
         self._backend = on(under_script, self._partitions) if callable(on) else backend(under_script, self._partitions, on)
         self._now = 0
         self._events: dict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -263,9 +264,8 @@ class Script:
                 self._late.append({**given, "reason": report["reason"], "missed": report["missed"]})
 
 
-def scripted(job: Job, partitions: int) -> Job:
-    """The same job, its watermarks told by rows of their own, which nothing but the clock sees."""
-    done: dict[int, graph.Node] = {}
+def scripted(job: Job, partitions: int, done: dict[int, graph.Node]) -> Job:
+    """The same job, its watermarks told by rows of their own, which nothing but the clock sees; `done`: nodes of it and other jobs that are remade."""
     return Job(job.name, *(Output(_rebuilt(output, partitions, done)) for output in job.outputs))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from millrace import graph
 from millrace.engine.learning import Told, watermark_of_rows
 from millrace.engine.packets import Block, Body
 from millrace.engine.plan import Operator
@@ -16,9 +15,9 @@ def said_of(operator: Operator, body: Body) -> dict[str, Said]:
     """What a batch says of each partition that the operator reads."""
     said: dict[str, Said] = {}
     for index, edge in enumerate(operator.edges):
-        if not isinstance(edge.origin, graph.Read):
+        if edge.read is None:
             continue
-        watermark, topic = edge.origin.watermark, edge.origin.topic.name
+        watermark, topic = edge.read.watermark, edge.read.topic.name
         for source in body.sources:
             if source.topic == topic:
                 clock = source.clocks[watermark.clock_id]
@@ -37,11 +36,15 @@ def learned(frame: pl.DataFrame, channel: str, said: dict[str, Said], progress: 
     return pl.lit(watermark_of_rows(frame, clocks, stretches))
 
 
-def arrived(blocks: list[Block], said: dict[str, Said], progress: Progress) -> pl.DataFrame | None:
+def arrived(operator: Operator, blocks: list[Block], said: dict[str, Said], progress: Progress) -> pl.DataFrame | None:
     """All rows of a batch; `_w` is the watermark at each (null: none yet), `_topic` and `_part` say where it comes from."""
     frames = []
     for block in blocks:
         frame, delay = block.frame, 0
+        topic = block.channel.partition("/")[2]
+        if operator.judged(block.channel):
+            frames.append(frame.rename({"_clock": "_w"}).with_columns(pl.lit(topic).alias("_topic")))
+            continue
         prior = {}
         for part in frame["_part"].unique():
             words = said[f"{block.channel}/{part}"]
@@ -50,14 +53,13 @@ def arrived(blocks: list[Block], said: dict[str, Said], progress: Progress) -> p
         learns = any(said[f"{block.channel}/{part}"].learning is not None for part in prior)
         own = learned(frame, block.channel, said, progress) if learns else pl.col("_clock") - delay
         before = pl.col("_part").replace_strict(prior, return_dtype=pl.Int64)
-        topic = block.channel.partition("/")[2]
         frames.append(frame.with_columns(pl.max_horizontal(own, before).alias("_w"), pl.lit(topic).alias("_topic")).drop("_clock"))
     if not frames:
         return None
     return (frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")).with_row_index("_row")
 
 
-_INTERNAL = ("_t", "_src", "_w", "_row", "_ahead", "_place", "_start", "_end", "_at")
+_INTERNAL = ("_t", "_ingested", "_via", "_src", "_w", "_row", "_ahead", "_place", "_start", "_end", "_at")
 
 
 def refused_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:

@@ -77,7 +77,7 @@ class CellWindows(Windows):
         times = self._times(saved["time"], after.low, body.now)
         seq, low = saved["seq"] + 1, None if times.after == LEAST else times.after
         values = {"progress": after.to_json(), "time": times.after, "seq": seq}
-        rows = arrived(blocks, said, before)
+        rows = arrived(self.operator, blocks, said, before)
         held = self._held(state, rows, times)
         if rows is None and held.is_empty():
             return Stepped(state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said))

@@ -28,7 +28,8 @@ class Operator:
     """A keyed operator of a job."""
 
     id: str
-    job: str
+    jobs: tuple[str, ...]
+    """The jobs it belongs to: one, unless it is shared."""
     node: graph.Operation
     edges: tuple[graph.Edge, ...]
     depth: int
@@ -44,27 +45,34 @@ class Operator:
     @property
     def over_rows(self) -> bool:
         """Whether rows come in, rather than panes that may still be refined."""
-        return isinstance(self.edges[0].origin, graph.Read)
+        return self.edges[0].read is not None
 
     @property
     def foreseeable(self) -> bool:
         """Whether a row's own ingestion time tells that it cannot be late."""
-        return all(isinstance(edge.origin, graph.Read) and edge.origin.watermark.within_ingestion for edge in self.edges)
+        return all(edge.read is not None and edge.read.watermark.within_ingestion for edge in self.edges)
 
     @property
     def grace(self) -> int:
         """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that wakes up is judged by the others'."""
         lateness = 0 if self.node.windowing.once else self.node.windowing.lateness
-        return lateness + min(edge.origin.watermark.delay for edge in self.edges if isinstance(edge.origin, graph.Read))
+        return lateness + min(edge.read.watermark.delay for edge in self.edges if edge.read is not None)
 
     def side(self, channel: str) -> int:
         """The input of the node that a block comes to, by its channel."""
-        return self.edges[int(channel.partition("/")[0])].side
+        return self._edge(channel).side
+
+    def judged(self, channel: str) -> bool:
+        """Whether the rows of a block bring their watermark with them, as they come from an operator that knew it."""
+        return isinstance(self._edge(channel).origin, graph.Operation)
+
+    def _edge(self, channel: str) -> graph.Edge:
+        return self.edges[int(channel.partition("/")[0])]
 
     @property
     def topics(self) -> list[str]:
         """The topics whose rows come in, in the order that decides between rows of equal time."""
-        return sorted({edge.origin.topic.name for edge in self.edges if isinstance(edge.origin, graph.Read)})
+        return sorted({edge.read.topic.name for edge in self.edges if edge.read is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +82,7 @@ class Route:
     edge: graph.Edge
     index: int
     """The place of the edge among those of its operator."""
-    job: str
+    jobs: tuple[str, ...]
     operator: Operator | None
     topic: Topic | None
     clocks: tuple[str, ...] = ()
@@ -110,8 +118,9 @@ class Plan:
                 raise DefinitionError(f"two jobs are named {name!r}; their state could not be told apart: give each its own name")
         if not 1 <= slots <= KEY_GROUPS:
             raise DefinitionError(f"slots={slots} must be between 1 and {KEY_GROUPS}, the number of key groups")
-        operators = tuple(operator for job in jobs for operator in _operators(job))
-        routes = tuple(route for job in jobs for route in _routes(job, operators))
+        operators = _shared([operator for job in jobs for operator in _operators(job)])
+        inner = (Route(edge, i, o.jobs, o, None) for o in operators for i, edge in enumerate(o.edges))
+        routes = (*inner, *(route for job in jobs for route in _outward(job)))
         plan = cls(tuple(jobs), slots, operators, routes)
         plan._check()
         timed = (
@@ -158,7 +167,7 @@ class Plan:
         for route in self.routes:
             if isinstance(route.edge.origin, graph.Read):
                 read = route.edge.origin
-                if route.job not in self.paused:
+                if self._runs(route.jobs):
                     clocks[read.topic.name][read.watermark.clock_id] = read.watermark.clock()
                 else:
                     clocks[read.topic.name].setdefault(read.watermark.clock_id, pl.lit(None, pl.Int64))
@@ -176,36 +185,44 @@ class Plan:
 
     def _wanted_by(self, route: Route) -> frozenset[str] | None:
         """The columns that one way of rows looks at; all where rows leave as they are, or wait to be looked at."""
-        operator, read = route.operator, route.edge.origin
-        if operator is None or not isinstance(read, graph.Read) or not isinstance(operator.node, graph.Aggregation):
+        operator, read = route.operator, route.edge.read
+        if operator is None or read is None or any(r.edge.origin is operator.node and r.edge.port == "late" for r in self.routes):
             return None
-        node = operator.node
-        if isinstance(node.windowing.places, Ordered | Unaligned) or any(
-            r.edge.origin is node and r.edge.port == "late" for r in self.routes
-        ):
+        node, own, onward = operator.node, frozenset[str](), list[frozenset[str] | None]()
+        if isinstance(node, graph.Deduplication) and node.at_once:
+            own = frozenset(node.identity)
+            onward = [self._wanted_by(way) for way in self.routes if way.edge.origin is node]
+        elif isinstance(node, graph.Aggregation) and not isinstance(node.windowing.places, Ordered | Unaligned):
+            own = frozenset({*node.keys, *partials_of(node).needs})
+        else:
             return None
-        asked = [graph.roots([read.watermark.clock()]), *(step.reads for step in route.edge.steps)]
+        asked = [graph.roots([read.watermark.clock()]), *(step.reads for step in route.edge.steps), *onward]
         some = [columns for columns in asked if columns is not None]
-        return frozenset({*node.keys, *partials_of(node).needs}.union(*some)) if len(some) == len(asked) else None
+        return own.union(*some) if len(some) == len(asked) else None
 
     @cached_property
     def learns(self) -> dict[str, str]:
         """The topics of which some reader learns its delay, with the clock it measures lags by."""
-        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.job not in self.paused)
+        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and self._runs(r.jobs))
         return {read.topic.name: read.watermark.clock_id for read in reads if read.watermark.learned}
 
     def stage(self, depth: int) -> list[Operator]:
         """The operators of a stage that run, 1 for the first."""
-        return [operator for operator in self.operators if operator.depth == depth and operator.job not in self.paused]
+        return [operator for operator in self.operators if operator.depth == depth and self._runs(operator.jobs)]
 
-    def routes_from(self, origin: graph.Node, port: str = "out") -> list[Route]:
-        """Where the rows of a read or an operator go."""
-        return [route for route in self.routes if route.edge.origin is origin and route.edge.port == port and route.job not in self.paused]
+    def routes_from(self, operator: Operator, port: str = "out") -> list[Route]:
+        """Where the rows of an operator go."""
+        ways = [way for way in self.routes if way.edge.origin is operator.node and way.edge.port == port and {*way.jobs} & {*operator.jobs}]
+        return [way for way in ways if self._runs(way.jobs)]
 
     def reads_of(self, topic: str) -> list[Route]:
         """Where the rows of a topic go."""
         reads = [r for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.edge.origin.topic.name == topic]
-        return [r for r in reads if r.job not in self.paused]
+        return [r for r in reads if self._runs(r.jobs)]
+
+    def _runs(self, jobs: Sequence[str]) -> bool:
+        """Whether some of these jobs is not left out."""
+        return not self.paused.issuperset(jobs)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -227,7 +244,7 @@ class Plan:
                     f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once"
                 )
         for operator in self.operators:
-            if len({isinstance(edge.origin, graph.Read) for edge in operator.edges}) > 1:
+            if len({edge.read is None for edge in operator.edges}) > 1:
                 raise DefinitionError(
                     f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first"
                 )
@@ -244,9 +261,9 @@ def _operators(job: Job) -> list[Operator]:
     travelling = {edge.origin for node in ids for edge in graph.edges(node)}
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
-        upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Operation))
+        upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Operation) and edge.read is None)
         fate = {"shows": node in shown, "travels": node in travelling}
-        operators.append(Operator(id, job.name, node, edges, graph.depth(node), _horizon(node), upstream, **fate))
+        operators.append(Operator(id, (job.name,), node, edges, graph.depth(node), _horizon(node), upstream, **fate))
     return operators
 
 
@@ -255,10 +272,32 @@ def _horizon(node: graph.Node) -> int:
     return max([own, *map(_horizon, node.inputs)])
 
 
-def _routes(job: Job, operators: Sequence[Operator]) -> list[Route]:
-    inner = [Route(edge, i, job.name, o, None) for o in operators if o.job == job.name for i, edge in enumerate(o.edges)]
-    outer = [Route(edge, i, job.name, None, write.topic) for write in job.outputs for i, edge in enumerate(graph.edges(write))]
-    return [*inner, *outer]
+def _shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    """Operators that several jobs use, and that are shared, once; in an order in which none comes before those it takes rows from."""
+    found: dict[str, Operator] = {}
+    for operator in operators:
+        known = found.get(operator.id)
+        if known is None:
+            found[operator.id] = operator
+        elif known.node is operator.node:
+            found[operator.id] = replace(known, jobs=(*known.jobs, *operator.jobs))
+        else:
+            raise DefinitionError(
+                f"jobs {known.jobs[0]!r} and {operator.jobs[0]!r} each have a deduplication named {operator.node.name!r}; "
+                "use the same stream in both, or name them differently"
+            )
+    for operator in operators:
+        twin = next(other for other in operators if other.node is operator.node)
+        if isinstance(operator.node, graph.Deduplication) and twin.id != operator.id:
+            raise DefinitionError(
+                f"jobs {twin.jobs[0]!r} and {operator.jobs[0]!r} share a deduplication that has no name, so its state could not be found again "
+                "when one of them leaves; give it one: .deduplicate(...).named('...')"
+            )
+    return tuple(found.values())
+
+
+def _outward(job: Job) -> list[Route]:
+    return [Route(edge, i, (job.name,), None, write.topic) for write in job.outputs for i, edge in enumerate(graph.edges(write))]
 
 
 def _reads(route: Route, topic: Topic) -> bool:

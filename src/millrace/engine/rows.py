@@ -91,13 +91,14 @@ class RowWindows(Windows):
     def _judge(self, block: Block, said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows with the first window end that takes them, and those that an earlier window would have taken."""
         windowing, grid, frame = self.operator.node.windowing, self.grid, block.frame
+        judged = self.operator.judged(block.channel)
         if "_clock" in frame.columns:
             marks = learned(frame, block.channel, said, progress)
             frame = frame.with_columns(pl.max_horizontal("_from", grid.first_end(marks - windowing.lateness))).drop("_clock")
         opened = {}
         for part in frame["_part"].unique():
             name = f"{block.channel}/{part}"
-            prior = progress.channels[name].watermark(said[name].delay)
+            prior = None if judged else progress.channels[name].watermark(said[name].delay)
             opened[part] = grid.end_above(None if prior is None else prior - windowing.lateness)
         closed = grid.end_above(progress.low) if windowing.once else LEAST
         least: Any = frame["_from"].min()

@@ -37,7 +37,7 @@ class SequenceWindows(Windows):
         said = said_of(self.operator, body)
         before = Progress.from_json(saved["progress"]).wake(said, body.now)
         after = before.move(said, body.now, end=body.end)
-        rows, late = self._judged(arrived(blocks, said, before))
+        rows, late = self._judged(arrived(self.operator, blocks, said, before))
         ended = after.low is not None and after.low >= END
         time = END if by_clock or ended else LEAST if after.low is None else after.low
         low = max(saved["low"] or LEAST, body.now) if by_clock and not ended else after.low

@@ -80,8 +80,9 @@ def _gather_late(
     plan: Plan, operator: Operator, block: Block, outputs: dict[str, list[pl.DataFrame]], late: dict[str, list[pl.DataFrame]]
 ) -> list[Failure]:
     frame = block.frame
-    late.setdefault(operator.job, []).append(frame)
-    for way in plan.routes_from(operator.node, "late"):
+    for job in operator.jobs:
+        late.setdefault(job, []).append(frame)
+    for way in plan.routes_from(operator, "late"):
         wanted = frame.select(pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c) for c, t in way.edge.schema.items())
         try:
             outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
@@ -89,7 +90,7 @@ def _gather_late(
             if not plan.isolates:
                 raise
             [bad] = culprits(partial(_apply, way.edge), [wanted])
-            return [failure_of(failed(way.job, f"writing {way.target.removeprefix('out/')}", error, letters(bad, None)))]
+            return [failure_of(failed(way.jobs[0], f"writing {way.target.removeprefix('out/')}", error, letters(bad, None)))]
     return []
 
 

@@ -85,8 +85,8 @@ def _timed(plan: Plan, piece: Piece, body: Body) -> pl.DataFrame:
             clocks[id] = pl.lit(None, pl.Int64).alias(clock.meta.output_name())
             [bad] = culprits(partial(_select, clock), [rows.with_columns(*more)])
             dead = letters(_with_raw(bad, [piece]), piece.topic)
-            for job in {way.job for way in plan.reads_of(piece.topic) if _clock_id(way) == id}:
-                body.blocks.append(failed(job, "in its watermark", error, dead))
+            for way in (way for way in plan.reads_of(piece.topic) if _clock_id(way) == id):
+                body.blocks += [failed(job, "in its watermark", error, dead) for job in way.jobs]
     return rows.with_columns(*clocks.values(), *more)
 
 
@@ -107,7 +107,7 @@ def _follow_alone(plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[P
     if not plan.isolates:
         _follow(way, rows, pieces, bodies)
         return
-    if any(block.target == f"failed/{way.job}" for block in bodies[0].blocks):
+    if {f"failed/{job}" for job in way.jobs} <= {block.target for block in bodies[0].blocks}:
         return
     try:
         _follow(way, rows, pieces, bodies)
@@ -116,7 +116,8 @@ def _follow_alone(plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[P
     except Exception as error:  # noqa: BLE001 - whatever a job's code raises stops that job
         [bad] = culprits(lambda parts: _follow(way, parts[0], pieces, [Body(0) for _ in bodies]), [rows])
         topic = pieces[0].topic
-        bodies[0].blocks.append(failed(way.job, f"reading {topic}", error, letters(_with_raw(bad, pieces), topic)))
+        dead = letters(_with_raw(bad, pieces), topic)
+        bodies[0].blocks += [failed(job, f"reading {topic}", error, dead) for job in way.jobs]
 
 
 def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bodies: list[Body]) -> None:
@@ -152,6 +153,17 @@ def _follow(way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: lis
         (pl.col("_part") * 256 + _rank(way, read.topic.name)).alias("_src"),
         (pl.col("event_time") > pl.col("ingestion_time") + read.watermark.ahead).alias("_ahead"),
     )
+    _along(way, read, frame, pieces, bodies)
+
+
+def hand_on(way: Route, rows: pl.DataFrame, bodies: list[Body]) -> None:
+    """Rows that an operator hands on as rows, along one edge; `_clock` is the watermark at each."""
+    read = way.edge.read
+    assert read is not None
+    _along(way, read, rows.with_columns((pl.col("_part") * 256 + _rank(way, read.topic.name)).alias("_src")), (), bodies)
+
+
+def _along(way: Route, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]) -> None:
     frame = way.edge.apply(frame)
     if frame.is_empty():
         return
@@ -171,6 +183,9 @@ def _to_operator(
     way: Route, operator: Operator, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]
 ) -> None:
     channel = f"{way.index}/{read.topic.name}"
+    if isinstance(operator.node, graph.Deduplication):
+        _to_deduplication(operator, read, frame, channel, pieces, bodies)
+        return
     if operator.node.windowing.sliced is None:
         _to_cells(operator, frame, channel, pieces, bodies)
         return
@@ -183,25 +198,46 @@ def _to_operator(
         frame = frame.filter(~pl.col("_ahead"))
         if frame.is_empty():
             return
-    event_time, give = pl.col("event_time"), read.watermark.delay + operator.node.windowing.lateness
+    judged, learns = operator.judged(channel), read.watermark.learned and not operator.judged(channel)
+    event_time, give = pl.col("event_time"), (0 if judged else read.watermark.delay) + operator.node.windowing.lateness
     first = grid.first_end(event_time)
-    reached = first if read.watermark.learned else pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give))
-    judged = frame.with_columns(
+    reached = first if learns else pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give))
+    placed_rows = frame.with_columns(
         event_time.alias("_t"),
         grid.slice_of(event_time).alias("_slice"),
         first.alias("_first"),
         reached.alias("_from"),
     )
-    in_time = (pl.col("_from") == pl.col("_first")) & (pl.col("_ingested") + (MARGIN - operator.grace) < pl.col("_first"))
-    doubtful = judged.select(~(in_time & operator.foreseeable)).to_series()
+    in_time = (pl.col("_from") == pl.col("_first")) & _in_time(operator, pl.col("_first"), judged=judged)
+    doubtful = placed_rows.select(~in_time).to_series()
     if not doubtful.all():
         partials, per = partials_of(operator.node), ("_slice", "_from", "_part")
-        lean = judged.select(list(dict.fromkeys([*partials.keys, *partials.needs, *ORDER, *per])))
+        lean = placed_rows.select(list(dict.fromkeys([*partials.keys, *partials.needs, *ORDER, *per])))
         lean = lean.filter(~doubtful) if doubtful.any() else lean
         _spread(partials.of_rows(lean, per=per), operator, "partials", channel, bodies)
     if doubtful.any():
-        needless = pl.exclude("^_clock[0-9]+$" if read.watermark.learned else "^_clock.*$", "_ingested", "_ahead")
-        _spread(_with_raw(judged.filter(doubtful).select(needless), pieces), operator, "rows", channel, bodies)
+        needless = pl.exclude("^_clock[0-9]+$" if learns else "^_clock.*$", "_ingested", "_ahead")
+        _spread(_with_raw(placed_rows.filter(doubtful).select(needless), pieces), operator, "rows", channel, bodies)
+
+
+def _in_time(operator: Operator, end: pl.Expr, *, judged: bool) -> pl.Expr:
+    """Whether a row cannot be refused by a window with this end, as far as is known here."""
+    if judged:
+        lateness = 0 if operator.node.windowing.once else operator.node.windowing.lateness
+        return pl.col("_clock").is_null() | (pl.col("_clock") < end + lateness)
+    return pl.lit(operator.foreseeable) & (pl.col("_ingested") + (MARGIN - operator.grace) < end)
+
+
+def _to_deduplication(
+    operator: Operator, read: graph.Read, frame: pl.DataFrame, channel: str, pieces: Sequence[Piece], bodies: list[Body]
+) -> None:
+    """All rows whole, with their bytes where they might be refused here or later."""
+    rows = frame.with_columns(pl.col("event_time").alias("_t")).drop("^_clock[0-9]+$")
+    behind = (pl.max_horizontal("_clock", "_ingested") - read.watermark.delay > pl.col("_t")) | pl.col("_ahead")
+    doubtful = rows.select(behind.fill_null(value=True)).to_series()
+    _spread(rows.filter(~doubtful), operator, "rows", channel, bodies)
+    if doubtful.any():
+        _spread(_with_raw(rows.filter(doubtful), pieces), operator, "rows", channel, bodies)
 
 
 def _to_cells(operator: Operator, frame: pl.DataFrame, channel: str, pieces: Sequence[Piece], bodies: list[Body]) -> None:
@@ -210,8 +246,8 @@ def _to_cells(operator: Operator, frame: pl.DataFrame, channel: str, pieces: Seq
     rows = frame.with_columns(pl.col("event_time").alias("_t"), *placed(windowing.places)).drop("^_clock[0-9]+$")
     end = least_end(windowing.places, pl.col("_t"))
     sure = pl.lit(value=False)
-    if end is not None and not windowing.trigger.finishes and not windowing.ordered and operator.foreseeable:
-        sure = ~pl.col("_ahead") & (pl.lit(windowing.by_clock) | (pl.col("_ingested") + (MARGIN - operator.grace) < end))
+    if end is not None and not windowing.trigger.finishes and not windowing.ordered:
+        sure = ~pl.col("_ahead") & (pl.lit(windowing.by_clock and operator.foreseeable) | _in_time(operator, end, judged=operator.judged(channel)))
     doubtful = rows.select((~sure).alias("doubtful")).to_series()
     needed = [*operator.node.keys, *partials_of(operator.node).needs, "_t", "_src", "_off", "_part", "_clock", "_ahead", PLACE]
     if not doubtful.all():
@@ -229,6 +265,8 @@ def _refused_ahead(grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _with_raw(frame: pl.DataFrame, pieces: Sequence[Piece]) -> pl.DataFrame:
     """With the bytes each row was made of, where they are known."""
+    if "_value" in frame.columns:
+        return frame
     parts = []
     for piece in pieces:
         part = frame.filter(pl.col("_part") == piece.partition)

@@ -13,6 +13,7 @@ from millrace.engine import cells
 from millrace.engine import state as states
 from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
+from millrace.engine.deduplicating import Deduplicated
 from millrace.engine.firing import PAIR, Stepped, netted, settled
 from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
 from millrace.engine.matching import Matches
@@ -21,7 +22,7 @@ from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
 from millrace.engine.rows import RowWindows
 from millrace.engine.sequences import SequenceWindows
-from millrace.engine.source import by_slot
+from millrace.engine.source import by_slot, hand_on
 from millrace.engine.state import SlotState
 
 
@@ -38,20 +39,23 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
     last = depth == plan.depth
     outgoing = [_onward(incoming) for _ in range(1 if last else plan.slots)]
     own = outgoing[0] if last else outgoing[slot]
+    for body in outgoing if slot == 0 else ():
+        body.sources += incoming.sources
     own.counts |= incoming.counts
     own.reaches |= incoming.reaches
     own.blocks += [block for block in incoming.blocks if block.target not in operators]
     for id, operator in operators.items():
         blocks = [block for block in incoming.blocks if block.target == id]
         try:
-            if not any(block.target == f"failed/{operator.job}" for block in own.blocks):
+            if not {f"failed/{job}" for job in operator.jobs} <= {block.target for block in own.blocks}:
                 state = _step(plan, operator, slot, state, (incoming, blocks), (outgoing, own))
         except NOT_THEIRS:
             raise
         except Exception as error:
             if not plan.isolates:
                 raise
-            own.blocks.append(failed(operator.job, f"in {id}", error, _offending(plan, operator, state, incoming, blocks)))
+            dead = _offending(plan, operator, state, incoming, blocks)
+            own.blocks += [failed(job, f"in {id}", error, dead) for job in operator.jobs]
     state = state.only({operator.id for operator in plan.operators if operator.depth == depth})
     if last:
         return state, [Packet(slot, own.encode())]
@@ -69,6 +73,7 @@ def _step(
     if slot == 0 and stepped.reaches:
         own.reaches[operator.id] = [astuple(reach) for reach in stepped.reaches]
     _send(plan, operator, stepped, outgoing, own)
+    _hand_on(plan, operator, stepped, come[0], go)
     return stepped.state
 
 
@@ -92,6 +97,8 @@ def _offending(plan: Plan, operator: Operator, state: SlotState, incoming: Body,
 
 @lru_cache(maxsize=1024)
 def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows | PaneWindows:
+    if isinstance(operator.node, graph.Deduplication):
+        return Deduplicated(operator)
     if isinstance(operator.node, graph.Match):
         return Matches(operator)
     if not operator.over_rows:
@@ -102,7 +109,7 @@ def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows |
 
 
 def _onward(incoming: Body) -> Body:
-    """What the next stage must know besides rows. Sources concern the first stage alone."""
+    """What the next stage must know besides rows."""
     return Body(incoming.now, incoming.end, lows=dict(incoming.lows))
 
 
@@ -114,10 +121,28 @@ def _send(plan: Plan, operator: Operator, stepped: Stepped, outgoing: list[Body]
         _send_from(plan, operator, port, (said, said.drop(PAIR)), (outgoing, own))
 
 
+def _hand_on(plan: Plan, operator: Operator, stepped: Stepped, incoming: Body, go: tuple[list[Body], Body]) -> None:
+    """Rows that stay rows: to operators of this stage, which find them among what came in, or onward."""
+    outgoing, own = go
+    for way in plan.routes_from(operator) if stepped.rows else ():
+        rows = stepped.rows.get(way.edge.via)
+        if rows is None:
+            continue
+        if way.operator is not None and way.operator.depth > operator.depth:
+            hand_on(way, rows, outgoing)
+            continue
+        here = Body(incoming.now)
+        hand_on(way, rows, [here])
+        for block in here.blocks:
+            (incoming if block.target == way.target and way.operator else own).blocks.append(block)
+
+
 def _send_from(plan: Plan, operator: Operator, port: str, said: tuple[pl.DataFrame, pl.DataFrame], go: tuple[list[Body], Body]) -> None:
     """What leaves by one port, as it is shown and as it travels on."""
     (shown, changes), (outgoing, own) = said, go
-    for way in plan.routes_from(operator.node, port):
+    for way in plan.routes_from(operator, port):
+        if way.edge.read is not None:  # rows, which are handed on
+            continue
         if (shown if way.operator is None else changes).is_empty():
             continue
         if way.operator is None:

@@ -132,7 +132,7 @@ def _clock() -> int:
 
 
 def _reads(plan: Plan, job: str) -> list[str]:
-    reads = (route.edge.origin for route in plan.routes if route.job == job)
+    reads = (route.edge.origin for route in plan.routes if job in route.jobs)
     return list(dict.fromkeys(read.topic.name for read in reads if isinstance(read, graph.Read)))
 
 
