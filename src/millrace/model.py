@@ -200,9 +200,9 @@ class FirstOperator(Operator):
         self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
-        made = OrderedWindows if self.windowing.ordered else RowWindows
-        special = {graph.Match: PatternRows, graph.Deduplication: FirstRows}
-        self.windows: RowWindows | OrderedWindows | PatternRows | FirstRows = special.get(type(node), made)(node, self.values)
+        usual = OrderedWindows if self.windowing.ordered else RowWindows
+        made: Any = {graph.Match: PatternRows, graph.Deduplication: FirstRows}.get(type(node), usual)
+        self.windows: RowWindows | OrderedWindows | PatternRows | FirstRows = made(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""
@@ -239,7 +239,9 @@ class FirstOperator(Operator):
                 for arrival in self.before[edge.origin].outcome.rows:
                     topic, partition, via, offset = arrival.place
                     if via == edge.via:
-                        yield from (arrival._replace(row=made, place=(topic, partition, way, offset)) for made in through(edge, arrival.row))
+                        yield from (
+                            arrival._replace(row=made, place=(topic, partition, way, offset)) for made in through(edge, arrival.row)
+                        )
 
     def candidate(self) -> float:
         """Where the watermark would stand, were it not forbidden to go back."""

@@ -97,7 +97,9 @@ class Deduplicated(SequenceWindows):
         columns = self._remembered
         first, last = rows.select(pl.col("_t").min().alias("first") - within, pl.col("_t").max().alias("last")).row(0)
         near = pl.col("event_time").is_between(first, last)
-        chunks = [chunk for chunk in state.table(self.operator.id, "seen").chunks if chunk.low <= last and chunk.high - self.node.within >= first]
+        chunks = [
+            chunk for chunk in state.table(self.operator.id, "seen").chunks if chunk.low <= last and chunk.high - self.node.within >= first
+        ]
         wanted = rows.select(identity).unique()
         found = [chunk.frame.filter(near).join(wanted, on=identity, how="semi", nulls_equal=True) for chunk in chunks]
         return pl.concat([rows.select(columns).clear(), *(frame.select(columns) for frame in found)])

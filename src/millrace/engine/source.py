@@ -247,7 +247,9 @@ def _to_cells(operator: Operator, frame: pl.DataFrame, channel: str, pieces: Seq
     end = least_end(windowing.places, pl.col("_t"))
     sure = pl.lit(value=False)
     if end is not None and not windowing.trigger.finishes and not windowing.ordered:
-        sure = ~pl.col("_ahead") & (pl.lit(windowing.by_clock and operator.foreseeable) | _in_time(operator, end, judged=operator.judged(channel)))
+        sure = ~pl.col("_ahead") & (
+            pl.lit(windowing.by_clock and operator.foreseeable) | _in_time(operator, end, judged=operator.judged(channel))
+        )
     doubtful = rows.select((~sure).alias("doubtful")).to_series()
     needed = [*operator.node.keys, *partials_of(operator.node).needs, "_t", "_src", "_off", "_part", "_clock", "_ahead", PLACE]
     if not doubtful.all():
