@@ -88,7 +88,7 @@ def test_a_plan_travels() -> None:
     plan = Plan.of([one_stage(), two_stages()], slots=2)
     there = pickle.loads(pickled(plan))
     assert there.fingerprint == plan.fingerprint
-    assert [len(there.routes_from(o.node)) for o in there.operators] == [1, 1, 1]
+    assert [len(there.routes_from(o)) for o in there.operators] == [1, 1, 1]
 
 
 def test_two_jobs_of_one_name_are_refused() -> None:
