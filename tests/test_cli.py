@@ -262,7 +262,7 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
         (["run"], 2, "name at least one job, or set run.jobs"),
         (["run", "x:y", "--on", "flink"], 2, "Invalid value for '--on'"),
         (["run", "vehicle-distribution", "--tick", "soon"], 1, "error: option run_tick: run.tick = 'soon' is not allowed"),
-        (["run", "vehicle-distribution", "--log", "kafka://broker"], 1, "error: log 'kafka://broker': only the embedded log"),
+        (["run", "vehicle-distribution", "--log", "kafka://broker"], 1, "error: log 'kafka://broker': 'broker' is not HOST:PORT"),
         (["explain", "vehicle-distribucion"], 1, "did you mean vehicle-distribution?"),
         (["topics", "list"], 1, "error: there is no log in"),
         (["replay", "counting_program.py"], 2, "say exactly one of --recording, --topic and --events"),

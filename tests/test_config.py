@@ -74,7 +74,7 @@ def test_other_variables_of_ours_are_no_settings() -> None:
         ),
         ('[run]\ntick = "0s"', "must be longer than zero"),
         ('[run]\nname = "a b"', "millrace.toml: run.name = 'a b' is not allowed"),
-        ("[runn]\nx = 1", "unknown key runn = {'x': 1}; did you mean run? the sections are log, state, run, spark, serve, ingest"),
+        ("[runn]\nx = 1", "unknown key runn = {'x': 1}; did you mean run? the sections are log, kafka, state, run, spark, serve, ingest"),
         ("tick = 3", "tick = 3 stands outside any section"),
         ('[spark]\ndriver_memory = "lots"', "spark.driver_memory = 'lots' is not allowed; allowed: Memory of the driver's JVM"),
         ("[spark]\nslots = 1000", "spark.slots = 1000 is not allowed; allowed: less than or equal to 128"),

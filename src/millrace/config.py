@@ -7,6 +7,7 @@ what a caller or the command line says. Relative paths are relative to the worki
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from millrace import durations
 from millrace.errors import ConfigError
+from millrace.hidden import Hidden, is_secret
 
 FILE = Path("millrace.toml")
 """Where settings are looked for when no file is named."""
@@ -34,6 +36,28 @@ def _spark_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
+_CLIENT = "MILLRACE_KAFKA_CLIENT_"
+
+
+def _client_settings(given: object) -> object:
+    """Dotted keys, which TOML takes as tables in tables, made flat; secrets hidden. What is no table stays, to be refused."""
+    if not isinstance(given, dict):
+        return given
+    flat: dict[str, object] = {}
+    for key, value in given.items():
+        if isinstance(value, dict):
+            inner = _client_settings(value)
+            assert isinstance(inner, dict)
+            flat |= {f"{key}.{name}": each for name, each in inner.items()}
+        else:
+            flat[key] = _spark_text(value)
+    return {key: Hidden(_variable(key), value) if is_secret(key) and isinstance(value, str) else value for key, value in flat.items()}
+
+
+def _variable(key: str) -> str:
+    return _CLIENT + re.sub(r"\W", "_", key).upper()
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,8 +66,36 @@ class LogSettings(_Section):
     """[log]: the durable log between ingestion, jobs and views."""
 
     url: str = Field(
-        "embedded:millrace-data/log", min_length=1, description="Where the log is: embedded:FOLDER (one machine, nothing to install)."
+        "embedded:millrace-data/log",
+        min_length=1,
+        description="Where the log is: embedded:FOLDER (one machine, nothing to install), or kafka://HOST:PORT[,HOST:PORT...][/PREFIX], where all topics begin with PREFIX.",
     )
+
+
+class KafkaSettings(_Section):
+    """[kafka]: only for a log on Kafka."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    wait: Annotated[str, AfterValidator(_duration)] = Field(
+        "2m", description="How long to wait for brokers that do not answer, at the start and later, before giving up."
+    )
+    replicas: int | None = Field(
+        None, gt=0, description="How many brokers hold each topic that is made. Default: what the brokers are set to."
+    )
+    client: Annotated[dict[str, str | Hidden], BeforeValidator(_client_settings)] = Field(
+        default_factory=dict,
+        description="Settings of librdkafka, passed through as they are, such as security.protocol, ssl.ca.location, sasl.mechanism, sasl.username. Passwords are never shown, logged or stored; they are best given as MILLRACE_KAFKA_CLIENT_SASL_PASSWORD.",
+    )
+
+    @property
+    def wait_ms(self) -> int:
+        """The same in whole milliseconds."""
+        return durations.millis(self.wait)
+
+    def secrets(self) -> dict[str, str]:
+        """Environment variables that a process needs which is given these settings: pickled, they hold no secrets."""
+        return {value.variable: value.reveal() for value in self.client.values() if isinstance(value, Hidden)}
 
 
 class StateSettings(_Section):
@@ -74,6 +126,11 @@ class RunSettings(_Section):
     max_ahead: Annotated[str, AfterValidator(_duration)] = Field(
         "10m",
         description="A partition whose watermark is further than this ahead of one that still has events waiting is not read until that one has caught up: what it brings would only be kept.",
+    )
+
+    lost: Literal["fail", "earliest", "latest"] = Field(
+        "fail",
+        description="What to do where the log no longer has what comes next, because it was removed or the topic was made anew: fail, go on with the earliest event there is, or with the latest, that is with what comes from now on.",
     )
 
     @property
@@ -144,6 +201,7 @@ class Settings(_Section):
     """Everything that can be set, with defaults that work on one machine."""
 
     log: LogSettings = LogSettings()
+    kafka: KafkaSettings = KafkaSettings()
     state: StateSettings = StateSettings()
     run: RunSettings = RunSettings()
     spark: SparkSettings = SparkSettings()
@@ -161,6 +219,7 @@ class Settings(_Section):
 
 SECTIONS: dict[str, type[_Section]] = {
     "log": LogSettings,
+    "kafka": KafkaSettings,
     "state": StateSettings,
     "run": RunSettings,
     "spark": SparkSettings,
@@ -213,6 +272,9 @@ def _file(path: Path) -> Iterator[_Said]:
 
 def _environment(env: Mapping[str, str]) -> Iterator[_Said]:
     for name, text in sorted(env.items()):
+        if name.startswith(_CLIENT):
+            yield "kafka", "client", {name.removeprefix(_CLIENT).lower().replace("_", "."): text}, f"environment variable {name}"
+            continue
         section, _, key = name.removeprefix("MILLRACE_").lower().partition("_")
         if name.startswith("MILLRACE_") and section in SECTIONS:
             field = SECTIONS[section].model_fields.get(key)
@@ -233,7 +295,8 @@ def _validated(said: list[_Said]) -> Settings:
     values: dict[str, dict[str, object]] = {}
     sources: dict[tuple[str, ...], str] = {}
     for section, key, value, source in said:
-        values.setdefault(section, {})[key] = value
+        keys = values.setdefault(section, {})
+        keys[key] = _merged(keys.get(key), value) if (section, key) == ("kafka", "client") else value
         sources[section,] = sources[section, key] = source
     try:
         return Settings.model_validate(values)
@@ -242,9 +305,17 @@ def _validated(said: list[_Said]) -> Settings:
         raise ConfigError("\n".join(lines)) from None
 
 
+def _merged(before: object, value: object) -> object:
+    """Client settings from several places are taken together."""
+    before, value = _client_settings(before), _client_settings(value)
+    return {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+
+
 def _explain(place: tuple[str, ...], kind: str, message: str, value: object, sources: dict[tuple[str, ...], str]) -> str:
     """One line: who said it, the key, the value, and what is allowed."""
     source = sources.get(place[:2]) or sources.get(place[:1], "settings")
+    if any(map(is_secret, place)):
+        value = Hidden("")
     if kind == "extra_forbidden":
         model = SECTIONS[place[0]] if len(place) > 1 else Settings
         close = difflib.get_close_matches(place[-1], model.model_fields, n=1)

@@ -9,6 +9,8 @@
     │   ├── TopicMismatch    the topic exists, but not as declared
     │   ├── OffsetGone       a range that retention has removed, or that was never written
     │   ├── LogUnwritable    no permission, no space
+    │   ├── LogUnreachable   nobody answers
+    │   ├── LogDenied        wrong password, certificate or rights
     │   └── Fenced           another writer has taken over
     ├── StateError           the state folder refused
     │   ├── StateInUse       another run holds it
@@ -59,6 +61,14 @@ class OffsetGone(LogError):
 
 class LogUnwritable(LogError):
     """The log cannot be written: permission or space."""
+
+
+class LogUnreachable(LogError):
+    """Nobody answers where the log should be."""
+
+
+class LogDenied(LogError):
+    """The log does not let us: password, certificate or rights."""
 
 
 class Fenced(LogError):

@@ -34,6 +34,10 @@ class Topic:
     partitions: int = 4
     retention: Duration | None = None
     """How long events are kept after they were appended; None: for ever."""
+    compact: bool = False
+    """On Kafka, only the last event of each key is sure to be kept, and one without a value says that its key is gone; jobs pass over it."""
+    replicas: int | None = None
+    """How many of Kafka's brokers hold each event; None: as `kafka.replicas` or the brokers say."""
 
     def __post_init__(self) -> None:
         """Refuses what could not be stored or told apart later."""
@@ -46,6 +50,12 @@ class Topic:
             raise DefinitionError(f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}")
         if self.retention is not None:
             durations.positive(self.retention, name="retention")
+        if self.compact and (self.key is None or self.retention is not None):
+            raise DefinitionError(
+                f"topic {self.name!r}: compact=True keeps the last event of each key for ever; name the key, and no retention"
+            )
+        if self.replicas is not None and (type(self.replicas) is not int or self.replicas < 1):
+            raise DefinitionError(f"topic {self.name!r}: replicas={self.replicas!r} must be a number from 1 on")
         self._check_fields()
         self._check_time()
 

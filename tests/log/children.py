@@ -31,6 +31,12 @@ def commit_for_ever(url: str, name: str, sizes: dict[str, int]) -> None:
         commit_next(writer, sizes)
 
 
+def commit_until(url: str, name: str, sizes: dict[str, int], fault: str) -> None:
+    """Commits for ever, and dies at the place that `fault` names."""
+    os.environ["MILLRACE_FAULT"] = fault
+    commit_for_ever(url, name, sizes)
+
+
 def commit_next(writer: Any, sizes: dict[str, int]) -> None:
     """The next marker, with records that name it."""
     marker = writer.last + 1

@@ -1,6 +1,8 @@
 """A log of each kind, and processes that are not left behind."""
 
+import itertools
 import multiprocessing
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,19 +14,23 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
+from millrace.kafka import Cluster
 from millrace.log import Log, open_log
 
-LOGS = ["embedded"]
+LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 """Every implementation stands the same tests; a new one is added here and in `url`."""
 
 Start: TypeAlias = Callable[..., BaseProcess]
+_numbers = itertools.count()
 
 
 @pytest.fixture(params=LOGS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where an empty log can be opened."""
-    assert request.param == "embedded"
-    return f"embedded:{tmp_path / 'log'}"
+    if request.param == "embedded":
+        return f"embedded:{tmp_path / 'log'}"
+    brokers: Cluster = request.getfixturevalue("brokers")
+    return f"{brokers.url}/test-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture
@@ -36,14 +42,20 @@ def log(url: str) -> Iterator[Log]:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """Runs a function of `log.children` in a process of its own, forked so that it starts at once."""
-    context = multiprocessing.get_context("fork")
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Runs a function of `log.children` in a process of its own, forked so that it starts at once.
+
+    From this process, or, as clients of Kafka do not survive that, from one that has loaded everything and has no threads.
+    """
+    on_kafka = request.node.get_closest_marker("kafka") is not None
+    context: Any = multiprocessing.get_context("forkserver" if on_kafka else "fork")
+    if on_kafka:
+        multiprocessing.set_forkserver_preload(["log.children", "log.preloaded"])
     pa.array([b""])  # makes pyarrow look for pandas here and now, and not in every process anew
     started: list[BaseProcess] = []
 
     def run(target: Callable[..., None], *args: Any) -> BaseProcess:
-        process = context.Process(target=target, args=args, daemon=True)
+        process: BaseProcess = context.Process(target=target, args=args, daemon=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads, of which these functions use none
             process.start()

@@ -135,7 +135,9 @@ def test_an_empty_topic_begins_and_ends_at_zero(log: Log) -> None:
     log.ensure(POSITIONS)
     assert log.begins("input.positions") == log.ends("input.positions") == {0: 0, 1: 0, 2: 0}
     assert len(log.read("input.positions", 1, 0, 0)) == 0
-    assert [(p.records, p.bytes) for p in log.describe("input.positions").partitions] == [(0, 0)] * 3
+    held = log.describe("input.positions").partitions
+    assert [p.records for p in held] == [0, 0, 0]
+    assert all(not p.bytes for p in held)
 
 
 def test_records_come_back_whole_and_in_order(log: Log) -> None:
@@ -312,7 +314,8 @@ def test_a_writer_killed_at_any_moment_leaves_whole_commits_only(log: Log, url: 
     for topic in sizes:
         log.ensure_raw(topic, partitions=2)
     moments = random.Random(7)
-    for _ in range(25):
+    kills = 25 if url.startswith("embedded") else 6
+    for _ in range(kills):
         before = sum(log.ends("a").values())
         process = start(children.commit_for_ever, url, "query", sizes)
         with within() as waiting:
@@ -325,7 +328,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_commits_only(log: Log, url: 
         os.kill(process.pid, signal.SIGKILL)
         process.join()
     last = log.writer("query").last
-    assert last >= 24
+    assert last >= kills - 1
     for topic, size in sizes.items():
         assert sorted(flat(log, topic)) == sorted(f"{marker}.{i}" for marker in range(last + 1) for i in range(size))
 
@@ -373,7 +376,8 @@ def test_what_is_older_than_its_retention_goes_and_offsets_stay(log: Log) -> Non
         log.read("short", 0, 399, 410)
     info = log.describe("short").partitions[0]
     assert (info.begin, info.end, info.records) == (400, 500, 100)
-    assert info.bytes * 4 < log.describe("kept").partitions[0].bytes
+    kept = log.describe("kept").partitions[0]
+    assert info.bytes is None or kept.bytes is None or info.bytes * 4 < kept.bytes
 
 
 def test_a_topic_of_bytes_is_kept_as_long_as_it_says(log: Log) -> None:
@@ -389,6 +393,6 @@ def test_a_topic_that_expired_whole_goes_on_where_it_was(log: Log) -> None:
     log.append("short", texts("a", "b"), now=0)
     log.expire(10_000)
     assert log.begins("short") == log.ends("short") == {0: 2}
-    assert log.describe("short").partitions[0].bytes == 0
+    assert not log.describe("short").partitions[0].bytes
     log.append("short", texts("c"), now=10_000)
     assert log.read("short", 0, 2, 3).values.to_pylist() == [b"c"]

@@ -82,8 +82,8 @@ def test_a_log_that_must_exist_is_not_created(folder: Path) -> None:
 
 
 def test_other_kinds_of_log_are_refused_clearly() -> None:
-    with pytest.raises(LogError, match="only the embedded log is available in this version"):
-        open_log("kafka://localhost:9092")
+    with pytest.raises(LogError, match="there are embedded logs and Kafka"):
+        open_log("redis://localhost:6379")
 
 
 def test_processes_that_create_the_same_log_at_once_agree(folder: Path, start: Start) -> None:

@@ -9,6 +9,7 @@ import typer
 from millrace.commands.options import settings
 
 if TYPE_CHECKING:
+    from millrace.log import Where
     from millrace.runners.replay import Given
     from millrace.stream import Job
 
@@ -32,7 +33,7 @@ class Source:
     log: str | None
     config: Path | None
 
-    def of(self, job: "Job") -> "tuple[Given, str | None]":
+    def of(self, job: "Job") -> "tuple[Given, Where | None]":
         """The events for a job, and the log they are in, if they are in one."""
         if sum(source is not None for source in (self.recording, self.topic, self.events)) != 1:
             raise typer.BadParameter("say exactly one of --recording, --topic and --events")
@@ -42,7 +43,7 @@ class Source:
             return recorded(self.recording, processor=self.processor), None
         if self.topic is not None:
             _check_reads(job, self.topic)
-            return self.topic, settings(self.config, log_url=self.log).log.url
+            return self.topic, settings(self.config, log_url=self.log)
         assert self.events is not None, "one of three is given"
         return self.events, None
 

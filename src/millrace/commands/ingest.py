@@ -101,7 +101,7 @@ def ingest(
     sources = _named_here({name: options for name, options in named.items() if options is not None}) or chosen.ingest
     stop = Stop()
     with stop.on_interrupt():
-        ingest_all(sources, open_log(chosen.log.url), out=sys.stderr, stop=stop)
+        ingest_all(sources, open_log(chosen), out=sys.stderr, stop=stop)
     if stop.asked:
         raise typer.Exit(130)
 

@@ -34,4 +34,4 @@ def serve(
     from millrace.serve import serve as run
 
     chosen = settings(config, log_url=log, serve_host=host, serve_port=port, serve_views=view or None)
-    run(chosen.log.url, load_views(chosen.serve.views), host=chosen.serve.host, port=chosen.serve.port)
+    run(chosen, load_views(chosen.serve.views), host=chosen.serve.host, port=chosen.serve.port)

@@ -1,5 +1,6 @@
 """`millrace topics`: what the log holds."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None
     """List all topics, with how much they hold."""
     from millrace.log import open_log
 
-    opened = open_log(settings(config, log_url=log).log.url, create=False)
+    opened = open_log(settings(config, log_url=log), create=False)
     rows = [
         {
             "topic": info.name,
@@ -26,7 +27,7 @@ def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None
             "codec": info.codec,
             "partitions": len(info.partitions),
             "records": sum(partition.records for partition in info.partitions),
-            "bytes": sum(partition.bytes for partition in info.partitions),
+            "bytes": _sum(partition.bytes for partition in info.partitions),
         }
         for info in map(opened.describe, opened.list())
     ]
@@ -38,12 +39,18 @@ def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None
         typer.echo(f"{opened.url} holds no topics yet; `millrace ingest` and `millrace run` make them")
 
 
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    """Unknown where one is."""
+    known = list(sizes)
+    return None if None in known else sum(size for size in known if size is not None)
+
+
 @app.command(epilog=examples("millrace topics describe input.vehicle-positions"))
 def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
     """Show a topic's type, codec, retention, and the offsets of its partitions."""
     from millrace.log import open_log
 
-    info = open_log(settings(config, log_url=log).log.url, create=False).describe(name)
+    info = open_log(settings(config, log_url=log), create=False).describe(name)
     partitions = [
         {"partition": number, "begin": part.begin, "end": part.end, "records": part.records, "bytes": part.bytes}
         for number, part in enumerate(info.partitions)
@@ -87,7 +94,7 @@ def tail(
     from millrace.log import open_log
     from millrace.tail import follow
 
-    opened = open_log(settings(config, log_url=log).log.url, create=False)
+    opened = open_log(settings(config, log_url=log), create=False)
     shown = follow(opened, name, topic=topic, from_start=from_start, most=most, wait=not no_wait)
     if json:
         output.json_lines(shown)

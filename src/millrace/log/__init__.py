@@ -1,17 +1,42 @@
 """The durable log: one contract, several implementations."""
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from millrace.log.contract import Headers, Log, Outgoing, PartitionInfo, Records, TopicInfo, Writer
 
-__all__ = ["Headers", "Log", "Outgoing", "PartitionInfo", "Records", "TopicInfo", "Writer", "open_log"]
+if TYPE_CHECKING:
+    from millrace.config import KafkaSettings, Settings
+
+__all__ = ["Headers", "Log", "Outgoing", "PartitionInfo", "Records", "TopicInfo", "Where", "Writer", "open_log", "url_of"]
+
+Where: TypeAlias = "str | Settings"
+"""A URL, or settings, which also say how clients of Kafka are set up."""
 
 
-def open_log(url: str, *, create: bool = True) -> Log:
-    """Opens the log at `embedded:PATH` or a bare path; `create=False` insists that it is already there."""
-    from millrace.errors import LogError
+def url_of(where: Where) -> str:
+    """What is shown of it."""
+    return where if isinstance(where, str) else where.log.url
 
+
+def open_log(where: Where, *, create: bool = True, kafka: "KafkaSettings | None" = None) -> Log:
+    """Opens the log at `embedded:PATH`, a bare path or `kafka://HOST:PORT`; `create=False` insists that it is already there.
+
+    `kafka`: how its clients are set up, where that is not said with `where`.
+    """
+    from millrace.errors import ComponentMissing, LogError
+
+    url = url_of(where)
     scheme, colon, path = url.partition(":")
+    if scheme == "kafka":
+        try:
+            from millrace.log.kafka.log import KafkaLog
+        except ModuleNotFoundError as error:
+            if error.name != "confluent_kafka":
+                raise
+            raise ComponentMissing("a log on Kafka needs confluent-kafka; install it with: pip install 'millrace[kafka]'") from error
+        return KafkaLog(url, kafka if isinstance(where, str) else where.kafka)
     if "://" in url:
-        raise LogError(f"log {url!r}: only the embedded log is available in this version; use a path such as 'embedded:data/log'")
+        raise LogError(f"log {url!r}: there are embedded logs and Kafka; use a path such as 'embedded:data/log', or kafka://HOST:PORT")
     from millrace.log.embedded import EmbeddedLog
 
     return EmbeddedLog(path if colon and scheme == "embedded" else url, create=create)

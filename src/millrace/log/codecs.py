@@ -56,6 +56,8 @@ def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = No
 
 def decode(topic: Topic, partition: int, records: Records, *, panes: bool = False, wanted: frozenset[str] | None = None) -> Decoded:
     """The rows of records, and the records that hold none. With `wanted`, rows have those columns of their type alone; all are read."""
+    if topic.compact and records.values.null_count:
+        records = records.valued()  # the others only say that a key is gone
     if not len(records):
         return Decoded(_no_rows(topic, panes), _no_dead())
     sieve = _Sieve(records)

@@ -33,6 +33,13 @@ class Records:
         """How many."""
         return len(self.offsets)
 
+    def valued(self) -> "Records":
+        """Those that have a value."""
+        places = np.flatnonzero(self.values.is_valid().to_numpy(zero_copy_only=False))
+        headers = None if self.headers is None else [self.headers[place] for place in places.tolist()]
+        take = pa.array(places)
+        return Records(self.offsets[places], self.timestamps[places], self.keys.take(take), self.values.take(take), headers)
+
     @staticmethod
     def none() -> "Records":
         """No records at all."""
@@ -70,7 +77,9 @@ class PartitionInfo:
     begin: int
     end: int
     records: int
-    bytes: int
+    """As many, or fewer where offsets have gaps."""
+    bytes: int | None
+    """None where the log cannot say."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +134,13 @@ class Log(Protocol):
         """What the log knows of a topic; `TopicMissing`."""
 
     def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
-        """Appends all records or none. When it returns they are on disk. `now`: the append time, by default the clock's."""
+        """Appends all records, and when it returns they are on disk. `now`: the append time, by default the clock's.
+
+        If it fails, the embedded log has none of them, Kafka perhaps some; what must be all or nothing is committed by a writer.
+        """
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Records:
-        """The records with offsets in `[start, end)`; `OffsetGone` if some were removed or never written."""
+        """The records with offsets in `[start, end)`; `OffsetGone` if some were removed or never written. There may be gaps between offsets."""
 
     def begins(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""

@@ -12,16 +12,16 @@ from sqlite3 import Connection
 from typing import Literal, TypeAlias
 
 from millrace import event_types
-from millrace.errors import Fenced, LogError, LogUnwritable, OffsetGone, TopicMismatch, TopicMissing
-from millrace.log import framing
+from millrace.errors import Fenced, LogError, LogUnwritable, OffsetGone, TopicMissing
+from millrace.log import declared, framing
 from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.following import follow
 from millrace.log.partitioning import split
 from millrace.log.sqlite import Store
 from millrace.topics import Topic, check_name
 
 _JOIN_BYTES = 4096
 """A chunk smaller than this grows with the next append, so that a slow trickle does not end up as a row for each record."""
-_TAIL_RECORDS = 10_000
 _EXPIRE_CHUNKS = 1000
 _POSITIONS = {
     "begin": 'select "begin" from partition where id between ? and ? order by id',
@@ -67,7 +67,7 @@ class EmbeddedLog:
     def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
         """Creates a topic of bytes, such as dead letters; its retention is brought up to date."""
         check_name(name)
-        self._ensure(name, partitions, ("raw", "", "", False), retention)
+        self._ensure(name, partitions, declared.RAW, retention)
 
     def list(self) -> Names:
         """The names of all topics, sorted."""
@@ -130,16 +130,7 @@ class EmbeddedLog:
         self, topic: str, *, start: Literal["begin", "end"] | Mapping[int, int] = "end", wait: Callable[[], bool] = pause
     ) -> Iterator[tuple[int, Records]]:
         """Yields records as they come, in pieces; partitions left out of `start` are read from their beginning."""
-        at = {**self.begins(topic), **(self.ends(topic) if start == "end" else {} if start == "begin" else dict(start))}
-        while True:
-            news = [(partition, end) for partition, end in self.ends(topic).items() if end > at[partition]]
-            for partition, end in news:
-                upto = min(end, at[partition] + _TAIL_RECORDS)
-                records = self.read(topic, partition, at[partition], upto)
-                at[partition] = upto
-                yield partition, records
-            if not news and not wait():
-                return
+        return follow(self, topic, start, wait)
 
     def expire(self, now: int) -> None:
         """Removes whole chunks from the front of each partition; the space is used again, the files do not shrink."""
@@ -157,7 +148,7 @@ class EmbeddedLog:
         self._inputs.close()
         self._results.close()
 
-    def _ensure(self, name: str, partitions: int, wanted: tuple[str, str, str, bool], retention: int | None) -> None:
+    def _ensure(self, name: str, partitions: int, wanted: declared.Kind, retention: int | None) -> None:
         store = self._store(name)
         with store.reading() as connection:
             known = _known(connection, name)
@@ -167,7 +158,7 @@ class EmbeddedLog:
                 if known is None:
                     _create(connection, name, partitions, wanted, retention)
                     return
-        _check(name, (partitions, *wanted), known[:-1])
+        declared.check(name, (partitions, *wanted), known[:-1])
         if retention != known[-1]:
             with store.writing() as connection:
                 connection.execute("update topic set retention=? where name=?", (retention, name))
@@ -301,24 +292,11 @@ def _known(connection: Connection, name: str) -> tuple[int, str, str, str, bool,
     return None if row is None else (row[0], row[1], row[2], row[3], bool(row[4]), row[5])
 
 
-def _create(connection: Connection, name: str, partitions: int, wanted: tuple[str, str, str, bool], retention: int | None) -> None:
+def _create(connection: Connection, name: str, partitions: int, wanted: declared.Kind, retention: int | None) -> None:
     topic = connection.execute(
         "insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)", (name, *wanted, retention)
     ).lastrowid
     connection.executemany("insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)])
-
-
-def _check(name: str, wanted: tuple[int, str, str, str, bool], known: tuple[int, str, str, str, bool]) -> None:
-    for what, said, there in zip(("partitions", "codec", "type", "fields", "envelope"), wanted, known, strict=True):
-        if what == "fields" and (str(said).startswith(str(there)) or str(there).startswith(str(said))):
-            continue
-        if said != there:
-            remedy = (
-                "append new fields at the end, and keep the others as they are"
-                if what == "fields"
-                else "declare it as it is, or use another name"
-            )
-            raise TopicMismatch(f"topic {name!r} exists with {what} {there!r}, but is declared with {said!r}; {remedy}")
 
 
 def _clock(now: int | None) -> int:

@@ -204,6 +204,7 @@ def _plain_feed(settings: Settings) -> Feed:
     """What plain SQL reads: as millrace would, the same tasks and as many events a batch."""
     from millrace.engine.plan import Plan
     from millrace.runners.spark import session
+    from millrace.runners.spark.logs import LogPlace
     from millrace.runners.spark.shipped import Shipped
     from millrace.runners.spark.source import Feed
     from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
@@ -211,7 +212,7 @@ def _plain_feed(settings: Settings) -> Feed:
     plan = Plan.of([vehicle_distribution()], slots=1)
     topics = tuple(topic.name for topic in plan.topics)
     limit = settings.run.max_events_per_batch
-    return Feed(Shipped.pack(plan), topics, settings.log.url, (0,), limit, None, None, session.cores(settings.spark))
+    return Feed(Shipped.pack(plan), topics, LogPlace.of(settings), (0,), limit, None, None, session.cores(settings.spark))
 
 
 def _cells(rows: pl.DataFrame) -> pl.DataFrame:

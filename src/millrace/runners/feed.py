@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from millrace.engine.plan import Plan
 from millrace.engine.progress import Reach
 from millrace.engine.source import Piece
-from millrace.errors import LogError
-from millrace.log import Log
+from millrace.errors import OffsetGone
+from millrace.log import Log, Records
 from millrace.log.codecs import decode
 from millrace.topics import Topic
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
+Lost: TypeAlias = Literal["fail", "earliest", "latest"]
+"""What to do where the log no longer has what comes next."""
+CHOICES = 'start with a new state folder, or go on without what is lost by run.lost = "earliest" (with all that is there) or "latest" (with what comes from now on)'
+
+_log = logging.getLogger("millrace.run")
 
 
 class Ends(Protocol):
@@ -76,24 +82,24 @@ class Pace:
         return far - near
 
 
-def advance(log: Ends, start: Offsets, *, now: int, limit: int | None = None, pace: Pace | None = None) -> Offsets:
+def advance(log: Ends, start: Offsets, *, now: int, limit: int | None = None, pace: Pace | None = None, lost: Lost = "fail") -> Offsets:
     """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion so that they keep step.
 
-    Partitions that are too far ahead by their `pace` are left alone until the others have caught up.
+    Partitions that are too far ahead by their `pace` are left alone until the others have caught up. One that ends before what was already read
+    was made anew: unless that is a reason to fail, it is taken whole, and its range ends before it starts.
     """
     ends = {topic: log.ends(topic) for topic in start.topics}
     waiting = {(t, p): end - start.topics[t].get(p, 0) for t, partitions in ends.items() for p, end in partitions.items()}
     for (topic, partition), count in waiting.items():
-        if count < 0:
-            raise LogError(
-                f"{topic}[{partition}] ends at {ends[topic][partition]}, before what was already read; "
-                "it was made anew: start with a new state folder"
+        if count < 0 and lost == "fail":
+            raise OffsetGone(
+                f"{topic}[{partition}] ends at {ends[topic][partition]}, before what was already read; it was made anew: {CHOICES}"
             )
     far = (pace or Pace()).too_far({place for place, count in waiting.items() if count})
     waiting = {place: 0 if place in far else count for place, count in waiting.items()}
-    total = sum(waiting.values())
+    total = sum(count for count in waiting.values() if count > 0)
     if limit is not None and total > limit:
-        waiting = {place: -(-count * limit // total) for place, count in waiting.items()}
+        waiting = {place: -(-count * limit // total) if count > 0 else count for place, count in waiting.items()}
     topics = {t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions} for t, partitions in ends.items()}
     return Offsets(topics, max(now, start.clock))
 
@@ -103,18 +109,34 @@ def silent(log: Log, topics: Iterable[str]) -> bool:
     return any(end == 0 for topic in topics for end in log.ends(topic).values())
 
 
-def read_piece(log: Log, topic: Topic, partition: int, start: int, end: int, *, wanted: frozenset[str] | None = None) -> Piece:
-    """The rows of one range of one partition; with `wanted`, those columns of its type alone."""
-    if start >= end:
+def read_piece(
+    log: Log, topic: Topic, partition: int, start: int, end: int, *, lost: Lost = "fail", wanted: frozenset[str] | None = None
+) -> Piece:
+    """The rows of one range of one partition; where the log no longer has all of it, what `lost` says. With `wanted`, those columns of its type alone."""
+    records = None if start == end else _read(log, topic.name, partition, start, end, lost)
+    if records is None:
         return Piece(topic.name, partition, upto=end)
-    records = log.read(topic.name, partition, start, end)
     return Piece(topic.name, partition, decode(topic, partition, records, wanted=wanted), records, upto=end)
 
 
-def pieces(log: Log, plan: Plan, start: Offsets, end: Offsets) -> list[Piece]:
+def _read(log: Log, topic: str, partition: int, start: int, end: int, lost: Lost) -> Records | None:
+    try:
+        if start < end:
+            return log.read(topic, partition, start, end)
+    except OffsetGone as error:
+        if lost == "fail":
+            raise OffsetGone(f"{topic}[{partition}] no longer has what comes next ({error}); {CHOICES}") from error
+    begin = log.begins(topic)[partition]
+    _log.warning("%s[%d] no longer has what comes next, from %d on: going on with the %s", topic, partition, start, lost)
+    return log.read(topic, partition, begin, end) if lost == "earliest" and begin < end else None
+
+
+def pieces(log: Log, plan: Plan, start: Offsets, end: Offsets, lost: Lost = "fail") -> list[Piece]:
     """All partitions of all topics, with what is new between two offsets."""
     return [
-        read_piece(log, topic, partition, start.topics.get(topic.name, {}).get(partition, 0), stop, wanted=plan.wanted[topic.name])
+        read_piece(
+            log, topic, partition, start.topics.get(topic.name, {}).get(partition, 0), stop, lost=lost, wanted=plan.wanted[topic.name]
+        )
         for topic in plan.topics
         for partition, stop in sorted(end.topics[topic.name].items())
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+from millrace import faults
 from millrace.config import RunSettings, Settings
 from millrace.engine import stage
 from millrace.engine.plan import Plan
@@ -81,10 +82,11 @@ def run_local(
     state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt. A job whose own code raises is stopped alone;
     `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`.
     """
-    log = open_log(settings.log.url)
+    log = open_log(settings)
     engine = Engine(jobs, slots=settings.spark.slots or 1)
     for topic in engine.plan.topics:
         log.ensure(topic)
+        engine.partitions[topic.name] = len(log.ends(topic.name))
     with (
         hold(settings.state.dir / settings.run.name) as folder,
         Checkpoint(folder, engine.plan) as checkpoint,
@@ -120,11 +122,12 @@ class _Run:
     def batches(self, *, until_caught_up: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
         start = self.checkpoint.committed or feed.begin(self.log, self.engine.plan.topics)
-        target = feed.advance(self.log, start, now=0) if until_caught_up else None
+        target = feed.advance(self.log, start, now=0, lost=self.settings.lost) if until_caught_up else None
         while not self.hooks.stop():
             pace = feed.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
             limit = self.settings.max_events_per_batch
-            end = self.checkpoint.planned or feed.advance(self.log, start, now=self.hooks.clock(), limit=limit, pace=pace)
+            lost = self.settings.lost
+            end = self.checkpoint.planned or feed.advance(self.log, start, now=self.hooks.clock(), limit=limit, pace=pace, lost=lost)
             if self.checkpoint.planned is None and not self._due(start, end):
                 if target is not None and not self._waits(start):
                     return
@@ -148,14 +151,17 @@ class _Run:
 
     def _batch(self, start: feed.Offsets, end: feed.Offsets) -> None:
         self.checkpoint.plan_batch(end)
+        faults.at("planned")
         before = dict(self.engine.states)
-        pieces = feed.pieces(self.log, self.engine.plan, start, end)
+        pieces = feed.pieces(self.log, self.engine.plan, start, end, self.settings.lost)
         results = self.engine.step(pieces, end.clock)
         while results.failures:  # once more, from the state before, without the jobs that failed
             self.quarantine.commit_failures(max(self.checkpoint.batch, self.committer.last + 1), end.clock, results.failures)
             self.engine.states = dict(before)
             self.engine.plan = self.quarantine.plan(self.engine.plan)
             results = self.engine.step(pieces, end.clock)
+        faults.at("computed")
         self.committer.commit(self.checkpoint.batch, results)
         self.checkpoint.commit_batch(before, self.engine.states)
+        faults.at("stored")
         self.hooks.report(replace(results, quarantined=self.quarantine.reasons))

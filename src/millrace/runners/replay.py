@@ -13,7 +13,7 @@ import polars as pl
 from millrace import panes, tables
 from millrace.engine.source import Piece
 from millrace.errors import DefinitionError, InputError
-from millrace.log import Log, open_log
+from millrace.log import Log, Where, open_log
 from millrace.log.codecs import Decoded
 from millrace.log.dead import DEAD
 from millrace.runners import feed
@@ -46,7 +46,7 @@ class Replayed:
     """Records that could not be decoded."""
 
 
-def replay(job: Job, events: Given, *, log: str | None = None, batch: int = BATCH) -> pl.DataFrame:
+def replay(job: Job, events: Given, *, log: Where | None = None, batch: int = BATCH) -> pl.DataFrame:
     """The panes of a job over events that are all there, in the order in which they are given.
 
     `events`: a frame with the fields of the topic's type, `event_time` and, unless it is the same, `ingestion_time` (whole milliseconds);
@@ -59,7 +59,7 @@ def replay(job: Job, events: Given, *, log: str | None = None, batch: int = BATC
     return outputs[job.outputs[0].topic.name]
 
 
-def replay_all(job: Job, events: Given, *, log: str | None = None, batch: int = BATCH) -> Replayed:
+def replay_all(job: Job, events: Given, *, log: Where | None = None, batch: int = BATCH) -> Replayed:
     """Like `replay`, for any number of outputs, with what was refused on the way."""
     engine = Engine([job])
     match events:
@@ -81,7 +81,7 @@ def replay_all(job: Job, events: Given, *, log: str | None = None, batch: int = 
     )
 
 
-def whole(engine: Engine, events: Given, log: str | None) -> dict[Place, pl.DataFrame]:
+def whole(engine: Engine, events: Given, log: Where | None) -> dict[Place, pl.DataFrame]:
     """All rows by topic and partition, as the log's codec gives them; the engine learns how many partitions there are."""
     if isinstance(events, Topic | str):
         with closing(_opened(log)) as opened:
@@ -94,7 +94,7 @@ def whole(engine: Engine, events: Given, log: str | None) -> dict[Place, pl.Data
     return {(name, 0): frame for name, frame in frames.items()}
 
 
-def _opened(url: str | None) -> Log:
+def _opened(url: Where | None) -> Log:
     if url is None:
         raise DefinitionError("replaying a topic needs the log it is in: replay(job, topic, log='embedded:millrace-data/log')")
     return open_log(url, create=False)
@@ -126,7 +126,7 @@ def _from_frames(engine: Engine, frames: Mapping[str, pl.DataFrame], batch: int)
         yield [Piece(name, 0, Decoded(frame, pl.DataFrame(schema=DEAD))) for name, frame in cut.items()], now
 
 
-def _from_log(engine: Engine, url: str | None, batch: int) -> Iterator[tuple[list[Piece], int]]:
+def _from_log(engine: Engine, url: Where | None, batch: int) -> Iterator[tuple[list[Piece], int]]:
     log = _opened(url)
     start = feed.begin(log, engine.plan.topics)
     engine.partitions = {topic: len(partitions) for topic, partitions in start.topics.items()}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from millrace.log import Where
     from millrace.views import View
 
 __all__ = ["serve"]
@@ -12,7 +13,7 @@ __all__ = ["serve"]
 _NEEDED = ("h3ronpy", "prometheus_client", "starlette", "uvicorn", "websockets")
 
 
-def serve(log: str, views: "Sequence[View]", *, host: str = "127.0.0.1", port: int = 8080) -> None:
+def serve(log: "Where", views: "Sequence[View]", *, host: str = "127.0.0.1", port: int = 8080) -> None:
     """Serves views of the log at `log`, which need not exist yet, until interrupted by KeyboardInterrupt."""
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         from millrace.errors import ComponentMissing

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from millrace.errors import MillraceError, OffsetGone, TopicMissing
-from millrace.log import Log, Records, open_log
+from millrace.log import Log, Records, Where, open_log, url_of
 from millrace.log.codecs import decode
 from millrace.log.status import read_status, run_of
 from millrace.serve.cells import GRACE, Cells
@@ -28,9 +28,10 @@ _log = logging.getLogger("millrace.serve")
 class Reader:
     """Applies results to views and takes statuses, as they come."""
 
-    def __init__(self, url: str, views: Sequence[Cells], jobs: Jobs) -> None:
-        """`url`: the log, which need not exist yet."""
-        self.url = url
+    def __init__(self, log: Where, views: Sequence[Cells], jobs: Jobs) -> None:
+        """`log` need not exist yet."""
+        self._where = log
+        self.url = url_of(log)
         self.problem: str | None = None
         """Why nothing can be read at the moment."""
         self.dead = 0
@@ -76,7 +77,7 @@ class Reader:
         self._looked.set()
 
     def _follow(self) -> None:
-        log = open_log(self.url, create=False)
+        log = open_log(self._where, create=False)
         try:
             waits = 0.0
             while not self._stopping.is_set():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import uvicorn
 
 from millrace.errors import ConfigError
+from millrace.log import Where, url_of
 from millrace.serve.app import make_app
 from millrace.serve.pages import built
 from millrace.serve.state import State
@@ -73,10 +74,10 @@ def make_server(state: State) -> Server:
     return Server(config)
 
 
-def serve(log: str, views: Sequence[View], *, host: str, port: int) -> None:
+def serve(log: Where, views: Sequence[View], *, host: str, port: int) -> None:
     """Serves views of the log until interrupted; then it raises KeyboardInterrupt, also where that signal was ignored before."""
     with listen(host, port) as opened:
-        _log.info("serving %s at %s", log, address(opened))
+        _log.info("serving %s at %s", url_of(log), address(opened))
         make_server(State.of(log, views)).run(sockets=[opened])
     raise KeyboardInterrupt
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from millrace.errors import DefinitionError
+from millrace.log import Where
 from millrace.serve.cells import Cells
 from millrace.serve.jobs import Jobs
 from millrace.serve.live import TICK, Hub
@@ -23,7 +24,7 @@ class State:
     clock: Callable[[], int]
 
     @classmethod
-    def of(cls, log: str, views: Sequence[View], *, tick: float = TICK) -> "State":
+    def of(cls, log: Where, views: Sequence[View], *, tick: float = TICK) -> "State":
         """For the log at an address; nothing runs yet."""
         names = [view.name for view in views]
         if twice := {name for name in names if names.count(name) > 1}:

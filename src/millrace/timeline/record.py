@@ -12,6 +12,7 @@ from millrace.durations import Duration
 from millrace.engine.sink import Results
 from millrace.engine.source import Piece
 from millrace.errors import DefinitionError
+from millrace.log import Where
 from millrace.log.codecs import Decoded
 from millrace.log.dead import DEAD
 from millrace.plain_values import Row
@@ -32,7 +33,7 @@ def record(
     job: Job,
     events: Given,
     *,
-    log: str | None = None,
+    log: Where | None = None,
     key: str | None = None,
     topic: str | None = None,
     since: Duration = 0,

@@ -15,6 +15,7 @@ from millrace.engine.plan import Plan
 from millrace.engine.progress import Reach
 from millrace.log import Log, open_log
 from millrace.log.codecs import encode
+from millrace.runners.spark.logs import LogPlace
 from millrace.runners.spark.pacing import tell
 from millrace.runners.spark.shipped import Shipped
 from millrace.runners.spark.source import Feed, Reader, Share, shares
@@ -57,7 +58,15 @@ def reader(log: Log, clock: Clock, *, tick: int | None = None) -> Reader:
     job = mr.Job("totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS))
     shipped = Shipped.pack(Plan.of([job], slots=4))
     feed = Feed(
-        shipped, (READINGS.name,), log.url, labels=(10, 11, 12, 13), limit=None, tick=tick, patience=None, tasks=2, rows_per_task=10
+        shipped,
+        (READINGS.name,),
+        LogPlace(log.url),
+        labels=(10, 11, 12, 13),
+        limit=None,
+        tick=tick,
+        patience=None,
+        tasks=2,
+        rows_per_task=10,
     )
     return Reader(feed, clock=clock)
 

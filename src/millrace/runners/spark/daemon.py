@@ -33,6 +33,8 @@ PRELOADED = (
     "millrace.stream",
     "millrace.log.codecs",
     "millrace.log.embedded",
+    "confluent_kafka",
+    "millrace.log.kafka.log",
     "millrace.engine.source",
     "millrace.engine.stage",
     "millrace.runners.spark.source",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from millrace import errors
-from millrace.errors import LogError, MillraceError, RunFailed, StateUnwritable
+from millrace.errors import LogError, LogUnreachable, MillraceError, RunFailed, StateUnwritable
 
 _OURS = re.compile(r"millrace\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
@@ -38,7 +38,7 @@ def rebuilt(kind: str, message: str) -> MillraceError:
 
 def may_pass(error: MillraceError) -> bool:
     """Whether trying again could help: what a user must mend is not tried again."""
-    return type(error) in (RunFailed, LogError)
+    return type(error) in (RunFailed, LogError, LogUnreachable)
 
 
 def summary(text: str) -> str:

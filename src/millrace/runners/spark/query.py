@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -17,7 +17,7 @@ from millrace.runners.quarantine import Quarantine, quarantined
 from millrace.runners.spark import session
 from millrace.runners.spark.failures import explain
 from millrace.runners.spark.labels import labels
-from millrace.runners.spark.logs import opened
+from millrace.runners.spark.logs import LogPlace, opened
 from millrace.runners.spark.shipped import Shipped
 from millrace.runners.spark.sink import Sink
 from millrace.runners.spark.source import PACKETS, Feed, source
@@ -73,7 +73,8 @@ def _run(spark: SparkSession, task: Task, quarantine: Quarantine, *, report: Rep
 def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantine) -> tuple[StreamingQuery, Sink]:
     """Starts the query from its checkpoint, or from the beginning of the log."""
     plan, identity, run = quarantine.plan(task.plan), task.identity, task.settings.run
-    log = opened(task.settings.log.url, create=True)
+    place = LogPlace.of(task.settings)
+    log = opened(place, create=True)
     for topic in (*plan.topics, *plan.outputs):
         log.ensure(topic)
     committer = Committer(log, plan, run=run.name, state=identity.id, quarantine=quarantine)
@@ -83,7 +84,7 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
     feed = Feed(
         plan=shipped,
         topics=tuple(topic.name for topic in plan.topics),
-        log=log.url,
+        log=replace(place, url=log.url),
         labels=spread,
         limit=run.max_events_per_batch,
         tick=run.tick_ms if plan.ticks else None,
@@ -91,6 +92,7 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
         tasks=session.cores(task.settings.spark),
         pace=str(task.path / "reaches.json"),
         ahead=run.max_ahead_ms,
+        lost=run.lost,
     )
     name = f"millrace_{identity.id}"
     spark.dataSource.register(source(feed, name))

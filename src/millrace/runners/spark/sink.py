@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millrace import faults
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
 from millrace.runners.commit import Committer
@@ -43,6 +44,7 @@ class Sink:
         try:
             results = gather(self._plan, collected(frame))
             self._refuse(batch, results)
+            faults.at("computed")
             if batch > self._committer.last:
                 self._committer.commit(batch, results, time.time_ns() // 1_000_000)
             tell(self._pace, results.reaches)

@@ -18,11 +18,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from millrace.runners.spark.logs import LogPlace
 from millrace.runners.spark.shipped import Shipped
 
 if TYPE_CHECKING:  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
     from millrace.engine.packets import Packet
-    from millrace.runners.feed import Offsets, Pace
+    from millrace.runners.feed import Lost, Offsets, Pace
 
 PACKETS = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
 """What Spark shuffles: the label of a slot and a packet for it."""
@@ -38,7 +39,7 @@ class Feed:
 
     plan: Shipped
     topics: tuple[str, ...]
-    log: str
+    log: LogPlace
     labels: tuple[int, ...]
     limit: int | None
     tick: int | None
@@ -50,6 +51,8 @@ class Feed:
     """The file in which is said how far partitions have come."""
     ahead: int = 0
     """How far ahead of the others a partition may be, in milliseconds."""
+    lost: Lost = "fail"
+    """What to do where the log no longer has what comes next."""
     rows_per_task: int = 20_000
     """Below this a second task costs more than it saves."""
 
@@ -122,7 +125,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = Offsets.from_json(json.dumps(start))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         log = opened(self._feed.log) if self._target is None else self._target
-        end = feed.advance(log, begun, now=self._clock(), limit=most, pace=self._pace())
+        end = feed.advance(log, begun, now=self._clock(), limit=most, pace=self._pace(), lost=self._feed.lost)
         if self._target is not None and begun.clock and end.topics == begun.topics:
             end = self._waited(begun)
         due = begun.clock == 0 or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
@@ -168,7 +171,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan, log = self._feed.plan.unpack(), opened(self._feed.log)
         topics = {topic.name: topic for topic in plan.topics}
         pieces = [
-            feed.read_piece(log, topics[topic], number, start, end, wanted=plan.wanted[topic])
+            feed.read_piece(log, topics[topic], number, start, end, lost=self._feed.lost, wanted=plan.wanted[topic])
             for topic, number, start, end in partition.ranges
         ]
         yield as_rows(route(plan, pieces, partition.now), self._feed.labels)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from millrace import java
 from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.errors import MillraceError, RunFailed, StateMismatch
+from millrace.log import open_log
 from millrace.runners.folder import StateFolder, hold, writing
 from millrace.runners.processes import end_session
 from millrace.runners.quarantine import Quarantine
@@ -47,6 +48,8 @@ def run(
     When stopped it raises KeyboardInterrupt, after everything it had started is gone.
     """
     java.find()
+    if settings.log.url.startswith("kafka:"):
+        open_log(settings).close()  # whoever waits for brokers says so here, and not in Spark's own output
     with hold(settings.state.dir / settings.run.name) as folder, stop_signals() as stopping:
         task = prepare(folder, jobs, settings, until_caught_up=until_caught_up)
         quarantine = Quarantine(folder.path)
@@ -56,7 +59,7 @@ def run(
             _in_this_process(task, folder, stopping)
         else:
             folder.write_task(pickled(task))
-            _supervise(folder, report or (lambda _: None), stopping)
+            _supervise(folder, report or (lambda _: None), stopping, settings.kafka.secrets())
     if stopping.is_set():
         raise KeyboardInterrupt
 
@@ -105,11 +108,12 @@ class Outcome:
     batches: int
 
 
-def _supervise(folder: StateFolder, report: Report, stopping: threading.Event) -> None:
+def _supervise(folder: StateFolder, report: Report, stopping: threading.Event, secrets: Mapping[str, str]) -> None:
+    """`secrets`: passwords for the child, in its environment, as the task in the folder holds none."""
     failures = 0
     while not stopping.is_set():
         with folder.working():
-            outcome = _attempt(folder, report, stopping)
+            outcome = _attempt(folder, report, stopping, secrets)
         if outcome.error is None or stopping.is_set():
             return
         if not may_pass(outcome.error):
@@ -127,7 +131,7 @@ def _supervise(folder: StateFolder, report: Report, stopping: threading.Event) -
         stopping.wait(wait)
 
 
-def _attempt(folder: StateFolder, report: Report, stopping: threading.Event) -> Outcome:
+def _attempt(folder: StateFolder, report: Report, stopping: threading.Event, secrets: Mapping[str, str]) -> Outcome:
     reader, writer = os.pipe()
     with writing(folder.path), folder.output.open("ab") as output, os.fdopen(reader, "rb", buffering=0) as reports:
         try:
@@ -138,7 +142,7 @@ def _attempt(folder: StateFolder, report: Report, stopping: threading.Event) -> 
                 stderr=output,
                 pass_fds=(writer, folder.lock),
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                env={**os.environ, **secrets, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
         finally:
             os.close(writer)

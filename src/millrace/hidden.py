@@ -1,0 +1,47 @@
+"""Passwords and keys: given in settings or in the environment, and never shown, logged or stored."""
+
+import os
+import re
+
+from millrace.errors import ConfigError
+
+_SECRET = re.compile(r"password|passphrase|secret|token|jaas|private|\.pem$|oauthbearer\.config|credential", re.IGNORECASE)
+_PUBLIC = re.compile(r"(ca|certificate)\.pem$|token\.endpoint|mechanism|strategy")
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of a setting must not be shown, going by its name."""
+    return bool(_SECRET.search(key)) and not _PUBLIC.search(key)
+
+
+class Hidden:
+    """A secret and the environment variable that may hold it. Shown, it is `***`; on its way to another process, only the variable's name travels."""
+
+    __slots__ = ("_value", "variable")
+
+    def __init__(self, variable: str, value: str | None = None) -> None:
+        """Without a value, it is looked for in the environment when it is needed."""
+        self.variable = variable
+        self._value = value
+
+    def reveal(self) -> str:
+        """The secret itself, for those who must send it."""
+        value = os.environ.get(self.variable) if self._value is None else self._value
+        if value is None:
+            raise ConfigError(
+                f"{self.variable} is not in the environment of this process, and secrets do not travel to other machines by themselves; "
+                "set it where Spark's executors run, such as by a secret of Kubernetes"
+            )
+        return value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hidden) and self.variable == other.variable and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self.variable)
+
+    def __reduce__(self) -> "tuple[type[Hidden], tuple[str]]":
+        return Hidden, (self.variable,)

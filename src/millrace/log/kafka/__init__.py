@@ -1,0 +1,1 @@
+"""The log on Apache Kafka: the same contract, for many machines."""

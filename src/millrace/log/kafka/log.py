@@ -1,0 +1,281 @@
+"""The log on Kafka."""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import OffsetSpec
+
+from millrace.config import KafkaSettings
+from millrace.errors import LogDenied, LogError, OffsetGone, TopicMissing
+from millrace.log import declared
+from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.following import follow
+from millrace.log.kafka import markers, place, schemas, sending
+from millrace.log.kafka.clients import Clients
+from millrace.log.kafka.line import REQUEST, Line
+from millrace.log.kafka.reading import PartitionReader
+from millrace.log.kafka.schemas import Schema
+from millrace.log.kafka.topics import COMPACTED, Topics, ready, retention_settings
+from millrace.log.kafka.writing import TRANSACTION_MS, KafkaWriter, Parts
+from millrace.topics import Topic, check_name
+
+_log = logging.getLogger("millrace.kafka")
+_READERS = 64
+"""How many partitions are held open at a time."""
+_SETTLE = 2.0
+"""Seconds that another process may take between making a topic and saying what it holds."""
+
+
+class KafkaLog:
+    """A `Log` on Kafka.
+
+    An append is idempotent and waits for all replicas that are in step, but it is no transaction: if it fails, a part may be there, and what is tried again is
+    doubled. Results are committed by a writer, and are not.
+    """
+
+    def __init__(self, url: str, settings: KafkaSettings | None = None) -> None:
+        """Waits for the brokers, if need be."""
+        chosen = settings or KafkaSettings()
+        self._place = place.parse(url)
+        self.url = self._place.url
+        self.line = Line(self._place.servers, chosen.wait_ms)
+        self._replicas = chosen.replicas
+        self._largest = _largest(chosen)
+        self._clients = Clients(self.line, chosen.client)
+        self._admin = self._clients.admin()
+        self._topics = Topics(self._admin, self._place, self.line)
+        self._topics.names()
+        self._lock = threading.RLock()
+        self._readers: OrderedDict[tuple[str, int], PartitionReader] = OrderedDict()
+        self._appender: Producer | None = None
+        self._dealer = sending.Dealer()
+        self._schemas: dict[str, Schema] = {}
+        self._schemas_read = 0
+
+    def ensure(self, topic: Topic) -> None:
+        """Creates the topic, or checks that the one that is there is the same; its retention is brought up to date."""
+        self._ensure(topic.name, Schema.of(topic), topic.replicas)
+
+    def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
+        """Creates a topic of bytes, such as dead letters; its retention is brought up to date."""
+        check_name(name)
+        self._ensure(name, Schema.of_bytes(partitions, retention), None)
+
+    def list(self) -> Names:
+        """The names of all topics, sorted; also of those that others made."""
+        return self._topics.names()
+
+    def describe(self, topic: str) -> TopicInfo:
+        """What the log knows of a topic. What others made is bytes to us, until a `Topic` says otherwise."""
+        begins, ends = self.begins(topic), self.ends(topic)
+        held = [PartitionInfo(begins[number], end, end - begins[number], None) for number, end in sorted(ends.items())]
+        known = self._known(topic) or Schema.of_bytes(len(ends), None)
+        return TopicInfo(topic, schemas.codec(known), known.type, known.envelope, known.retention, held)
+
+    def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
+        """Sends all records and returns when the brokers have them."""
+        parts = self.prepare({topic: batch})
+        producer = self._appending()
+        failed: list[KafkaError] = []
+
+        def note(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for name, partition, part in parts:
+            sending.send(producer, name, partition, part, now, note)
+        began, said = time.monotonic(), False
+        while producer.flush(1) and not failed:
+            self.line.check()
+            said = self.line.waited(began, None, said=said)
+        if failed:
+            self.line.check()
+            raise self.line.meaning(failed[0], f"appending to {topic!r}")
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Records:
+        """The committed records of that range; offsets may have gaps."""
+        self._topics.check_partition(topic, partition)
+        if start == end:
+            return Records.none()
+        with self._lock:
+            try:
+                return self._reader(topic, partition).read(start, end, lambda: self._topics.position(topic, partition, OffsetSpec.latest()))
+            except OffsetGone as error:
+                begin, over = self.begins(topic)[partition], self.ends(topic)[partition]
+                raise OffsetGone(
+                    f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log"
+                ) from error
+            except TopicMissing:
+                self._topics.partitions(topic, fresh=True)
+                raise
+
+    def begins(self, topic: str) -> dict[int, int]:
+        """The first offset still held, by partition."""
+        return self._topics.offsets(topic, OffsetSpec.earliest())
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """One past the last offset before which every transaction has ended, by partition."""
+        return self._topics.offsets(topic, OffsetSpec.latest())
+
+    def writer(self, name: str) -> KafkaWriter:
+        """Takes over the name: the older writer's next commit fails."""
+        self._ensure_own(place.MARKERS)
+        return KafkaWriter(self, name)
+
+    def tail(
+        self, topic: str, *, start: Literal["begin", "end"] | Mapping[int, int] = "end", wait: Callable[[], bool] = pause
+    ) -> Iterator[tuple[int, Records]]:
+        """Yields records as they come, in pieces."""
+        return follow(self, topic, start, wait)
+
+    def expire(self, now: int) -> None:
+        """Removes what is older than its topic's retention, of the topics that we made; brokers would do so too, a segment at a time."""
+        self._read_schemas()
+        names = set(self.list())
+        for topic, schema in self._schemas.items():
+            if schema.retention is not None and not schema.compact and topic in names:
+                begins, ends = self.begins(topic), self.ends(topic)
+                kept = self._topics.offsets(topic, OffsetSpec.for_timestamp(max(0, now - schema.retention)), committed=False)
+                due = {number: ends[number] if offset < 0 else offset for number, offset in kept.items()}
+                due = {number: offset for number, offset in due.items() if offset > begins[number]}
+                if due:
+                    self._topics.remove_before(topic, due)
+
+    def close(self) -> None:
+        """Closes connections."""
+        with self._lock:
+            for reader in self._readers.values():
+                reader.close()
+            self._readers.clear()
+            if self._appender is not None:
+                self._appender.flush(REQUEST)
+                self._appender = None
+
+    # What writers ask
+
+    def transactional(self, name: str) -> Producer:
+        """A producer that fences those of the same name."""
+        return self._clients.producer(transactional_id=self._place.full(name), timeout_ms=TRANSACTION_MS)
+
+    def prepare(self, batches: Mapping[str, Outgoing]) -> Parts:
+        """What goes to which partition; raises where a topic is missing or a record cannot be taken."""
+        parts: Parts = []
+        for topic, batch in batches.items():
+            partitions = self._topics.partitions(topic)
+            sending.check_sizes(topic, batch, self._largest)
+            with self._lock:
+                dealt = self._dealer.parts(topic, batch, partitions, self.ends)
+            parts += [(self._place.full(topic), number, part) for number, part in dealt]
+        return parts
+
+    def marker(self, name: str) -> markers.Marker | None:
+        """What was committed last under a name, once all that had begun has ended."""
+        end = self._topics.offsets(place.MARKERS, OffsetSpec.latest(), committed=False)[0]
+        wait = TRANSACTION_MS + self.line.wait_ms
+        markers.await_settled(end, lambda: self._topics.position(place.MARKERS, 0, OffsetSpec.latest()), wait_ms=wait)
+        begin = self.begins(place.MARKERS)[0]
+        return markers.last(name, begin, end, lambda start, stop: self.read(place.MARKERS, 0, start, stop))
+
+    def full(self, topic: str) -> str:
+        """A topic as Kafka knows it."""
+        return self._place.full(topic)
+
+    def await_seen(self, parts: Parts) -> None:
+        """Returns when what was committed can be read, or else a moment later."""
+        if parts:
+            self._topics.await_seen({(topic, number) for topic, number, _ in parts}, within=_SETTLE)
+
+    # What topics hold
+
+    def _ensure(self, name: str, wanted: Schema, replicas: int | None) -> None:
+        known = self._known(name)
+        if known is None or not self._topics.exists(name):
+            settings = {**COMPACTED} if wanted.compact else {**retention_settings(wanted.retention), "cleanup.policy": "delete"}
+            if self._topics.exists(name):
+                created = False
+            else:
+                created = self._topics.create(name, partitions=wanted.partitions, replicas=replicas or self._replicas, settings=settings)
+            if created or not ready(lambda: self._known(name) is not None, within=_SETTLE):
+                self._adopt(name, wanted, created=created)
+                return
+            known = self._schemas[name]
+        actual = self._topics.partitions(name)
+        partitions = wanted.partitions if wanted.partitions == actual else known.partitions
+        declared.check(name, (wanted.partitions, *wanted.kind), (partitions, *known.kind))
+        if wanted.retention != known.retention and wanted.envelope:
+            self._topics.set_retention(name, wanted.retention)
+        if wanted != known:
+            self._publish(name, wanted)
+
+    def _adopt(self, name: str, wanted: Schema, *, created: bool) -> None:
+        """Says what a new topic holds, or one that others made and that is declared here for the first time."""
+        actual = self._topics.partitions(name)
+        if not created and wanted.envelope:
+            declared.check(name, (wanted.partitions, *wanted.kind), (actual, *wanted.kind))
+        try:
+            self._publish(name, wanted)
+        except LogDenied:
+            if created or wanted.envelope:
+                raise
+            _log.info("nothing was said of %s in %s, as that is not allowed", name, self.full(place.SCHEMAS))
+
+    def _known(self, name: str) -> Schema | None:
+        self._read_schemas()
+        return self._schemas.get(name)
+
+    def _read_schemas(self) -> None:
+        with self._lock:
+            try:
+                end = self._topics.offsets(place.SCHEMAS, OffsetSpec.latest())[0]
+            except TopicMissing:
+                return
+            if end <= self._schemas_read:
+                return
+            begin = max(self._schemas_read, self.begins(place.SCHEMAS)[0])
+            records = self.read(place.SCHEMAS, 0, begin, end)
+            for key, value in zip(records.keys.to_pylist(), records.values.to_pylist(), strict=True):
+                if value is not None:
+                    self._schemas[key.decode()] = Schema.from_json(value)
+            self._schemas_read = end
+
+    def _publish(self, name: str, schema: Schema) -> None:
+        import pyarrow as pa
+
+        self._ensure_own(place.SCHEMAS)
+        self.append(place.SCHEMAS, Outgoing(pa.array([schema.to_json()], pa.binary()), pa.array([name.encode()], pa.binary())))
+
+    def _ensure_own(self, name: str) -> None:
+        """One of the compacted topics that millrace keeps for itself."""
+        if not self._topics.exists(name):
+            self._topics.create(name, partitions=1, replicas=self._replicas, settings=COMPACTED)
+
+    # Clients
+
+    def _reader(self, topic: str, partition: int) -> PartitionReader:
+        reader = self._readers.get((topic, partition))
+        if reader is None:
+            if len(self._readers) >= _READERS:
+                self._readers.popitem(last=False)[1].close()
+            reader = PartitionReader(self._clients.consumer(), self._place.full(topic), partition, self.line)
+            self._readers[topic, partition] = reader
+        self._readers.move_to_end((topic, partition))
+        return reader
+
+    def _appending(self) -> Producer:
+        with self._lock:
+            if self._appender is None:
+                self._appender = self._clients.producer(timeout_ms=self.line.wait_ms)
+            return self._appender
+
+
+def _largest(settings: KafkaSettings) -> int:
+    said = settings.client.get("message.max.bytes")
+    try:
+        return sending.LARGEST if said is None else int(str(said))
+    except ValueError:
+        raise LogError(f"kafka.client.message.max.bytes = {said!r} is no number of bytes") from None

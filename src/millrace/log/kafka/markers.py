@@ -1,0 +1,62 @@
+"""What each writer has committed: the last record of its name in the compacted topic `millrace.markers`.
+
+A marker is written in the same transaction as the records it stands for. Offsets of consumer groups would serve, too, but they expire.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.errors import LogUnreachable
+from millrace.log.contract import Records
+
+_FIRST_LOOK = 200
+"""How many offsets are looked through at first, from the end; then ten times as many, and so on."""
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A writer's word."""
+
+    marker: int
+    """The number of what was committed last, -1 if nothing was."""
+    epoch: int
+    """How often the name was taken over."""
+    owner: str
+    """Who took it over last."""
+
+    def to_json(self) -> bytes:
+        """The value of the record."""
+        return json.dumps(asdict(self)).encode()
+
+
+def last(name: str, begin: int, end: int, read: Callable[[int, int], Records]) -> Marker | None:
+    """The last marker of that name in `[begin, end)`."""
+    key, look = pa.scalar(name.encode(), pa.binary()), _FIRST_LOOK
+    while end > begin:
+        start = max(begin, end - look)
+        records = read(start, end)
+        found = records.values.filter(pc.equal(records.keys, key))
+        if len(found):
+            return Marker(**json.loads(found[-1].as_py()))
+        end, look = start, look * 10
+    return None
+
+
+def await_settled(upto: int, settled: Callable[[], int], *, wait_ms: int) -> None:
+    """Returns when every transaction that had begun before `upto` has ended.
+
+    A marker may lie behind the open transaction of another writer, where it is not to be seen: believing that there is none would write
+    results twice.
+    """
+    deadline = time.monotonic() + wait_ms / 1000
+    while settled() < upto:
+        if time.monotonic() > deadline:
+            raise LogUnreachable(
+                f"a transaction of another writer has been open for {wait_ms // 1000} s, so that nobody can tell what was committed before; try again later"
+            )
+        time.sleep(0.01)

@@ -1,0 +1,55 @@
+"""Where a log on Kafka is: `kafka://HOST:PORT[,HOST:PORT...][/PREFIX]`."""
+
+from dataclasses import dataclass
+
+from millrace.errors import ConfigError, DefinitionError
+from millrace.topics import check_name
+
+SCHEMAS = "millrace.schemas"
+"""The compacted topic that says what each other topic holds."""
+MARKERS = "millrace.markers"
+"""The compacted topic of what writers have committed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Brokers, and what the names of all topics of a log begin with."""
+
+    servers: str
+    prefix: str = ""
+
+    @property
+    def url(self) -> str:
+        """What opens the same log."""
+        return f"kafka://{self.servers}" + (f"/{self.prefix.removesuffix('.')}" if self.prefix else "")
+
+    def full(self, topic: str) -> str:
+        """A topic as Kafka knows it."""
+        return self.prefix + topic
+
+    def own(self, topic: str) -> str | None:
+        """A topic of Kafka's as we know it; None: it is not part of this log, or none that users should mind."""
+        if not topic.startswith(self.prefix) or topic.startswith("__"):
+            return None
+        name = topic.removeprefix(self.prefix)
+        return None if name in (SCHEMAS, MARKERS) else name
+
+
+def parse(url: str) -> Place:
+    """The place that a URL names."""
+    rest = url.removeprefix("kafka://")
+    servers, _, prefix = rest.partition("/")
+    if "@" in servers:
+        raise ConfigError(
+            "a log URL must not hold a name or password, as it is shown in many places; set sasl.username under [kafka.client], and MILLRACE_KAFKA_CLIENT_SASL_PASSWORD in the environment"
+        )
+    for server in servers.split(","):
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigError(f"log {url!r}: {server!r} is not HOST:PORT; write kafka://HOST:PORT, such as kafka://localhost:9092")
+    if prefix:
+        try:
+            check_name(prefix)
+        except DefinitionError as error:
+            raise ConfigError(f"log {url!r}: {error}") from error
+    return Place(servers, f"{prefix}." if prefix else "")

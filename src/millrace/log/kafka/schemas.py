@@ -1,0 +1,82 @@
+"""What each topic holds, said beside it: records of the compacted topic `millrace.schemas`, from which anyone can decode without our code.
+
+The key is the topic's name, the value JSON: how records are encoded (`codec`, `envelope`), the full name of the protobuf type (`type`), and, in
+base64, a `google.protobuf.FileDescriptorSet` with everything that the type and the envelope need (`descriptors`).
+"""
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import FileDescriptor
+
+from millrace import event_types
+from millrace.log import event_pb2
+from millrace.log.declared import RAW, Kind
+from millrace.topics import Topic
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What is said of one topic."""
+
+    partitions: int
+    """As declared; there may be more by now."""
+    codec: str
+    type: str
+    fields: str
+    envelope: bool
+    retention: int | None
+    compact: bool = False
+    descriptors: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What must not change."""
+        return self.codec, self.type, self.fields, self.envelope
+
+    def to_json(self) -> bytes:
+        """The value of the record."""
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def from_json(value: bytes) -> "Schema":
+        """The schema of a record; what later versions add is passed over."""
+        said: dict[str, Any] = json.loads(value)
+        return Schema(**{name: said[name] for name in Schema.__dataclass_fields__ if name in said})
+
+    @staticmethod
+    def of(topic: Topic) -> "Schema":
+        """A topic as it is declared."""
+        kind = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
+        return Schema(topic.partitions, *kind, topic.retention_ms, topic.compact, descriptors(topic))
+
+    @staticmethod
+    def of_bytes(partitions: int, retention: int | None) -> "Schema":
+        """A topic without a type."""
+        return Schema(partitions, *RAW, retention)
+
+
+def codec(schema: Schema) -> Literal["binary", "json", "raw"]:
+    """How records are encoded."""
+    return cast(Literal["binary", "json", "raw"], schema.codec)
+
+
+def descriptors(topic: Topic) -> str:
+    """The files that a reader needs, each after those it depends on, in base64."""
+    found: dict[str, FileDescriptor] = {}
+    _collect(event_types.descriptor(topic.type).file, found)
+    if topic.envelope:
+        _collect(event_pb2.DESCRIPTOR, found)
+    files = descriptor_pb2.FileDescriptorSet()
+    for file in found.values():
+        file.CopyToProto(files.file.add())
+    return base64.b64encode(files.SerializeToString()).decode()
+
+
+def _collect(file: FileDescriptor, found: dict[str, FileDescriptor]) -> None:
+    for needed in file.dependencies:
+        _collect(needed, found)
+    found.setdefault(file.name, file)

@@ -1,0 +1,193 @@
+"""The topics of a log on Kafka: made as they are declared, and told apart from those of others."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from millrace.errors import LogError, OffsetGone, TopicMissing
+from millrace.log.kafka.line import REQUEST, Line
+from millrace.log.kafka.place import Place
+
+FRESH = 5.0
+"""Seconds for which the number of a topic's partitions is believed."""
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "segment.bytes": "4194304",
+    "min.cleanable.dirty.ratio": "0.1",
+    "retention.ms": "-1",
+}
+"""Small segments: only those that are closed are compacted, and these topics are read whole."""
+_DAY = 86_400_000
+
+
+class Topics:
+    """What brokers know of topics: names, partitions, offsets."""
+
+    def __init__(self, admin: AdminClient, place: Place, line: Line) -> None:
+        self._admin, self._place, self._line = admin, place, line
+        self._known: dict[str, tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """All topics of the log, sorted."""
+        found = (self._place.own(name) for name in self._listed().topics)
+        return sorted(name for name in found if name is not None)
+
+    def partitions(self, topic: str, *, fresh: bool = False) -> int:
+        """How many there are; new ones are found within a few seconds. `TopicMissing`."""
+        with self._lock:
+            at, count = self._known.get(topic, (0.0, 0))
+        if fresh or time.monotonic() - at > FRESH:
+            count = self._counted(topic)
+            if not count:
+                raise TopicMissing(
+                    f"there is no topic {topic!r} in {self._place.url}; there are {', '.join(self.names()) or 'none yet'}. A run or ingestion that uses it creates it"
+                )
+            with self._lock:
+                self._known[topic] = time.monotonic(), count
+        return count
+
+    def exists(self, topic: str) -> bool:
+        """Whether there is such a topic now."""
+        return self._counted(topic) > 0
+
+    def create(self, topic: str, *, partitions: int, replicas: int | None, settings: Mapping[str, str]) -> bool:
+        """Makes a topic, and returns when all its partitions can be used. False: it was there already."""
+        made = NewTopic(self._place.full(topic), partitions, replicas or -1, config=dict(settings))
+
+        def call() -> bool:
+            try:
+                self._one(self._admin.create_topics([made], operation_timeout=REQUEST, request_timeout=REQUEST))
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return False
+                raise
+            return True
+
+        created = self._line.attempt(f"making topic {topic!r}", call, listen=self._listen)
+        if not ready(lambda: self._counted(topic) > 0, within=self._line.wait_ms / 1000):
+            raise LogError(f"topic {topic!r} was made, but Kafka at {self._line.servers} does not know it yet; try again")
+        return created
+
+    def set_retention(self, topic: str, retention: int | None) -> None:
+        """Tells the brokers how long records are kept."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in retention_settings(retention).items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._place.full(topic), incremental_configs=entries)
+        self._line.attempt(
+            f"changing the retention of {topic!r}",
+            lambda: self._one(self._admin.incremental_alter_configs([resource], request_timeout=REQUEST)),
+            listen=self._listen,
+        )
+
+    def offsets(self, topic: str, spec: OffsetSpec, *, committed: bool = True) -> dict[int, int]:
+        """An offset of each partition: the earliest, the latest, or the first at or after a time, -1 where there is none."""
+        wanted = {TopicPartition(self._place.full(topic), number): spec for number in range(self.partitions(topic))}
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+        def call() -> dict[int, int]:
+            asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=REQUEST)
+            return {place.partition: future.result(2 * REQUEST).offset for place, future in asked.items()}
+
+        try:
+            return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
+        except LogError:
+            self.partitions(topic, fresh=True)  # says so if the topic is gone
+            raise
+
+    def position(self, topic: str, partition: int, spec: OffsetSpec) -> int:
+        """The same of one partition."""
+        place = TopicPartition(self._place.full(topic), partition)
+
+        def call() -> int:
+            asked = self._admin.list_offsets({place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST)
+            found: int = self._one(asked).offset
+            return found
+
+        return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
+
+    def await_seen(self, places: Collection[tuple[str, int]], *, within: float) -> None:
+        """Returns when what was committed to these partitions can be read; Kafka says that a transaction is committed a moment before."""
+        asked = [TopicPartition(topic, partition) for topic, partition in places]
+
+        def offsets(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
+            found = self._admin.list_offsets(
+                {place: OffsetSpec.latest() for place in asked}, isolation_level=isolation, request_timeout=REQUEST
+            )
+            return {(place.topic, place.partition): future.result(2 * REQUEST).offset for place, future in found.items()}
+
+        with contextlib.suppress(KafkaException):  # it is committed all the same
+            upto = offsets(IsolationLevel.READ_UNCOMMITTED)
+            ready(
+                lambda: all(offset >= upto[place] for place, offset in offsets(IsolationLevel.READ_COMMITTED).items()),
+                within=within,
+                every=0.001,
+            )
+
+    def remove_before(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Removes the front of partitions. Where that is not allowed, brokers do it in their own time."""
+        wanted = [TopicPartition(self._place.full(topic), number, offset) for number, offset in offsets.items()]
+        with contextlib.suppress(KafkaException):
+            for future in self._admin.delete_records(wanted, request_timeout=REQUEST).values():
+                future.result(2 * REQUEST)
+
+    def check_partition(self, topic: str, partition: int) -> None:
+        """Refuses a partition that does not exist."""
+        count = self.partitions(topic)
+        if not 0 <= partition < count and not 0 <= partition < self.partitions(topic, fresh=True):
+            raise OffsetGone(f"{topic} has partitions 0 to {count - 1}, not {partition}")
+
+    def _listed(self) -> Any:
+        return self._line.attempt("asking for the topics", lambda: self._admin.list_topics(timeout=1), listen=self._listen)
+
+    def _counted(self, topic: str) -> int:
+        """How many partitions there are, once all have a leader; 0: there is no such topic."""
+        full = self._place.full(topic)
+
+        def call() -> int:
+            found = self._admin.list_topics(full, timeout=1).topics.get(full)
+            if found is None or (found.error is not None and found.error.code() in _ABSENT):
+                return 0
+            if found.error is not None:
+                raise KafkaException(found.error)
+            if any(each.leader < 0 for each in found.partitions.values()):
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return len(found.partitions)
+
+        return self._line.attempt(f"asking for topic {topic!r}", call, listen=self._listen)
+
+    def _listen(self) -> None:
+        self._admin.poll(0)
+
+    def _one(self, futures: Mapping[Any, "Future[Any]"]) -> Any:
+        (future,) = futures.values()
+        return future.result(2 * REQUEST)
+
+
+_ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+
+
+def retention_settings(retention: int | None) -> dict[str, str]:
+    """How long records are kept, in Kafka's words. Brokers remove whole segments, so segments must not be longer than that."""
+    if retention is None:
+        return {"retention.ms": "-1"}
+    return {"retention.ms": str(retention), "segment.ms": str(min(max(retention // 4, 60_000), 7 * _DAY))}
+
+
+def ready(call: Callable[[], bool], *, within: float, every: float = 0.02) -> bool:
+    """Whether something comes true soon."""
+    deadline = time.monotonic() + within
+    while not call():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(every)
+    return True

@@ -1,0 +1,325 @@
+"""What is particular to the log on Kafka."""
+
+import json
+import logging
+import pickle
+import signal
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import OffsetSpec
+
+from log import children
+from log.children import texts
+from log.conftest import Start
+from millrace.config import KafkaSettings, Settings
+from millrace.errors import ConfigError, LogDenied, LogError, LogUnreachable, OffsetGone, TopicMismatch
+from millrace.kafka import Cluster
+from millrace.log import Log, Outgoing, open_log
+from millrace.log.kafka import markers, place
+from millrace.log.kafka.log import KafkaLog
+from millrace.topics import Topic
+
+pytestmark = pytest.mark.kafka
+
+
+@dataclass
+class Stop:
+    name: str
+
+
+@pytest.fixture
+def address(brokers: Cluster) -> str:
+    """A log of its own."""
+    return f"{brokers.url}/own-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def log(address: str) -> Iterator[KafkaLog]:
+    opened = open_log(address)
+    assert isinstance(opened, KafkaLog)
+    yield opened
+    opened.close()
+
+
+def values(log: Log, topic: str, partition: int = 0) -> list[bytes]:
+    found: list[bytes] = log.read(topic, partition, log.begins(topic)[partition], log.ends(topic)[partition]).values.to_pylist()
+    return found
+
+
+# Offsets
+
+
+def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(log: KafkaLog, brokers: Cluster) -> None:
+    log.ensure_raw("t")
+    committed: list[bytes] = []
+    producer = Producer({"bootstrap.servers": brokers.servers, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    for turn in range(12):
+        producer.begin_transaction()
+        mine = [f"{turn}.{i}".encode() for i in range(1 + turn % 4)]
+        for value in mine:
+            producer.produce(log.full("t"), value)
+        if turn % 3 == 2 or turn > 10:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+            committed += mine
+    producer.begin_transaction()
+    producer.produce(log.full("t"), b"open")
+    producer.flush(30)
+    end = log.ends("t")[0]
+    assert end > len(committed)
+    assert values(log, "t") == committed
+    for step in (1, 5):
+        cuts = [log.read("t", 0, start, min(end, start + step)) for start in range(0, end, step)]
+        assert [value for cut in cuts for value in cut.values.to_pylist()] == committed
+        assert all(start <= offset < start + step for start, cut in zip(range(0, end, step), cuts, strict=True) for offset in cut.offsets)
+    with pytest.raises(OffsetGone, match=f"holds offsets 0 to {end}"):
+        log.read("t", 0, 0, end + 1)
+    producer.commit_transaction(30)
+    log.append("t", texts("after"))
+    assert values(log, "t") == [*committed, b"open", b"after"]
+
+
+def test_a_reader_that_is_a_little_behind_reads_on_and_one_that_is_ahead_goes_back(log: KafkaLog) -> None:
+    log.ensure_raw("t")
+    log.append("t", texts(*map(str, range(100))))
+    for start, end in ((0, 10), (30, 40), (40, 41), (5, 6), (90, 100), (0, 100)):
+        assert log.read("t", 0, start, end).values.to_pylist() == [str(i).encode() for i in range(start, end)]
+    log.append("t", texts("new"))
+    assert log.read("t", 0, 100, 101).values.to_pylist() == [b"new"]
+
+
+def test_partitions_that_were_added_are_found(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    from confluent_kafka.cimpl import NewPartitions
+
+    monkeypatch.setattr("millrace.log.kafka.topics.FRESH", 0.0)
+    declared = Topic("stops", Stop, "name", partitions=2)
+    log.ensure(declared)
+    log._admin.create_partitions([NewPartitions(log.full("stops"), 5)])[log.full("stops")].result(30)
+    assert log.ends("stops") == dict.fromkeys(range(5), 0)
+    log.ensure(declared)
+    log.ensure(replace(declared, partitions=5))
+    with pytest.raises(TopicMismatch, match="declared with 7"):
+        log.ensure(replace(declared, partitions=7))
+
+
+def test_topics_are_made_as_they_are_declared(log: KafkaLog) -> None:
+    from confluent_kafka.admin import ConfigResource
+
+    log.ensure(Topic("table", Stop, "name", compact=True, replicas=1, partitions=3))
+    log.ensure(Topic("hours", Stop, retention="1h"))
+
+    def settings(topic: str) -> dict[str, str]:
+        asked = log._admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, log.full(topic))])
+        (future,) = asked.values()
+        return {name: entry.value for name, entry in future.result(30).items()}
+
+    assert settings("table")["cleanup.policy"] == "compact"
+    assert (settings("hours")["cleanup.policy"], settings("hours")["retention.ms"]) == ("delete", "3600000")
+    assert len(log.ends("table")) == 3
+    with pytest.raises(LogError, match=r"(?i)replication"):
+        log.ensure(Topic("too-many", Stop, replicas=3))
+
+
+# Commits
+
+
+def test_a_marker_behind_the_open_transaction_of_another_writer_is_waited_for(log: KafkaLog, brokers: Cluster, address: str) -> None:
+    log.ensure_raw("t")
+    writer = log.writer("one")
+    producer = Producer({"bootstrap.servers": brokers.servers, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(log.full(place.MARKERS), b"{}", b"another")
+    producer.flush(30)
+    writer.commit(7, {"t": texts("x")})
+    settled = log.ends(place.MARKERS)[0]
+    with pytest.raises(LogUnreachable, match="a transaction of another writer has been open"):
+        markers.await_settled(settled + 1, lambda: log.ends(place.MARKERS)[0], wait_ms=100)
+    producer.abort_transaction(30)
+    assert log.writer("one").last == 7
+
+
+def test_markers_are_found_however_far_back_they_are() -> None:
+    from millrace.log import Records
+
+    names = [b"old", *[b"busy"] * 5000]
+    said = [json.dumps({"marker": i, "epoch": 1, "owner": ""}).encode() for i in range(len(names))]
+    reads: list[int] = []
+
+    def read(start: int, end: int) -> Records:
+        import numpy as np
+
+        reads.append(end - start)
+        at = np.arange(start, end)
+        return Records(at, at, pa.array(names[start:end]), pa.array(said[start:end]))
+
+    found = markers.last("old", 0, len(names), read)
+    assert found is not None
+    assert (found.marker, sum(reads)) == (0, len(names))
+    assert markers.last("nobody", 0, len(names), read) is None
+    reads.clear()
+    found = markers.last("busy", 0, len(names), read)
+    assert found is not None
+    assert (found.marker, reads) == (5000, [200])
+
+
+@pytest.mark.parametrize("place", ["begun", "produced", "marked", "committed"])
+def test_a_writer_killed_at_any_step_of_a_commit_leaves_it_whole_or_not_at_all(
+    log: KafkaLog, address: str, start: Start, place: str
+) -> None:
+    for topic in ("a", "b"):
+        log.ensure_raw(topic)
+    process = start(children.commit_until, address, "query", {"a": 3, "b": 2}, f"{place}:3")
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    writer = log.writer("query")
+    assert writer.last == (1 if place == "committed" else 0)
+    children.commit_next(writer, {"a": 3, "b": 2})
+    for topic, size in (("a", 3), ("b", 2)):
+        assert values(log, topic) == [f"{marker}.{i}".encode() for marker in range(writer.last + 1) for i in range(size)]
+
+
+def test_a_writer_whose_transaction_took_too_long_goes_on_if_nobody_took_over(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    from millrace import faults
+
+    monkeypatch.setattr("millrace.log.kafka.log.TRANSACTION_MS", 1_000)
+    log.ensure_raw("t")
+    writer = log.writer("slow")
+    writer.commit(0, {"t": texts("a")})
+    ends = log._topics.offsets("t", OffsetSpec.latest(), committed=False)[0]
+    late = iter([True])
+
+    def dawdle(place: str) -> None:
+        if place == "marked" and next(late, False):
+            writer._producer.flush(30)
+            while log.ends("t")[0] <= ends:  # the brokers abort what takes longer than it may
+                pass
+
+    monkeypatch.setattr(faults, "at", dawdle)
+    writer.commit(1, {"t": texts("b")})
+    writer.commit(2, {"t": texts("c")})
+    assert values(log, "t") == [b"a", b"b", b"c"]
+
+
+def test_a_record_that_is_too_large_is_refused_before_anything_is_sent(log: KafkaLog) -> None:
+    log.ensure_raw("t")
+    big = Outgoing(pa.array([b"small", b"x" * 2_000_000]))
+    with pytest.raises(LogError, match="a record of 2000000 bytes for 't' is larger than Kafka takes"):
+        log.append("t", big)
+    writer = log.writer("w")
+    with pytest.raises(LogError, match="2000000 bytes"):
+        writer.commit(0, {"t": big})
+    writer.commit(0, {"t": texts("fine")})
+    assert values(log, "t") == [b"fine"]
+
+
+def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(log: KafkaLog, address: str) -> None:
+    generous = open_log(address, kafka=KafkaSettings(client={"message.max.bytes": "5000000"}))
+    generous.ensure_raw("t")
+    writer = generous.writer("w")
+    with pytest.raises(LogError, match="a record is larger than Kafka takes"):
+        writer.commit(0, {"t": Outgoing(pa.array([b"small", b"x" * 2_000_000]))})
+    writer.commit(0, {"t": texts("fine")})
+    assert values(log, "t") == [b"fine"]
+    with pytest.raises(LogError, match="a record is larger than Kafka takes"):
+        generous.append("t", Outgoing(pa.array([b"x" * 2_000_000])))
+    generous.close()
+
+
+# Ways in
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_with_tls_and_a_password_everything_works(brokers: Cluster, mechanism: str) -> None:
+    log = open_log(f"kafka://{brokers.secure_servers}/{uuid.uuid4().hex}", kafka=secure(brokers, "admin", PASSWORDS["admin"], mechanism))
+    log.ensure_raw("t")
+    log.append("t", texts("a"))
+    log.writer("w").commit(0, {"t": texts("b")})
+    assert values(log, "t") == [b"a", b"b"]
+    log.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password_is_an_error_and_not_shown(brokers: Cluster, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(LogDenied, match=r"does not let us in .*MILLRACE_KAFKA_CLIENT_SASL_PASSWORD") as caught:
+        open_log(f"kafka://{brokers.secure_servers}", kafka=secure(brokers, "admin", "not-the-password", mechanism))
+    assert "not-the-password" not in str(caught.value) + caplog.text
+
+
+def test_who_may_not_is_told_so(brokers: Cluster, log: KafkaLog) -> None:
+    log.ensure_raw("t")
+    log.append("t", texts("a"))
+    reader = open_log(log.url.replace(brokers.servers, brokers.secure_servers), kafka=secure(brokers, "reader", PASSWORDS["reader"]))
+    for use in (lambda: reader.ensure_raw("mine"), lambda: reader.append("t", texts("b")), lambda: reader.writer("w")):
+        with pytest.raises(LogDenied, match="does not allow it"):
+            use()
+    reader.close()
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(brokers: Cluster) -> None:
+    settings = KafkaSettings(client={"security.protocol": "SSL"}, wait="20s")
+    with pytest.raises(LogDenied, match=r"ssl\.ca\.location"):
+        open_log(f"kafka://{brokers.secure_servers}", kafka=settings)
+
+
+def test_brokers_that_are_not_there_are_waited_for_and_then_named(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(LogUnreachable, match=r"Kafka at localhost:1 has not answered for 3s .*kafka\.wait"):
+        open_log("kafka://localhost:1", kafka=KafkaSettings(wait="3s"))
+    assert "waiting for Kafka at localhost:1" in caplog.text
+
+
+def test_secrets_are_neither_shown_nor_pickled(brokers: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(kafka=secure(brokers, "admin", PASSWORDS["admin"]))
+    stored = pickle.dumps(settings)
+    assert PASSWORDS["admin"] not in repr(settings) + str(settings.model_dump())
+    assert PASSWORDS["admin"].encode() not in stored
+    elsewhere: Settings = pickle.loads(stored)
+    with pytest.raises(ConfigError, match="MILLRACE_KAFKA_CLIENT_SASL_PASSWORD is not in the environment"):
+        elsewhere.kafka.secrets()
+    for name, value in settings.kafka.secrets().items():
+        monkeypatch.setenv(name, value)
+    log = open_log(f"kafka://{brokers.secure_servers}", kafka=elsewhere.kafka)
+    assert isinstance(log.list(), list)
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("kafka://me:secret@host:9092", "must not hold a name or password"),
+        ("kafka://host", "'host' is not HOST:PORT"),
+        ("kafka://host:9092/a b", "topic name 'a b'"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        open_log(url)
+    assert "secret@" not in str(caught.value)
+
+
+def test_what_promises_rest_on_cannot_be_set() -> None:
+    with pytest.raises(ConfigError, match=r"isolation\.level cannot be set"):
+        open_log("kafka://localhost:1", kafka=KafkaSettings(client={"isolation.level": "read_uncommitted"}))
+
+
+PASSWORDS = {"admin": "the-admin's-secret", "reader": "a reader's secret"}
+
+
+def secure(brokers: Cluster, name: str, password: str, mechanism: str = "PLAIN") -> KafkaSettings:
+    said = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(brokers.folder.parent / "tls" / "ca.pem"),
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+    return KafkaSettings.model_validate({"client": said, "wait": "60s"})
