@@ -188,16 +188,15 @@ def _plain(case: Case, settings: Settings, meter: Meter) -> None:
 
     state = settings.state.dir
     events = plain.from_files(Path(case.folder, "files", str(case.rows_per_batch)))
-    deliver = None
-    if case.runner == "spark-sql":
+    deliver, delay = None, "61 seconds" if case.runner == "spark-sql-complete" else "1 second"
+    if case.runner != "spark-sql-parquet":
         events, deliver = plain.from_log(_plain_feed(settings), _cells), _Delivery(settings.log.url)
     before: list[int] = []
-    plain.run(
-        events, state=state / "warm-up", deliver=deliver, report=before.append, stop=lambda: len(before) >= min(case.batches, JVM_WARM_UP)
-    )
+    enough = min(case.batches, JVM_WARM_UP)
+    plain.run(events, state=state / "warm-up", delay=delay, deliver=deliver, report=before.append, stop=lambda: len(before) >= enough)
     if deliver is not None:
         deliver = _Delivery(settings.log.url)
-    plain.run(events, state=state, deliver=deliver, report=meter.batch, stop=lambda: meter.full)
+    plain.run(events, state=state, delay=delay, deliver=deliver, report=meter.batch, stop=lambda: meter.full)
 
 
 def _plain_feed(settings: Settings) -> Feed:

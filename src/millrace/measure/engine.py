@@ -1,7 +1,8 @@
 """`millrace bench engine`: vehicle-distribution on Spark, beside plain Structured Streaming and the engine in one process; then kinds.
 
 Every case runs in a process of its own, one after the other, over the same synthetic events: from the embedded log, as protobuf, with
-H3. So does plain SQL (`spark-sql`); to see what that costs it, it is also given the same events as Parquet, decoded and with the geocell
+H3. So does plain SQL (`spark-sql`, which drops what comes later than a second; `spark-sql-complete`, which waits a minute so that its answers
+are the same as ours); to see what that costs it, it is also given the same events as Parquet, decoded and with the geocell
 (`spark-sql-parquet`; see `runners/spark/plain.py`). `spark-1-slot` is millrace with all that is keyed in one task. Then come the kinds of
 windows, triggers and aggregates (see `measure/kinds.py`), each by itself.
 """
@@ -29,7 +30,7 @@ from millrace.transit.geocells import geocell
 NAME = "vehicle-distribution"
 SIZES = {400_000: 10, 100_000: 20, 20_000: 40, 200: 60}
 """Rows a batch, and how many batches."""
-RUNNERS = ("spark", "spark-1-slot", "spark-sql", "spark-sql-parquet", "local")
+RUNNERS = ("spark", "spark-1-slot", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
 SECONDS = 2_000
 """Of 2,000 vehicles: the events of the largest case."""
 

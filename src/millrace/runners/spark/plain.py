@@ -2,8 +2,9 @@
 
 Two ways in. `from_log` reads the very log that millrace reads, decoded and with the geocell made by the same code, in a Python data
 source that hands columns to Spark; its results go to the log. `from_files` is spared all that: decoded Parquet with the
-geocell in it, and results go nowhere. Both drop what is later than the watermark, where millrace corrects results for a minute, and
-keep their state in memory, which is faster here than RocksDB.
+geocell in it, and results go nowhere. Both keep their state in memory, which is faster here than RocksDB, and show each result once, when the
+watermark says so. With a delay of a second they drop what comes later, where millrace corrects results for a minute; with one of 61 seconds
+their answers are the same as millrace's last ones, and come a minute later than its first.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ Deliver = Callable[[pl.DataFrame, int], None]
 """Takes the results of a batch and its number."""
 
 
-def distribution(events: DataFrame) -> DataFrame:
+def distribution(events: DataFrame, delay: str) -> DataFrame:
     """The latest cell of each vehicle in each window, counted per cell: two aggregations chained, as SQL would have it."""
     from pyspark.sql import functions as f
 
     latest = (
-        events.withWatermark("event_time", "1 second")
+        events.withWatermark("event_time", delay)
         .groupBy(f.window("event_time", "30 seconds", "5 seconds"), "vehicle_id")
         .agg(f.max_by("geocell", "event_time").alias("geocell"))
     )
@@ -113,10 +114,18 @@ def session(scratch: Path) -> SparkSession:
     return builder.getOrCreate()
 
 
-def run(events: Events, *, state: Path, deliver: Deliver | None, report: Callable[[int], None], stop: Callable[[], bool]) -> None:
+def run(
+    events: Events,
+    *,
+    state: Path,
+    delay: str = "1 second",
+    deliver: Deliver | None,
+    report: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> None:
     """Runs the query and reports each batch's events. Without `deliver` results are computed and thrown away."""
     spark = session(state)
-    writer = distribution(events(spark)).writeStream.outputMode("append").option("checkpointLocation", str(state / "plain"))
+    writer = distribution(events(spark), delay).writeStream.outputMode("append").option("checkpointLocation", str(state / "plain"))
     writer = writer.format("noop") if deliver is None else writer.foreachBatch(_delivery(deliver))
     query = writer.start()
     seen = -1
