@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "transcripts": {"model", "plain_values", "testing"},
     "tables": set(),
     "tail": {"jobs", "log"},
-    "serve": {"log", "transit.geocells"},
+    "serve": {"log", "transit.geocells", "transit.markers"},
     "doctor": {"config", "java", "log", "runners"},
     "demo": {"java", "log", "runners", "serve", "transit.topics"},
     "measure": {"config", "java", "jobs", "log", "engine", "ingest", "runners", "transit"},

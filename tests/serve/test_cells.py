@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from millrace.errors import DefinitionError
 from millrace.serve.cells import Cells
 from millrace.serve.tiles import SIDE, Box, Refused, name, tile_of
+from millrace.transit.geocells import geocell
+from millrace.transit.markers import SEA
 from millrace.transit.topics import CELL_COUNTS
 from millrace.transit.views import VIEWS
 from millrace.views import View
@@ -69,6 +71,11 @@ def test_a_result_that_is_out_of_date_when_it_comes_is_not_shown() -> None:
 
 def test_what_is_no_cell_is_left_out() -> None:
     assert shown(applied(results(0, {5: 1, -7: 2, CENTRE: 3}))) == {named(CENTRE): 3}
+
+
+def test_latency_markers_are_not_shown() -> None:
+    at_sea = pl.DataFrame({"latitude": [SEA[0]], "longitude": [SEA[1]]}).select(geocell()).item()
+    assert shown(applied(results(0, {at_sea: 1, CENTRE: 2}))) == {named(CENTRE): 2}
 
 
 def test_only_tiles_whose_contents_differ_have_changed() -> None:

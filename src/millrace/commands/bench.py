@@ -1,12 +1,12 @@
 """`millrace bench`: how fast this machine is."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from millrace.commands import output
-from millrace.commands.options import Json, examples
+from millrace.commands.options import Json, LogUrl, examples
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
@@ -58,6 +58,40 @@ def live(
         output.json_lines(results)
     else:
         output.table(LIVE, ([_figure(result[column]) for column in LIVE] for result in results))
+
+
+LATENCY = ("job", "scale", "on", "log", "n", "p50_ms", "p90_ms", "p99_ms", "above_floor_p50_ms", "above_floor_p99_ms", "load")
+
+
+@app.command(
+    epilog=examples(
+        "millrace bench latency",
+        "millrace bench latency emergency-stop --on spark --scale 16",
+        "millrace bench latency --log kafka://localhost:9092 --json",
+    )
+)
+def latency(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="JOB", help="Jobs that run together; by default all that have markers.")
+    ] = None,
+    on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "local",
+    log: LogUrl = None,
+    scale: Annotated[float, typer.Option(min=0.01, help="How many times the volume of a real city, which is 676 events a second.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to measure, once the jobs run.")] = 60,
+    json: Json = False,
+) -> None:
+    """How long results take from event to reader, by markers, and how much of that is more than window and watermark demand.
+
+    Without --log it measures on an embedded log of its own. On a log that is in use, other events in input.vehicle-positions count as load.
+    """
+    from millrace.measure.latency import bench
+    from millrace.transit.markers import MARKERS
+
+    results = map(asdict, bench(jobs or list(MARKERS), url=log, on=on, scale=scale, seconds=seconds))
+    if json:
+        output.json_lines(results)
+    else:
+        output.table(LATENCY, ([_figure(result[column]) for column in LATENCY] for result in results))
 
 
 def _figure(value: object) -> object:

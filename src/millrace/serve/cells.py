@@ -9,6 +9,7 @@ import polars as pl
 from millrace import panes
 from millrace.serve import tiles
 from millrace.transit.geocells import centres
+from millrace.transit.markers import at_sea
 from millrace.views import View
 
 GRACE = 5_000
@@ -63,7 +64,7 @@ class Cells:
         taken = last.join(old, on=key, how="left", maintain_order="left").filter(
             (event_time >= pl.col("_event_time").fill_null(event_time)) & fresh
         )
-        placed = _placed(taken, key).filter(pl.col("cell").is_not_null())
+        placed = _placed(taken, key).filter(pl.col("cell").is_not_null() & ~at_sea())
         differs = pl.any_horizontal(pl.col(value).ne_missing(pl.col(f"_{value}")) for value in view.values)
         was = pl.col("_shown").fill_null(value=False)
         changed = placed.filter((pl.col("shown") != was) | (pl.col("shown") & differs))["tile"]

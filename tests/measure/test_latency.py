@@ -1,0 +1,45 @@
+"""The measurement of latency: markers make results, and the floor is where the log says."""
+
+import polars as pl
+import pytest
+
+from millrace.errors import DefinitionError
+from millrace.measure.latency import bench, floors
+from millrace.runners.local import Engine
+from millrace.transit.jobs import BUILT_IN
+from millrace.transit.markers import MARKERS, at_sea
+
+
+@pytest.mark.parametrize("job", MARKERS)
+def test_each_marker_makes_results_that_can_be_told_apart(job: str) -> None:
+    from millrace import replay
+
+    marker = MARKERS[job]
+    sent = marker.rows(1_000_000, 1_060_000)
+    assert sent.select(at_sea().all()).item()
+    found = marker.waits_for(replay(BUILT_IN[job](), sent)).filter(pl.col("event") <= sent["event_time"].max())
+    assert found.height >= 10
+    assert set(found["event"]) <= set(sent["event_time"])
+    assert found["event"].is_unique().all()
+    assert (found["complete"] > found["event"]).all()
+    assert Engine([BUILT_IN[job]()]).plan.outputs[0] == marker.topic
+
+
+def test_the_floor_is_when_the_last_partition_let_the_watermark_pass() -> None:
+    quick = pl.DataFrame({"clock": [100, 200, 300], "at": [101, 201, 301]})
+    slow = pl.DataFrame({"clock": [50, 250], "at": [60, 999]})
+    assert floors(pl.Series([40, 190, 290]), [quick, slow], 10).to_list() == [101, 999, 301]
+
+
+def test_a_job_without_markers_is_named() -> None:
+    with pytest.raises(DefinitionError, match="fraud"):
+        bench(["fraud"])
+
+
+def test_results_of_markers_are_timed_on_a_running_job() -> None:
+    (found,) = bench(["emergency-stop"], scale=0.05, seconds=2)
+    assert found.n > 0
+    assert found.p50_ms is not None
+    assert found.above_floor_p50_ms is not None
+    assert 0 < found.above_floor_p50_ms < found.p50_ms
+    assert found.p50_ms > 5_000, "the watermark waits for five seconds"
