@@ -19,6 +19,7 @@
     │   └── StateMismatch    it belongs to other jobs
     ├── InputError           a file or recording that cannot be read
     ├── PatternFailed        a pattern met events with which it cannot go on
+    │   └── NoPlaceToSkip    it is to skip to an event that a match does not have
     ├── LookupFailed         a key could not be answered, and the job said that this stops it
     └── RunFailed            a query stopped and did not recover
         └── JobQuarantined   a job was stopped by its own code; those beside it went on
@@ -104,11 +105,15 @@ class LookupFailed(MillraceError):
 
 
 class PatternFailed(MillraceError):
-    """A pattern met events with which it cannot go on; `kind` says in a word what: too many partial matches (`limit`), or no place to skip to (`skip`)."""
+    """A pattern met events with which it cannot go on, `kind` says in a word what: here, too many partial matches."""
 
-    def __init__(self, message: str, kind: str = "limit") -> None:
-        super().__init__(message)
-        self.kind = kind
+    kind = "limit"
+
+
+class NoPlaceToSkip(PatternFailed):
+    """After a match there is no event at which matching could go on, and the pattern says that this is an error."""
+
+    kind = "skip"
 
 
 class RunFailed(MillraceError):

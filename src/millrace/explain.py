@@ -46,6 +46,8 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
             return f"aggregate {ids[node]}"
         case graph.Late():
             return "late: what the aggregation refused"
+        case graph.Side(port=graph.TIMEOUTS):
+            return "timeouts: partial matches whose time was over"
         case graph.Side(port=port):
             return f"{port}: what the operator says besides its results"
         case graph.Write(topic=topic):

@@ -142,6 +142,10 @@ class Sequences(Ordered):
         return self.said
 
 
+TIMEOUTS = "timeouts"
+"""The output of a pattern for partial matches whose time is over."""
+
+
 @dataclass(frozen=True, eq=False)
 class Match(Operation):
     """Sequences of events per key: the windows are matches, each shown once."""
@@ -310,8 +314,8 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
     return ids
 
 
-def match(source: Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr]) -> Match:
-    """The node of a pattern; refuses patterns that cannot run for ever, and those that rows cannot answer."""
+def match(source: Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr], *, endless: bool = True) -> Match:
+    """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
     for edge in edges(Union((source,), source.schema)):
         if edge.read is None:
             raise DefinitionError(
@@ -320,7 +324,7 @@ def match(source: Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping
             )
     if not isinstance(pattern, Pattern):
         raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
-    pattern.checked()
+    pattern.checked(stream=endless)
     check_types(source.schema)
     Matcher(pattern, source.schema, keys)
     schema = checked(pattern, select, keys, source.schema)

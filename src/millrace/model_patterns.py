@@ -49,6 +49,7 @@ class PatternRows:
             self.courses.pop(key, None)
             if course is not None:
                 self.courses[key] = course
+        outcome.sides.setdefault(graph.TIMEOUTS, []).extend(picked(done.timeouts, self.node.select, self.node.keys).to_dicts())
         for pane in picked(done.matches, self.node.select, self.node.keys).iter_rows(named=True):
             key = tuple(pane[column] for column in self.node.keys)
             outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))

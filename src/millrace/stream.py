@@ -169,6 +169,15 @@ class Stream:
         schema = pl.Schema({**node.inputs[0].schema, "reason": pl.String(), "missed": pl.Int64()})
         return Stream(graph.Late((node,), schema), None)
 
+    def timeouts(self) -> Stream:
+        """The partial matches of the last pattern whose time was over before they were whole, in the columns of its matches.
+
+        What a step has not taken is null (a count or a sum: 0, a collect: empty). `window_end` is when the time was over.
+        """
+        if not isinstance(self.node, graph.Match):
+            raise DefinitionError("timeouts() follows match(): it is what that pattern did not complete in time")
+        return Stream(graph.Side((self.node,), self.node.schema, graph.TIMEOUTS), self.windowing)
+
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
         present = {c for c in self.node.schema if c not in SYSTEM}

@@ -39,6 +39,7 @@ class Total:
 
 
 HAPPENINGS, PAIRS, TOTALS = mr.Topic("input.happenings", Happening), mr.Topic("pairs", Pair), mr.Topic("totals", Total)
+OVERDUE = mr.Topic("overdue", Pair)
 A, B = pl.col("kind") == "a", pl.col("kind") == "b"
 SELECT = {"value": patterns.sum("a", "value") + patterns.last("a", "event_time"), "number": patterns.count("a")}
 PATTERNS = {
@@ -51,7 +52,8 @@ PATTERNS = {
 
 
 def job(pattern: Pattern) -> mr.Job:
-    return mr.Job("pairs", mr.read(HAPPENINGS).by("who").match(pattern, select=SELECT).write(PAIRS))
+    matched = mr.read(HAPPENINGS).by("who").match(pattern, select=SELECT)
+    return mr.Job("pairs", matched.write(PAIRS), matched.timeouts().write(OVERDUE))
 
 
 def told(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -93,6 +95,40 @@ def test_engine_and_model_show_the_same_at_every_step(name: str, seed: int) -> N
     assert Counter(told(row) for row in scripts[1].panes()) == Counter(told(row) for row in scripts[0].panes())
     assert shown > 3
     assert late > 0
+
+
+def test_timeouts_are_a_second_output() -> None:
+    """What is begun and not whole in time: in the columns of matches, at the moment the time was over."""
+    matched = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT)
+    given = mr.Job("pairs", matched.write(PAIRS), matched.timeouts().write(OVERDUE))
+    on: tuple[On, ...] = ("model", "engine")
+    for each in on:
+        script = Script(given, on=each)
+        script.events(
+            {"who": "x", "kind": "a", "value": 3, "event_time": 1},
+            {"who": "y", "kind": "a", "value": 5, "event_time": 2},
+            {"who": "y", "kind": "b", "value": 5, "event_time": 3},
+        )
+        script.watermark(6)
+        script.restart()
+        assert [row["who"] for row in script.panes("pairs")] == ["y"]
+        assert not script.panes("overdue")
+        script.watermark(7)
+        [row] = script.panes("overdue")
+        assert (row["who"], row["value"], row["number"], row["window_start"], row["window_end"]) == ("x", 4, 1, 1, 7)
+
+
+def test_timeouts_can_be_aggregated_in_windows() -> None:
+    matched = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT)
+    script = Script(mr.Job("totals", matched.timeouts().window(windows.fixed(10)).by("number").count().write(TOTALS)))
+    script.events(*({"who": f"{n}", "kind": "a", "value": 1, "event_time": n} for n in range(6)))
+    script.watermark(30)
+    assert [(row["window_start"], row["count"]) for row in script.panes()] == [(0, 5), (10, 1)]
+
+
+def test_timeouts_follow_a_pattern() -> None:
+    with pytest.raises(DefinitionError, match=r"timeouts\(\) follows match\(\)"):
+        mr.read(HAPPENINGS).timeouts()
 
 
 @pytest.mark.slow

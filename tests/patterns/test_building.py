@@ -89,6 +89,7 @@ def test_a_pattern_is_never_changed() -> None:
         (lambda: mr.pattern("a").not_followed_by("b").checked(stream=False), "never certain; add .within"),
         (lambda: mr.pattern("a").not_next("b").next("c").optional().checked(stream=False), "everything may be left out"),
         (lambda: conditions.first("a.b", "c"), "no brackets and no dots"),
+        (lambda: mr.pattern("a").next("b", conditions.collect("a", "speed").list.len() > 1), "a list would be copied each time"),
     ],
 )
 def test_what_no_match_could_mean_is_refused_with_the_remedy(wrong: Callable[[], Any], words: str) -> None:

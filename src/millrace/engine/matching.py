@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,15 +48,15 @@ class Matches(SequenceWindows):
         numbers = {"_due": pl.Int64(), "_until": pl.Int64(), "_course": pl.Binary(), "_seq": pl.Int64()}
         return pl.Schema({**{key: schema[key] for key in self.node.keys}, **numbers}).to_frame()
 
-    def _taken(
+    def _said(
         self, state: SlotState, free: pl.DataFrame | None, seq: int, passed: tuple[int, int], *, ended: bool
-    ) -> tuple[SlotState, pl.DataFrame]:
+    ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
         """Rows taken in order, time that has passed, and the matches found."""
         id, (since, time) = self.operator.id, passed
         rows = self._nothing.select(self.node.keys) if free is None else free.sort(ORDER)
         known = self._known(state, rows, since, END if ended else time)
         if rows.is_empty() and known.is_empty():
-            return state.expire(id, "courses", time), self.no_shown
+            return state.expire(id, "courses", time), self.no_shown, {}
         names = [*self.node.keys, "_until", "_course"]
         before: dict[Key, tuple[int, bytes]] = {row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()}
         courses = {key: stored.load(data, self.matcher.states) for key, (_, data) in before.items()}
@@ -63,8 +64,12 @@ class Matches(SequenceWindows):
         done = self.matcher.step(courses, frame, END if ended else time)
         layout = Layout(pl.col("_due"), pl.col("_until"), lambda frame: self._newest(frame).filter(pl.col("_until") > since))
         state = state.append(id, "courses", self._written(done, {key: until for key, (until, _) in before.items()}, seq), layout)
-        panes = picked(done.matches, self.node.select, self.node.keys).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR))
-        return state.expire(id, "courses", time), panes.select(*self.node.schema, PAIR)
+        sides = {graph.TIMEOUTS: self._panes_of(done.timeouts)} if graph.TIMEOUTS in self.operator.ports else {}
+        return state.expire(id, "courses", time), self._panes_of(done.matches), sides
+
+    def _panes_of(self, found: pl.DataFrame) -> pl.DataFrame:
+        panes = picked(found, self.node.select, self.node.keys).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR))
+        return panes.select(*self.node.schema, PAIR)
 
     def _known(self, state: SlotState, rows: pl.DataFrame, since: int, time: int) -> pl.DataFrame:
         """The courses of the keys that rows came for, or that time moves."""
@@ -90,6 +95,6 @@ class Matches(SequenceWindows):
     def _times(self, key: Key, course: Course | None, untils: dict[Key, int]) -> tuple[int, int]:
         if course is None:
             return END, untils[key]
-        span = self.node.pattern.span or 0
-        due = self.matcher.rules.due(course)
-        return END if due is None else due, max(run.start.time for run in course.runs) + span
+        span, due = self.node.pattern.span, self.matcher.rules.due(course)
+        until = END if span is None else max(run.start.time for run in course.runs) + span
+        return END if due is None else due, until

@@ -41,6 +41,8 @@ class Operator:
     """Whether its panes go to a topic."""
     travels: bool = True
     """Whether its panes go to another operator."""
+    ports: frozenset[str] = frozenset()
+    """What else is asked of it: the names of its further outputs that lead somewhere."""
 
     @property
     def over_rows(self) -> bool:
@@ -259,11 +261,13 @@ def _operators(job: Job) -> list[Operator]:
     ids = job.operator_ids
     shown = {edge.origin for write in job.outputs for edge in graph.edges(write) if edge.port == "out"}
     travelling = {edge.origin for node in ids for edge in graph.edges(node)}
+    asked = [(edge.origin, edge.port) for node in (*ids, *job.outputs) for edge in graph.edges(node)]
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
         upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Operation) and edge.read is None)
+        ports = frozenset(port for origin, port in asked if origin is node and port not in ("out", "late"))
         fate = {"shows": node in shown, "travels": node in travelling}
-        operators.append(Operator(id, (job.name,), node, edges, graph.depth(node), _horizon(node), upstream, **fate))
+        operators.append(Operator(id, (job.name,), node, edges, graph.depth(node), _horizon(node), upstream, **fate, ports=ports))
     return operators
 
 

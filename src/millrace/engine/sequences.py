@@ -6,6 +6,7 @@ still show, and how far it has come; the newest version counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,10 +44,16 @@ class SequenceWindows(Windows):
         low = max(saved["low"] or LEAST, body.now) if by_clock and not ended else after.low
         seq = saved["seq"] + 1
         state, free = self._released(state, rows, saved["time"], time)
-        state, shown = self._taken(state, free, seq, (saved["time"], time), ended=ended)
+        state, shown, sides = self._said(state, free, seq, (saved["time"], time), ended=ended)
         state = state.with_values(id, {"progress": after.to_json(), "seq": seq, "time": LEAST if by_clock else time, "low": low})
         changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
-        return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said))
+        return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said), sides)
+
+    def _said(
+        self, state: SlotState, free: pl.DataFrame | None, seq: int, passed: tuple[int, int], *, ended: bool
+    ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
+        """What rows taken in order bring about: panes, and by port what is said besides."""
+        return *self._taken(state, free, seq, passed, ended=ended), {}
 
     @cached_property
     def _kept(self) -> list[str]:

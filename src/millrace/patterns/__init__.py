@@ -1,6 +1,6 @@
 """Sequences of events: the words with which patterns are written (`mr.pattern`), and what finds them."""
 
 from millrace.patterns.building import Pattern, pattern
-from millrace.patterns.conditions import avg, count, first, last, max, min, previous, sum
+from millrace.patterns.conditions import avg, collect, count, first, last, max, min, previous, sum
 
-__all__ = ["Pattern", "avg", "count", "first", "last", "max", "min", "pattern", "previous", "sum"]
+__all__ = ["Pattern", "avg", "collect", "count", "first", "last", "max", "min", "pattern", "previous", "sum"]

@@ -22,8 +22,7 @@ Function = Callable[[Event, Mapping[str, list[Event]]], bool]
 """The event, and the events taken so far by step: does the event fit?"""
 
 PREVIOUS = "previous"
-KINDS = ("first", "last", "sum", "count", "avg", "min", "max")
-_ASKED = re.compile(r"^(first|last|sum|count|avg|min|max|previous)\((?:([^().]+)(?:\.([^()]+))?)\)$")
+_ASKED = re.compile(r"^(first|last|sum|count|avg|min|max|collect|previous)\((?:([^().]+)(?:\.([^()]+))?)\)$")
 
 
 def first(step: str, column: str) -> pl.Expr:
@@ -54,6 +53,11 @@ def min(step: str, column: str) -> pl.Expr:
 def max(step: str, column: str) -> pl.Expr:
     """The greatest `column` among the events taken by a step; null before there is one."""
     return _earlier("max", step, column)
+
+
+def collect(step: str, column: str) -> pl.Expr:
+    """All values of `column` of the events taken by a step, in order, as a list. It can be shown of a match; conditions cannot ask for it."""
+    return _earlier("collect", step, column)
 
 
 def count(step: str) -> pl.Expr:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from millrace.errors import PatternFailed
+from millrace.errors import NoPlaceToSkip, PatternFailed
 from millrace.patterns.automaton import Automaton, State
 from millrace.patterns.memory import Event, Memory, Node, chain
 from millrace.patterns.parts import Skip
@@ -188,7 +188,7 @@ class Rules:
         events = [node.event.seq for node in chain(match.node) if node.step == step]
         if self.skip.on_miss == "error" and (not events or events[-1 if self.skip.kind == "to_first" else 0] == match.start.seq):
             why = "has no event of that step" if not events else "begins with that very event, so matching would not go on"
-            raise PatternFailed(f"skip {self.skip}: a match {why}; leave out on_miss='error', or skip to another step", "skip")
+            raise NoPlaceToSkip(f"skip {self.skip}: a match {why}; leave out on_miss='error', or skip to another step")
         return 0 if not events else events[-1] if self.skip.kind == "to_first" else events[0]
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from millrace.errors import PatternFailed
+from millrace.errors import NoPlaceToSkip
 from millrace.patterns import conditions
 from millrace.patterns.building import Pattern
 from millrace.patterns.conditions import Asked, Condition
@@ -100,7 +100,7 @@ class Definition:
         events = [event for step, event in path if step == skip.step]
         place = 0 if skip.kind == "to_first" else -1
         if skip.on_miss == "error" and (not events or events[place] == path[0][1]):
-            raise PatternFailed(f"skip {skip}: there is no such event in {path}, or it is the first", "skip")
+            raise NoPlaceToSkip(f"skip {skip}: there is no such event in {path}, or it is the first")
         return events[place] if events else 0
 
     def _all(self) -> Iterator[Found]:

@@ -110,6 +110,11 @@ def check(parts: tuple[Part, ...]) -> None:
     for step in (step for part in parts for step in part.steps()):
         for condition in (step.where, step.until):
             for one in condition.asked() if condition else ():
+                if one.kind == "collect":
+                    raise DefinitionError(
+                        f"step {step.name!r} asks for {one.name}, but conditions are asked for each event, and a list would be copied each time; "
+                        "use first, last, sum, count, avg, min or max, or a function of (event, match)"
+                    )
                 if one.step is not None and one.step not in names:
                     raise DefinitionError(
                         f"step {step.name!r} asks for {one.name}, but there is no step {one.step!r}; there are {', '.join(sorted(names))}"

@@ -21,7 +21,7 @@ def checked(pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str]
     for name, expr in select.items():
         if not isinstance(expr, pl.Expr):
             raise DefinitionError(
-                f"select {name}={expr!r} is no expression; use patterns.first(step, column), last, sum, count, avg, min, max"
+                f"select {name}={expr!r} is no expression; use patterns.first(step, column), last, sum, count, avg, min, max, collect"
             )
         if name in keys or name in panes.COLUMNS or name == "event_time":
             raise DefinitionError(f"select {name}=…: results have a column {name!r} of their own; use another name")
@@ -76,5 +76,6 @@ def _answer(one: Asked) -> pl.Expr:
         "avg": values.mean(),
         "min": values.min(),
         "max": values.max(),
+        "collect": values,
     }
     return kinds[one.kind].alias(one.name)

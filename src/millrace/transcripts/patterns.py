@@ -1,4 +1,7 @@
-"""Pattern transcripts: a bounded stream of events in, matches out. On the model by definition, on the engine by the matcher, cut at random."""
+"""Pattern transcripts: a bounded stream of events in, matches and timeouts out.
+
+They run as jobs (`pattern_jobs.py`) on the model, the engine and Spark alike; on the model, matches must also be those of the definition.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,20 @@ from millrace.patterns.declared import read
 from millrace.patterns.definition import Definition
 from millrace.patterns.matcher import AT, END, MATCH, STEP, Key, Matcher
 from millrace.plain_values import Row
-from millrace.transcripts.words import Unavailable, Wrong, known, number, plain, text
+from millrace.testing import Making, On
+from millrace.transcripts.pattern_jobs import ID, TIME, PatternSubject
+from millrace.transcripts.words import Wrong, known, number, plain, text
 
 KEYS = ("name", "key", "events", "pattern", "within", "skip", "expect", "must_fail", "tags")
 EXPECT = ("matches", "count", "timeouts", "error")
-TIME, ID = "t", "id"
-CUTS = 5
+CUTS = 3
 """How often the engine runs a transcript, each time with other batches."""
 
-Taken = tuple[tuple[str, Any], ...]
-"""A match: which step took which event, in order."""
+Taken = tuple[tuple[str, str], ...]
+"""A match: which step took which events, each by its id as text, in order within a step."""
+
+Answer = tuple[list[Taken], list[tuple[int, Taken]] | None]
+"""Matches and, if anything is known of them, timeouts with their moments."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class PatternTranscript:
     pattern: Pattern
     key: str | None
     events: tuple[Row, ...]
-    """Arrival order; an event without an id is time that passes."""
+    """Arrival order; one without an id is time that passes."""
     schema: pl.Schema
     expect: Row
     must_fail: str | None
@@ -71,12 +78,12 @@ def understand(document: Row) -> PatternTranscript:
     return PatternTranscript(pattern, document.get("key"), events, _schema(events, document.get("key")), expect, must_fail)
 
 
-def run(transcript: PatternTranscript, on: Any) -> list[tuple[str, str]]:
-    """Every difference between what came and what was expected."""
-    if on == "spark":
-        raise Unavailable("pattern transcripts on Spark")
+def run(transcript: PatternTranscript, on: On | Making, number: int = 0) -> list[tuple[str, str]]:
+    """Every difference between what came and what was expected; `number` keeps transcripts apart that run together."""
+    subject = PatternSubject(transcript, number)
+    answers: list[Answer] = [by_definition(transcript)] if on == "model" and "error" not in transcript.expect else []
     try:
-        answers = [by_definition(transcript)] if on == "model" else [by_matcher(transcript, cut) for cut in range(CUTS)]
+        answers += [subject.play(on, seed) for seed in range(CUTS if on == "engine" else 1)]
     except PatternFailed as failed:
         if transcript.expect.get("error") == failed.kind:
             return []
@@ -89,7 +96,7 @@ def run(transcript: PatternTranscript, on: Any) -> list[tuple[str, str]]:
     return problems
 
 
-def by_definition(transcript: PatternTranscript) -> tuple[list[Taken], list[tuple[int, Taken]] | None]:
+def by_definition(transcript: PatternTranscript) -> Answer:
     """The matches that the definition of the pattern allows; of timeouts it knows nothing."""
     lanes: dict[Any, list[Row]] = {}
     for event in transcript.in_time:
@@ -98,7 +105,7 @@ def by_definition(transcript: PatternTranscript) -> tuple[list[Taken], list[tupl
     for rows in lanes.values():
         full = [{name: row.get(name) for name in transcript.schema} for row in rows]
         paths = Definition(transcript.pattern, transcript.schema, full, TIME).matches()
-        found += [tuple((step, rows[event][ID]) for step, event in path) for path in paths]
+        found += [tuple((step, plain(rows[event][ID])) for step, event in path) for path in paths]
     return found, None
 
 
@@ -135,7 +142,7 @@ def _batches(transcript: PatternTranscript, chance: random.Random) -> Iterator[t
 
 def _taken(frame: pl.DataFrame) -> Iterator[tuple[int | None, Taken]]:
     for rows in frame.partition_by(MATCH, maintain_order=True):
-        yield rows[AT][0], tuple(zip(rows[STEP].to_list(), rows[ID].to_list(), strict=True))
+        yield rows[AT][0], tuple(zip(rows[STEP].to_list(), map(plain, rows[ID].to_list()), strict=True))
 
 
 def _compared(expect: Row, matches: Sequence[Taken], timeouts: Sequence[tuple[int, Taken]] | None, where: str) -> list[tuple[str, str]]:
@@ -156,7 +163,7 @@ def _differences(wanted: Sequence[Any], came: Sequence[Taken], what: str) -> lis
     lists = [said for said in wanted if isinstance(said, list)]
     if lists and len(lists) != len(wanted):
         raise Wrong("`matches` are lists of ids or maps of steps, not both")
-    shapes = [sorted(plain(id) for _, id in taken) if lists else _by_step(taken) for taken in came]
+    shapes = [sorted(id for _, id in taken) if lists else _by_step(taken) for taken in came]
     return _listed(Counter(map(_said, wanted)), Counter(map(_said, shapes)), what)
 
 
@@ -177,7 +184,7 @@ def _shape(said: Any) -> Any:
 def _by_step(taken: Taken) -> dict[str, list[str]]:
     shape: dict[str, list[str]] = {}
     for step, id in taken:
-        shape.setdefault(step, []).append(plain(id))
+        shape.setdefault(step, []).append(id)
     return shape
 
 

@@ -105,8 +105,10 @@ def _in_lane(document: Any, number: int, lane: Making) -> str | None:
 
 
 def _clocks(document: Any) -> tuple[tuple[int, int], ...] | None:
-    """When a transcript sets the clock, and to what: those that do so alike can run together. None: it cannot run at all."""
+    """When a transcript sets the clock, and to what: those that do so alike can run together. None: it cannot run, or is to fail."""
     try:
+        if isinstance(document, dict) and "pattern" in document:
+            return None if "error" in patterns.understand(document).expect else ()
         steps = [step for step in understand(document).steps if step[0] in ("events", "watermark", "clock")]
     except MillraceError:
         return None
@@ -119,7 +121,7 @@ def why_failed(document: Any, on: On | Making, number: int = 0) -> str | None:
         transcript: Transcript | PatternTranscript
         if isinstance(document, dict) and "pattern" in document:
             transcript = patterns.understand(document)
-            problems = patterns.run(transcript, on)
+            problems = patterns.run(transcript, on, number)
         else:
             transcript = understand(document)
             problems = run(transcript, on, number)

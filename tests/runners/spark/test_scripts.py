@@ -24,6 +24,11 @@ def written_by_hand(*, clocked: bool) -> list[Any]:
     return [document for document in documents if any("clock" in step for step in document["steps"]) is clocked]
 
 
+def of_patterns() -> list[Any]:
+    """Our transcripts of patterns."""
+    return [document for path in sorted(TRANSCRIPTS.glob("patterns/*.yaml")) for document in yaml.safe_load_all(path.read_text())]
+
+
 def failures(documents: list[Any], folder: Path) -> dict[str, str]:
     path = folder / "chosen.yaml"
     path.write_text(yaml.safe_dump_all(documents))
@@ -33,7 +38,7 @@ def failures(documents: list[Any], folder: Path) -> dict[str, str]:
 def test_our_transcripts_share_a_query_and_hold(tmp_path: Path) -> None:
     documents = written_by_hand(clocked=False)
     assert len(documents) > 80
-    assert not failures(documents, tmp_path)
+    assert not failures([*documents, *of_patterns()[::6]], tmp_path)
 
 
 def test_a_transcript_that_sets_the_clock_holds(tmp_path: Path) -> None:
@@ -43,6 +48,13 @@ def test_a_transcript_that_sets_the_clock_holds(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_every_transcript_that_sets_the_clock_holds(tmp_path: Path) -> None:
     assert not failures(written_by_hand(clocked=True), tmp_path)
+
+
+@pytest.mark.long
+def test_every_transcript_of_a_pattern_holds(tmp_path: Path) -> None:
+    documents = of_patterns()
+    assert len(documents) > 60
+    assert not failures(documents, tmp_path)
 
 
 @pytest.mark.long
