@@ -105,7 +105,7 @@ class LookupFailed(MillraceError):
 
 
 class PatternFailed(MillraceError):
-    """A pattern met events with which it cannot go on, `kind` says in a word what: here, too many partial matches."""
+    """A pattern met events with which it cannot go on; `kind` says in a word what: here, too many partial matches."""
 
     kind = "limit"
 

@@ -79,3 +79,20 @@ def some_events(chance: random.Random) -> list[dict[str, Any]]:
         time += chance.choice((0, 1, 1, 2))
         events.append({"id": number, "t": time, "kind": chance.choice(KINDS), "value": chance.randint(0, 4)})
     return events
+
+
+def a_regular_pattern(chance: random.Random) -> dict[str, Any]:
+    """A pattern that passes over nothing and looks at one event at a time."""
+    said = a_pattern(chance)
+    for step in [inner for part in said["pattern"] for inner in (part, *part.get("group", ()))]:
+        for word in ("gap", "loop_gap"):
+            step.pop(word, None)
+        if "link" in step:
+            step["link"] = "next"
+        if "times" in step:
+            step["inner"] = "strict"
+        for word in ("where", "until"):
+            if "(" in step.get(word, "") or "c'" in step.get(word, ""):
+                step[word] = chance.choice(CONDITIONS[:5])
+    said["skip"] = chance.choice(("none", "to_next", "past_last"))
+    return said

@@ -45,6 +45,7 @@ def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) 
     for matches, timeouts in found:
         assert Counter(matches) == Counter(wanted)
         assert Counter(timeouts) == Counter(found[0][1])
+    assert Counter(transcripts.by_matcher(transcript, 3, timeouts_too=False)[0]) == Counter(wanted)
 
 
 def test_keys_do_not_meet() -> None:
@@ -152,14 +153,15 @@ def test_rows_of_matches_say_which_step_took_them() -> None:
     assert found.select(STEP, "event_time").rows() == [("a", 1), ("b", 2)]
 
 
-def test_a_regular_pattern_looks_only_at_rows_from_which_something_comes() -> None:
-    made = mr.pattern("a", A).next("b", B).one_or_more().consecutive().next("c", pl.col("kind") == "c").within(10)
-    matcher = Matcher(made, SCHEMA, ("key",))
-    regular = matcher._regular
-    assert regular is not None
-    kinds = "abbcabdabaab"
-    numbers = pl.Series(["dab_c".index(kind) for kind in kinds]).to_numpy()
-    times, keys = pl.int_range(len(kinds), eager=True).to_numpy(), pl.Series([1] * len(kinds)).to_numpy()
-    opened = regular.open(numbers, times, keys, numbers == 1, 10)
-    assert [place for place, is_open in enumerate(opened) if is_open] == [0, 10]
-    assert Matcher(mr.pattern("a", A).followed_by("b", B), SCHEMA, ("key",))._regular is None
+def test_rows_that_every_match_passes_over_are_not_looked_at() -> None:
+    rows = frame(*(("x", kind, value, time) for time, (kind, value) in enumerate([("a", 1), ("b", 0), ("c", 9), ("b", 2), ("c", 2)])))
+    relaxed = mr.pattern("a", A).followed_by("b", B & (pl.col("value") > last("a", "value")))
+    assert Matcher(relaxed, SCHEMA, ("key",)).ready(rows)["event_time"].to_list() == [0, 1, 3]
+    assert Matcher(relaxed.not_next("d", pl.col("kind") == "d"), SCHEMA, ("key",)).ready(rows).height == 5
+    assert Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).ready(rows).height == 5
+
+
+def test_what_divides_matches_is_passed_over_only_where_nobody_counts_timeouts() -> None:
+    rows = frame(("x", "a", 0, 0), ("x", "c", 0, 1))
+    loop = mr.pattern("a", A).one_or_more().followed_by("b", B).within(10)
+    assert [Matcher(loop, SCHEMA, ("key",), timeouts=asked).ready(rows).height for asked in (True, False)] == [2, 1]

@@ -35,7 +35,8 @@ class Matches(SequenceWindows):
     @cached_property
     def matcher(self) -> Matcher:
         """What finds it."""
-        return Matcher(self.node.pattern, self.node.inputs[0].schema, self.node.keys)
+        timeouts = graph.TIMEOUTS in self.operator.ports
+        return Matcher(self.node.pattern, self.node.inputs[0].schema, self.node.keys, timeouts=timeouts)
 
     @cached_property
     def _kept(self) -> list[str]:
@@ -53,18 +54,17 @@ class Matches(SequenceWindows):
     ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
         """Rows taken in order, time that has passed, and the matches found."""
         id, (since, time) = self.operator.id, passed
-        rows = self._nothing.select(self.node.keys) if free is None else free.sort(ORDER)
+        rows = self.matcher.ready(self.matcher.schema.to_frame() if free is None else free.sort(ORDER))
         known = self._known(state, rows, since, END if ended else time)
         if rows.is_empty() and known.is_empty():
             return state.expire(id, "courses", time), self.no_shown, {}
         names = [*self.node.keys, "_until", "_course"]
         before: dict[Key, tuple[int, bytes]] = {row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()}
         courses = {key: stored.load(data, self.matcher.states) for key, (_, data) in before.items()}
-        frame = rows.select(list(self.matcher.schema)) if free is not None else self.matcher.schema.to_frame()
-        done = self.matcher.step(courses, frame, END if ended else time)
+        done = self.matcher.follow(courses, rows, END if ended else time)
         layout = Layout(pl.col("_due"), pl.col("_until"), lambda frame: self._newest(frame).filter(pl.col("_until") > since))
         state = state.append(id, "courses", self._written(done, {key: until for key, (until, _) in before.items()}, seq), layout)
-        sides = {graph.TIMEOUTS: self._panes_of(done.timeouts)} if graph.TIMEOUTS in self.operator.ports else {}
+        sides = {graph.TIMEOUTS: self._panes_of(done.timeouts)} if self.matcher.timeouts else {}
         return state.expire(id, "courses", time), self._panes_of(done.matches), sides
 
     def _panes_of(self, found: pl.DataFrame) -> pl.DataFrame:

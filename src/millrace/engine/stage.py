@@ -13,6 +13,7 @@ from millrace.engine import cells
 from millrace.engine import state as states
 from millrace.engine.cells import CellWindows
 from millrace.engine.changes import PaneWindows
+from millrace.engine.contiguous import ContiguousMatches
 from millrace.engine.deduplicating import Deduplicated
 from millrace.engine.firing import PAIR, Stepped, netted, settled
 from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
@@ -24,6 +25,7 @@ from millrace.engine.rows import RowWindows
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot, hand_on
 from millrace.engine.state import SlotState
+from millrace.patterns.contiguous import Contiguous
 
 
 def forget() -> None:
@@ -100,7 +102,8 @@ def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows |
     if isinstance(operator.node, graph.Deduplication):
         return Deduplicated(operator)
     if isinstance(operator.node, graph.Match):
-        return Matches(operator)
+        made = Matches(operator)
+        return ContiguousMatches(operator) if Contiguous.suits(made.matcher) else made
     if not operator.over_rows:
         return PaneWindows(operator)
     if operator.node.windowing.ordered:

@@ -21,6 +21,7 @@ from millrace.measure import machine, phases
 
 if TYPE_CHECKING:
     from millrace.runners.spark.source import Feed
+    from millrace.stream import Job
 
 WARM_UP = 0.4
 """The part of the batches that is not measured: caches and memory settle in them."""
@@ -120,11 +121,11 @@ def measure(case: Case) -> Figures:
         )
         match case.runner:
             case "local":
-                _local(settings, meter)
+                _local(case, settings, meter)
             case "spark":
-                _spark(settings, meter)
+                _spark(case, settings, meter)
             case "spark-1-slot":
-                _spark(settings.changed(spark_slots=1), meter)
+                _spark(case, settings.changed(spark_slots=1), meter)
             case _:
                 _plain(case, settings, meter)
         return meter.figures()
@@ -141,21 +142,25 @@ def _scratch() -> Iterator[tuple[Path, Path]]:
         yield Path(folder, "state"), noted
 
 
-def _local(settings: Settings, meter: Meter) -> None:
+def _job(name: str) -> Job:
+    from millrace.transit.jobs import BUILT_IN
+
+    return BUILT_IN[name]()
+
+
+def _local(case: Case, settings: Settings, meter: Meter) -> None:
     from millrace.runners.local import Hooks, run_local
-    from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
 
     run_local(
-        [vehicle_distribution()],
+        [_job(case.name)],
         settings=settings,
         hooks=Hooks(stop=lambda: meter.full, report=lambda results: meter.batch(results.counts["read"])),
     )
 
 
-def _spark(settings: Settings, meter: Meter) -> None:
+def _spark(case: Case, settings: Settings, meter: Meter) -> None:
     from millrace.runners.spark import session
     from millrace.runners.spark.foreground import run
-    from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
 
     chosen = settings.changed(spark_conf={"spark.python.daemon.module": "millrace.measure.daemon"})
     scratch = Path(tempfile.mkdtemp(dir=settings.state.dir.parent))
@@ -168,14 +173,14 @@ def _spark(settings: Settings, meter: Meter) -> None:
     )
     before: list[int] = []
     run(
-        [vehicle_distribution()],
+        [_job(case.name)],
         settings=chosen.changed(run_name="warm-up", run_max_events_per_batch=200),
         spark=spark,
         report=lambda batch, _: before.append(batch),
         stop=lambda: len(before) >= JVM_WARM_UP,
     )
     run(
-        [vehicle_distribution()],
+        [_job(case.name)],
         settings=chosen,
         spark=spark,
         report=lambda _, results: meter.batch(results.counts["read"]),

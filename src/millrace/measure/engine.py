@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,8 +28,11 @@ from millrace.measure.series import Series
 from millrace.transit.geocells import geocell
 
 NAME = "vehicle-distribution"
+STOPS = "emergency-stop"
 SIZES = {400_000: 10, 100_000: 20, 20_000: 40, 200: 60}
 """Rows a batch, and how many batches."""
+STOP_SIZES = {400_000: 10, 50_000: 20}
+"""The same for emergency-stop, which is measured with the patterns."""
 RUNNERS = ("spark", "spark-1-slot", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
 SECONDS = 2_000
 """Of 2,000 vehicles: the events of the largest case."""
@@ -43,26 +46,28 @@ def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
     runners = [runner for runner in RUNNERS if runner in only] or list(RUNNERS)
     names = [name for name in only if name not in RUNNERS]
     labels = [kind.label for kind in kinds() if not names or kind.label in names or kind.group in names]
-    known = {NAME, *(kind.label for kind in kinds()), *(kind.group for kind in kinds())}
+    known = {NAME, STOPS, *(kind.label for kind in kinds()), *(kind.group for kind in kinds())}
     if unknown := [name for name in names if name not in known]:
         groups = dict.fromkeys(kind.group for kind in kinds())
         raise ConfigError(
-            f"--only {', '.join(unknown)}: there is no such measurement; there are {NAME}, {', '.join(groups)}, "
+            f"--only {', '.join(unknown)}: there is no such measurement; there are {NAME}, {STOPS}, {', '.join(groups)}, "
             f"one of those such as {labels[0] if labels else 'windows/fixed'}, and the runners {', '.join(RUNNERS)}"
         )
     if not names or NAME in names:
-        yield from _use_case(runners)
+        yield from _use_case(NAME, runners, SIZES)
+    if not names or {STOPS, "patterns"} & set(names):
+        yield from _use_case(STOPS, [runner for runner in runners if runner in ("spark", "local")], STOP_SIZES)
     for runner in runners:
         if labels and runner in ("spark", "local"):
             yield from run_series(Series(runner, labels, scale=scale))
 
 
-def _use_case(runners: Sequence[str]) -> Iterator[Figures]:
-    chosen = [(runner, rows, batches) for rows, batches in SIZES.items() for runner in runners]
+def _use_case(name: str, runners: Sequence[str], sizes: Mapping[int, int]) -> Iterator[Figures]:
+    chosen = [(runner, rows, batches) for rows, batches in sizes.items() for runner in runners]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         prepare(Path(folder), [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql-parquet"])
         for runner, rows, batches in chosen:
-            yield run(Case(NAME, runner, rows, batches, folder))
+            yield run(Case(name, runner, rows, batches, folder))
 
 
 def run_series(series: Series) -> Iterator[Figures]:

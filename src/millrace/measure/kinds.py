@@ -1,4 +1,4 @@
-"""What `millrace bench engine` measures besides the use case: each kind of window, trigger and aggregate, long windows, and large state."""
+"""What `millrace bench engine` measures besides the use cases: each kind of window, trigger and aggregate, patterns, long windows, large state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from millrace import aggregates, triggers, watermarks, windows
+from millrace import aggregates, patterns, triggers, watermarks, windows
 from millrace.measure import readings
+from millrace.patterns import pattern
 from millrace.stream import Job, read
 from millrace.triggers import Trigger
 from millrace.windows import Window, WindowFn
@@ -79,6 +80,29 @@ class Calendar(WindowFn):
         )
 
 
+def relaxed(name: str, topic: str) -> Job:
+    """Low, later high in proportion to it, later back: one reading in ten begins a match, and every condition after it looks back."""
+    value = pl.col("value")
+    rising = (
+        pattern("low", value < 100)
+        .followed_by("high", (value > 800) & (value > 9 * patterns.last("low", "value")))
+        .followed_by("back", (value < 300) & (value < patterns.last("high", "value") - 700) & (value > patterns.last("low", "value")))
+        .within("10s")
+    )
+    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
+    found = rows.by("key").match(rising, select={"low": patterns.last("low", "value"), "back": patterns.last("back", "value")})
+    return Job(name, readings.written(found, f"analytics.{name}"))
+
+
+def begun(name: str, topic: str) -> Job:
+    """A pattern that nearly every reading begins and one in a hundred ends, so that nearly every key has matches that have begun."""
+    ending = (pl.col("value") >= 990) & (pl.col("value") > patterns.last("low", "value"))
+    waiting = pattern("low", pl.col("value") < 990).followed_by("high", ending).within("1h").skip_past_last()
+    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
+    found = rows.by("key").match(waiting, select={"high": patterns.last("high", "value")})
+    return Job(name, readings.written(found, f"analytics.{name}"))
+
+
 def kinds() -> Iterator[Kind]:
     """All of them."""
     for name, window in _windows().items():
@@ -95,6 +119,9 @@ def kinds() -> Iterator[Kind]:
         hour = partial(totals, window=windows.fixed("1h"))
         yield Kind("state", f"{said} keys sparsely", hour, keys=keys, before=1, rows=1_000, sparse=True)
         yield Kind("state", f"{said} keys uniformly", hour, keys=keys, before=1, sparse=True)
+    yield Kind("patterns", "relaxed", relaxed)
+    for rows, said in {1_000: "sparsely", ROWS: "uniformly"}.items():
+        yield Kind("patterns", f"1M keys {said}", begun, keys=1_000_000, before=1, rows=rows, sparse=True)
 
 
 def _windows() -> dict[str, Any]:

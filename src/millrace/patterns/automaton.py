@@ -211,6 +211,30 @@ def reachable(state: State) -> Iterator[State]:
         yield from reachable(target)
 
 
+def passes_over(automaton: Automaton, mask: int, *, timeouts: bool) -> bool:
+    """Whether every match that has begun passes over an event with such a mask, and can go on after it exactly as before.
+
+    `timeouts`: and is not divided into two with the same events, of which each would have a timeout of its own.
+    """
+    stood = {other.number: other for state in automaton.states for other in (state.to, state.stay) if other is not None and not other.final}
+    return all(
+        _stays(other, mask) and (other is state or (not timeouts and other.nots == state.nots))
+        for state in stood.values()
+        for other in reachable(state)
+        if not other.final
+    )
+
+
+def _stays(state: State, mask: int) -> bool:
+    if any(not test.must(mask) for test, _ in state.proceeds) or any(test.may(mask) for test in state.nots):
+        return False
+    if state.take is None and state.ignore is None:
+        return bool(state.proceeds)
+    if (state.take is not None and state.take.may(mask)) or state.ignore is None or state.stay is None:
+        return False
+    return state.ignore.must(mask) and (state.stay is state or (state.stay.take is state.take and state.stay.nots == state.nots))
+
+
 def conditions(pattern: Pattern) -> list[Condition | None]:
     """Every condition of a pattern."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from millrace.errors import NoPlaceToSkip, PatternFailed
@@ -78,6 +79,11 @@ class Rules:
     skip: Skip
     most: int = MOST
 
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether matches are given up in the order in which they began, which is the order in which they stand."""
+        return self.span is not None and all(state.wait is None for state in self.automaton.states)
+
     def follow(self, course: Course, lane: Lane, time: int, found: Found, *, ended: bool) -> Course:
         """Takes events in order, then lets time pass; `ended`: nothing will come any more."""
         runs, held = list(course.runs), list(course.held)
@@ -106,6 +112,8 @@ class Rules:
 
     def _pass(self, runs: list[Run], held: list[Match], time: int, found: Found) -> tuple[list[Run], list[Match]]:
         """Without the matches whose time is over; those that only waited for that are found."""
+        if not runs or (self._in_order and runs[0].start.time + (self.span or 0) > time):
+            return runs, held
         due = {at for run in runs if (at := self._deadline(run)) is not None and at <= time}
         for moment in sorted(due):
             alive: list[Run] = []
@@ -138,7 +146,8 @@ class Rules:
         stack = [state]
         while stack:
             here = stack.pop()
-            stack += [target for test, target in here.proceeds if test.holds(event, node)]
+            if here.proceeds:
+                stack += [target for test, target in here.proceeds if test.holds(event, node)]
             if here.gap is not None and node is not None and event.time - node.event.time >= here.gap:
                 continue
             for refused in here.nots:

@@ -13,19 +13,15 @@ from typing import Any
 import polars as pl
 
 from millrace.errors import DefinitionError
-from millrace.patterns.automaton import Automaton, State, conditions, reachable
+from millrace.patterns.automaton import Automaton, State, conditions, passes_over, reachable
 from millrace.patterns.building import Pattern
 from millrace.patterns.courses import MOST, Course, Found, Lane, Match, Rules
-from millrace.patterns.memory import Event, Memory, chain
-from millrace.patterns.regular import Regular, is_regular
+from millrace.patterns.memory import Memory, chain
 from millrace.patterns.verdicts import Tests, columns_of
 
 Key = tuple[Any, ...]
 END = 2**62
 """The watermark at the end of a stream: nothing comes any more."""
-
-MOST_MASKS = 256
-"""With more different masks than this, tables would cost more than they save."""
 
 _PLAIN = (pl.String, pl.Boolean, pl.Binary, pl.Null)
 
@@ -51,7 +47,10 @@ class Matcher:
     keys: tuple[str, ...]
     time: str = "event_time"
     most: int = MOST
+    timeouts: bool = True
+    """Whether anybody asks for them: how many partial matches have the same events may depend on what they pass over."""
     _starting: dict[int, bool] = field(default_factory=dict, repr=False)
+    _passing: dict[int, bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         missing = sorted(column for column in columns_of(conditions(self.pattern)) if column not in self.schema)
@@ -83,68 +82,75 @@ class Matcher:
 
     def step(self, courses: Mapping[Key, Course], frame: pl.DataFrame, watermark: int) -> Matched:
         """Takes rows, in order of event time and all before the watermark, and lets time pass up to it, in the keys given, too."""
+        return self.follow(courses, self.ready(frame), watermark)
+
+    def ready(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows that can matter, with the columns that conditions need: not those that every match passes over, and none begins with."""
+        extras = [expr.alias(f"_extra{i}") for i, expr in enumerate(self.tests.extras)]
+        ready = frame.select(*self.schema, self.tests.mask().alias("_mask"), *extras)
+        masks = ready["_mask"].unique().to_list()
+        begins = [mask for mask in masks if self.may_start(mask)]
+        matters = [mask for mask in masks if mask in begins or not self._passed_over(mask)]
+        ready = ready if len(matters) == len(masks) else ready.filter(pl.col("_mask").is_in(matters))
+        return ready.with_columns(pl.col("_mask").is_in(begins).alias("_begins"))
+
+    def follow(self, courses: Mapping[Key, Course], ready: pl.DataFrame, watermark: int) -> Matched:
+        """What `step` does, with rows that are `ready`."""
         found: list[Match] = []
         timeouts: list[Match] = []
         changed: dict[Key, Course | None] = {}
         seen: set[Key] = set()
-        for key, lane in self._lanes(courses, frame):
+        for key, lane in self._lanes(courses, ready):
             seen.add(key)
             self._follow(key, courses.get(key), lane, watermark, changed, Found(found, timeouts))
         for key, course in courses.items():
             due = self.rules.due(course) if key not in seen else None
             if key not in seen and (watermark >= END or (due is not None and due <= watermark)):
                 self._follow(key, course, Lane(), watermark, changed, Found(found, timeouts))
-        return Matched(changed, self._rows(found), self._rows(timeouts))
+        return Matched(changed, self.rows(found), self.rows(timeouts))
 
     def _follow(self, key: Key, course: Course | None, lane: Lane, watermark: int, changed: dict[Key, Course | None], found: Found) -> None:
         after = self.rules.follow(course or Course(), lane, watermark, found, ended=watermark >= END)
         if course is not None or not after.over:
             changed[key] = None if after.over else after
 
-    def _lanes(self, courses: Mapping[Key, Course], frame: pl.DataFrame) -> Iterator[tuple[Key, Lane]]:
-        """The rows of each key that matters."""
-        extras = [expr.alias(f"_extra{i}") for i, expr in enumerate(self.tests.extras)]
+    def _lanes(self, courses: Mapping[Key, Course], ready: pl.DataFrame) -> Iterator[tuple[Key, Lane]]:
+        """The rows of each key in which a match has begun or begins."""
         columns, keys = list(self.schema), list(self.keys)
-        number = pl.struct(keys).rank("dense").alias("_key") if keys else pl.lit(1, pl.UInt32).alias("_key")
-        ready = frame.select(*columns, self.tests.mask().alias("_mask"), *extras).with_columns(number).sort("_key", maintain_order=True)
-        ready = ready.with_columns(self._begins(ready).alias("_begins"))
-        matters = pl.col("_begins").any().over("_key")
-        if courses and keys:
-            known = pl.DataFrame(list(courses), schema={key: self.schema[key] for key in keys}, orient="row")
-            begun = ready.select(*keys, "_key").unique("_key").join(known, on=keys, how="semi", nulls_equal=True)["_key"]
-            matters = matters | pl.col("_key").is_in(begun.to_list())
-        ready = ready.filter(pl.lit(bool(courses)) | matters if not keys else matters)
+        if keys:
+            numbers = ready.select(keys).unique().with_row_index("_key")
+            begun = numbers.clear()
+            if courses:
+                known = pl.DataFrame(list(courses), schema={key: self.schema[key] for key in keys}, orient="row")
+                begun = numbers.join(known, on=keys, how="semi", nulls_equal=True)
+            ready = ready.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort("_key", maintain_order=True)
+            ready = ready.filter(pl.col("_begins").any().over("_key") | pl.col("_key").is_in(begun["_key"].to_list()))
+        else:
+            ready = ready.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
         rows, more = ready.select(columns).rows(), [()] * ready.height
-        if extras:
-            more = ready.select(f"_extra{i}" for i in range(len(extras))).rows()
+        if self.tests.extras:
+            more = ready.select(f"_extra{i}" for i in range(len(self.tests.extras))).rows()
         lists = ready["_mask"].to_list(), ready[self.time].to_list(), rows, more, ready["_begins"].to_list()
         ends = ready.with_row_index("_end").group_by("_key", maintain_order=True).agg(pl.col("_end").last() + 1)["_end"].to_list()
         places = [columns.index(key) for key in keys]
         for first, end in zip([0, *ends], ends, strict=False):
             yield tuple(rows[first][place] for place in places), Lane(*lists, first, end)
 
-    def _begins(self, ready: pl.DataFrame) -> pl.Series:
-        """Where a match may begin: the row fits the first step and, where masks decide it, something comes of it."""
-        masks = ready["_mask"].unique().to_list()
-        begins = ready["_mask"].is_in([mask for mask in masks if self._may_start(mask)])
-        if self._regular is None or len(masks) > MOST_MASKS:
-            return begins
-        rows, times, keys = (ready[name].cast(pl.Int64).to_numpy() for name in ("_mask", self.time, "_key"))
-        return pl.Series("_begins", self._regular.open(rows, times, keys, begins.to_numpy(), self.pattern.span or END))
-
-    @cached_property
-    def _regular(self) -> Regular | None:
-        return Regular(self.rules.automaton.start) if is_regular(self.rules.automaton) else None
-
-    def _may_start(self, mask: int) -> bool:
+    def may_start(self, mask: int) -> bool:
         """Whether a row with these bits can be the first of a match."""
         if mask not in self._starting:
-            nobody = Event(0, 0, mask, ())
             tests = [state.take for state in reachable(self.rules.automaton.start) if state.take is not None]
-            self._starting[mask] = any(not test.pure or test.holds(nobody, None) for test in tests)
+            self._starting[mask] = any(test.may(mask) for test in tests)
         return self._starting[mask]
 
-    def _rows(self, found: list[Match]) -> pl.DataFrame:
+    def _passed_over(self, mask: int) -> bool:
+        """Whether a row with these bits is passed over by every partial match."""
+        if mask not in self._passing:
+            self._passing[mask] = passes_over(self.rules.automaton, mask, timeouts=self.timeouts)
+        return self._passing[mask]
+
+    def rows(self, found: list[Match]) -> pl.DataFrame:
+        """The rows of matches, match by match."""
         names = self.rules.automaton.names
         schema = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **self.schema})
         rows = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from millrace.patterns.conditions import Asked
@@ -63,18 +64,30 @@ class Memory:
 
     def take(self, before: Node | None, step: int, event: Event) -> Node:
         """A chain with one more event."""
-        if not self.slots:
-            return Node(before, step, event, ())
-        old = self._nothing() if before is None else before.answers
-        seen = any(node.step == step for node in chain(before)) if any(kind == "first" for kind, _, _ in self.slots) else False
-        answers = tuple(
-            value if own != step else _after(kind, value, None if place < 0 else event.row[place], seen=seen)
-            for (kind, own, place), value in zip(self.slots, old, strict=True)
-        )
+        answers = self._nothing if before is None else before.answers
+        mine = self._by_step.get(step)
+        if mine:
+            after = list(answers)
+            for slot, kind, place in mine:
+                if kind == "last":
+                    after[slot] = event.row[place]
+                else:
+                    seen = kind == "first" and any(node.step == step for node in chain(before))
+                    after[slot] = _after(kind, after[slot], None if place < 0 else event.row[place], seen=seen)
+            answers = tuple(after)
         return Node(before, step, event, answers)
 
+    @cached_property
     def _nothing(self) -> tuple[Any, ...]:
+        """Asked once all is known that conditions ask."""
         return tuple(0 if kind in ("sum", "count", "number") else None for kind, _, _ in self.slots)
+
+    @cached_property
+    def _by_step(self) -> dict[int, list[tuple[int, str, int]]]:
+        mine: dict[int, list[tuple[int, str, int]]] = {}
+        for slot, (kind, step, place) in enumerate(self.slots):
+            mine.setdefault(step, []).append((slot, kind, place))
+        return mine
 
     def _slot(self, kind: str, asked: Asked) -> int:
         place = -1 if asked.column is None else self.columns.index(asked.column)
@@ -90,8 +103,6 @@ def _after(kind: str, old: Any, new: Any, *, seen: bool) -> Any:
             return old + 1
         case "first":
             return old if seen else new
-        case "last":
-            return new
     if new is None:
         return old
     match kind:

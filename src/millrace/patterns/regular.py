@@ -1,13 +1,12 @@
 """Regular patterns (strict contiguity, conditions on the row alone) as an automaton over bit masks, all beginnings at once.
 
-It says from which rows something can come: a match, or a partial match that is still open where the rows or its time end. Only
-those are followed one by one. A step of the loop moves every beginning that is still open by one row.
+A step of the loop moves every beginning that is still open by one row. What it says of a beginning is where matches end and whether more
+may come; which step took which row is asked only of the few from which something came.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,66 +17,85 @@ from millrace.patterns.memory import Event
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+MOST_BITS = 8
+"""With more conditions than this, the table would cost more than it saves."""
+
 
 def is_regular(automaton: Automaton) -> bool:
     """Whether the masks of the rows decide everything, and nothing is passed over."""
     tests = [test for state in automaton.states for test in (state.take, *(test for test, _ in state.proceeds)) if test is not None]
     plain = all(state.ignore is None and not state.nots and state.gap is None and not state.pending for state in automaton.states)
-    return plain and all(test.pure for test in tests)
+    return plain and all(test.pure for test in tests) and len(automaton.tests.bits) <= MOST_BITS
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """What came of each beginning, in the order of the rows they begin with."""
+
+    starts: Numbers
+    first: Numbers
+    """The row with which its first match ended; -1: none did."""
+    latest: Numbers
+    """The row with which its latest match ended; -1: none did."""
+    until: Numbers
+    """The row behind the last that it looked at."""
+    open: Flags
+    """Whether the rows of the key ended before it did."""
+    overdue: Flags
+    """Whether its time was over before it was."""
 
 
 @dataclass
 class Regular:
     """The automaton made deterministic as far as it was needed: sets of states, and where each mask leads from them."""
 
-    start: State
-    sets: list[frozenset[int]] = field(default_factory=list)
+    automaton: Automaton
     states: dict[int, State] = field(default_factory=dict)
-    ways: dict[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
-    """From a set, with a mask: the next set, and whether a match ends. The first set is empty, the second where all begins."""
+    sets: dict[frozenset[int], int] = field(default_factory=dict)
+    """Sets of states by number: the empty one is the first, the one where all begins the second."""
 
     def __post_init__(self) -> None:
-        self.sets = [frozenset(), frozenset({self.start.number})]
-        self.states[self.start.number] = self.start
+        start = self.automaton.start
+        self.states[start.number] = start
+        self.sets = {frozenset(): 0, frozenset({start.number}): 1}
+        self.table = np.full((2, 1 << len(self.automaton.tests.bits)), -1, dtype=np.int64)
+        """From a set, with a mask: twice the next set, and one more if a match ends; -1: not asked yet."""
 
-    def open(self, masks: Numbers, times: Numbers, keys: Numbers, begins: Flags, span: int) -> Flags:
-        """Of the rows with which a match may begin, those from which something comes; rows of a key stand together, in order."""
-        names, symbols = np.unique(masks, return_inverse=True)
-        kept = np.zeros(len(masks), dtype=np.bool_)
-        starts = np.flatnonzero(begins)
-        here = starts.copy()
-        sets = np.ones(len(starts), dtype=np.int64)
-        while len(starts):
-            nexts, over = self._table(sets, [int(name) for name in names])
-            ended = over[sets, symbols[here]]
-            sets = nexts[sets, symbols[here]]
-            kept[starts[ended]] = True
-            going = (sets != 0) & ~ended
-            starts, here, sets = starts[going], here[going] + 1, sets[going]
-            outside = here >= len(masks)
-            inside = np.where(outside, 0, here)
-            cut = outside | (keys[inside] != keys[starts]) | (times[inside] - times[starts] >= span)
-            kept[starts[cut]] = True
-            starts, here, sets = starts[~cut], here[~cut], sets[~cut]
-        return kept
+    def follow(self, masks: Numbers, times: Numbers, ends: Numbers, starts: Numbers, span: int, *, once: bool) -> Stretches:
+        """Follows beginnings; `ends` says of each row where the rows of its key end. `once`: only to the end of the first match."""
+        first, latest, until = (np.full(len(starts), -1, dtype=np.int64) for _ in range(3))
+        open_, overdue = np.zeros(len(starts), dtype=np.bool_), np.zeros(len(starts), dtype=np.bool_)
+        alive, here, sets = np.arange(len(starts)), starts, np.ones(len(starts), dtype=np.int64)
+        last = max(len(masks) - 1, 0)
+        while len(alive):
+            led = self._led(sets, masks[here])
+            done, sets = (led & 1).astype(np.bool_), led >> 1
+            latest[alive[done]] = here[done]
+            fresh = alive[done][first[alive[done]] < 0]
+            first[fresh] = latest[fresh]
+            until[alive] = here + 1
+            going = (sets != 0) & ~done if once else sets != 0
+            alive, here, sets = alive[going], here[going] + 1, sets[going]
+            outside = here >= ends[starts[alive]]
+            late = ~outside & (times[np.minimum(here, last)] - times[starts[alive]] >= span)
+            open_[alive[outside]], overdue[alive[late]] = True, True
+            inside = ~(outside | late)
+            alive, here, sets = alive[inside], here[inside], sets[inside]
+        return Stretches(starts, first, latest, until, open_, overdue)
 
-    def _table(self, sets: Numbers, names: list[int]) -> tuple[Numbers, Any]:
-        """Where the sets at hand lead with each mask."""
-        for place in np.unique(sets).tolist():
-            for name in names:
-                if (place, name) not in self.ways:
-                    self.ways[place, name] = self._way(place, name)
-        nexts = np.zeros((len(self.sets), len(names)), dtype=np.int64)
-        over = np.zeros((len(self.sets), len(names)), dtype=np.bool_)
-        for (place, name), (to, ends) in self.ways.items():
-            if name in names:
-                nexts[place, names.index(name)], over[place, names.index(name)] = to, ends
-        return nexts, over
+    def _led(self, sets: Numbers, masks: Numbers) -> Numbers:
+        """Where the sets lead with these masks."""
+        led: Numbers = self.table[sets, masks]
+        while (unknown := led < 0).any():
+            for place, mask in {*zip(sets[unknown].tolist(), masks[unknown].tolist(), strict=True)}:
+                self._ask(place, mask)
+            led = self.table[sets, masks]
+        return led
 
-    def _way(self, place: int, mask: int) -> tuple[int, bool]:
+    def _ask(self, place: int, mask: int) -> None:
         event = Event(0, 0, mask, ())
         after: dict[int, State] = {}
-        for number in self.sets[place]:
+        for number in list(self.sets)[place]:
             stack = [self.states[number]]
             while stack:
                 state = stack.pop()
@@ -87,5 +105,7 @@ class Regular:
         self.states |= after
         reached = frozenset(number for number, state in after.items() if not state.final)
         if reached not in self.sets:
-            self.sets.append(reached)
-        return self.sets.index(reached), any(other.final for state in after.values() for other in reachable(state))
+            self.sets[reached] = len(self.sets)
+            self.table = np.vstack([self.table, np.full((1, self.table.shape[1]), -1, dtype=np.int64)])
+        ends = any(other.final for state in after.values() for other in reachable(state))
+        self.table[place, mask] = 2 * self.sets[reached] + ends

@@ -22,23 +22,33 @@ Value = Callable[[Event, Node | None], Any]
 MOST_CONDITIONS = 62
 
 
+Mask = Callable[[int], bool]
+
+
 @dataclass(frozen=True)
 class Test:
-    """Whether an event may be taken or passed over by a match. `pure`: the event's mask decides it alone."""
+    """Whether an event may be taken or passed over by a match. `pure`: the event's mask decides it alone.
+
+    Of any other test the mask may still say that it cannot hold, or that it holds whatever came before.
+    """
 
     holds: Callable[[Event, Node | None], bool]
     pure: bool
+    may: Mask = lambda _mask: True
+    """Whether it can hold for an event with such a mask."""
+    must: Mask = lambda _mask: False
+    """Whether it holds for every event with such a mask."""
 
     __test__ = False
 
 
-ALWAYS = Test(lambda _event, _node: True, pure=True)
+ALWAYS = Test(lambda _event, _node: True, pure=True, must=lambda _mask: True)
 
 
 def negated(test: Test) -> Test:
     """Holds where it does not."""
-    inner = test.holds
-    return Test(lambda event, node: not inner(event, node), pure=test.pure)
+    inner, may, must = test.holds, test.may, test.must
+    return Test(lambda event, node: not inner(event, node), test.pure, lambda mask: not must(mask), lambda mask: not may(mask))
 
 
 def both(one: Test, other: Test) -> Test:
@@ -46,13 +56,23 @@ def both(one: Test, other: Test) -> Test:
     if one is ALWAYS or other is ALWAYS:
         return other if one is ALWAYS else one
     a, b = one.holds, other.holds
-    return Test(lambda event, node: a(event, node) and b(event, node), pure=one.pure and other.pure)
+    return Test(
+        lambda event, node: a(event, node) and b(event, node),
+        one.pure and other.pure,
+        lambda mask: one.may(mask) and other.may(mask),
+        lambda mask: one.must(mask) and other.must(mask),
+    )
 
 
 def either(one: Test, other: Test) -> Test:
     """Holds where one of both holds."""
     a, b = one.holds, other.holds
-    return Test(lambda event, node: a(event, node) or b(event, node), pure=one.pure and other.pure)
+    return Test(
+        lambda event, node: a(event, node) or b(event, node),
+        one.pure and other.pure,
+        lambda mask: one.may(mask) or other.may(mask),
+        lambda mask: one.must(mask) or other.must(mask),
+    )
 
 
 @dataclass
@@ -84,14 +104,28 @@ class Tests:
         if not isinstance(term, pl.Expr):
             return self._call(term)
         if asked(term):
-            value = self._value(term)
-            return Test(lambda event, node: value(event, node) is True, pure=False)
+            return self._asking(term)
         bit = 1 << _place(self.bits, term)
         if len(self.bits) > MOST_CONDITIONS:
             raise DefinitionError(
                 f"a pattern has more than {MOST_CONDITIONS} different conditions; join some with | or &, or split the pattern"
             )
-        return Test(lambda event, _node: event.mask & bit != 0, pure=True)
+
+        def is_set(mask: int) -> bool:
+            return mask & bit != 0
+
+        return Test(lambda event, _node: event.mask & bit != 0, pure=True, may=is_set, must=is_set)
+
+    def _asking(self, term: pl.Expr) -> Test:
+        """A test that asks about earlier events; what it says of the row besides is asked first, of the mask."""
+        said = json.loads(term.meta.serialize(format="json"))
+        match said:
+            case {"BinaryExpr": {"op": "And" | "LogicalAnd"}}:
+                right, left = (self._term(child) for child in term.meta.pop())
+                return both(left, right) if left.pure or not right.pure else both(right, left)
+            case _:
+                value = self._value(term)
+                return Test(lambda event, node: value(event, node) is True, pure=False)
 
     def _call(self, function: Function) -> Test:
         columns, steps = self.memory.columns, self.memory.steps

@@ -16,6 +16,7 @@ import polars as pl
 from millrace.errors import PatternFailed
 from millrace.patterns import stored
 from millrace.patterns.building import Pattern
+from millrace.patterns.contiguous import Contiguous
 from millrace.patterns.declared import read
 from millrace.patterns.definition import Definition
 from millrace.patterns.matcher import AT, END, MATCH, STEP, Key, Matcher
@@ -109,10 +110,28 @@ def by_definition(transcript: PatternTranscript) -> Answer:
     return found, None
 
 
-def by_matcher(transcript: PatternTranscript, seed: int) -> tuple[list[Taken], list[tuple[int, Taken]]]:
+def by_rows(transcript: PatternTranscript, seed: int) -> tuple[list[Taken], list[tuple[int, Taken]]] | None:
+    """The same of a regular pattern as it is found on columns; None: it is not one."""
+    matcher = Matcher(transcript.pattern, transcript.schema, (transcript.key,) if transcript.key else (), TIME)
+    if not Contiguous.suits(matcher):
+        return None
+    matches: list[Taken] = []
+    timeouts: list[tuple[int, Taken]] = []
+    reader = Contiguous(matcher)
+    kept = reader.schema.to_frame()
+    for rows, watermark in _batches(transcript, random.Random(seed)):  # noqa: S311 - cuts are no secret
+        frame = pl.DataFrame([{name: row.get(name) for name in transcript.schema} for row in rows], schema=transcript.schema)
+        done = reader.step(kept, frame, watermark)
+        kept = done.kept
+        matches += [taken for _, taken in _taken(done.matches)]
+        timeouts += [(at or 0, taken) for at, taken in _taken(done.timeouts)]
+    return matches, timeouts
+
+
+def by_matcher(transcript: PatternTranscript, seed: int, *, timeouts_too: bool = True) -> tuple[list[Taken], list[tuple[int, Taken]]]:
     """The matches and timeouts that the matcher finds; between batches all it knows becomes bytes and comes back."""
     keys = (transcript.key,) if transcript.key else ()
-    matcher = Matcher(transcript.pattern, transcript.schema, keys, TIME)
+    matcher = Matcher(transcript.pattern, transcript.schema, keys, TIME, timeouts=timeouts_too)
     known: dict[Key, bytes] = {}
     matches: list[Taken] = []
     timeouts: list[tuple[int, Taken]] = []
