@@ -4,8 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace import aggregates, patterns, testing, triggers, watermarks, windows
+    from millrace import aggregates, patterns, processors, testing, triggers, watermarks, windows
     from millrace.patterns import pattern
+    from millrace.processors import Processor
     from millrace.runners import run
     from millrace.runners.replay import replay
     from millrace.stream import Job, Keyed, Stream, read
@@ -16,12 +17,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Job",
     "Keyed",
+    "Processor",
     "Stream",
     "Topic",
     "__version__",
     "aggregates",
     "pattern",
     "patterns",
+    "processors",
     "read",
     "replay",
     "run",
@@ -36,6 +39,7 @@ _HOMES = {
     "Keyed": "millrace.stream",
     "Stream": "millrace.stream",
     "Topic": "millrace.topics",
+    "Processor": "millrace.processors",
     "pattern": "millrace.patterns",
     "read": "millrace.stream",
     "replay": "millrace.runners.replay",

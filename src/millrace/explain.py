@@ -40,6 +40,8 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
             return "union"
         case graph.Deduplication():
             return f"deduplicate {ids[node]}"
+        case graph.Process():
+            return f"process {ids[node]}"
         case graph.Match():
             return f"match {ids[node]}"
         case graph.Operation():
@@ -62,6 +64,11 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
         yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in node.select.items())} by {', '.join(node.keys)}"
         yield "where", str(node.pattern)
         yield "when", "rows are taken in order of event time, as the watermark releases them"
+        yield "lateness", "a row behind the watermark is refused"
+        return
+    if isinstance(node, graph.Process):
+        yield "what", f"{node.processor} by {', '.join(node.keys)}"
+        yield "when", "rows are taken in order of event time, as the watermark releases them; timers and alarms when they are due"
         yield "lateness", "a row behind the watermark is refused"
         return
     if isinstance(node, graph.Deduplication):

@@ -15,6 +15,8 @@ from millrace.hashing import hash_series
 from millrace.patterns.building import Pattern
 from millrace.patterns.matcher import Matcher, check_types
 from millrace.patterns.picking import checked
+from millrace.processors import Processor
+from millrace.processors import checked as checked_outputs
 from millrace.triggers import AtWatermark, Trigger
 from millrace.watermarks import Watermark
 from millrace.windows import ByClock, Delta, Ordered, Punctuated, Sliding, Unaligned, WindowFn
@@ -170,6 +172,15 @@ class Deduplication(Operation):
     def at_once(self) -> bool:
         """Whether copies have the same event time, so that the first to come is the first there is."""
         return "event_time" in self.columns
+
+
+@dataclass(frozen=True, eq=False)
+class Process(Operation):
+    """A user's own code per key, with state and timers; the second input, where there is one, goes to every slot."""
+
+    processor: Processor
+    ports: Mapping[str, pl.Schema]
+    """The columns of its further outputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,6 +357,23 @@ def deduplication(source: Node, keys: tuple[str, ...], columns: tuple[str, ...],
         hash_series(pl.Series([], dtype=source.schema[column]))
     rows = Windowing(Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms"))
     return Deduplication((source,), source.schema, keys, {}, rows, same_window=False, columns=columns, within=within)
+
+
+def process(source: Node, keys: tuple[str, ...], processor: Processor, broadcast: Node | None) -> Process:
+    """The node of a processor; refuses panes, and columns that results have anyway."""
+    inputs = (source,) if broadcast is None else (source, broadcast)
+    for edge in (edge for one in inputs for edge in edges(Union((one,), one.schema))):
+        if edge.read is None:
+            raise DefinitionError(
+                f"process({processor}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
+                "write them to a topic and process that"
+            )
+    system = {"event_time": pl.Int64(), **panes.COLUMNS}
+    columns = checked_outputs(processor, keys, frozenset({*system, *TIMES}))
+    named = {key: source.schema[key] for key in keys}
+    ports = {port: pl.Schema({**named, **own, **system}) for port, own in columns.items()}
+    schema = ports.pop("out")
+    return Process(inputs, schema, keys, {}, Windowing(Sequences(repr(processor))), same_window=False, processor=processor, ports=ports)
 
 
 INTERNAL = {

@@ -19,6 +19,7 @@ from millrace.errors import DefinitionError
 from millrace.model_deduplicated import FirstRows
 from millrace.model_ordered import OrderedWindows
 from millrace.model_patterns import PatternRows
+from millrace.model_process import ProcessedRows
 from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
@@ -201,8 +202,8 @@ class FirstOperator(Operator):
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
         usual = OrderedWindows if self.windowing.ordered else RowWindows
-        made: Any = {graph.Match: PatternRows, graph.Deduplication: FirstRows}.get(type(node), usual)
-        self.windows: RowWindows | OrderedWindows | PatternRows | FirstRows = made(node, self.values)
+        made: Any = {graph.Match: PatternRows, graph.Deduplication: FirstRows, graph.Process: ProcessedRows}.get(type(node), usual)
+        self.windows: RowWindows | OrderedWindows | PatternRows | FirstRows | ProcessedRows = made(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""

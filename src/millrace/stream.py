@@ -14,6 +14,7 @@ from millrace.aggregating import aggregation
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern
+from millrace.processors import Processor
 from millrace.topics import SYSTEM, Topic
 from millrace.triggers import Trigger, at_watermark
 from millrace.watermarks import IngestionTime, Watermark, bounded
@@ -178,6 +179,14 @@ class Stream:
             raise DefinitionError("timeouts() follows match(): it is what that pattern did not complete in time")
         return Stream(graph.Side((self.node,), self.node.schema, graph.TIMEOUTS), self.windowing)
 
+    def side(self, name: str) -> Stream:
+        """What the processor before this emits to one of its `sides`."""
+        if not isinstance(self.node, graph.Process):
+            raise DefinitionError(f"side({name!r}) follows process(): it is what that processor emits besides its results")
+        if name not in self.node.ports:
+            raise DefinitionError(f"side({name!r}): {self.node.processor} has {', '.join(map(repr, self.node.ports)) or 'no sides'}")
+        return Stream(graph.Side((self.node,), self.node.ports[name], name), self.windowing)
+
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
         present = {c for c in self.node.schema if c not in SYSTEM}
@@ -242,6 +251,15 @@ class Keyed:
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
         """One result per match of a pattern in the rows of a key, a column for each of `select`."""
         return Stream(graph.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
+
+    def process(self, processor: Processor, *, broadcast: Stream | None = None) -> Stream:
+        """A user's own code, with state and timers per key: see `millrace.processors`.
+
+        Rows of `broadcast` (rules that change while the job runs) come to the processor in every slot, in order of event time with the others, and before
+        rows of the same time. Time passes only as far as both streams vouch: give a quiet one a watermark with `idle=`.
+        """
+        node = graph.process(self.stream.node, self.keys, processor, None if broadcast is None else broadcast.node)
+        return Stream(node, self.stream.windowing)
 
     def deduplicate(self, *columns: str, within: Duration) -> Stream:
         """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.

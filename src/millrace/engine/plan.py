@@ -158,9 +158,10 @@ class Plan:
 
     @property
     def clocked(self) -> bool:
-        """Whether some window lies in processing time, or some trigger waits for it."""
+        """Whether some window lies in processing time, or some trigger or alarm may wait for it."""
         windowings = [operator.node.windowing for operator in self.operators]
-        return any(windowing.by_clock or windowing.trigger.waits_for_clock for windowing in windowings)
+        alarms = any(isinstance(operator.node, graph.Process) for operator in self.operators)
+        return alarms or any(windowing.by_clock or windowing.trigger.waits_for_clock for windowing in windowings)
 
     @cached_property
     def clocks(self) -> dict[str, dict[str, pl.Expr]]:

@@ -73,16 +73,18 @@ class SequenceWindows(Windows):
             taken = taken.with_columns(pl.lit(None, pl.Boolean).alias(PLACE))
         return taken.select(*self.partials.keys, *self._kept), None if refused.is_empty() else refused_rows(rows, verdicts)
 
-    def _released(self, state: SlotState, rows: pl.DataFrame | None, since: int, time: int) -> tuple[SlotState, pl.DataFrame | None]:
+    def _released(
+        self, state: SlotState, rows: pl.DataFrame | None, since: int, time: int, *, table: str = "waiting"
+    ) -> tuple[SlotState, pl.DataFrame | None]:
         """The rows that are before the watermark now; the others are kept, each until it is."""
         id, soon = self.operator.id, pl.col("_t") < time
         layout = Layout(pl.col("_t"), pl.col("_t"), lambda frame: frame.filter(pl.col("_t") >= since))
-        chunks = [chunk for chunk in state.table(id, "waiting").chunks if chunk.low < time]
+        chunks = [chunk for chunk in state.table(id, table).chunks if chunk.low < time]
         free = [chunk.frame.filter(soon & (pl.col("_t") >= since)) for chunk in chunks]
         if rows is not None:
             free.append(rows.filter(soon))
-            state = state.append(id, "waiting", rows.filter(~soon), layout)
-        return state.expire(id, "waiting", time - 1), pl.concat(free) if free else None
+            state = state.append(id, table, rows.filter(~soon), layout)
+        return state.expire(id, table, time - 1), pl.concat(free) if free else None
 
     @cached_property
     def _no_courses(self) -> pl.DataFrame:

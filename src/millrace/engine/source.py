@@ -284,6 +284,10 @@ def _with_raw(frame: pl.DataFrame, pieces: Sequence[Piece]) -> pl.DataFrame:
 
 
 def _spread(frame: pl.DataFrame, operator: Operator, kind: str, channel: str, bodies: list[Body]) -> None:
+    if operator.side(channel) == 1 and isinstance(operator.node, graph.Process):
+        for slot, body in enumerate(bodies):  # a broadcast: each slot has them all, and one tells what is refused
+            body.blocks.append(Block.of(operator.id, kind, frame.with_columns(pl.lit(slot == 0).alias("_told")), channel=channel))
+        return
     for slot, part in by_slot(frame, list(operator.node.keys), len(bodies)):
         bodies[slot].blocks.append(Block.of(operator.id, kind, part, channel=channel))
 

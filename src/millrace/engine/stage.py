@@ -21,6 +21,7 @@ from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
+from millrace.engine.processing import Processes
 from millrace.engine.rows import RowWindows
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot, hand_on
@@ -99,6 +100,8 @@ def _offending(plan: Plan, operator: Operator, state: SlotState, incoming: Body,
 
 @lru_cache(maxsize=1024)
 def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows | PaneWindows:
+    if isinstance(operator.node, graph.Process):
+        return Processes(operator)
     if isinstance(operator.node, graph.Deduplication):
         return Deduplicated(operator)
     if isinstance(operator.node, graph.Match):

@@ -159,6 +159,15 @@ class SlotState:
         kept = tuple(chunk for chunk in table.chunks if chunk.high > before)
         return self if len(kept) == len(table.chunks) else self._with_table(operator, name, Table(kept))
 
+    def anew(self, operator: str, name: str, layout: Layout, kept: Callable[[pl.DataFrame], pl.DataFrame]) -> SlotState:
+        """With a table written anew as one chunk, of what is still to be kept of all its rows."""
+        chunks = self.table(operator, name).chunks
+        if not chunks:
+            return self
+        left = kept(layout.merge(pl.concat([chunk.frame for chunk in chunks])))
+        state, chunk = self._chunk(left, max(chunk.level for chunk in chunks), layout)
+        return state._with_table(operator, name, Table((chunk,) if left.height else ()))
+
     def only(self, operators: set[str]) -> SlotState:
         """Without what belongs to operators that no longer exist."""
         tables = {name: table for name, table in self.tables.items() if name.rsplit(":", 1)[0] in operators}

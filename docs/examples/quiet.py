@@ -1,0 +1,48 @@
+"""Who has gone quiet, and after how many clicks: state and a timer per user."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+import millrace as mr
+from millrace import processors, watermarks
+from millrace.processors import Context
+
+
+@dataclass
+class Click:
+    """Somebody did something."""
+
+    user: str
+
+
+@dataclass
+class Gone:
+    """Somebody has done nothing for half a minute."""
+
+    user: str
+    clicks: int
+
+
+CLICKS, GONE = mr.Topic("input.clicks", Click, key="user"), mr.Topic("analytics.gone", Gone, key="user")
+
+
+class Quiet(mr.Processor):
+    """Counts the clicks of a user, and says how many they were when no other came for half a minute."""
+
+    shows: ClassVar = {"clicks": pl.Int64}
+    clicks = processors.value(0, ttl="1h")
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:
+        """One click."""
+        self.clicks += 1
+        ctx.set_timer("quiet", row["event_time"] + 30_000)
+
+    def on_timer(self, ctx: Context, name: str) -> None:  # noqa: ARG002 - there is one timer
+        """No other came."""
+        ctx.emit(clicks=self.clicks)
+        del self.clicks
+
+
+gone_quiet = mr.Job("gone-quiet", mr.read(CLICKS, watermark=watermarks.bounded("1s")).by("user").process(Quiet()).write(GONE))

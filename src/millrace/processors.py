@@ -1,0 +1,353 @@
+"""State and timers per key, a record at a time: what a user writes who needs more than windows and patterns.
+
+    class Quiet(mr.Processor):
+        shows = {"clicks": pl.Int64}
+        clicks = processors.value(0, ttl="1h")
+
+        def process(self, row, ctx):
+            self.clicks += 1
+            ctx.set_timer("quiet", row["event_time"] + 30_000)
+
+        def on_timer(self, ctx, name):
+            ctx.emit(clicks=self.clicks)
+            del self.clicks
+
+    mr.read(CLICKS).by("user").process(Quiet())
+
+Rows come in order of event time, as the watermark releases them; those behind it are refused. A timer at T fires once, after all rows
+before T and before all others. Nothing but cells (`value`, `items`, `entries`) is kept between calls: an object is made once for all keys, and
+anew after every restart.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias, overload
+
+import polars as pl
+
+from millrace import durations
+from millrace.durations import Duration
+from millrace.errors import DefinitionError
+
+__all__ = ["Context", "Processor", "entries", "items", "value"]
+
+Columns: TypeAlias = Mapping[str, Any]
+NEVER = 2**62
+"""When what has no time to live ends."""
+PLAIN = "text, numbers, booleans, bytes, None, and lists and dicts of them"
+
+
+@dataclass
+class Kept:
+    """All that is kept of one key, or with the rules that all keys share: cells by name, timers by name, and the last time anything happened."""
+
+    cells: dict[str, Any] = field(default_factory=dict)
+    """Of a `value` a pair, of `items` a list of pairs, of `entries` a dict of pairs: what it is, and until when."""
+    timers: dict[str, int] = field(default_factory=dict)
+    alarms: dict[str, int] = field(default_factory=dict)
+    """Timers by the clock."""
+    at: int = -NEVER
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is lost when this is forgotten."""
+        return not self.cells and not self.timers and not self.alarms
+
+
+class Context:
+    """What a processor is told, and what it may ask for, during one call."""
+
+    def __init__(self, key: Mapping[str, Any], kept: Kept, shared: Kept, time: int, now: int, writes: str = "key") -> None:
+        """`writes`: whether the cells of the key may be changed, or those that all keys share."""
+        self.key = key
+        """The values of the key's columns; empty for a broadcast row."""
+        self.time = time
+        """The event time of the row or timer."""
+        self.now = now
+        """The processing time of the batch."""
+        self.said: list[tuple[str, int, Mapping[str, Any]]] = []
+        self._kept, self._shared, self._writes = kept, shared, writes
+
+    def emit(self, **values: Any) -> None:
+        """A result, with a value for each column of `shows`."""
+        self.said.append(("out", self.time, values))
+
+    def emit_to(self, side: str, **values: Any) -> None:
+        """A row for one of `sides`."""
+        self.said.append((side, self.time, values))
+
+    def set_timer(self, name: str, at: int) -> None:
+        """`on_timer` is called with this name when the watermark reaches `at`; a time that has passed means the next millisecond. One timer per name: the last set counts."""
+        self._own("set_timer").timers[name] = max(at, self.time + 1)
+
+    def set_alarm(self, name: str, at: int) -> None:
+        """The same by the clock: in the first batch whose processing time is `at` or later, though no row comes."""
+        self._own("set_alarm").alarms[name] = max(at, self.now + 1)
+
+    def cancel(self, name: str) -> None:
+        """The timer and the alarm of this name do not fire, if they were set."""
+        kept = self._own("cancel")
+        kept.timers.pop(name, None)
+        kept.alarms.pop(name, None)
+
+    def cells(self, *, shared: bool, write: bool) -> dict[str, Any]:
+        """Where a cell finds what is kept."""
+        if write and shared != (self._writes == "shared"):
+            remedy = "change it in process_broadcast()" if shared else "use shared=True for what broadcast rows say"
+            raise DefinitionError(f"a {'shared' if shared else 'keyed'} cell cannot be changed here; {remedy}")
+        if not shared and self._writes == "shared":
+            raise DefinitionError(
+                "a broadcast row belongs to no key, so only shared cells can be read here; declare the cell with shared=True"
+            )
+        return (self._shared if shared else self._kept).cells
+
+    def _own(self, call: str) -> Kept:
+        if self._writes == "shared":
+            raise DefinitionError(f"{call}() belongs to a key, and a broadcast row has none; set it in process()")
+        return self._kept
+
+
+class Processor(ABC):
+    """Subclass it, with `shows` (the columns of results, besides the key), cells and `process`."""
+
+    shows: ClassVar[Columns] = {}
+    sides: ClassVar[Mapping[str, Columns]] = {}
+    """Further outputs, each with its columns; `Stream.side(name)` is what comes out there."""
+    context: Context | None = None
+
+    @abstractmethod
+    def process(self, row: dict[str, Any], ctx: Context) -> None:
+        """One row of the key."""
+
+    def on_timer(self, ctx: Context, name: str) -> None:
+        """A timer or an alarm of the key is due."""
+        raise NotImplementedError(f"{type(self).__name__} sets the timer {name!r}, but has no on_timer(self, ctx, name)")
+
+    def process_broadcast(self, row: dict[str, Any], ctx: Context) -> None:
+        """One row of the broadcast stream, which comes to every slot: it may change shared cells."""
+        raise NotImplementedError(f"{type(self).__name__} is given a broadcast stream, but has no process_broadcast(self, row, ctx)")
+
+    def __repr__(self) -> str:
+        """Its type and its cells: what state depends on."""
+        cells = ", ".join(f"{name}={cell!r}" for name, cell in cells_of(type(self)).items())
+        return f"{type(self).__name__}({cells})"
+
+
+@dataclass(eq=False)
+class Cell:
+    """What is kept of a key under one name. Use `value`, `items` or `entries`."""
+
+    ttl: int | None
+    shared: bool
+    name: str = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """It is called as the attribute is."""
+        self.name = name
+
+    def __repr__(self) -> str:
+        """Its kind, which state depends on."""
+        return f"{type(self).__name__.lower()}({'shared' if self.shared else ''})"
+
+    def until(self, ctx: Context) -> int:
+        """When what is written now ends."""
+        return NEVER if self.ttl is None else ctx.time + self.ttl
+
+    def __set__(self, owner: Processor, new: Any) -> None:
+        """Only a value can be set as a whole."""
+        raise DefinitionError(f"{type(owner).__name__}.{self.name} = … : change it in place, with append() or [...] = …, or del it")
+
+    def __delete__(self, owner: Processor) -> None:
+        """Nothing is kept any more."""
+        _asked(owner).cells(shared=self.shared, write=True).pop(self.name, None)
+
+
+class Value(Cell):
+    """One value."""
+
+    default: Any = None
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Value: ...
+    @overload
+    def __get__(self, owner: Processor, kind: type) -> Any: ...
+    def __get__(self, owner: Processor | None, kind: type) -> Any:
+        """What was set last, unless its time is over."""
+        if owner is None:
+            return self
+        ctx = _asked(owner)
+        what, until = ctx.cells(shared=self.shared, write=False).get(self.name, (self.default, NEVER))
+        return what if ctx.time < until else self.default
+
+    def __set__(self, owner: Processor, new: Any) -> None:
+        """Another value, which lives from now on."""
+        ctx = _asked(owner)
+        ctx.cells(shared=self.shared, write=True)[self.name] = (plain(new, self.name), self.until(ctx))
+
+
+class Items(Cell):
+    """A list."""
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Items: ...
+    @overload
+    def __get__(self, owner: Processor, kind: type) -> ItemsOfKey: ...
+    def __get__(self, owner: Processor | None, kind: type) -> Items | ItemsOfKey:
+        """The list of the key at hand."""
+        return self if owner is None else ItemsOfKey(self, _asked(owner))
+
+
+@dataclass(frozen=True, eq=False)
+class ItemsOfKey:
+    """A list of one key: it grows at the end, and what is too old is no longer there."""
+
+    cell: Items
+    ctx: Context
+
+    def append(self, one: Any) -> None:
+        """One more."""
+        cells = self.ctx.cells(shared=self.cell.shared, write=True)
+        cells[self.cell.name] = [*self._pairs(), (plain(one, self.cell.name), self.cell.until(self.ctx))]
+
+    def __iter__(self) -> Iterator[Any]:
+        """In the order they were added."""
+        return iter([one for one, _ in self._pairs()])
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._pairs())
+
+    def _pairs(self) -> list[tuple[Any, int]]:
+        kept = self.ctx.cells(shared=self.cell.shared, write=False).get(self.cell.name, [])
+        return [pair for pair in kept if self.ctx.time < pair[1]]
+
+
+class Entries(Cell):
+    """A dict."""
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Entries: ...
+    @overload
+    def __get__(self, owner: Processor, kind: type) -> EntriesOfKey: ...
+    def __get__(self, owner: Processor | None, kind: type) -> Entries | EntriesOfKey:
+        """The dict of the key at hand."""
+        return self if owner is None else EntriesOfKey(self, _asked(owner))
+
+
+@dataclass(frozen=True, eq=False)
+class EntriesOfKey(MutableMapping[Any, Any]):
+    """A dict of one key, each entry with its own time to live."""
+
+    cell: Entries
+    ctx: Context
+
+    def __getitem__(self, key: Any) -> Any:
+        """What was set last under this key."""
+        what, until = self._pairs()[key]
+        if self.ctx.time >= until:
+            raise KeyError(key)
+        return what
+
+    def __setitem__(self, key: Any, new: Any) -> None:
+        """Another value, which lives from now on."""
+        cells = self.ctx.cells(shared=self.cell.shared, write=True)
+        cells.setdefault(self.cell.name, {})[plain(key, self.cell.name)] = (plain(new, self.cell.name), self.cell.until(self.ctx))
+
+    def __delitem__(self, key: Any) -> None:
+        """Nothing is kept under this key any more."""
+        if key not in iter(self):
+            raise KeyError(key)
+        kept = self.ctx.cells(shared=self.cell.shared, write=True)
+        del kept[self.cell.name][key]
+        if not kept[self.cell.name]:
+            del kept[self.cell.name]
+
+    def __iter__(self) -> Iterator[Any]:
+        """The keys, in the order they were first set."""
+        return iter([key for key, (_, until) in self._pairs().items() if self.ctx.time < until])
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return len(list(iter(self)))
+
+    def _pairs(self) -> dict[Any, tuple[Any, int]]:
+        pairs: dict[Any, tuple[Any, int]] = self.ctx.cells(shared=self.cell.shared, write=False).get(self.cell.name, {})
+        return pairs
+
+
+def value(default: Any = None, *, ttl: Duration | None = None, shared: bool = False) -> Any:
+    """A cell for one value: `self.name` reads it, `self.name = x` writes it, `del self.name` forgets it.
+
+    `ttl`: how long, in event time, what was written is kept; `shared`: one for all keys, changed by broadcast rows alone.
+    """
+    made = Value(_lifetime(ttl), shared)
+    made.default = plain(default, "default")
+    return made
+
+
+def items(*, ttl: Duration | None = None, shared: bool = False) -> Items:
+    """A cell for a list: `self.name.append(x)`, `for x in self.name`, `len(self.name)`, `del self.name`. Each item has its own time to live."""
+    return Items(_lifetime(ttl), shared)
+
+
+def entries(*, ttl: Duration | None = None, shared: bool = False) -> Entries:
+    """A cell for a dict: `self.name[key] = x`, `self.name.get(key)`, `del self.name[key]`. Each entry has its own time to live."""
+    return Entries(_lifetime(ttl), shared)
+
+
+def cells_of(kind: type) -> dict[str, Cell]:
+    """The cells of a processor by name, also those it inherits."""
+    found = {name: cell for one in reversed(kind.__mro__) for name, cell in vars(one).items() if isinstance(cell, Cell)}
+    return dict(sorted(found.items()))
+
+
+def plain(value: Any, name: str) -> Any:
+    """A value that comes back from storage as it was; refuses others."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return value
+    if isinstance(value, list):
+        return [plain(one, name) for one in value]
+    if isinstance(value, dict):
+        return {plain(key, name): plain(one, name) for key, one in value.items()}
+    raise DefinitionError(f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {PLAIN}")
+
+
+def called(processor: Processor, ctx: Context, call: Callable[[], None]) -> None:
+    """A call of the user's code, during which cells mean those of `ctx`."""
+    processor.context = ctx
+    try:
+        call()
+    finally:
+        processor.context = None
+
+
+def checked(processor: Processor, keys: tuple[str, ...], reserved: frozenset[str]) -> dict[str, pl.Schema]:
+    """The columns of each output; refuses what is no processor, and columns that results have anyway."""
+    if not isinstance(processor, Processor):
+        said = f"{processor!r} is no processor" if not isinstance(processor, type) else f"{processor.__name__} is a class"
+        raise DefinitionError(f"process({said}); give it an object of a subclass of mr.Processor")
+    if "out" in processor.sides or "late" in processor.sides:
+        raise DefinitionError("a side output cannot be named 'out' or 'late': results and refused rows are; use another name")
+    made = {}
+    for port, columns in {"out": processor.shows, **processor.sides}.items():
+        for name in columns:
+            if name in keys or name in reserved:
+                raise DefinitionError(f"{type(processor).__name__} shows {name!r}, but results have a column of that name; use another")
+        try:
+            made[port] = pl.Schema(columns)
+        except Exception as error:
+            raise DefinitionError(f"{type(processor).__name__}: {dict(columns)} are no columns: {error}") from error
+    return made
+
+
+def _lifetime(ttl: Duration | None) -> int | None:
+    return None if ttl is None else durations.positive(ttl, name="ttl")
+
+
+def _asked(owner: Processor) -> Context:
+    if owner.context is None:
+        raise DefinitionError(f"{type(owner).__name__}: a cell belongs to a key, and is there only while a row or a timer is processed")
+    return owner.context
