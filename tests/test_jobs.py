@@ -103,10 +103,30 @@ def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
 def test_views_are_named_like_jobs(program: Path) -> None:
     (view,) = jobs.load_views([f"{program}:VIEW", f"{program}:VIEWS"])
     assert (view.name, view.window_ms) == ("counts", 60_000)
-    assert [view.name for view in jobs.load_views(["millrace.transit.views:VIEWS"])] == ["vehicle-distribution"]
+    assert [view.name for view in jobs.load_views(["millrace.transit.views:VIEWS"])][:2] == ["vehicle-distribution", "delay-distribution"]
 
 
 def test_what_is_no_view_is_refused(program: Path) -> None:
     for place in ("number", "one", "both"):
         with pytest.raises(DefinitionError, match=r"not a millrace\.views\.View"):
             jobs.load_views([f"{program}:{place}"])
+
+
+def test_parameters_go_to_the_function_that_makes_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = {"vehicle-distribution": {"window": "1m", "every": "10s", "watermark": "percentile(0.9)", "early": "2s", "resolution": 7}}
+    (job,) = jobs.load("vehicle-distribution", parameters)
+    told = str(job)
+    assert "sliding('1m', every='10s')" in told
+    assert "percentile(0.9" in told
+    assert "every('2s')" in told
+
+
+@pytest.mark.parametrize(("said", "told"), [
+    ({"widow": "1m"}, "[jobs.vehicle-distribution]: there is no parameter 'widow'; did you mean window? it takes resolution, window, every"),
+    ({"watermark": "soon"}, "watermark='soon' is no delay; write '1s', or 'percentile(0.99)'"),
+    ({"resolution": 16}, "resolution=16 is no H3 resolution"),
+])  # fmt: skip
+def test_a_parameter_that_cannot_be_is_refused_with_the_remedy(said: dict[str, object], told: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        jobs.load("vehicle-distribution", {"vehicle-distribution": said})
+    assert told in str(refused.value)

@@ -207,6 +207,7 @@ class Settings(_Section):
     spark: SparkSettings = SparkSettings()
     serve: ServeSettings = ServeSettings()
     ingest: dict[str, IngestSettings] = Field(default_factory=dict)
+    jobs: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def changed(self, **options: object) -> "Settings":
         """The same settings but for some, named `section_key` as in the environment: `changed(log_url="...")`. None changes nothing."""
@@ -245,6 +246,16 @@ def document() -> str:
         parts += [_documented(section, key, field) for key, field in model.model_fields.items()]
     parts.append("\n# One section for each source of events; other keys are the connector's own.\n# [ingest.NAME]")
     parts += [f"# {key} = ...  # {field.description}" for key, field in IngestSettings.model_fields.items()]
+    parts.append(
+        '\n# Parameters of a job that is made by a function, under the name by which it is run: a built-in one, or "jobs.py:made".\n'
+        "# [jobs.vehicle-distribution]\n"
+        "# resolution = 9       # of H3 cells\n"
+        '# window = "30s"\n'
+        '# every = "5s"\n'
+        '# watermark = "1s"     # or "percentile(0.99)"\n'
+        '# lateness = "1m"\n'
+        '# early = "1s"         # results before a window is complete, as often; left out: none'
+    )
     return "\n".join(parts) + "\n"
 
 

@@ -3,11 +3,12 @@
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TypeGuard
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeGuard
 
 from millrace.errors import ComponentMissing, DefinitionError, MillraceError
 from millrace.stream import Job
@@ -16,15 +17,24 @@ from millrace.views import View
 BUILT_IN = "millrace.transit.jobs:BUILT_IN"
 """The table of built-in jobs: names, and functions that make them."""
 
+NONE: Mapping[str, Any] = MappingProxyType({})
+
 _EXTRAS = {"h3": "transit", "h3ronpy": "transit", "pyspark": "spark", "pandas": "spark"}
 
 
-def load(spec: str) -> list[Job]:
-    """The job or jobs that `spec` names. An attribute may be a job, a list of jobs, or a function that makes either; a file alone means all jobs in it."""
+Parameters = Mapping[str, Mapping[str, Any]]
+"""What `[jobs.NAME]` says, by name."""
+
+
+def load(spec: str, parameters: Parameters = NONE) -> list[Job]:
+    """The job or jobs that `spec` names. An attribute may be a job, a list of jobs, or a function that makes either; a file alone means all jobs in it.
+
+    `parameters` are for functions that make a job: those under the name by which it is asked for.
+    """
     place, _, attribute = spec.partition(":")
     if attribute:
-        return _jobs(resolve(spec), spec)
-    return _all_in(_from_file(Path(place), spec), spec) if place.endswith(".py") else _built_in(spec)
+        return _jobs(resolve(spec), spec, parameters.get(spec, NONE))
+    return _all_in(_from_file(Path(place), spec), spec) if place.endswith(".py") else _built_in(spec, parameters.get(spec, NONE))
 
 
 def resolve(spec: str) -> object:
@@ -43,9 +53,9 @@ def resolve(spec: str) -> object:
     return value
 
 
-def load_all(specs: Sequence[str]) -> list[Job]:
+def load_all(specs: Sequence[str], parameters: Parameters = NONE) -> list[Job]:
     """The jobs of several specs; one that is named twice is taken once."""
-    found = {id(job): job for spec in dict.fromkeys(specs) for job in load(spec)}
+    found = {id(job): job for spec in dict.fromkeys(specs) for job in load(spec, parameters)}
     return list(found.values())
 
 
@@ -62,11 +72,11 @@ def load_views(specs: Sequence[str]) -> list[View]:
     return list(found.values())
 
 
-def _built_in(spec: str) -> list[Job]:
+def _built_in(spec: str, said: Mapping[str, Any]) -> list[Job]:
     module, _, table = BUILT_IN.partition(":")
     known = getattr(_imported(module, spec), table)
     if spec in known:
-        return _jobs(known[spec], spec)
+        return _jobs(known[spec], spec, said)
     close = difflib.get_close_matches(spec, known, n=1)
     hint = f"did you mean {close[0]}? Otherwise " if close else ""
     raise DefinitionError(f"no job {spec!r}: {hint}name a built-in job ({', '.join(known)}), module:attribute or file.py:attribute")
@@ -113,18 +123,31 @@ def _all_in(module: ModuleType, spec: str) -> list[Job]:
     return jobs
 
 
-def _jobs(value: object, spec: str) -> list[Job]:
-    """A job, a list of them, or what a function makes of nothing."""
+def _jobs(value: object, spec: str, said: Mapping[str, Any]) -> list[Job]:
+    """A job, a list of them, or what a function makes of the parameters."""
     if callable(value) and not isinstance(value, type):
-        try:
-            value = value()
-        except TypeError as error:
-            raise DefinitionError(f"{spec!r}: the function cannot be called without arguments: {error}") from error
+        value = _called(value, spec, said)
+    elif said:
+        raise DefinitionError(f"[jobs.{spec}] names {', '.join(said)}, but {spec!r} is no function that takes parameters")
     if _is_job(value):
         return [value]
     if isinstance(value, list | tuple) and value and all(map(_is_job, value)):
         return list(value)
     raise DefinitionError(f"{spec!r} is {value!r}, not a millrace.Job; name a job, a list of jobs or a function that makes them")
+
+
+def _called(make: Callable[..., object], spec: str, said: Mapping[str, Any]) -> object:
+    taken = inspect.signature(make).parameters
+    for name in said:
+        if name not in taken and not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+            close = difflib.get_close_matches(name, taken, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise DefinitionError(f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes {', '.join(taken) or 'none'}")
+    try:
+        return make(**said)
+    except TypeError as error:
+        told = f"does not take {dict(said)}" if said else "cannot be called without arguments"
+        raise DefinitionError(f"{spec!r}: the function {told}: {error}") from error
 
 
 def _is_job(value: object) -> TypeGuard[Job]:

@@ -157,7 +157,7 @@ def log(url: str) -> Iterator[Log]:
 def serving(url: str, *, port: int = 0) -> Iterator[Running]:
     """A server in a thread of this process, ended at the end."""
     with listen("127.0.0.1", port) as opened:
-        state = State.of(url, VIEWS, tick=TICK)
+        state = State.of(url, VIEWS[:1], tick=TICK)
         server = make_server(state)
         number = opened.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})

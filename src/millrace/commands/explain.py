@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.commands import given
-from millrace.commands.options import Config, LogUrl, examples
+from millrace.commands.options import Config, LogUrl, examples, settings
 
 if TYPE_CHECKING:
     from millrace.timeline.seen import Timeline
@@ -48,7 +48,7 @@ def explain(
     from millrace.explain import explain as explained
     from millrace.jobs import load_all
 
-    typer.echo(explained(load_all(jobs)))
+    typer.echo(explained(load_all(jobs, settings(config).jobs)))
 
 
 def _draw(specs: list[str], source: given.Source, svg: Path | None, **asked: Any) -> None:
@@ -57,7 +57,7 @@ def _draw(specs: list[str], source: given.Source, svg: Path | None, **asked: Any
 
     if len(specs) != 1:
         raise typer.BadParameter("--timeline draws one job; name one", param_hint="JOB")
-    job = given.one_job(specs[0])
+    job = given.one_job(specs[0], source.config)
     events, log = source.of(job)
     seen = record(job, events, log=log, **asked)
     if svg is None:

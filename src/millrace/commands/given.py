@@ -48,11 +48,11 @@ class Source:
         return self.events, None
 
 
-def one_job(spec: str) -> "Job":
-    """The one job that a command works on."""
+def one_job(spec: str, config: Path | None) -> "Job":
+    """The one job that a command works on, with its parameters in the settings."""
     from millrace.jobs import load
 
-    jobs = load(spec)
+    jobs = load(spec, settings(config).jobs)
     if len(jobs) != 1:
         raise typer.BadParameter(f"{spec} is {len(jobs)} jobs; name one of them", param_hint="JOB")
     return jobs[0]

@@ -38,7 +38,7 @@ def replay(
 
     if to is not None:
         tables.check(to)
-    one = given.one_job(job)
+    one = given.one_job(job, config)
     if to is not None and len(one.outputs) > 1:
         raise typer.BadParameter(f"{job} writes several topics, which one file cannot hold; use --json", param_hint="--output")
     taken, url = given.Source(recording, processor, topic, events, log, config).of(one)

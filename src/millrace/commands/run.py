@@ -64,7 +64,7 @@ def run(
     named = jobs or list(chosen.run.jobs)
     if not named:
         raise typer.BadParameter("name at least one job, or set run.jobs in millrace.toml", param_hint="JOB")
-    loaded = load_all(named)
+    loaded = load_all(named, chosen.jobs)
     progress = _Progress()
     _log.info("running %s on %s", ", ".join(job.name for job in loaded), chosen.run.on)
     try:

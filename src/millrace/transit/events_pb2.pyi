@@ -152,6 +152,38 @@ class CellCount(_message.Message):
     count: int
     def __init__(self, geocell: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
+class DelayDistribution(_message.Message):
+    __slots__ = ("geocell", "count", "p50", "p90", "p99")
+    GEOCELL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    P50_FIELD_NUMBER: _ClassVar[int]
+    P90_FIELD_NUMBER: _ClassVar[int]
+    P99_FIELD_NUMBER: _ClassVar[int]
+    geocell: int
+    count: int
+    p50: int
+    p90: int
+    p99: int
+    def __init__(self, geocell: _Optional[int] = ..., count: _Optional[int] = ..., p50: _Optional[int] = ..., p90: _Optional[int] = ..., p99: _Optional[int] = ...) -> None: ...
+
+class Flow(_message.Message):
+    __slots__ = ("geocell", "to", "count")
+    GEOCELL_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    geocell: int
+    to: int
+    count: int
+    def __init__(self, geocell: _Optional[int] = ..., to: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class EventCount(_message.Message):
+    __slots__ = ("vehicle_id", "count")
+    VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    vehicle_id: str
+    count: int
+    def __init__(self, vehicle_id: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
 class EmergencyStop(_message.Message):
     __slots__ = ("vehicle_id", "latitude", "longitude", "speed_difference", "deceleration")
     VEHICLE_ID_FIELD_NUMBER: _ClassVar[int]

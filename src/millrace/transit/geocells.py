@@ -49,6 +49,26 @@ def _coordinates_to_cells() -> Any:
     return coordinates_to_cells
 
 
+def neighbours(one: str, other: str) -> pl.Expr:
+    """Whether the cells in two columns share a border."""
+    _coordinates_to_cells()
+    return pl.struct(pl.col(one).alias("one"), pl.col(other).alias("other")).map_batches(
+        _adjacent, return_dtype=pl.Boolean, is_elementwise=True
+    )
+
+
+def _adjacent(pairs: pl.Series) -> pl.Series:
+    """By way of the cells around each different one: they are few."""
+    from h3ronpy import grid_disk
+
+    frame = pairs.struct.unnest().with_row_index("row")
+    cells = frame["one"].drop_nulls().unique()
+    around = pl.DataFrame({"one": cells, "other": pl.Series(grid_disk(cells.cast(pl.UInt64).to_arrow(), 1))}).explode("other")
+    near = around.with_columns(pl.col("other").cast(pl.Int64)).filter(pl.col("one") != pl.col("other"))
+    found = frame.join(near.with_columns(near=pl.lit(value=True)), on=["one", "other"], how="left", maintain_order="left")
+    return found["near"].fill_null(value=False).alias(pairs.name)
+
+
 def centres(cells: pl.Series) -> pl.DataFrame:
     """For each cell its name as H3 writes it (`cell`, hexadecimal) and its centre (`latitude`, `longitude`); null where it is no cell."""
     _coordinates_to_cells()

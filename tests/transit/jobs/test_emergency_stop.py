@@ -67,7 +67,7 @@ def test_it_runs_by_name() -> None:
 @pytest.mark.parametrize("batch", [200_000, 97])
 @pytest.mark.parametrize("delay", ["1s", "5s", "70s"])
 def test_the_real_hour_holds_exactly_one(recordings: Path, delay: str, batch: int) -> None:
-    found = replay_all(emergency_stop(delay=delay), bounded.recorded(recordings / HOUR, processor="hsl"), batch=batch)
+    found = replay_all(emergency_stop(watermark=delay), bounded.recorded(recordings / HOUR, processor="hsl"), batch=batch)
     [stop] = found.outputs[EMERGENCY_STOPS.name].to_dicts()
     assert stop["vehicle_id"] == "12/1315"
     assert (stop["window_start"], stop["event_time"]) == (1_600_660_197_373, 1_600_660_206_373)

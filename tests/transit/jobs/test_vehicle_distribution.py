@@ -99,7 +99,7 @@ def test_an_event_at_the_end_of_a_window_belongs_to_the_next() -> None:
 
 
 def test_it_is_found_by_name_and_takes_parameters() -> None:
-    job = BUILT_IN["vehicle-distribution"](resolution=7, size="1m", every="10s")
+    job = BUILT_IN["vehicle-distribution"](resolution=7, window="1m", every="10s")
     assert job.name == "vehicle-distribution"
     piece = Piece(POSITIONS.name, 0, positions(("a", 3_000, HERE)))
     counts = outcome(job, iter([([piece], 0)]), partitions=1).counts

@@ -2,6 +2,7 @@
 
     stops.parquet           every stop and where it is
     routes.parquet          the stops of each route and direction in order
+    gtfs/                   the same as GTFS files, with one trip for each route and direction
     positions-*.parquet     where each vehicle in service was, once a second, by the true time
     hard-stops-*.parquet    who braked hard, when and where, from what speed and how hard
 
@@ -37,6 +38,7 @@ class Witness:
             raise InputError(f"truth={str(folder)!r} cannot be a folder: {error.strerror}; name one that can be written") from error
         self._write("routes", _routes(messages))
         self._write("stops", _stops(messages))
+        self._write_gtfs()
 
     def saw(self, samples: Samples, hard_stops: Legs, ahead: Ints) -> None:
         """A stretch: what vehicles measured, the legs on which they braked hard, and by how much their clocks are ahead."""
@@ -84,6 +86,15 @@ class Witness:
             }
         )
 
+    def _write_gtfs(self) -> None:
+        folder = self.folder / "gtfs"
+        try:
+            folder.mkdir(exist_ok=True)
+            for name, rows in _gtfs(_routes(self.messages), _stops(self.messages)).items():
+                rows.write_csv(folder / f"{name}.txt")
+        except OSError as error:
+            raise InputError(f"truth={str(self.folder)!r} cannot be written ({error}); make room, or name another folder") from error
+
     def _write(self, name: str, rows: pl.DataFrame) -> None:
         path = self.folder / f"{name}.parquet"
         unfinished = path.with_suffix(".unfinished")
@@ -92,6 +103,18 @@ class Witness:
             unfinished.replace(path)
         except OSError as error:
             raise InputError(f"truth={str(self.folder)!r} cannot be written ({error}); make room, or name another folder") from error
+
+
+def _gtfs(routes: pl.DataFrame, stops: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The files of a feed that jobs look things up in. GTFS counts directions from 0."""
+    trip = pl.format("{}-{}", "route", "direction")
+    ways = routes.select("route", "direction").unique(maintain_order=True)
+    return {
+        "stops": stops.select(stop_id="stop", stop_name="stop", stop_lat="latitude", stop_lon="longitude"),
+        "routes": ways.select(route_id="route", route_short_name="route", route_type=pl.lit(3)).unique(maintain_order=True),
+        "trips": ways.select(route_id="route", service_id=pl.lit("daily"), trip_id=trip, direction_id=pl.col("direction") - 1),
+        "stop_times": routes.select(trip_id=trip, stop_id="stop", stop_sequence="sequence"),
+    }
 
 
 def _routes(messages: Messages) -> pl.DataFrame:

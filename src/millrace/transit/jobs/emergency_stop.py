@@ -2,10 +2,11 @@
 
 import polars as pl
 
-from millrace import patterns, watermarks
+from millrace import patterns
 from millrace.durations import Duration
 from millrace.patterns import Pattern, pattern
 from millrace.stream import Job, read
+from millrace.transit.jobs.parameters import patience
 from millrace.transit.topics import EMERGENCY_STOPS, POSITIONS
 
 
@@ -19,11 +20,11 @@ def hard_stop(within: Duration = "10s") -> Pattern:
     )  # fmt: skip
 
 
-def emergency_stop(*, within: Duration = "10s", delay: Duration = "5s", idle: Duration | None = "10s") -> Job:
-    """By how much the speed fell, and how hard it was braked. A longer `delay` finds more where links are slow, and later."""
+def emergency_stop(*, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s") -> Job:
+    """By how much the speed fell, and how hard it was braked. A longer `watermark` finds more where links are slow, and later."""
     return Job(
         "emergency-stop",
-        read(POSITIONS, watermark=watermarks.bounded(delay, idle=idle))
+        read(POSITIONS, watermark=patience(watermark, idle))
         .select("vehicle_id", "latitude", "longitude", "speed", "acceleration")
         .by("vehicle_id").match(
             hard_stop(within),

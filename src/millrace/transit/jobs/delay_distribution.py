@@ -1,0 +1,34 @@
+"""How late vehicles arrive, and where: the spread of delays of all arrivals in a geocell."""
+
+import polars as pl
+
+from millrace import aggregates, windows
+from millrace.durations import Duration
+from millrace.stream import Job, read
+from millrace.transit.geocells import RESOLUTION, geocell
+from millrace.transit.jobs.parameters import patience, speaking
+from millrace.transit.topics import ARRIVALS, DELAYS
+
+
+def delay_distribution(
+    *,
+    resolution: int = RESOLUTION,
+    window: Duration = "5m",
+    every: Duration = "5s",
+    watermark: Duration = "1s",
+    idle: Duration | None = "10s",
+    lateness: Duration = "1m",
+    early: Duration | None = None,
+) -> Job:
+    """The delay that half, nine of ten and 99 of 100 arrivals do not exceed. An arrival counts once, however often it was told."""
+    return Job(
+        "delay-distribution",
+        read(ARRIVALS, watermark=patience(watermark, idle))
+        .select("vehicle_id", "delay", arrived=pl.col("event_time"), geocell=geocell(resolution=resolution))
+        .filter(pl.col("geocell").is_not_null(), pl.col("delay").is_not_null())
+        .window(windows.sliding(window, every=every), trigger=speaking(early), lateness=lateness)
+        .by("vehicle_id", "arrived").aggregate(geocell=aggregates.latest("geocell"), delay=aggregates.latest("delay"))
+        .by("geocell").aggregate(delays=aggregates.quantiles("delay", [0.5, 0.9, 0.99]), count=aggregates.count())
+        .select("geocell", "count", **{name: pl.col("delays").list.get(place) for place, name in enumerate(("p50", "p90", "p99"))})
+        .write(DELAYS),
+    )  # fmt: skip

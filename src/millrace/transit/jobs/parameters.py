@@ -1,0 +1,26 @@
+"""What the jobs of public transport have in common: how long they wait, and when they speak."""
+
+import re
+
+from millrace import triggers, watermarks
+from millrace.durations import Duration
+from millrace.errors import DefinitionError
+from millrace.triggers import Trigger
+from millrace.watermarks import Watermark
+
+_PERCENTILE = re.compile(r"percentile\((0?\.\d+|0|1(?:\.0*)?)\)")
+
+
+def patience(watermark: Duration, idle: Duration | None) -> Watermark:
+    """`"1s"`: a second behind the newest event; `"percentile(0.99)"`: as far as 99 of 100 events need, learned from those seen."""
+    if isinstance(watermark, str) and (learned := _PERCENTILE.fullmatch(watermark.replace(" ", ""))):
+        return watermarks.percentile(float(learned[1]), idle=idle)
+    try:
+        return watermarks.bounded(watermark, idle=idle)
+    except DefinitionError as error:
+        raise DefinitionError(f"watermark={watermark!r} is no delay; write '1s', or 'percentile(0.99)' for one that is learned") from error
+
+
+def speaking(early: Duration | None) -> Trigger:
+    """When the watermark says that a window is complete and, with `early`, as often before; late events correct what was said."""
+    return triggers.at_watermark(early=None if early is None else triggers.every(early))
