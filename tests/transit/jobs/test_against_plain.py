@@ -11,6 +11,7 @@ from millrace import panes
 from millrace.ingest import bounded
 from millrace.ingest.simulator.city import City, Plan
 from millrace.runners.replay import replay, replay_all
+from millrace.stream import Job
 from millrace.transit import ARRIVALS, POSITIONS
 from millrace.transit.final_stops import FinalStop
 from millrace.transit.jobs import (
@@ -113,6 +114,19 @@ def test_there_are_late_rows_in_the_simulated_hour_and_nothing_is_lost_silently(
     late = replay_all(vehicle_distribution(lateness="2s"), city()).late
     assert len(late) > 100
     assert late["reason"].null_count() == 0
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize(
+    "job", [vehicle_distribution(), delay_distribution(), flow_direction(), emergency_stop()], ids=lambda job: job.name
+)
+def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> None:
+    events = bounded.recorded(recordings / HOUR, processor="hsl")
+    twice = {name: pl.concat([rows, rows.head(2_000)]).sort("ingestion_time", maintain_order=True) for name, rows in events.items()}
+    key = ["vehicle_id"] if job.name == "emergency-stop" else ["geocell"]
+    once, again = (panes.newest(replay(job, given), key) for given in (events, twice))
+    assert len(once)
+    assert again.sort(again.columns).equals(once.sort(once.columns))
 
 
 @pytest.mark.recordings

@@ -3,7 +3,7 @@
 import polars as pl
 
 from millrace import aggregates, windows
-from millrace.durations import Duration
+from millrace.durations import Duration, millis
 from millrace.stream import Job, read
 from millrace.transit.geocells import RESOLUTION, geocell
 from millrace.transit.jobs.parameters import patience, speaking
@@ -24,10 +24,10 @@ def delay_distribution(
     return Job(
         "delay-distribution",
         read(ARRIVALS, watermark=patience(watermark, idle))
-        .select("vehicle_id", "delay", arrived=pl.col("event_time"), geocell=geocell(resolution=resolution))
+        .select("vehicle_id", "delay", geocell=geocell(resolution=resolution))
         .filter(pl.col("geocell").is_not_null(), pl.col("delay").is_not_null())
+        .by("vehicle_id").deduplicate("event_time", within=millis(window) + millis(lateness))
         .window(windows.sliding(window, every=every), trigger=speaking(early), lateness=lateness)
-        .by("vehicle_id", "arrived").aggregate(geocell=aggregates.latest("geocell"), delay=aggregates.latest("delay"))
         .by("geocell").aggregate(delays=aggregates.quantiles("delay", [0.5, 0.9, 0.99]), count=aggregates.count())
         .select("geocell", "count", **{name: pl.col("delays").list.get(place) for place, name in enumerate(("p50", "p90", "p99"))})
         .write(DELAYS),
