@@ -112,6 +112,8 @@ def test_help_lists_the_commands_and_every_command_has_an_example(millrace: Cli)
         "topics list",
         "topics describe",
         "topics tail",
+        "topics count",
+        "topics lag",
         "bench engine",
     ]
     overview = millrace.ok("--help")

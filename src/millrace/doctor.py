@@ -43,6 +43,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _extra("PySpark", "pyspark", extra="spark", needed=settings.run.on == "spark", purpose="the Spark runner")
     yield _extra("H3", "h3ronpy", extra="transit", needed=False, purpose="the transit jobs")
     yield _extra("Starlette", "starlette", extra="serve", needed=False, purpose="the live map")
+    on_kafka = settings.log.url.startswith("kafka:")
+    yield _extra("Kafka client", "confluent-kafka", extra="kafka", needed=on_kafka, purpose="a log on Kafka")
     yield _folder("state folder", settings.state.dir)
     scheme, _, place = settings.log.url.rpartition(":")
     if scheme in ("", "embedded"):
@@ -103,7 +105,7 @@ def _memory() -> Finding:
 _PROGRAMS = (
     ("Chromium", ("chromium", "chromium-browser", "google-chrome"), "not used by this version; the live map will be tested in it"),
     ("mosquitto", ("mosquitto",), "not used by this version; MQTT ingestion will be tested with it"),
-    ("Kafka", ("kafka-server-start.sh", "kafka-server-start"), "not used by this version; the embedded log needs nothing"),
+    ("Maven", ("mvn",), "it fetches Kafka for `millrace kafka up`; the embedded log needs nothing"),
 )
 
 

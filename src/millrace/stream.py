@@ -189,6 +189,10 @@ class Stream:
 
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
+        if topic.readable_only:
+            raise DefinitionError(
+                f"write({topic.name}): millrace reads Avro and Confluent's header, and writes neither; write binary or json"
+            )
         present = {c for c in self.node.schema if c not in SYSTEM}
         missing, extra = [c for c in topic.schema if c not in self.node.schema], sorted(present - set(topic.schema))
         if missing or extra:

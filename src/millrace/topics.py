@@ -9,7 +9,7 @@ from millrace import durations, event_types, panes
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
-Codec: TypeAlias = Literal["binary", "json"]
+Codec: TypeAlias = Literal["binary", "json", "avro"]
 
 SYSTEM = frozenset({"event_time", "ingestion_time", *panes.COLUMNS})
 """Columns that millrace adds to those of a type, so that no field may have these names."""
@@ -31,6 +31,11 @@ class Topic:
     """False for a topic that millrace did not write: plain protobuf or JSON of the type, with event time in the field `time`."""
     time: str | None = None
     codec: Codec = "binary"
+    """How records are encoded: protobuf, JSON, or, only without an envelope, Avro."""
+    avro: str | None = None
+    """With codec `avro`, the schema with which records were written, as JSON."""
+    confluent: bool = False
+    """Only without an envelope: records begin with the header of Confluent's serializers, which is passed over. No schema registry is asked."""
     partitions: int = 4
     retention: Duration | None = None
     """How long events are kept after they were appended; None: for ever."""
@@ -44,8 +49,11 @@ class Topic:
         check_name(self.name)
         if not event_types.is_event_type(self.type):
             raise DefinitionError(f"topic {self.name!r}: type={self.type!r} is neither a protobuf message class nor a dataclass")
-        if self.codec not in ("binary", "json"):
-            raise DefinitionError(f"topic {self.name!r}: codec={self.codec!r} is unknown; use 'binary' or 'json'")
+        if self.codec not in ("binary", "json", "avro"):
+            raise DefinitionError(
+                f"topic {self.name!r}: codec={self.codec!r} is unknown; use 'binary' or 'json', or 'avro' for what others wrote"
+            )
+        self._check_foreign()
         if type(self.partitions) is not int or not 1 <= self.partitions <= _MAX_PARTITIONS:
             raise DefinitionError(f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}")
         if self.retention is not None:
@@ -73,6 +81,18 @@ class Topic:
     def retention_ms(self) -> int | None:
         """The retention in whole milliseconds."""
         return None if self.retention is None else durations.millis(self.retention)
+
+    @property
+    def readable_only(self) -> bool:
+        """Whether others write it, in a form in which millrace does not."""
+        return self.codec == "avro" or self.confluent
+
+    def _check_foreign(self) -> None:
+        if self.envelope and self.readable_only:
+            said = "codec='avro'" if self.codec == "avro" else "confluent=True"
+            raise DefinitionError(f"topic {self.name!r}: {said} is for topics that others write; say envelope=False and time=")
+        if (self.codec == "avro") != (self.avro is not None):
+            raise DefinitionError(f"topic {self.name!r}: codec='avro' and avro=, the schema with which records were written, go together")
 
     def _check_fields(self) -> None:
         fields = self.schema

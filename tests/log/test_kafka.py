@@ -4,10 +4,15 @@ import json
 import logging
 import pickle
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -20,6 +25,7 @@ from millrace.config import KafkaSettings, Settings
 from millrace.errors import ConfigError, LogDenied, LogError, LogUnreachable, OffsetGone, TopicMismatch
 from millrace.kafka import Cluster
 from millrace.log import Log, Outgoing, open_log
+from millrace.log.codecs import decode, encode
 from millrace.log.kafka import markers, place
 from millrace.log.kafka.log import KafkaLog
 from millrace.topics import Topic
@@ -30,6 +36,15 @@ pytestmark = pytest.mark.kafka
 @dataclass
 class Stop:
     name: str
+
+
+@dataclass
+class Timed:
+    name: str
+    at: int
+
+
+STOPS = Topic("stops", Stop, "name")
 
 
 @pytest.fixture
@@ -232,6 +247,64 @@ def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(log: Kafka
     with pytest.raises(LogError, match="a record is larger than Kafka takes"):
         generous.append("t", Outgoing(pa.array([b"x" * 2_000_000])))
     generous.close()
+
+
+# Schemas
+
+
+def test_a_consumer_without_our_code_reads_what_we_wrote(log: KafkaLog, brokers: Cluster) -> None:
+    log.ensure(STOPS)
+    log.append("stops", encode(STOPS, pl.DataFrame({"name": ["Kamppi", "Pasila"], "event_time": [1_000, 2_000]})))
+    program = Path(__file__).parents[2] / "docs" / "examples" / "read_without_millrace.py"
+    assert "import millrace" not in program.read_text()
+    read = subprocess.run([sys.executable, program, brokers.servers, "stops", log.full("")], capture_output=True, text=True)
+    assert read.returncode == 0, read.stderr
+    events = [json.loads(line) for line in read.stdout.splitlines()]
+    assert sorted((event["details"]["name"], event["event_timestamp"]) for event in events) == [
+        ("Kamppi", "1970-01-01T00:00:01Z"),
+        ("Pasila", "1970-01-01T00:00:02Z"),
+    ]
+
+
+@pytest.mark.parametrize("codec", ["binary", "json"])
+def test_old_and_new_code_read_each_other_and_the_newer_schema_is_kept(log: KafkaLog, codec: Literal["binary", "json"]) -> None:
+    old, new = replace(STOPS, codec=codec), replace(STOPS, codec=codec, type=newer())
+    log.ensure(old)
+    log.append("stops", encode(old, pl.DataFrame({"name": ["Kamppi"], "event_time": [1_000]})))
+    log.ensure(new)
+    log.append("stops", encode(new, pl.DataFrame({"name": ["Pasila"], "zone": ["B"], "event_time": [2_000]})))
+    log.ensure(old)
+    records = [log.read("stops", number, 0, end) for number, end in log.ends("stops").items() if end]
+    seen = [
+        sorted(row for number, each in enumerate(records) for row in decode(topic, number, each).rows.drop("_off", "ingestion_time").rows())
+        for topic in (old, new)
+    ]
+    assert seen == [[("Kamppi", 1_000), ("Pasila", 2_000)], [("Kamppi", "", 1_000), ("Pasila", "B", 2_000)]]
+    kept = log._known("stops")
+    assert kept is not None
+    assert kept.fields == "name: string, zone: string"
+
+
+def newer() -> type:
+    @dataclass
+    class Stop:
+        name: str
+        zone: str
+
+    return Stop
+
+
+def test_a_topic_that_others_made_is_used_as_it_is(log: KafkaLog, brokers: Cluster) -> None:
+    log._topics.create("theirs", partitions=3, replicas=None, settings={})
+    producer = Producer({"bootstrap.servers": brokers.servers})
+    producer.produce(log.full("theirs"), b'{"name": "Kamppi", "at": 5000}', partition=2)
+    assert producer.flush(30) == 0
+    assert log.describe("theirs").codec == "raw"
+    theirs = Topic("theirs", Timed, envelope=False, time="at", codec="json")
+    log.ensure(theirs)
+    rows = decode(theirs, 2, log.read("theirs", 2, 0, 1)).rows
+    assert rows.select("name", "event_time").rows() == [("Kamppi", 5_000)]
+    assert log.describe("theirs").type_name == "millrace.type.Timed"
 
 
 # Ways in

@@ -58,12 +58,54 @@ def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config 
     retention = None if info.retention is None else durations.text(info.retention)
     if json:
         about = {"topic": info.name, "type": info.type_name or None, "codec": info.codec, "envelope": info.envelope, "retention": retention}
-        output.json_lines([{**about, "partitions": partitions}])
+        output.json_lines([{**about, "skew": _even(row["records"] for row in partitions), "partitions": partitions}])
         return
     typer.echo(
         f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}"
     )
     output.table(["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions])
+    typer.echo(f"skew       {output.text(_even(row['records'] for row in partitions))}")
+
+
+def _even(sizes: Iterable[int | None]) -> float | None:
+    from millrace.log.survey import skew
+
+    found = skew([size or 0 for size in sizes])
+    return None if found is None else round(found, 3)
+
+
+@app.command(epilog=examples("millrace topics count input.vehicle-positions", "millrace topics count words --json"))
+def count(name: Name, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
+    """Count a topic's records one by one, by partition: on Kafka, offsets have gaps. The skew is how many times the average the fullest one holds."""
+    from millrace.log import open_log, survey
+
+    sizes = survey.count(open_log(settings(config, log_url=log), create=False), name)
+    if json:
+        output.json_lines([{"topic": name, "records": sum(sizes), "skew": _even(sizes), "partitions": sizes}])
+        return
+    output.table(["partition", "records"], list(enumerate(sizes)))
+    typer.echo(f"records    {sum(sizes)}\nskew       {output.text(_even(sizes))}")
+
+
+@app.command(epilog=examples("millrace topics lag", "millrace topics lag --run millrace --json"))
+def lag(
+    run: Annotated[str | None, typer.Option(metavar="NAME", help="Only this run.")] = None,
+    log: LogUrl = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show how far runs are behind in the topics that they read, going by what they said within the last hour."""
+    from dataclasses import asdict
+
+    from millrace.log import open_log, survey
+
+    rows = [asdict(each) for each in survey.lags(open_log(settings(config, log_url=log), create=False), run)]
+    if json:
+        output.json_lines(rows)
+    elif rows:
+        output.table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        typer.echo("no run has said how it is within the last hour")
 
 
 @app.command(

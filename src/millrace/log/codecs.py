@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from millrace import event_types
 from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
-from millrace.log import binary, event_pb2, json_lines, transcode
+from millrace.log import avro, binary, confluent, event_pb2, json_lines, transcode
 from millrace.log.contract import BinaryArray, Outgoing, Records
 from millrace.log.dead import DEAD
 from millrace.topics import Topic
@@ -40,6 +40,8 @@ class Decoded:
 def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = None) -> Outgoing:
     """The records of rows. Pane columns, if there are any, go into the envelope."""
     who = f"topic {topic.name!r}"
+    if topic.readable_only:
+        raise DefinitionError(f"{who} is one that others write; millrace reads Avro and Confluent's header, and writes neither")
     handler = binary.handler(topic.type)
     batch = binary.to_batch(handler, frame, who)
     keys = None if topic.key is None else _keys(batch.column(topic.key))
@@ -62,8 +64,11 @@ def decode(topic: Topic, partition: int, records: Records, *, panes: bool = Fals
         return Decoded(_no_rows(topic, panes), _no_dead())
     sieve = _Sieve(records)
     values = records.values
-    if topic.codec == "json":
-        made, bad = transcode.to_binary(topic, values.to_pylist())
+    if topic.confluent:
+        values, bad = confluent.without_header(values, indexed=topic.codec == "binary")
+        sieve.drop(bad)
+    if topic.codec != "binary":
+        made, bad = (avro if topic.codec == "avro" else transcode).to_binary(topic, values.to_pylist())
         sieve.drop(bad)
         values = pa.array(made, pa.binary())
     columns = _open(topic, sieve, values, panes) if topic.envelope else _plain(topic, sieve, values)

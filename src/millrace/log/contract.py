@@ -87,7 +87,7 @@ class TopicInfo:
     """A topic as the log knows it."""
 
     name: str
-    codec: Literal["binary", "json", "raw"]
+    codec: Literal["binary", "json", "avro", "raw"]
     type_name: str
     """The full protobuf name of the event type; empty for raw topics, which have none."""
     envelope: bool

@@ -47,6 +47,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that were stopped by their own code, and why; the others go on."""
     lookups: dict[str, dict[str, int]] = {}
     """Of each lookup, how many keys of this batch were `asked`, `cached`, `missing`, `failed` and `refused`; what is zero is left out."""
+    reached: dict[str, int] = {}
+    """How far each topic was read: the sum of the next offsets of its partitions."""
     holds: dict[str, HeldBack] = {}
     """What holds the watermark of an operator back; those that nothing holds back are left out."""
 

@@ -74,11 +74,16 @@ def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
 
 
 def _plain_parser(topic: Topic) -> Callable[[bytes], bytes]:
+    parse = from_members(topic)
+    return lambda value: parse(_object(value))
+
+
+def from_members(topic: Topic) -> Callable[[dict[str, Any]], bytes]:
+    """Makes the message of a topic's type from what JSON has for its fields."""
     described = event_types.descriptor(topic.type)
     kind, quickly = message_class(described), _quick_parser(described)
 
-    def parse(value: bytes) -> bytes:
-        tree = _object(value)
+    def parse(tree: dict[str, Any]) -> bytes:
         made: bytes | None = quickly(tree) if quickly is not None else None
         if made is None:
             made = json_format.ParseDict(tree, kind(), ignore_unknown_fields=True).SerializeToString()
@@ -94,7 +99,7 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
         return None
     kind = message_class(described)
     plain = {field.name: _PLAIN[field.type] for field in described.fields if field.type in _PLAIN}
-    times = {field.name for field in described.fields if field.message_type is not None}
+    times = {field.name: message_class(field.message_type) for field in described.fields if field.message_type is not None}
     singles = {field.name for field in described.fields if field.type == FieldDescriptor.TYPE_FLOAT}
 
     def parse(members: dict[str, Any]) -> bytes | None:
@@ -103,7 +108,8 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
             if type(member) is plain.get(name) or (name in singles and type(member) is float and abs(member) <= _SINGLE):
                 given[name] = member
             elif name in times and type(member) is str:
-                given[name] = _stamp(member)
+                at = _stamp(member)
+                given[name] = times[name](seconds=at.seconds, nanos=at.nanos)  # of the pool that the message is of
             elif type(member) is str and plain.get(name) is int and _WHOLE.fullmatch(member):
                 given[name] = int(member)
             else:

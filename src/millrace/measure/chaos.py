@@ -98,17 +98,25 @@ class Feeder(threading.Thread):
 
 
 def chaos(
-    folder: Path, *, kills: int, seed: int = 1, vehicles: int = 500, pace: float = 0.1, say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    *,
+    kills: int,
+    url: str | None = None,
+    seed: int = 1,
+    vehicles: int = 500,
+    pace: float = 0.1,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Feeds, kills, lets the run catch up, and compares."""
+    """Feeds, kills, lets the run catch up, and compares. `url`: the log, an empty one; by default an embedded one in the folder."""
     luck = random.Random(seed)  # noqa: S311 - moments, not secrets
-    log = open_log(f"embedded:{folder}/log")
+    place = url or f"embedded:{folder}/log"
+    log = open_log(place)
     log.ensure(POSITIONS)
     feeder = Feeder(log, vehicles=vehicles, seed=seed, pace=pace)
     feeder.start()
     for number in range(kills):
         begun = time.monotonic()
-        with _started(folder) as child:
+        with _started(folder, place) as child:
             early = number % 4 == 3
             if not early:
                 _wait_for_batches(log, child, luck.randint(1, 3))
@@ -117,7 +125,7 @@ def chaos(
             child.wait()
         say(f"kill {number + 1} of {kills} after {time.monotonic() - begun:.1f} s: {gone} processes; {_results(log)} results so far")
     feeder.finish()
-    with _started(folder, "--until-caught-up") as child:
+    with _started(folder, place, "--until-caught-up") as child:
         if child.wait(PATIENCE) != 0:
             raise RunFailed(f"the last run did not catch up; see {folder}/state/{RUN}/spark.log")
     verdict = compare(log, kills)
@@ -126,9 +134,10 @@ def chaos(
 
 
 @contextlib.contextmanager
-def _started(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def _started(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A supervised run in a process of its own; nothing of it is left in the end."""
-    child = subprocess.Popen([sys.executable, "-m", "millrace.measure.chaos", "--run", str(folder), *options], start_new_session=True)
+    command = [sys.executable, "-m", "millrace.measure.chaos", "--run", str(folder), "--log", url, *options]
+    child = subprocess.Popen(command, start_new_session=True)
     try:
         yield child
     finally:
@@ -220,12 +229,10 @@ def _results(log: Log) -> int:
         return 0
 
 
-def _run(folder: Path, *, until_caught_up: bool) -> None:
+def _run(folder: Path, url: str, *, until_caught_up: bool) -> None:
     from millrace.runners import run
 
-    settings = Settings().changed(
-        log_url=f"embedded:{folder}/log", state_dir=folder / "state", run_name=RUN, run_max_events_per_batch=20_000
-    )
+    settings = Settings().changed(log_url=url, state_dir=folder / "state", run_name=RUN, run_max_events_per_batch=20_000)
     run(job(), on="spark", settings=settings, until_caught_up=until_caught_up)
 
 
@@ -236,14 +243,15 @@ def main() -> int:
         "--kills", type=int, default=int(os.environ.get("KILLS", "10")), help="how often; by default what KILLS says, or 10"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", help="the log, an empty one, such as kafka://localhost:9092/chaos; by default an embedded one")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until-caught-up", action="store_true", help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.run:
-        _run(said.run, until_caught_up=said.until_caught_up)
+        _run(said.run, said.log, until_caught_up=said.until_caught_up)
         return 0
     with tempfile.TemporaryDirectory(prefix="millrace-chaos-") as folder:
-        verdict = chaos(Path(folder), kills=said.kills, seed=said.seed, say=lambda line: print(line, flush=True))
+        verdict = chaos(Path(folder), kills=said.kills, url=said.log, seed=said.seed, say=lambda line: print(line, flush=True))
     print(verdict)
     return 0 if (verdict.missing, verdict.doubled, verdict.wrong) == (0, 0, 0) else 1
 

@@ -117,6 +117,7 @@ class Committer:
             results={topic.name: len(results.outputs.get(topic.name, ())) for topic in self._plan.outputs},
             watermarks=results.watermarks,
             lag={name: sum(self._log.ends(name).values()) - reached for name, reached in upto.items() if reached is not None},
+            reached={name: reached for name, reached in upto.items() if reached is not None},
             took_ms=at - results.now if self._since <= results.now <= at else None,
             latency={name: at - end for name, end in on_time.items() if end is not None},
             reads=self._reads,

@@ -1,9 +1,11 @@
 """kill -9 of the whole process tree, supervisor, JVM and workers, at random moments while events flow."""
 
+import uuid
 from pathlib import Path
 
 import pytest
 
+from millrace.kafka import Cluster
 from millrace.measure.chaos import Verdict, chaos
 
 pytestmark = pytest.mark.spark
@@ -11,3 +13,8 @@ pytestmark = pytest.mark.spark
 
 def test_killed_at_random_moments_nothing_is_missing_doubled_or_wrong(tmp_path: Path) -> None:
     assert chaos(tmp_path, kills=3, vehicles=200) == Verdict(3, 0, 0, 0)
+
+
+@pytest.mark.kafka
+def test_nor_is_anything_on_kafka(tmp_path: Path, brokers: Cluster) -> None:
+    assert chaos(tmp_path, kills=2, vehicles=200, url=f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}") == Verdict(2, 0, 0, 0)

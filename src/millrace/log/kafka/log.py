@@ -207,10 +207,11 @@ class KafkaLog:
         actual = self._topics.partitions(name)
         partitions = wanted.partitions if wanted.partitions == actual else known.partitions
         declared.check(name, (wanted.partitions, *wanted.kind), (partitions, *known.kind))
-        if wanted.retention != known.retention and wanted.envelope:
+        if wanted.retention != known.retention and (wanted.envelope or not wanted.type):
             self._topics.set_retention(name, wanted.retention)
-        if wanted != known:
-            self._publish(name, wanted)
+        said = wanted if len(wanted.descriptors) >= len(known.descriptors) else wanted.with_type_of(known)
+        if said != known:
+            self._publish(name, said)
 
     def _adopt(self, name: str, wanted: Schema, *, created: bool) -> None:
         """Says what a new topic holds, or one that others made and that is declared here for the first time."""

@@ -6,7 +6,7 @@ base64, a `google.protobuf.FileDescriptorSet` with everything that the type and 
 
 import base64
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 from google.protobuf import descriptor_pb2
@@ -37,6 +37,10 @@ class Schema:
         """What must not change."""
         return self.codec, self.type, self.fields, self.envelope
 
+    def with_type_of(self, newer: "Schema") -> "Schema":
+        """The same, but for the type, which others know with more fields: a reader of older code must not take them back."""
+        return replace(self, fields=newer.fields, descriptors=newer.descriptors)
+
     def to_json(self) -> bytes:
         """The value of the record."""
         return json.dumps(asdict(self)).encode()
@@ -59,9 +63,9 @@ class Schema:
         return Schema(partitions, *RAW, retention)
 
 
-def codec(schema: Schema) -> Literal["binary", "json", "raw"]:
+def codec(schema: Schema) -> Literal["binary", "json", "avro", "raw"]:
     """How records are encoded."""
-    return cast(Literal["binary", "json", "raw"], schema.codec)
+    return cast(Literal["binary", "json", "avro", "raw"], schema.codec)
 
 
 def descriptors(topic: Topic) -> str:
