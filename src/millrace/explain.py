@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from millrace import durations, graph
+from millrace.ruling import Rules
 from millrace.stream import Job
 
 _WIDTH = 100
@@ -42,7 +43,7 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
             return f"deduplicate {ids[node]}"
         case graph.Process():
             return f"process {ids[node]}"
-        case graph.Match():
+        case graph.Match() | Rules():
             return f"match {ids[node]}"
         case graph.Operation():
             return f"aggregate {ids[node]}"
@@ -60,6 +61,12 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
 
 def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
     windowing = node.windowing
+    if isinstance(node, Rules):
+        yield "what", f"{', '.join(['steps', 'times', *node.show])} by {', '.join(node.keys)}"
+        yield "where", "sequences of events that the rules say, each from its own event time on"
+        yield "when", "rows are taken in order of event time, as the watermark releases them"
+        yield "lateness", "a row or a rule behind the watermark is refused"
+        return
     if isinstance(node, graph.Match):
         yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in node.select.items())} by {', '.join(node.keys)}"
         yield "where", str(node.pattern)

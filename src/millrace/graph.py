@@ -11,12 +11,8 @@ import polars as pl
 from millrace import panes
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
-from millrace.hashing import hash_series
 from millrace.patterns.building import Pattern
-from millrace.patterns.matcher import Matcher, check_types
-from millrace.patterns.picking import checked
 from millrace.processors import Processor
-from millrace.processors import checked as checked_outputs
 from millrace.triggers import AtWatermark, Trigger
 from millrace.watermarks import Watermark
 from millrace.windows import ByClock, Delta, Ordered, Punctuated, Sliding, Unaligned, WindowFn
@@ -127,6 +123,11 @@ class Operation(Node):
     same_window: bool
     """Whether the input is panes of this very windowing, which keep their window."""
 
+    @property
+    def everywhere(self) -> int | None:
+        """The input whose rows concern all keys, if there is one."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregation(Operation):
@@ -181,6 +182,11 @@ class Process(Operation):
     processor: Processor
     ports: Mapping[str, pl.Schema]
     """The columns of its further outputs."""
+
+    @property
+    def everywhere(self) -> int | None:
+        """A broadcast concerns all keys."""
+        return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,57 +329,6 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
                     raise DefinitionError(f"two operators of job {job!r} are named {place!r}; give each its own name")
                 ids[node] = f"{whose}/{place}"
     return ids
-
-
-def match(source: Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr], *, endless: bool = True) -> Match:
-    """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
-    for edge in edges(Union((source,), source.schema)):
-        if edge.read is None:
-            raise DefinitionError(
-                f"match({pattern}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
-                "write them to a topic and match that"
-            )
-    if not isinstance(pattern, Pattern):
-        raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
-    pattern.checked(stream=endless)
-    check_types(source.schema)
-    Matcher(pattern, source.schema, keys)
-    schema = checked(pattern, select, keys, source.schema)
-    said = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
-    return Match((source,), schema, keys, {}, Windowing(Sequences(said)), same_window=False, pattern=pattern, select=dict(select))
-
-
-def deduplication(source: Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int) -> Deduplication:
-    """The node of a deduplication; refuses panes, and columns that rows do not have."""
-    said = f"deduplicate({', '.join(map(repr, columns))})"
-    for edge in edges(Union((source,), source.schema)):
-        if edge.read is None:
-            raise DefinitionError(
-                f"{said} takes rows of topics, but here come panes of an aggregation, each of which is there once; deduplicate before it"
-            )
-    for column in columns:
-        if column not in source.schema:
-            raise DefinitionError(f"{said}: there is no column {column!r}; there are {', '.join(source.schema)}")
-        hash_series(pl.Series([], dtype=source.schema[column]))
-    rows = Windowing(Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms"))
-    return Deduplication((source,), source.schema, keys, {}, rows, same_window=False, columns=columns, within=within)
-
-
-def process(source: Node, keys: tuple[str, ...], processor: Processor, broadcast: Node | None) -> Process:
-    """The node of a processor; refuses panes, and columns that results have anyway."""
-    inputs = (source,) if broadcast is None else (source, broadcast)
-    for edge in (edge for one in inputs for edge in edges(Union((one,), one.schema))):
-        if edge.read is None:
-            raise DefinitionError(
-                f"process({processor}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
-                "write them to a topic and process that"
-            )
-    system = {"event_time": pl.Int64(), **panes.COLUMNS}
-    columns = checked_outputs(processor, keys, frozenset({*system, *TIMES}))
-    named = {key: source.schema[key] for key in keys}
-    ports = {port: pl.Schema({**named, **own, **system}) for port, own in columns.items()}
-    schema = ports.pop("out")
-    return Process(inputs, schema, keys, {}, Windowing(Sequences(repr(processor))), same_window=False, processor=processor, ports=ports)
 
 
 INTERNAL = {

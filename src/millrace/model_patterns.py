@@ -6,14 +6,17 @@ What a pattern matches is defined in `patterns/definition.py`, and the matcher i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
 from millrace import graph
+from millrace.errors import DefinitionError
 from millrace.model_windows import Arrival, Change, Key, Outcome, Values
 from millrace.patterns.courses import Course
 from millrace.patterns.matcher import Matcher
 from millrace.patterns.picking import picked
+from millrace.ruling import DECLARED, RULE, Rules, listed
 from millrace.trigger_machines import END
 
 
@@ -51,6 +54,60 @@ class PatternRows:
                 self.courses[key] = course
         outcome.sides.setdefault(graph.TIMEOUTS, []).extend(picked(done.timeouts, self.node.select, self.node.keys).to_dicts())
         for pane in picked(done.matches, self.node.select, self.node.keys).iter_rows(named=True):
+            key = tuple(pane[column] for column in self.node.keys)
+            outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
+            outcome.changes.append(Change(pane["op"], pane))
+
+
+class RuleRows:
+    """Rules over rows: each a pattern with courses of its own, from the moment it comes until another of its name does."""
+
+    def __init__(self, node: graph.Operation, values: Values) -> None:  # noqa: ARG002 - a match has no aggregates
+        assert isinstance(node, Rules)
+        self.node = node
+        self.waiting: list[Arrival] = []
+        self.rules: dict[str, tuple[Matcher, dict[Key, Course]]] = {}
+
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
+        """A batch: as patterns take rows; a rule takes effect where it stands among them."""
+        for arrival in arrivals:
+            if arrival.future or arrival.row["event_time"] < arrival.watermark:
+                outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
+            else:
+                self.waiting.append(arrival)
+        free = [arrival for arrival in self.waiting if arrival.row["event_time"] < time]
+        self.waiting = [arrival for arrival in self.waiting if not arrival.row["event_time"] < time]
+        for arrival in sorted(free, key=lambda arrival: (arrival.row["event_time"], arrival.place)):
+            if arrival.row[RULE] is not None:
+                self.change(arrival.row, outcome)
+            else:
+                for name in self.rules:
+                    self.take(name, [{column: arrival.row[column] for column in self.node.rows}], arrival.row["event_time"], outcome)
+        if time > -END:
+            for name in self.rules:
+                self.take(name, [], END if time >= END else int(time), outcome)
+
+    def change(self, row: dict[str, Any], outcome: Outcome) -> None:
+        """A rule is new, takes another's place, or is withdrawn; one that is wrong changes nothing."""
+        try:
+            matcher = self.node.matcher(row[DECLARED]) if row[DECLARED] else None
+        except DefinitionError:
+            return
+        if row[RULE] in self.rules:
+            self.take(row[RULE], [], row["event_time"], outcome)
+            del self.rules[row[RULE]]
+        if matcher is not None:
+            self.rules[row[RULE]] = (matcher, {})
+
+    def take(self, name: str, rows: Sequence[dict[str, Any]], time: int, outcome: Outcome) -> None:
+        """Rows for one rule, then time that passes."""
+        matcher, courses = self.rules[name]
+        done = matcher.step(courses, pl.DataFrame(rows, schema=self.node.rows), time)
+        for key, course in done.courses.items():
+            courses.pop(key, None)
+            if course is not None:
+                courses[key] = course
+        for pane in listed(done.matches, self.node, name).iter_rows(named=True):
             key = tuple(pane[column] for column in self.node.keys)
             outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
             outcome.changes.append(Change(pane["op"], pane))

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import polars as pl
 
-from millrace import aggregates, durations, graph, joining, lookups, panes
+from millrace import aggregates, durations, graph, joining, lookups, panes, ruling, sequencing
 from millrace.aggregates import Aggregate, Reduction
 from millrace.aggregating import aggregation
 from millrace.durations import Duration
@@ -254,7 +254,7 @@ class Keyed:
 
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
         """One result per match of a pattern in the rows of a key, a column for each of `select`."""
-        return Stream(graph.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
+        return Stream(sequencing.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
 
     def process(self, processor: Processor, *, broadcast: Stream | None = None) -> Stream:
         """A user's own code, with state and timers per key: see `millrace.processors`.
@@ -262,7 +262,7 @@ class Keyed:
         Rows of `broadcast` (rules that change while the job runs) come to the processor in every slot, in order of event time with the others, and before
         rows of the same time. Time passes only as far as both streams vouch: give a quiet one a watermark with `idle=`.
         """
-        node = graph.process(self.stream.node, self.keys, processor, None if broadcast is None else broadcast.node)
+        node = sequencing.process(self.stream.node, self.keys, processor, None if broadcast is None else broadcast.node)
         return Stream(node, self.stream.windowing)
 
     def deduplicate(self, *columns: str, within: Duration) -> Stream:
@@ -279,7 +279,16 @@ class Keyed:
         Several jobs that run together can share one deduplication and its state: give it a name, and end each job's chain with the same stream.
         """
         length = durations.positive(within, name="within")
-        return Stream(graph.deduplication(self.stream.node, self.keys, columns, length), self.stream.windowing)
+        return Stream(sequencing.deduplication(self.stream.node, self.keys, columns, length), self.stream.windowing)
+
+    def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
+        """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events, and the columns `show` as lists.
+
+        `rules` are rows of `name` and `pattern` (see `patterns.Rule`). One of a known name replaces it, with an empty pattern it withdraws it;
+        the others keep what they have begun. A rule sees the rows after it in event time, so the watermark waits for the topic of rules, too:
+        give that read an `idle` time. A rule that cannot be understood goes to the dead letters of its topic; the one it would replace stays.
+        """
+        return Stream(ruling.ruled(self.stream.node, self.keys, rules.node, show), self.stream.windowing)
 
     def count(self, *, name: str = "count") -> Stream:
         """How many rows."""

@@ -34,6 +34,8 @@ class Stepped:
     """How far the partitions are that it reads."""
     sides: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """What it says besides, by port: panes with `PAIR`, each shown once."""
+    dead: pl.DataFrame | None = None
+    """Records that the operator cannot understand, as dead letters."""
     rows: Mapping[int, pl.DataFrame] = field(default_factory=dict)
     """Rows that go on as rows, by the edge they came by; `_clock` is the watermark at each (null: none that could refuse it)."""
 

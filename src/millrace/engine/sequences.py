@@ -45,7 +45,9 @@ class SequenceWindows(Windows):
         seq = saved["seq"] + 1
         state, free = self._released(state, rows, saved["time"], time)
         state, shown, sides = self._said(state, free, seq, (saved["time"], time), ended=ended)
-        state = state.with_values(id, {"progress": after.to_json(), "seq": seq, "time": LEAST if by_clock else time, "low": low})
+        state = state.with_values(
+            id, {**(state.values.get(id) or {}), "progress": after.to_json(), "seq": seq, "time": LEAST if by_clock else time, "low": low}
+        )
         changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
         return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said), sides)
 

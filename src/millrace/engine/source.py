@@ -284,7 +284,7 @@ def _with_raw(frame: pl.DataFrame, pieces: Sequence[Piece]) -> pl.DataFrame:
 
 
 def _spread(frame: pl.DataFrame, operator: Operator, kind: str, channel: str, bodies: list[Body]) -> None:
-    if operator.side(channel) == 1 and isinstance(operator.node, graph.Process):
+    if operator.side(channel) == operator.node.everywhere:
         for slot, body in enumerate(bodies):  # a broadcast: each slot has them all, and one tells what is refused
             body.blocks.append(Block.of(operator.id, kind, frame.with_columns(pl.lit(slot == 0).alias("_told")), channel=channel))
         return

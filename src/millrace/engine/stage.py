@@ -23,10 +23,12 @@ from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
 from millrace.engine.processing import Processes
 from millrace.engine.rows import RowWindows
+from millrace.engine.ruling import RuleMatches
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot, hand_on
 from millrace.engine.state import SlotState
 from millrace.patterns.contiguous import Contiguous
+from millrace.ruling import Rules
 
 
 def forget() -> None:
@@ -104,6 +106,8 @@ def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows |
         return Processes(operator)
     if isinstance(operator.node, graph.Deduplication):
         return Deduplicated(operator)
+    if isinstance(operator.node, Rules):
+        return RuleMatches(operator)
     if isinstance(operator.node, graph.Match):
         made = Matches(operator)
         return ContiguousMatches(operator) if Contiguous.suits(made.matcher) else made
@@ -122,6 +126,8 @@ def _onward(incoming: Body) -> Body:
 def _send(plan: Plan, operator: Operator, stepped: Stepped, outgoing: list[Body], own: Body) -> None:
     if stepped.late is not None:
         own.blocks.append(Block.of(f"late/{operator.id}", "late", stepped.late))
+    if stepped.dead is not None:
+        own.blocks.append(Block.of("dead", "dead", stepped.dead))
     _send_from(plan, operator, "out", (stepped.shown, stepped.changes), (outgoing, own))
     for port, said in stepped.sides.items():
         _send_from(plan, operator, port, (said, said.drop(PAIR)), (outgoing, own))

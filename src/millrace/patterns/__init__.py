@@ -2,5 +2,6 @@
 
 from millrace.patterns.building import Pattern, pattern
 from millrace.patterns.conditions import avg, collect, count, first, last, max, min, previous, sum
+from millrace.patterns.declared import Rule
 
-__all__ = ["Pattern", "avg", "collect", "count", "first", "last", "max", "min", "pattern", "previous", "sum"]
+__all__ = ["Pattern", "Rule", "avg", "collect", "count", "first", "last", "max", "min", "pattern", "previous", "sum"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from millrace.errors import DefinitionError
@@ -14,6 +15,14 @@ from millrace.patterns.parts import check
 KEYS = ("step", "group", "link", "where", "times", "inner", "optional", "greedy", "until", "gap", "loop_gap")
 LINKS = ("next", "followed_by", "followed_by_any", "not_next", "not_followed_by")
 SKIPS = ("none", "to_next", "past_last")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern that comes from a topic: its name, and what it says as YAML or JSON (`pattern`, `within`, `skip`; empty: it is withdrawn)."""
+
+    name: str
+    pattern: str
 
 
 def read(steps: Any, *, within: Any = None, skip: Any = None) -> Pattern:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from millrace import graph, patterns, stream, watermarks
+from millrace import graph, patterns, sequencing, stream, watermarks
 from millrace.plain_values import Row
 from millrace.testing import Making, On, Script
 from millrace.topics import Topic
@@ -40,7 +40,7 @@ class PatternSubject:
         fields = {name: pl.col(f"field_{place}").cast(dtype) for place, (name, dtype) in enumerate(said.schema.items())}
         rows = read.select(_SAID, **fields, **({} if said.key else {_EVERYONE: pl.lit(0)}))
         select = {f"step_{place}": patterns.collect(step, _SAID) for place, step in enumerate(self.steps)}
-        match = graph.match(rows.node, (said.key or _EVERYONE,), said.pattern, select, endless=False)
+        match = sequencing.match(rows.node, (said.key or _EVERYONE,), said.pattern, select, endless=False)
         found = stream.Stream(match, None)
         ways = [made.select(*select) for made in (found, found.timeouts())]
         return stream.Job(f"transcript-{self.number}", *(way.write(topic) for way, topic in zip(ways, topics, strict=True)))

@@ -1,0 +1,73 @@
+"""The nodes of operators that take rows one after the other: patterns, deduplications, processors. They refuse panes, and what could not run for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from millrace import graph, panes
+from millrace.errors import DefinitionError
+from millrace.hashing import hash_series
+from millrace.patterns import Pattern
+from millrace.patterns.matcher import Matcher, check_types
+from millrace.patterns.picking import checked
+from millrace.processors import Processor
+from millrace.processors import checked as checked_outputs
+
+
+def match(
+    source: graph.Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr], *, endless: bool = True
+) -> graph.Match:
+    """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
+    for edge in graph.edges(graph.Union((source,), source.schema)):
+        if edge.read is None:
+            raise DefinitionError(
+                f"match({pattern}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
+                "write them to a topic and match that"
+            )
+    if not isinstance(pattern, Pattern):
+        raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
+    pattern.checked(stream=endless)
+    check_types(source.schema)
+    Matcher(pattern, source.schema, keys)
+    schema = checked(pattern, select, keys, source.schema)
+    said = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
+    return graph.Match(
+        (source,), schema, keys, {}, graph.Windowing(graph.Sequences(said)), same_window=False, pattern=pattern, select=dict(select)
+    )
+
+
+def deduplication(source: graph.Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int) -> graph.Deduplication:
+    """The node of a deduplication; refuses panes, and columns that rows do not have."""
+    said = f"deduplicate({', '.join(map(repr, columns))})"
+    for edge in graph.edges(graph.Union((source,), source.schema)):
+        if edge.read is None:
+            raise DefinitionError(
+                f"{said} takes rows of topics, but here come panes of an aggregation, each of which is there once; deduplicate before it"
+            )
+    for column in columns:
+        if column not in source.schema:
+            raise DefinitionError(f"{said}: there is no column {column!r}; there are {', '.join(source.schema)}")
+        hash_series(pl.Series([], dtype=source.schema[column]))
+    rows = graph.Windowing(graph.Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms"))
+    return graph.Deduplication((source,), source.schema, keys, {}, rows, same_window=False, columns=columns, within=within)
+
+
+def process(source: graph.Node, keys: tuple[str, ...], processor: Processor, broadcast: graph.Node | None) -> graph.Process:
+    """The node of a processor; refuses panes, and columns that results have anyway."""
+    inputs = (source,) if broadcast is None else (source, broadcast)
+    for edge in (edge for one in inputs for edge in graph.edges(graph.Union((one,), one.schema))):
+        if edge.read is None:
+            raise DefinitionError(
+                f"process({processor}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
+                "write them to a topic and process that"
+            )
+    system = {"event_time": pl.Int64(), **panes.COLUMNS}
+    columns = checked_outputs(processor, keys, frozenset({*system, *graph.TIMES}))
+    named = {key: source.schema[key] for key in keys}
+    ports = {port: pl.Schema({**named, **own, **system}) for port, own in columns.items()}
+    schema = ports.pop("out")
+    return graph.Process(
+        inputs, schema, keys, {}, graph.Windowing(graph.Sequences(repr(processor))), same_window=False, processor=processor, ports=ports
+    )
