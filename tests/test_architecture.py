@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "serve": {"log", "transit.geocells", "transit.markers"},
     "doctor": {"config", "java", "log", "runners"},
     "demo": {"java", "log", "runners", "serve", "transit.topics"},
-    "measure": {"config", "java", "jobs", "log", "engine", "ingest", "runners", "transit"},
+    "measure": {"config", "kafka", "java", "jobs", "log", "engine", "ingest", "runners", "transit"},
     "cli": {"commands"},
     "commands": {
         "",

@@ -113,6 +113,10 @@ def test_help_lists_the_commands_and_every_command_has_an_example(millrace: Cli)
         "topics describe",
         "topics tail",
         "topics count",
+        "bench kafka",
+        "kafka up",
+        "kafka down",
+        "kafka status",
         "topics lag",
         "bench engine",
     ]

@@ -30,6 +30,9 @@ def totals() -> mr.Job:
     return mr.Job("totals", readings.window(windows.sliding("10s", every="5s"), lateness="20s").by("sensor").sum("value").write(TOTALS))
 
 
+JOB = totals()
+
+
 def settings(log: str, state: str, **more: object) -> config.Settings:
     """Small batches, so that there are many moments at which to be killed."""
     return config.Settings().changed(log_url=log, state_dir=state, run_max_events_per_batch=60, **more)

@@ -38,6 +38,22 @@ def engine(
         output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
 
 
+@app.command(epilog=examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json"))
+def kafka(
+    rows: Annotated[list[int] | None, typer.Option(min=1, metavar="N", help="Events a batch; may be said several times.")] = None,
+    batches: Annotated[int, typer.Option(min=3, metavar="N", help="How many batches; the first four tenths warm up.")] = 10,
+    json: Json = False,
+) -> None:
+    """Events per second and CPU per event, by phase, Kafka -> vehicle-distribution on Spark -> Kafka, over a backlog and a broker of its own."""
+    from millrace.measure.backlog import bench
+
+    results = map(asdict, bench(rows or [400_000, 100_000], batches=batches))
+    if json:
+        output.json_lines(results)
+    else:
+        output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
+
+
 LIVE = ("viewers", "cells_per_s", "tiles_per_tick", "cpu_ms_per_tick", "sent_mb_per_s", "to_viewer_ms_p50", "to_viewer_ms_p99", "rss_mb")
 
 

@@ -38,6 +38,10 @@ class Case:
     rows_per_batch: int
     batches: int
     folder: str
+    log: str = ""
+    """The log, if it is not an embedded one in the folder."""
+    brokers: tuple[int, ...] = ()
+    """Processes beside ours whose work is counted too."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,10 @@ class Meter:
         )
 
     def _spent(self) -> _Spent:
-        return machine.cpu_seconds(os.getpid()), dict(phases.collect(self._noted)) if self._noted else {}
+        spent = machine.cpu_seconds(os.getpid())
+        if self._case.brokers:
+            spent["brokers"] = sum(sum(machine.cpu_seconds(pid).values()) for pid in self._case.brokers)
+        return spent, dict(phases.collect(self._noted)) if self._noted else {}
 
 
 def measure(case: Case) -> Figures:
@@ -117,7 +124,10 @@ def measure(case: Case) -> Figures:
     with _scratch() as (state, noted):
         meter = Meter(case, noted)
         settings = Settings().changed(
-            log_url=f"embedded:{case.folder}/log", state_dir=state, run_name="bench", run_max_events_per_batch=case.rows_per_batch
+            log_url=case.log or f"embedded:{case.folder}/log",
+            state_dir=state,
+            run_name="bench",
+            run_max_events_per_batch=case.rows_per_batch,
         )
         match case.runner:
             case "local":

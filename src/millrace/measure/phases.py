@@ -4,6 +4,7 @@ Known functions are wrapped from outside, so that the code measured holds no tra
 """
 
 import functools
+import importlib.util
 import json
 import os
 import time
@@ -61,6 +62,10 @@ def install() -> None:
         setattr(owner, name, watch.measured(phase, getattr(owner, name)))
 
     wrap(embedded.EmbeddedLog, "read", "source read")
+    if importlib.util.find_spec("confluent_kafka") is not None:
+        from millrace.log.kafka.log import KafkaLog
+
+        wrap(KafkaLog, "read", "source read")
     for owner in (codecs, feed):
         wrap(owner, "decode", "decode")
     wrap(graph.Edge, "apply", "prefix and H3")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import repeat
 
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message, Producer
 
 from millrace.errors import LogError
@@ -36,8 +37,7 @@ class Dealer:
 
 def check_sizes(topic: str, batch: Outgoing, largest: int) -> None:
     """Refuses a record that would be refused later, before anything is sent."""
-    sizes = (len(value) for value in batch.values.to_pylist() if value is not None)
-    size = max(sizes, default=0)
+    size = pc.max(pc.binary_length(batch.values)).as_py() or 0
     if size > largest:
         raise LogError(
             f"a record of {size} bytes for {topic!r} is larger than Kafka takes ({largest}); store it elsewhere and append a reference, or raise message.max.bytes under [kafka.client] and max.message.bytes of the topic. Nothing was appended"
