@@ -158,6 +158,17 @@ class Stream:
             )
         return Keyed(self, columns)
 
+    def shuffle(self, buckets: int = 64) -> Keyed:
+        """Deals rows to so many `bucket`s by their times alone, whatever they hold: work that knows no key, spread evenly over all slots."""
+        if not 1 <= buckets <= _BUCKETS:
+            raise DefinitionError(f"shuffle({buckets}): use between 1 and {_BUCKETS:,} buckets")
+        mixed = (pl.col("event_time") * 31 + pl.col("ingestion_time")) * 2_654_435_761 % 4_294_967_296 // 65_536 % buckets
+        return self.with_columns(bucket=mixed).by("bucket")
+
+    def together(self) -> Keyed:
+        """All rows under one key, `all` = 0, so in one slot: for what must see everything, at the speed of one core."""
+        return self.with_columns(all=pl.lit(0, pl.Int64)).by("all")
+
     def late(self) -> Stream:
         """The rows that the last aggregation refused as too late, with the `reason`."""
         node = self.node.inputs[0] if isinstance(self.node, graph.Pairs) else self.node
@@ -377,6 +388,9 @@ class Job:
         from millrace.explain import explain
 
         return explain([self])
+
+
+_BUCKETS = 10_000
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 import logging
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -39,6 +40,10 @@ def run(
     tick: Annotated[str | None, typer.Option(metavar="DURATION", help="Overrides run.tick.")] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Overrides spark.master.")] = None,
     retry: Annotated[list[str] | None, typer.Option(metavar="JOB", help="Try a job again that its own code had stopped.")] = None,
+    reset: Annotated[
+        list[str] | None, typer.Option(metavar="JOB", help="Drop the state of a job that has changed: it starts at the present.")
+    ] = None,
+    restore: Annotated[Path | None, typer.Option(metavar="FILE", help="Start a new state folder from a savepoint.")] = None,
     config: Config = None,
 ) -> None:
     """Run jobs together, as one query, until stopped with Ctrl-C.
@@ -68,7 +73,15 @@ def run(
     progress = _Progress()
     _log.info("running %s on %s", ", ".join(job.name for job in loaded), chosen.run.on)
     try:
-        runners.run(*loaded, settings=chosen, until_caught_up=until_caught_up, report=progress.update, retry=tuple(retry or ()))
+        runners.run(
+            *loaded,
+            settings=chosen,
+            until_caught_up=until_caught_up,
+            report=progress.update,
+            retry=tuple(retry or ()),
+            reset=tuple(reset or ()),
+            restore=restore,
+        )
     finally:
         progress.close()
 

@@ -6,7 +6,7 @@ shuffle it once and keep one state store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -89,6 +89,8 @@ class Route:
     topic: Topic | None
     clocks: tuple[str, ...] = ()
     """The clocks of the topic it reads, in the order of `Plan.clocks`."""
+    since: int | None = None
+    """Its job was born when time had come so far: rows that are not newer are not for it."""
 
     @property
     def target(self) -> str:
@@ -233,6 +235,20 @@ class Plan:
         said = [f"slots={self.slots}", *(f"{o.id} {o.depth} {o.node.keys} {_what(o.node)} {o.node.windowing}" for o in self.operators)]
         said += [f"{t.name} {t.type.__name__}" for t in (*self.topics, *self.outputs)]
         return blake2b("\n".join(said).encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """For each operator what its state depends on: keys, windows, aggregates, and whatever it says of itself."""
+        said = {o.id: f"{o.node.kind} {o.node.keys} {_what(o.node)} {o.node.windowing} {o.over_rows}" for o in self.operators}
+        return {id: blake2b(text.encode(), digest_size=8).hexdigest() for id, text in said.items()}
+
+    def born(self, births: Mapping[str, int]) -> Plan:
+        """With jobs that joined when time had come so far, in event time."""
+        routes = []
+        for route in self.routes:
+            times = [births[job] for job in route.jobs if job in births]
+            routes.append(replace(route, since=min(times)) if len(times) == len(route.jobs) else route)
+        return replace(self, routes=tuple(routes))
 
     def _watermarks(self) -> list[Watermark]:
         return [r.edge.origin.watermark for r in self.routes if isinstance(r.edge.origin, graph.Read)]

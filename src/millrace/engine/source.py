@@ -164,6 +164,8 @@ def hand_on(way: Route, rows: pl.DataFrame, bodies: list[Body]) -> None:
 
 
 def _along(way: Route, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]) -> None:
+    if way.since is not None:
+        frame = frame.filter(pl.col("event_time") > way.since)
     frame = way.edge.apply(frame)
     if frame.is_empty():
         return

@@ -168,6 +168,16 @@ class SlotState:
         state, chunk = self._chunk(left, max(chunk.level for chunk in chunks), layout)
         return state._with_table(operator, name, Table((chunk,) if left.height else ()))
 
+    def with_part(self, table: str, frame: pl.DataFrame, whole: Chunk) -> SlotState:
+        """With some rows of a chunk from elsewhere, which matter to the same window ends as the whole."""
+        if frame.is_empty():
+            return self
+        data = packets.dump(frame)
+        digest = blake2b(data, digest_size=16).hexdigest()
+        chunk = replace(whole, id=self.next_id, rows=frame.height, digest=digest, fetch=lambda: data)
+        chunks = self.tables.get(table, Table()).chunks
+        return replace(self, tables={**self.tables, table: Table((*chunks, chunk))}, next_id=self.next_id + 1)
+
     def only(self, operators: set[str]) -> SlotState:
         """Without what belongs to operators that no longer exist."""
         tables = {name: table for name, table in self.tables.items() if name.rsplit(":", 1)[0] in operators}

@@ -6,6 +6,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from millrace.errors import ComponentMissing, DefinitionError
@@ -13,6 +14,7 @@ from millrace.errors import ComponentMissing, DefinitionError
 if TYPE_CHECKING:  # every process that Spark starts imports this package, and most need neither
     from millrace.config import Settings
     from millrace.engine.progress import Hold
+    from millrace.runners.evolution import Migration
     from millrace.stream import Job
 
 __all__ = ["Batch", "run"]
@@ -45,11 +47,18 @@ def run(
     until_caught_up: bool = False,
     report: Callable[[Batch], None] = _silent,
     retry: Sequence[str] = (),
+    reset: Sequence[str] = (),
+    migrate: Mapping[str, Migration] | None = None,
+    restore: str | Path | None = None,
     **options: object,
 ) -> None:
     """Runs jobs together, as one query, until stopped or, with `until_caught_up`, until they have read what the log holds now.
 
     A job whose own code raises is stopped alone, and stays so until it is named in `retry`; at the end `JobQuarantined` says so.
+    On the local runner jobs may join and leave between runs in one state folder, and the number of slots may change. A job whose operators changed is refused, unless it is
+    in `reset` (its state is dropped, and it starts at the present, as new jobs do) or in `migrate` (a function of operator, table and rows rewrites its state).
+    `restore`: a savepoint from which a new state folder starts. On Spark what a state folder is bound to cannot change yet.
+
     `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
     from millrace.config import load
@@ -62,11 +71,17 @@ def run(
     chosen = (settings or load()).changed(run_on=on, **options)
     match chosen.run.on:
         case "local":
+            from millrace.runners.evolution import Wishes
             from millrace.runners.local import Hooks, run_local
 
             hooks = Hooks(report=lambda results: report(Batch(results.counts, results.watermarks, results.holds, results.quarantined)))
-            run_local(jobs, settings=chosen, until_caught_up=until_caught_up, hooks=hooks, retry=retry)
+            wishes, saved = Wishes(reset, migrate or {}), None if restore is None else Path(restore)
+            run_local(jobs, settings=chosen, until_caught_up=until_caught_up, hooks=hooks, retry=retry, wishes=wishes, restore=saved)
         case "spark":
+            if reset or migrate or restore:
+                raise DefinitionError(
+                    "reset, migrate and restore are known to the local runner alone; use on='local', or start a new state folder"
+                )
             if importlib.util.find_spec("pyspark") is None:
                 raise ComponentMissing("on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'")
             from millrace.engine.progress import Hold

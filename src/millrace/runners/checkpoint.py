@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +14,9 @@ from typing import Any, Self
 from millrace.engine.plan import Plan
 from millrace.engine.state import Changes, SlotState
 from millrace.errors import StateMismatch, StateUnwritable
+from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
-from millrace.runners.folder import StateFolder
+from millrace.runners.folder import Identity, StateFolder
 
 _TABLES = """
 create table if not exists facts (name text primary key, value text not null);
@@ -29,18 +31,50 @@ States = dict[Place, SlotState]
 class Checkpoint:
     """Use as a context manager. Whoever holds the folder has it to himself."""
 
-    def __init__(self, folder: StateFolder, plan: Plan) -> None:
-        """Finds out where the last run in this folder stopped, and whose it was."""
+    def __init__(self, folder: StateFolder, plan: Plan, wishes: Wishes | None = None) -> None:
+        """Finds out where the last run in this folder stopped, and whose it was; jobs may have joined, left or changed since, as far as wished."""
         if folder.checkpoint.exists():
             raise StateMismatch(
                 f"{folder.path} holds state of the Spark runner; go on with --on spark, or name another folder (state.dir) or run (run.name)"
             )
-        self._path = folder.path
-        names = tuple(job.name for job in plan.jobs)
-        self.id = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=1).id
+        self._path, self._folder = folder.path, folder
+        known = folder.identity()
+        if known is None or not known.operators:
+            names = tuple(job.name for job in plan.jobs)
+            bound = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=1)
+            known = replace(bound, operators=plan.fingerprints)
         with self._writing():
             self._db = self._opened(folder.path / "local.db")
             self._facts: dict[str, str] = dict(self._db.execute("select name, value from facts"))
+        self.identity = self._evolved(known, plan, wishes or Wishes())
+
+    @property
+    def id(self) -> str:
+        """What names the marker in the log."""
+        return self.identity.id
+
+    def _evolved(self, known: Identity, plan: Plan, wishes: Wishes) -> Identity:
+        after = evolved(known, plan, self.restore({}), wishes, str(self._path))
+        if after.states is not None:
+            if self.planned is not None:
+                raise StateMismatch(
+                    f"{self._path}: a batch was begun by {', '.join(known.jobs)} and not finished, as the run was killed; run them as they were with --until-caught-up first, then change them"
+                )
+            self.adopt(after.states)
+        self._folder.rebind(after.identity)
+        return after.identity
+
+    def adopt(self, states: Mapping[Place, SlotState], offsets: Offsets | None = None) -> None:
+        """Puts other states in the place of those that are stored, and goes on from these offsets."""
+        changes = {place: state.changes_since(SlotState()) for place, state in states.items()}
+        with self._writing(), self._db:
+            self._db.execute("delete from metas")
+            self._db.execute("delete from chunks")
+            self._store(changes)
+            if offsets is not None:
+                self._db.execute("insert or replace into facts values ('committed', ?)", (offsets.to_json(),))
+        if offsets is not None:
+            self._facts["committed"] = offsets.to_json()
 
     def __enter__(self) -> Self:
         """Already open."""
@@ -89,13 +123,16 @@ class Checkpoint:
     def _write(self, facts: dict[str, str], changes: Mapping[Place, Changes]) -> None:
         with self._writing(), self._db:
             self._db.executemany("insert or replace into facts values (?, ?)", facts.items())
-            for place, change in changes.items():
-                self._db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
-                self._db.executemany(
-                    "insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()]
-                )
-                self._db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
+            self._store(changes)
         self._facts |= facts
+
+    def _store(self, changes: Mapping[Place, Changes]) -> None:
+        for place, change in changes.items():
+            self._db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
+            self._db.executemany(
+                "insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()]
+            )
+            self._db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -114,3 +151,9 @@ class Checkpoint:
         db.execute("pragma synchronous = full")
         db.executescript(_TABLES)
         return db
+
+
+def begun(db: sqlite3.Connection) -> bool:
+    """Whether a batch was begun and not finished."""
+    row = db.execute("select value from facts where name = 'planned'").fetchone()
+    return bool(row and row[0])

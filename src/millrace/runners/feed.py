@@ -59,6 +59,12 @@ def begin(log: Log, topics: Iterable[Topic]) -> Offsets:
     return Offsets({topic.name: log.begins(topic.name) for topic in topics}, 0)
 
 
+def joined(log: Log, start: Offsets, topics: Iterable[Topic]) -> Offsets:
+    """Offsets of these topics: those that were not read so far begin with what the log holds; others are let go."""
+    names = [topic.name for topic in topics]
+    return Offsets({name: start.topics[name] if name in start.topics else log.begins(name) for name in names}, start.clock)
+
+
 @dataclass(frozen=True)
 class Pace:
     """How far the partitions had come after the last batch, and how far ahead of the others one may be."""

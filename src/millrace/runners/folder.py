@@ -10,8 +10,8 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from millrace.errors import StateInUse, StateMismatch, StateUnwritable
@@ -33,6 +33,10 @@ class Identity:
     slots: int
     partitions: int
     version: int = VERSION
+    operators: Mapping[str, str] = field(default_factory=dict)
+    """What the state of each operator depends on, where jobs may come and go."""
+    births: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that joined later, and how far event time had come then."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,10 @@ class StateFolder:
                 f"{self.path}: {', '.join(jobs)} no longer has the keys, windows, aggregates or topics that its state was made with, so the state does not fit; undo the change, or start anew with another folder (state.dir) or run (run.name)"
             )
         return known
+
+    def rebind(self, identity: Identity) -> None:
+        """Binds the folder to jobs as they are now."""
+        self._write("identity.json", json.dumps(asdict(identity), indent=1).encode())
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:

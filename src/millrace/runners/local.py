@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from millrace import faults
 from millrace.config import RunSettings, Settings
@@ -15,12 +16,15 @@ from millrace.engine.progress import Reach
 from millrace.engine.sink import Results, gather
 from millrace.engine.source import Piece, route
 from millrace.engine.state import SlotState
+from millrace.errors import StateMismatch
 from millrace.log import Log, open_log
 from millrace.runners import feed
 from millrace.runners.checkpoint import Checkpoint, States
 from millrace.runners.commit import Committer
-from millrace.runners.folder import hold
+from millrace.runners.evolution import Wishes, evolved
+from millrace.runners.folder import StateFolder, hold
 from millrace.runners.quarantine import Quarantine, quarantined
+from millrace.runners.savepoint import load
 from millrace.runners.stopping import stop_signals
 from millrace.stream import Job
 
@@ -74,13 +78,21 @@ class Hooks:
 
 
 def run_local(
-    jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, hooks: Hooks | None = None, retry: Sequence[str] = ()
+    jobs: Sequence[Job],
+    *,
+    settings: Settings,
+    until_caught_up: bool = False,
+    hooks: Hooks | None = None,
+    retry: Sequence[str] = (),
+    wishes: Wishes | None = None,
+    restore: Path | None = None,
 ) -> None:
     """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
     Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results carry its number, and its
     state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt. A job whose own code raises is stopped alone;
-    `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`.
+    `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`. `wishes`: what becomes of the state of jobs that changed;
+    `restore`: a savepoint from which a new state folder starts.
     """
     log = open_log(settings)
     engine = Engine(jobs, slots=settings.spark.slots or 1)
@@ -89,7 +101,7 @@ def run_local(
         engine.partitions[topic.name] = len(log.ends(topic.name))
     with (
         hold(settings.state.dir / settings.run.name) as folder,
-        Checkpoint(folder, engine.plan) as checkpoint,
+        _opened(folder, engine.plan, wishes, restore) as checkpoint,
         quarantined(folder.path, engine.plan, retry) as quarantine,
         closing(Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)) as committer,
         closing(log),
@@ -97,7 +109,7 @@ def run_local(
     ):
         committer.check(folder.path, complete=checkpoint.batch - 1, planned=checkpoint.batch - (checkpoint.planned is None))
         engine.states = checkpoint.restore(engine.states)
-        engine.plan = quarantine.plan(engine.plan)
+        engine.plan = quarantine.plan(engine.plan.born(checkpoint.identity.births))
         asked = hooks or Hooks()
         stoppable = replace(asked, stop=lambda: stopping.is_set() or asked.stop())
         run = _Run(log, engine, checkpoint, committer, quarantine, settings.run, stoppable, asked.clock())
@@ -105,6 +117,23 @@ def run_local(
     if stopping.is_set():
         raise KeyboardInterrupt
     quarantine.check()
+
+
+def _opened(folder: StateFolder, plan: Plan, wishes: Wishes | None, restore: Path | None) -> Checkpoint:
+    """The memory of the run, perhaps as a savepoint has it."""
+    if restore is None:
+        return Checkpoint(folder, plan, wishes)
+    if folder.identity() is not None:
+        raise StateMismatch(
+            f"{folder.path} holds state already; leave out --restore to go on with it, or name another state.dir or run.name"
+        )
+    saved = load(restore)
+    after = evolved(saved.identity, plan, saved.states, wishes or Wishes(), str(restore))
+    checkpoint = Checkpoint(folder, plan)
+    checkpoint.adopt(saved.states if after.states is None else after.states, saved.offsets)
+    checkpoint.identity = replace(after.identity, id=checkpoint.id)
+    folder.rebind(checkpoint.identity)
+    return checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +150,8 @@ class _Run:
 
     def batches(self, *, until_caught_up: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
-        start = self.checkpoint.committed or feed.begin(self.log, self.engine.plan.topics)
+        topics = self.engine.plan.topics
+        start = feed.joined(self.log, self.checkpoint.committed or feed.begin(self.log, topics), topics)
         target = feed.advance(self.log, start, now=0, lost=self.settings.lost) if until_caught_up else None
         while not self.hooks.stop():
             pace = feed.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)

@@ -1,0 +1,85 @@
+"""Memory and time of a processor with very many keys: `python -m millrace.measure.keyed_state [--keys 1000000] [--slots 4]`.
+
+Every key comes once, then a part of them again, on the local runner with its state folder and log on disk. Printed are the peak memory of all processes, the
+size of the state, and the time per event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from millrace import processors, watermarks
+from millrace.config import Settings
+from millrace.log import open_log
+from millrace.log.codecs import encode
+from millrace.measure import machine, readings
+from millrace.processors import Context, Processor
+from millrace.runners.local import Hooks, run_local
+from millrace.stream import Job, read
+from millrace.topics import Topic
+
+BATCH = 50_000
+
+
+class Remembers(Processor):
+    """How often a key came, when last, and a timer that is never due: it shows every hundredth time."""
+
+    shows: ClassVar = {"times": pl.Int64}
+    times = processors.value(0)
+    last = processors.value()
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:  # noqa: ARG002 - it only counts
+        """Counts."""
+        self.times += 1
+        self.last = ctx.time
+        ctx.set_timer("long", ctx.time + 10**12)
+        if self.times % 100 == 0:
+            ctx.emit(times=self.times)
+
+
+def measured(keys: int, slots: int, folder: Path) -> dict[str, float]:
+    """All keys once and a tenth of them again, in batches."""
+    topic = Topic("input.readings", readings.Reading, key="key")
+    stream = read(topic, watermark=watermarks.ascending()).by("key").process(Remembers())
+    job = Job("remembers", readings.written(stream, "analytics.remembers"))
+    settings = Settings().changed(
+        log_url=f"embedded:{folder}/log", state_dir=folder / "state", run_name="keys", spark_slots=slots, run_max_events_per_batch=BATCH
+    )
+    with closing(open_log(settings.log.url)) as log:
+        log.ensure(topic)
+        for start in range(0, keys + keys // 10, BATCH):
+            number = pl.int_range(start, min(start + BATCH, keys + keys // 10), eager=True)
+            at = readings.START + number
+            frame = pl.DataFrame({"value": number, "place": number % 100, "event_time": at, "ingestion_time": at})
+            log.append(topic.name, encode(topic, frame.with_columns(key=pl.format("key-{}", number % keys))))
+    peaks: list[float] = []
+    begun = time.process_time()
+    hooks = Hooks(report=lambda _: peaks.append(sum(machine.memory_by_kind(os.getpid()).values())))
+    run_local([job], settings=settings, until_caught_up=True, hooks=hooks)
+    stored = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())
+    per_event = (time.process_time() - begun) / (keys + keys // 10) * 1e6
+    return {"keys": keys, "slots": slots, "peak_mb": max(peaks), "state_mb": stored / 2**20, "cpu_us_per_event": per_event}
+
+
+def main() -> None:
+    """Measures, and says how it was."""
+    parser = argparse.ArgumentParser(description="Memory of a processor with very many keys.")
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--slots", type=int, default=4)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="millrace-keys-") as folder:
+        found = measured(asked.keys, asked.slots, Path(folder))
+    sys.stdout.write(", ".join(f"{name} {value:,.1f}" for name, value in found.items()) + f"\n{machine.describe()}\n")
+
+
+if __name__ == "__main__":
+    main()

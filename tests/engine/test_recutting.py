@@ -1,0 +1,48 @@
+"""State goes on in any number of slots: whatever the job, cutting it anew in the middle changes nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.test_processing import ALL, bag, cut, events, jobs, refusals
+from millrace.engine.recutting import recut
+from millrace.engine.state import SlotState
+from millrace.testing import OnEngine, OnModel
+from strategies import batches, examples, givens
+from test_engine_against_model import hold_batch
+
+SLOTS = (1, 2, 3, 5, 128)
+
+
+def in_slots(engine: OnEngine, made: OnEngine) -> OnEngine:
+    """The same state through bytes, in the slots of another engine."""
+    engine.engine.restart()
+    made.engine.states = recut(made.engine.plan, engine.engine.states)
+    assert all(isinstance(state, SlotState) for state in made.engine.states.values())
+    return made
+
+
+@given(data=st.data())
+@examples(30)
+def test_random_jobs_go_on_in_other_slots(data: st.DataObject) -> None:
+    given_ = data.draw(givens(anyhow=data.draw(st.booleans())))
+    engine = OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS)))
+    model = OnModel(given_.jobs, given_.partitions)
+    for batch in data.draw(batches(given_)):
+        if data.draw(st.integers(0, 2)) == 0:
+            engine = in_slots(engine, OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS))))
+        hold_batch(engine, model, batch)
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_processors_and_deduplications_go_on_in_other_slots(name: str) -> None:
+    job = jobs()[name]
+    engine, model = OnEngine([job], ALL, slots=2), OnModel([job], ALL)
+    made = [event for event in events(f"slots {name}") if event.topic in engine.topics]
+    for number, batch in enumerate(cut(made, 9)):
+        if number % 3 == 1:
+            engine = in_slots(engine, OnEngine([job], ALL, slots=SLOTS[number % 4]))
+        now = batch[-1].ingestion_time
+        ours, theirs = engine.feed(batch, now), model.feed(batch, now)
+        assert bag(ours.written) == bag(theirs.written)
+        assert refusals(ours.late) == refusals(theirs.late)

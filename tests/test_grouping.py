@@ -1,0 +1,60 @@
+"""Rows are dealt by key, evenly, or all to one place."""
+
+from dataclasses import dataclass
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import hashing, windows
+from millrace.errors import DefinitionError
+from millrace.testing import On, Script
+
+
+@dataclass
+class Row:
+    value: int
+
+
+@dataclass
+class Sum:
+    value: int
+
+
+ROWS, SUMS = mr.Topic("input.rows", Row), mr.Topic("sums", Sum)
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_together_all_rows_have_one_key(on: On) -> None:
+    rows = mr.read(ROWS).window(windows.fixed(10)).together().sum("value")
+    script = Script(mr.Job("sums", rows.select("value").write(SUMS)), on=on, partitions=3)
+    script.events(*({"value": n, "event_time": n} for n in range(10)), partition=[n % 3 for n in range(10)])
+    script.watermark(10)
+    assert [pane["value"] for pane in script.panes()] == [45]
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_shuffled_rows_are_in_buckets_and_none_is_lost(on: On) -> None:
+    rows = mr.read(ROWS).window(windows.fixed(100)).shuffle(8).sum("value")
+    script = Script(mr.Job("sums", rows.select("value").write(SUMS)), on=on)
+    script.events(*({"value": 1, "event_time": n} for n in range(100)))
+    script.watermark(100)
+    shown = [pane["value"] for pane in script.panes()]
+    assert sum(shown) == 100
+    assert len(shown) == 8
+
+
+def test_buckets_are_even_and_spread_over_the_slots() -> None:
+    times = pl.DataFrame({"value": 0, "event_time": pl.int_range(1_700_000_000_000, 1_700_000_100_000, 7, eager=True)})
+    times = times.with_columns(ingestion_time=pl.col("event_time") + 120)
+    node = mr.read(ROWS).shuffle(64).stream.node
+    dealt = next(iter(mr.stream.graph.edges(mr.stream.graph.Union((node,), node.schema)))).apply(times)
+    sizes = dealt["bucket"].value_counts()["count"]
+    assert len(sizes) == 64
+    assert sizes.max() < 2 * sizes.mean()
+    assert len(set(hashing.key_groups(dealt.select("bucket").unique(), ["bucket"]).tolist())) > 40
+
+
+def test_a_shuffle_needs_buckets() -> None:
+    with pytest.raises(DefinitionError, match="between 1 and"):
+        mr.read(ROWS).shuffle(0)
