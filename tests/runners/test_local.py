@@ -24,6 +24,7 @@ from millrace.log.codecs import decode, encode
 from millrace.runners.folder import hold
 from millrace.runners.local import Hooks, run_local
 from millrace.runners.replay import replay
+from millrace.stream import Job, Output
 from runners.local_child import READINGS, TOTALS, settings, totals
 
 CHILD = Path(__file__).with_name("local_child.py")
@@ -172,8 +173,8 @@ def test_a_second_run_on_the_same_state_is_refused_and_names_the_first(log: Log,
 def test_state_of_other_jobs_is_refused_with_the_remedy(log: Log, tmp_path: Path) -> None:
     chosen = settings(log.url, str(tmp_path / "state"))
     run_local([totals()], settings=chosen, until_caught_up=True)
-    with pytest.raises(StateMismatch, match=r"state\.dir"):
-        run_local([totals()], settings=chosen.changed(spark_slots=3), until_caught_up=True)
+    with pytest.raises(StateMismatch, match=r"holds the state of totals, not of others; .*state\.dir"):
+        run_local([Job("others", *map(Output, totals().outputs))], settings=chosen, until_caught_up=True)
 
 
 def test_an_older_copy_of_the_state_is_refused(log: Log, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ An operator is known by its id, and what its state depends on by a fingerprint. 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -16,6 +17,8 @@ from millrace.engine.recutting import Place, recut
 from millrace.engine.state import SlotState
 from millrace.errors import DefinitionError, StateMismatch
 from millrace.runners.folder import Identity
+
+_log = logging.getLogger("millrace.run")
 
 Migration: TypeAlias = Callable[[str, str, pl.DataFrame], pl.DataFrame]
 """Operator, table, and rows as they are stored; returns rows as the job as it is now stores them."""
@@ -44,6 +47,12 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
     names = [job.name for job in plan.jobs]
     if strange := sorted({*wishes.reset, *wishes.migrate} - {*names}):
         raise DefinitionError(f"reset or migrate {', '.join(strange)}: there is no such job in this run; it has {', '.join(names)}")
+    if not {*names} & {*known.jobs}:
+        raise StateMismatch(
+            f"{where} holds the state of {', '.join(known.jobs)}, not of {', '.join(names)}; run those jobs, or name another folder (state.dir) or run (run.name)"
+        )
+    for job in (job for job in known.jobs if job not in names):
+        _log.warning("job %s has left: its state goes", job)
     fresh = {*wishes.reset} | {name for name in names if name not in known.jobs}
     for operator in plan.operators:
         was, now = known.operators.get(operator.id), plan.fingerprints[operator.id]
