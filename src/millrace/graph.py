@@ -289,6 +289,12 @@ def roots(exprs: Iterable[object]) -> frozenset[str] | None:
     return frozenset(found)
 
 
+def made(columns: Iterable[pl.Expr], named: Mapping[str, pl.Expr]) -> frozenset[str] | None:
+    """The names of the columns that expressions make; None where only the rows can tell."""
+    names = [None if one.meta.has_multiple_outputs() else one.meta.output_name(raise_if_undetermined=False) for one in columns]
+    return None if None in names else frozenset([*named, *(name for name in names if name is not None)])
+
+
 def depth(node: Node) -> int:
     """The number of the stage that rows have passed when they leave `node`: how often they were dealt anew, by key."""
     if isinstance(node, Operation):

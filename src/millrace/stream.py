@@ -62,7 +62,7 @@ class Stream:
     def with_columns(self, *columns: pl.Expr, **named: pl.Expr) -> Stream:
         """Adds or replaces columns."""
         text, reads = f"with_columns({_text(columns, named)})", graph.roots([*columns, *named.values()])
-        return self._stateless(lambda frame: frame.with_columns(*columns, **named), text, reads, changes=_made(columns, named))
+        return self._stateless(lambda frame: frame.with_columns(*columns, **named), text, reads, changes=graph.made(columns, named))
 
     def explode(self, *columns: str) -> Stream:
         """One row for each element of list columns."""
@@ -160,8 +160,8 @@ class Stream:
 
     def shuffle(self, buckets: int = 64) -> Keyed:
         """Deals rows to so many `bucket`s by their times alone, whatever they hold: work that knows no key, spread evenly over all slots."""
-        if not 1 <= buckets <= _BUCKETS:
-            raise DefinitionError(f"shuffle({buckets}): use between 1 and {_BUCKETS:,} buckets")
+        if not 1 <= buckets <= 10_000:
+            raise DefinitionError(f"shuffle({buckets}): use between 1 and 10,000 buckets")
         mixed = (pl.col("event_time") * 31 + pl.col("ingestion_time")) * 2_654_435_761 % 4_294_967_296 // 65_536 % buckets
         return self.with_columns(bucket=mixed).by("bucket")
 
@@ -280,12 +280,11 @@ class Keyed:
         """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
 
         With `"event_time"` among the columns, copies are those of the same time: rows go on at once, and copies are known until the
-        watermark of their partition has passed their time by `within`; a row that comes after that might be one, and is refused. So let it be
-        no shorter than what follows still takes: the size of its windows and their lateness. Of copies that differ elsewhere, the first to come
-        is kept (of one partition: the first in it).
+        watermark of their partition has passed their time by `within`; a row that comes after that might be one, and is refused. So let it be no shorter than
+        what follows still takes: the size of its windows and their lateness. Of copies that differ elsewhere, the first to come is kept (of one partition: the first in it).
 
-        Without it, copies are those less than `within` after the first in order of event time. To know which that is, rows
-        wait until the watermark has passed them, and rows behind it are refused.
+        Without it, copies are those less than `within` after the first in order of event time. To know which that is, rows wait until the watermark has passed
+        them, and rows behind it are refused.
 
         Several jobs that run together can share one deduplication and its state: give it a name, and end each job's chain with the same stream.
         """
@@ -390,9 +389,6 @@ class Job:
         return explain([self])
 
 
-_BUCKETS = 10_000
-
-
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
@@ -400,12 +396,6 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _rides_along(column: str) -> bool:
     return column in SYSTEM or column in graph.INTERNAL
-
-
-def _made(columns: Iterable[pl.Expr], named: Mapping[str, pl.Expr]) -> frozenset[str] | None:
-    """The names of the columns that expressions make; None where only the rows can tell."""
-    names = [None if one.meta.has_multiple_outputs() else one.meta.output_name(raise_if_undetermined=False) for one in columns]
-    return None if None in names else frozenset([*named, *(name for name in names if name is not None)])
 
 
 def _text(columns: Iterable[Any], named: dict[str, Any] | None = None) -> str:
