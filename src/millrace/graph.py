@@ -337,6 +337,15 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
     return ids
 
 
+def side(node: Node, name: str) -> Side:
+    """A further output of a processor; refuses what has none of this name."""
+    if not isinstance(node, Process):
+        raise DefinitionError(f"side({name!r}) follows process(): it is what that processor emits besides its results")
+    if name not in node.ports:
+        raise DefinitionError(f"side({name!r}): {node.processor} has {', '.join(map(repr, node.ports)) or 'no sides'}")
+    return Side((node,), node.ports[name], name)
+
+
 INTERNAL = {
     "_part": pl.Int64(),
     "_clock": pl.Int64(),

@@ -192,11 +192,7 @@ class Stream:
 
     def side(self, name: str) -> Stream:
         """What the processor before this emits to one of its `sides`."""
-        if not isinstance(self.node, graph.Process):
-            raise DefinitionError(f"side({name!r}) follows process(): it is what that processor emits besides its results")
-        if name not in self.node.ports:
-            raise DefinitionError(f"side({name!r}): {self.node.processor} has {', '.join(map(repr, self.node.ports)) or 'no sides'}")
-        return Stream(graph.Side((self.node,), self.node.ports[name], name), self.windowing)
+        return Stream(graph.side(self.node, name), self.windowing)
 
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
