@@ -54,6 +54,25 @@ def kafka(
         output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
 
 
+INGESTED = ("source", "messages", "messages_per_s", "cpu_us_per_message", "per_core")
+SIZES = ("codec", "plain", "compressed", "embedded")
+
+
+@app.command(epilog=examples("millrace bench ingest", "millrace bench ingest --messages 200000 --json"))
+def ingest(
+    messages: Annotated[int, typer.Option(min=1_000, metavar="N", help="How many messages.")] = 50_000,
+    json: Json = False,
+) -> None:
+    """Messages per second and CPU per message from a recording and from a broker (mosquitto, where there is one), and bytes per event in the log."""
+    from millrace.measure.ingestion import sizes, sources
+
+    for columns, results in ((INGESTED, map(asdict, sources(messages))), (SIZES, map(asdict, sizes(messages)))):
+        if json:
+            output.json_lines(results)
+        else:
+            output.table(columns, ([_figure(result[column]) for column in columns] for result in results))
+
+
 LIVE = ("viewers", "cells_per_s", "tiles_per_tick", "cpu_ms_per_tick", "sent_mb_per_s", "to_viewer_ms_p50", "to_viewer_ms_p99", "rss_mb")
 
 

@@ -209,7 +209,7 @@ def framed(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.Data
         return pl.DataFrame(rows, schema=schema, orient="row", strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         if len(found) == 1:
-            rejects.append(Reject("does not fit the type", str(error), found[0][0]))
+            rejects.append(Reject("does not fit the type", str(error).partition("\n")[0], found[0][0]))
             return schema.to_frame()
         middle = len(found) // 2
         return pl.concat([framed(found[:middle], rejects), framed(found[middle:], rejects)])

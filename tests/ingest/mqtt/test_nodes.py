@@ -20,7 +20,7 @@ from millrace.log import Log, open_log
 from millrace.log.codecs import decode
 from millrace.log.dead import read_letters
 
-pytestmark = pytest.mark.mqtt
+pytestmark = [pytest.mark.mqtt, pytest.mark.slow]
 
 DEAD = "dead.input.vehicle-positions"
 VEHICLE = {"oper": 12, "veh": 1, "tst": "2020-09-21T03:00:00.000Z", "lat": 60.2, "long": 24.9}

@@ -25,6 +25,8 @@ from millrace.transit.jobs import (
 )
 from transit.jobs import plainly
 
+pytestmark = pytest.mark.slow
+
 HOUR, DAY = "hsl-2020-09-21.jsonl.gz", "hsl-route2510-2020-09-23.jsonl.gz"
 LATE = {"as it is": 60_000, "little patience": 2_000}
 Events = dict[str, pl.DataFrame]

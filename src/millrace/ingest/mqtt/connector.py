@@ -70,8 +70,9 @@ class Mqtt(Connector):
         self.asked = {"window": window, "session_ms": _session(session)}
         self.clock: Clock = clock or WallClock()
         self._client: Client | None = None
-        self._messages: list[tuple[MQTTMessage, int, int]] = []
-        """What was read and not yet taken: a message, when it came, and by which connection."""
+        self._messages: list[tuple[str, bytes, int, tuple[int, int, int]]] = []
+        """What was read and not yet taken: topic, payload, when it came, and what acknowledges it. No more is kept of a message: the rest of
+        it is a dozen objects, which the garbage collector would look at again and again."""
         self._unacknowledged: deque[tuple[int, int, int]] = deque()
         """Of messages in the order in which they came: connection, packet id, QoS."""
         self._count = 0
@@ -86,7 +87,7 @@ class Mqtt(Connector):
         if not self.filters:
             raise ConfigError("there is nothing to subscribe to; name topics = [...], such as ['/hfp/v2/journey/#']")
         self._client = client = self.broker.client(self.client_id)
-        client.on_message = lambda _client, _data, message: self._messages.append((message, self.clock.now(), self._link.number))
+        client.on_message = lambda _client, _data, message: self._came(message)
         client.on_connect = lambda _client, _data, _flags, reason, _properties: self._welcomed(reason)
         client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: self._subscribed(reasons)
         client.on_disconnect = lambda _client, _data, _flags, reason, _properties: self._link.lost(reason)
@@ -98,7 +99,7 @@ class Mqtt(Connector):
         while not self._link.up or self._link.refused:
             if self._link.refused or client.socket() is None or self.clock.now() >= until:
                 raise InputError(f"{self.broker} did not let {self.client_id!r} in: {self._link.refused or self._link.why}")
-            self._read(client, 100)
+            self._read(client, 100, enough=self.asked["window"])
 
     def poll(self, *, limit: int, wait: int) -> Batch | None:
         """What comes within `wait` milliseconds; nothing, while the connection is down and tried again."""
@@ -147,8 +148,8 @@ class Mqtt(Connector):
             raise RuntimeError("poll() before open()")
         return self._client
 
-    def _read(self, client: Client, wait: int, *, enough: int = 1) -> None:
-        """Takes what is there, and waits only where nothing is."""
+    def _read(self, client: Client, wait: int, *, enough: int) -> None:
+        """Takes what is there until there are as many messages, and waits only where nothing is."""
         there = client.socket()
         if there is None:
             return
@@ -190,18 +191,17 @@ class Mqtt(Connector):
                 self._link.refuse(f"it may not subscribe to {one!r} ({reason}); check topics, and what the user is allowed")
         self._link.restored()
 
+    def _came(self, message: MQTTMessage) -> None:
+        owed = (self._link.number, message.mid, message.qos)
+        self._messages.append((_topic(message), bytes(message.payload), self.clock.now(), owed))
+
     def _taken(self, limit: int) -> Batch:
         taken, self._messages = self._messages[:limit], self._messages[limit:]
-        self._unacknowledged.extend((connection, message.mid, message.qos) for message, _, connection in taken)
+        topics, payloads, received, owed = zip(*taken, strict=True) if taken else ((), (), (), ())
+        self._unacknowledged.extend(owed)
         first = self._count
         self._count += len(taken)
-        return Batch(
-            [_topic(message) for message, _, _ in taken],
-            [bytes(message.payload) for message, _, _ in taken],
-            [received for _, received, _ in taken],
-            range(first, self._count),
-            f"{self.broker} {self.client_id}",
-        )
+        return Batch(topics, payloads, received, range(first, self._count), f"{self.broker} {self.client_id}")
 
 
 class _Link:

@@ -1,0 +1,44 @@
+"""The tutorial does what it says: its files are written, its commands run, and they print what it shows, in this order."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[1] / "docs" / "tutorial" / "README.md").read_text()
+STEP = re.compile(r"(?:\*\*(?P<file>[\w./-]+)\*\*\n\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL)
+
+
+def expected(line: str) -> str:
+    return ".*".join(re.escape(part.strip()) for part in line.split("…"))
+
+
+@pytest.mark.slow
+def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    said, shown, ran = "", 0, 0
+    for step in STEP.finditer(PAGE):
+        file, kind, text = step["file"], step["kind"], step["text"]
+        if file:
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).write_text(text)
+        elif kind == "sh":
+            said = ""
+            for command in text.splitlines():
+                if command == "pip install millrace":
+                    continue  # it is, in the environment of this test
+                done = subprocess.run(
+                    command, shell=True, cwd=tmp_path, env={**os.environ, "PATH": tools}, capture_output=True, text=True, timeout=300
+                )
+                said += done.stdout + done.stderr
+                assert done.returncode == 0, f"{command}\n{said}"
+                ran += 1
+        else:
+            assert kind == "text", f"a block of {kind} is neither a file nor run"
+            for line in text.splitlines():
+                assert re.search(expected(line), said), f"the page shows {line!r}, but there was\n{said}"
+                shown += 1
+    assert (ran, shown) == (10, 13)
