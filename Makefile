@@ -84,6 +84,7 @@ docs: setup ## write the reference of settings and commands anew, and what the p
 	mkdir -p docs/reference
 	$(BIN)/python -m millrace.commands.reference docs/reference
 	PYTHONPATH=tests $(BIN)/python -m matrix.page docs/reference/coverage.md
+	PYTHONPATH=tests $(BIN)/python -m matrix.patterns --page
 	$(BIN)/python docs/documents.py
 
 lock: $(UV) ## resolve requirements.lock anew from pyproject.toml

@@ -1,0 +1,46 @@
+"""Every cell of the matrix of patterns has a transcript, and those told by the definition hold on the matcher and on columns."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from matrix.patterns import FOLDER, LINKS, PAGE, dumped, missing, page
+from millrace.transcripts import patterns as transcripts
+from millrace.transcripts.running import outcomes
+
+FILES = sorted(FOLDER.glob("woven-*.yaml"))
+
+
+def test_every_cell_that_makes_sense_has_a_transcript() -> None:
+    assert missing() == []
+
+
+def test_the_page_of_the_matrix_is_fresh() -> None:
+    assert PAGE.read_text() == page(), "run `make docs`"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_woven_transcripts_hold(path: Path) -> None:
+    documents = list(yaml.safe_load_all(path.read_text()))
+    assert len(documents) == 105
+    for number, document in enumerate(documents):
+        transcript = transcripts.understand(document)
+        wanted = Counter(tuple(map(str, match)) for match in document["expect"]["matches"])
+        for answer in (transcripts.by_matcher(transcript, number), transcripts.by_rows(transcript, number)):
+            if answer is not None:
+                assert Counter(tuple(id for _, id in taken) for taken in answer[0]) == wanted, document["name"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_woven_transcripts_hold_on_the_engine(path: Path) -> None:
+    assert {name: why for name, why in outcomes(path, "engine") if why is not None} == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("link", LINKS)
+def test_weaving_again_gives_the_same(link: str) -> None:
+    assert (FOLDER / f"woven-{link}.yaml").read_text() == dumped(link), "run `PYTHONPATH=tests python -m matrix.patterns`"
