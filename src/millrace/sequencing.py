@@ -38,6 +38,13 @@ def match(
     )
 
 
+def timeouts(node: graph.Node) -> graph.Side:
+    """The further output of a pattern."""
+    if not isinstance(node, graph.Match):
+        raise DefinitionError("timeouts() follows match(): it is what that pattern did not complete in time")
+    return graph.Side((node,), node.schema, graph.TIMEOUTS)
+
+
 def deduplication(source: graph.Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int) -> graph.Deduplication:
     """The node of a deduplication; refuses panes, and columns that rows do not have."""
     said = f"deduplicate({', '.join(map(repr, columns))})"

@@ -186,9 +186,7 @@ class Stream:
 
         What a step has not taken is null (a count or a sum: 0, a collect: empty). `window_end` is when the time was over.
         """
-        if not isinstance(self.node, graph.Match):
-            raise DefinitionError("timeouts() follows match(): it is what that pattern did not complete in time")
-        return Stream(graph.Side((self.node,), self.node.schema, graph.TIMEOUTS), self.windowing)
+        return Stream(sequencing.timeouts(self.node), self.windowing)
 
     def side(self, name: str) -> Stream:
         """What the processor before this emits to one of its `sides`."""
