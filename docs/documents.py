@@ -1,7 +1,7 @@
 """The pages that show what commands print: `python docs/documents.py` writes that and their pictures anew, and a test compares.
 
 A block of a page begins with `$ millrace …`; what follows is what the command prints. Where the command writes a picture, the picture
-is beside the page.
+is beside the page. Patterns are drawn by `pattern_pictures.py`.
 """
 
 import contextlib
@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from pattern_pictures import pictures
 
 from millrace.cli import main
 
@@ -70,3 +72,6 @@ if __name__ == "__main__":
     os.environ["POLARS_MAX_THREADS"] = "1"
     for page in PAGES:
         refresh(page)
+    for file, picture in pictures().items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(picture, encoding="utf-8")

@@ -11,6 +11,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(DOCS))
 
 from documents import PAGES, Command, commands  # noqa: E402 - beside the pages, as `make docs` runs it
+from pattern_pictures import pictures  # noqa: E402
 
 COMMANDS = [command for page in PAGES for command in commands(page)]
 EXAMPLES = "\n".join(path.read_text() for path in sorted((DOCS / "examples").glob("*.py")))
@@ -46,13 +47,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_every_picture_is_on_a_page() -> None:
     shown = {page.parent / target for page in PAGES for target in re.findall(r"!\[[^]]*\]\((\S+\.svg)\)", page.read_text())}
-    assert set(DOCS.glob("concepts/*.svg")) == shown
-    assert {command.picture for command in COMMANDS if command.picture} == shown
+    assert set(DOCS.glob("concepts/**/*.svg")) == shown
+    assert {command.picture for command in COMMANDS if command.picture} | set(pictures()) == shown
+
+
+def test_patterns_are_drawn_as_the_matcher_finds_them() -> None:
+    for file, picture in pictures().items():
+        assert file.read_text() == picture, f"{file.name}: run `make docs`"
 
 
 @pytest.mark.slow
 def test_the_unit_tests_of_the_examples_pass() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scores.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scores.py", "test_pattern_jobs.py"]
     run = subprocess.run(command, cwd=DOCS / "examples", capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 7

@@ -23,6 +23,7 @@ def test_the_package_exports_these_names_and_no_others() -> None:
         "read",
         "replay",
         "run",
+        "sql",
         "testing",
         "triggers",
         "watermarks",

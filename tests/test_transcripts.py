@@ -96,18 +96,6 @@ def test_what_is_wrong_is_named(text: str, named: str) -> None:
     assert named in why
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{table: {columns: [a], rows: [[1]]}}",
-    ],
-)
-def test_what_is_not_built_yet_says_so(text: str) -> None:
-    why = why_failed(yaml.safe_load(text), "model")
-    assert why is not None
-    assert why.startswith("not available in this version: ")
-
-
 def test_a_transcript_that_must_fail_and_does_not_is_a_failure() -> None:
     document = {
         "window": {"fixed": 10},

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millrace import aggregates, patterns, processors, testing, triggers, watermarks, windows
     from millrace.patterns import pattern
+    from millrace.patterns.rows.clause import sql
     from millrace.processors import Processor
     from millrace.runners import run
     from millrace.runners.replay import replay
@@ -28,6 +29,7 @@ __all__ = [
     "read",
     "replay",
     "run",
+    "sql",
     "testing",
     "triggers",
     "watermarks",
@@ -44,6 +46,7 @@ _HOMES = {
     "read": "millrace.stream",
     "replay": "millrace.runners.replay",
     "run": "millrace.runners",
+    "sql": "millrace.patterns.rows.clause",
 }
 """Where names live that are not modules. All load when first asked for, so that a command or a worker loads only what it needs."""
 

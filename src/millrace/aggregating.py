@@ -10,6 +10,7 @@ from millrace import graph, panes
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
 from millrace.topics import SYSTEM
+from millrace.windows import Delta, Punctuated, Unaligned
 
 
 def aggregation(source: graph.Node, keys: tuple[str, ...], named: Mapping[str, Reduction], windowing: graph.Windowing) -> graph.Aggregation:
@@ -77,7 +78,7 @@ def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
     over_panes = any(edge.read is None and edge.port != "late" for edge in graph.edges(graph.Union((source,), source.schema)))
     if not over_panes:
-        graph.check_columns(windowing, source.schema)
+        _check_columns(windowing, source.schema)
         return
     if windowing.output == "delta":
         raise DefinitionError(
@@ -104,3 +105,24 @@ def windowing_upstream(source: graph.Node) -> graph.Windowing | None:
         if isinstance(edge.origin, graph.Operation) and edge.read is None and edge.port == "out"
     }
     return upstream.pop() if len(upstream) == 1 else None
+
+
+def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
+    """Refuses windows that ask for columns that rows do not have, or of another kind."""
+    window = windowing.places
+    match window:
+        case Unaligned(offset=asked):
+            wanted = "a whole number of milliseconds"
+        case Punctuated(expr=asked):
+            wanted = "true or false"
+        case Delta(column=column):
+            asked, wanted = pl.col(column), "a number"
+        case _:
+            return
+    try:
+        [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
+    except pl.exceptions.PolarsError as error:
+        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {error}") from error
+    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
+    if not fits:
+        raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")

@@ -43,7 +43,7 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
             return f"deduplicate {ids[node]}"
         case graph.Process():
             return f"process {ids[node]}"
-        case graph.Match() | Rules():
+        case graph.Match() | graph.MatchRows() | Rules():
             return f"match {ids[node]}"
         case graph.Operation():
             return f"aggregate {ids[node]}"
@@ -67,9 +67,10 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
         yield "when", "rows are taken in order of event time, as the watermark releases them"
         yield "lateness", "a row or a rule behind the watermark is refused"
         return
-    if isinstance(node, graph.Match):
-        yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in node.select.items())} by {', '.join(node.keys)}"
-        yield "where", str(node.pattern)
+    if isinstance(node, graph.Match | graph.MatchRows):
+        shown = node.select if isinstance(node, graph.Match) else node.rows.measures
+        yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in shown.items())} by {', '.join(node.keys)}"
+        yield "where", str(node.pattern) if isinstance(node, graph.Match) else str(node.rows)
         yield "when", "rows are taken in order of event time, as the watermark releases them"
         yield "lateness", "a row behind the watermark is refused"
         return

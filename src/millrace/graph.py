@@ -12,10 +12,11 @@ from millrace import panes
 from millrace.aggregates import Reduction
 from millrace.errors import DefinitionError
 from millrace.patterns.building import Pattern
+from millrace.patterns.rows.clause import RowPattern
 from millrace.processors import Processor
 from millrace.triggers import AtWatermark, Trigger
 from millrace.watermarks import Watermark
-from millrace.windows import ByClock, Delta, Ordered, Punctuated, Sliding, Unaligned, WindowFn
+from millrace.windows import ByClock, Ordered, Sliding, WindowFn
 
 if TYPE_CHECKING:
     from millrace.topics import Topic
@@ -187,6 +188,13 @@ class Process(Operation):
     def everywhere(self) -> int | None:
         """A broadcast concerns all keys."""
         return 1
+
+
+@dataclass(frozen=True, eq=False)
+class MatchRows(Operation):
+    """Row patterns of SQL per key: the windows are matches, each shown once."""
+
+    rows: RowPattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,24 +379,3 @@ def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what:
     if lost:
         raise DefinitionError(f"{what} loses {', '.join(lost)}, without which a row has no place in time; keep the columns you do not know")
     return pl.Schema({name: dtype for name, dtype in result.schema.items() if name not in INTERNAL})
-
-
-def check_columns(windowing: Windowing, schema: pl.Schema) -> None:
-    """Refuses windows that ask for columns that rows do not have, or of another kind."""
-    window = windowing.places
-    match window:
-        case Unaligned(offset=asked):
-            wanted = "a whole number of milliseconds"
-        case Punctuated(expr=asked):
-            wanted = "true or false"
-        case Delta(column=column):
-            asked, wanted = pl.col(column), "a number"
-        case _:
-            return
-    try:
-        [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
-    except pl.exceptions.PolarsError as error:
-        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {error}") from error
-    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
-    if not fits:
-        raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from millrace import graph, panes, ruling
+from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.model_deduplicated import FirstRows
 from millrace.model_ordered import OrderedWindows
-from millrace.model_patterns import PatternRows, RuleRows
+from millrace.model_patterns import RECOGNIZERS, Recognizer
 from millrace.model_process import ProcessedRows
 from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows
 from millrace.plain_values import Row, canonical, sortable, value_of
@@ -201,9 +201,9 @@ class FirstOperator(Operator):
         self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
-        own: Any = {graph.Match: PatternRows, ruling.Rules: RuleRows, graph.Deduplication: FirstRows, graph.Process: ProcessedRows}
+        own: Any = {**RECOGNIZERS, graph.Deduplication: FirstRows, graph.Process: ProcessedRows}
         made = own.get(type(node), OrderedWindows if self.windowing.ordered else RowWindows)
-        self.windows: RowWindows | OrderedWindows | PatternRows | RuleRows | FirstRows | ProcessedRows = made(node, self.values)
+        self.windows: RowWindows | OrderedWindows | Recognizer | FirstRows | ProcessedRows = made(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""

@@ -20,16 +20,10 @@ from millrace.ruling import DECLARED, RULE, Rules, listed
 from millrace.trigger_machines import END
 
 
-class PatternRows:
-    """The matches of one pattern over rows, each shown once, when it is certain."""
+class RowsInOrder:
+    """Rows that wait for the watermark and are then taken one at a time."""
 
-    def __init__(self, node: graph.Operation, values: Values) -> None:  # noqa: ARG002 - a match has no aggregates
-        assert isinstance(node, graph.Match)
-        self.node = node
-        self.schema = node.inputs[0].schema
-        self.matcher = Matcher(node.pattern, self.schema, node.keys)
-        self.waiting: list[Arrival] = []
-        self.courses: dict[Key, Course] = {}
+    waiting: list[Arrival]
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
@@ -44,6 +38,22 @@ class PatternRows:
             self.take([arrival.row], arrival.row["event_time"], outcome)
         if time > -END:
             self.take([], END if time >= END else int(time), outcome)
+
+    def take(self, rows: Sequence[dict[str, object]], time: int, outcome: Outcome) -> None:
+        """Rows, then time that passes."""
+        raise NotImplementedError
+
+
+class PatternRows(RowsInOrder):
+    """The matches of one pattern over rows, each shown once, when it is certain."""
+
+    def __init__(self, node: graph.Operation, values: Values) -> None:  # noqa: ARG002 - a match has no aggregates
+        assert isinstance(node, graph.Match)
+        self.node = node
+        self.schema = node.inputs[0].schema
+        self.matcher = Matcher(node.pattern, self.schema, node.keys)
+        self.waiting = []
+        self.courses: dict[Key, Course] = {}
 
     def take(self, rows: Sequence[dict[str, object]], time: int, outcome: Outcome) -> None:
         """Rows, then time that passes."""
@@ -111,3 +121,37 @@ class RuleRows:
             key = tuple(pane[column] for column in self.node.keys)
             outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
             outcome.changes.append(Change(pane["op"], pane))
+
+
+class SqlRows(RowsInOrder):
+    """What a row pattern of SQL shows: all rows so far are searched again each time, and what was not shown before is new."""
+
+    def __init__(self, node: graph.Operation, values: Values) -> None:  # noqa: ARG002 - a match has no aggregates
+        from millrace.patterns.rows.streams import stream_matcher
+
+        assert isinstance(node, graph.MatchRows)
+        self.node = node
+        self.schema = node.inputs[0].schema
+        self.matcher = stream_matcher(node.rows, self.schema, node.keys)
+        self.waiting = []
+        self.rows: dict[Key, list[tuple[object, ...]]] = {}
+        self.shown: dict[Key, int] = {}
+
+    def take(self, rows: Sequence[dict[str, object]], time: int, outcome: Outcome) -> None:
+        """Rows, then time that passes."""
+        from millrace.patterns.rows.streams import as_panes
+
+        if rows:
+            for key, lane in self.matcher.lanes(pl.DataFrame(rows, schema=self.schema)):
+                self.rows.setdefault(key, []).extend(lane)
+        for key, lane in self.rows.items():
+            _, shown = self.matcher.follow(None, lane, time, ended=time >= END)
+            for pane in as_panes(shown[self.shown.get(key, 0) :], self.matcher, self.node.schema).iter_rows(named=True):
+                outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
+                outcome.changes.append(Change(pane["op"], pane))
+            self.shown[key] = len(shown)
+
+
+Recognizer = PatternRows | RuleRows | SqlRows
+RECOGNIZERS: dict[type[graph.Operation], type[Recognizer]] = {graph.Match: PatternRows, Rules: RuleRows, graph.MatchRows: SqlRows}
+"""What finds sequences, by the node that asks for it."""

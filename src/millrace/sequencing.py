@@ -9,9 +9,10 @@ import polars as pl
 from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.hashing import hash_series
-from millrace.patterns import Pattern
+from millrace.patterns import Pattern, RowPattern, match_recognize
 from millrace.patterns.matcher import Matcher, check_types
 from millrace.patterns.picking import checked
+from millrace.patterns.rows import need_sqlglot
 from millrace.processors import Processor
 from millrace.processors import checked as checked_outputs
 
@@ -20,12 +21,7 @@ def match(
     source: graph.Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr], *, endless: bool = True
 ) -> graph.Match:
     """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
-    for edge in graph.edges(graph.Union((source,), source.schema)):
-        if edge.read is None:
-            raise DefinitionError(
-                f"match({pattern}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
-                "write them to a topic and match that"
-            )
+    _refuse_panes(source, f"match({pattern})")
     if not isinstance(pattern, Pattern):
         raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
     pattern.checked(stream=endless)
@@ -43,6 +39,27 @@ def timeouts(node: graph.Node) -> graph.Side:
     if not isinstance(node, graph.Match):
         raise DefinitionError("timeouts() follows match(): it is what that pattern did not complete in time")
     return graph.Side((node,), node.schema, graph.TIMEOUTS)
+
+
+def match_rows(source: graph.Node, keys: tuple[str, ...], said: RowPattern | str) -> graph.MatchRows:
+    """The node of a row pattern; refuses those that cannot run for ever, and those that rows cannot answer."""
+    need_sqlglot()
+    from millrace.patterns.rows.streams import shown_schema
+
+    rows = match_recognize(said) if isinstance(said, str) else said
+    _refuse_panes(source, f"match_rows({rows.text})")
+    check_types(source.schema)
+    schema = shown_schema(rows, source.schema, keys)
+    return graph.MatchRows((source,), schema, keys, {}, graph.Windowing(graph.Sequences(str(rows))), same_window=False, rows=rows)
+
+
+def _refuse_panes(source: graph.Node, what: str) -> None:
+    for edge in graph.edges(graph.Union((source,), source.schema)):
+        if edge.read is None:
+            raise DefinitionError(
+                f"{what} takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
+                "write them to a topic and match that"
+            )
 
 
 def deduplication(source: graph.Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int) -> graph.Deduplication:

@@ -13,7 +13,7 @@ from millrace.aggregates import Aggregate, Reduction
 from millrace.aggregating import aggregation
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.patterns import Pattern
+from millrace.patterns import Pattern, RowPattern
 from millrace.processors import Processor
 from millrace.topics import SYSTEM, Topic
 from millrace.triggers import Trigger, at_watermark
@@ -267,8 +267,8 @@ class Keyed:
         Rows of `broadcast` (rules that change while the job runs) come to the processor in every slot, in order of event time with the others, and before
         rows of the same time. Time passes only as far as both streams vouch: give a quiet one a watermark with `idle=`.
         """
-        node = sequencing.process(self.stream.node, self.keys, processor, None if broadcast is None else broadcast.node)
-        return Stream(node, self.stream.windowing)
+        other = None if broadcast is None else broadcast.node
+        return Stream(sequencing.process(self.stream.node, self.keys, processor, other), self.stream.windowing)
 
     def deduplicate(self, *columns: str, within: Duration) -> Stream:
         """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
@@ -276,10 +276,8 @@ class Keyed:
         With `"event_time"` among the columns, copies are those of the same time: rows go on at once, and copies are known until the
         watermark of their partition has passed their time by `within`; a row that comes after that might be one, and is refused. So let it be no shorter than
         what follows still takes: the size of its windows and their lateness. Of copies that differ elsewhere, the first to come is kept (of one partition: the first in it).
-
         Without it, copies are those less than `within` after the first in order of event time. To know which that is, rows wait until the watermark has passed
         them, and rows behind it are refused.
-
         Several jobs that run together can share one deduplication and its state: give it a name, and end each job's chain with the same stream.
         """
         length = durations.positive(within, name="within")
@@ -293,6 +291,10 @@ class Keyed:
         give that read an `idle` time. A rule that cannot be understood goes to the dead letters of its topic; the one it would replace stays.
         """
         return Stream(ruling.ruled(self.stream.node, self.keys, rules.node, show), self.stream.windowing)
+
+    def match_rows(self, rows: RowPattern | str) -> Stream:
+        """MATCH_RECOGNIZE (`patterns.rows`, or what stands in its brackets in SQL) in the rows of a key; needs the extra `sql`."""
+        return Stream(sequencing.match_rows(self.stream.node, self.keys, rows), self.stream.windowing)
 
     def count(self, *, name: str = "count") -> Stream:
         """How many rows."""

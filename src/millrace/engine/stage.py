@@ -111,6 +111,10 @@ def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows |
     if isinstance(operator.node, graph.Match):
         made = Matches(operator)
         return ContiguousMatches(operator) if Contiguous.suits(made.matcher) else made
+    if isinstance(operator.node, graph.MatchRows):
+        from millrace.engine.row_matching import RowMatches
+
+        return RowMatches(operator)
     if not operator.over_rows:
         return PaneWindows(operator)
     if operator.node.windowing.ordered:

@@ -3,5 +3,22 @@
 from millrace.patterns.building import Pattern, pattern
 from millrace.patterns.conditions import avg, collect, count, first, last, max, min, previous, sum
 from millrace.patterns.declared import Rule
+from millrace.patterns.rows.clause import RowPattern, match_recognize, rows
 
-__all__ = ["Pattern", "Rule", "avg", "collect", "count", "first", "last", "max", "min", "pattern", "previous", "sum"]
+__all__ = [
+    "Pattern",
+    "RowPattern",
+    "Rule",
+    "avg",
+    "collect",
+    "count",
+    "first",
+    "last",
+    "match_recognize",
+    "max",
+    "min",
+    "pattern",
+    "previous",
+    "rows",
+    "sum",
+]

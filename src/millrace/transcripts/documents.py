@@ -8,7 +8,7 @@ from millrace.joining import How
 from millrace.panes import Closing, OnTime, Output, PaneTime
 from millrace.plain_values import Row
 from millrace.transcripts.questions import trigger_of, watermark_of, window_of
-from millrace.transcripts.words import Unavailable, Wrong, known, number, text
+from millrace.transcripts.words import Wrong, known, number, text
 from millrace.triggers import Trigger
 from millrace.watermarks import Watermark
 from millrace.windows import ByClock, WindowFn
@@ -36,7 +36,6 @@ STEPS = ("events", "watermark", "clock", "restart", "expect", "expect_dropped")
 PANE = ("key", "window", "values", "value", "pair", "gone", "retracts", "timing", "index", "settled_index", "final", "at")
 TIMINGS = ("early", "on_time", "late")
 
-_PATTERN_KEYS = ("table", "query", "match_recognize")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "output": ("value", "delta", "value_and_retract"),
     "output_time": ("end", "earliest", "latest"),
@@ -81,9 +80,6 @@ def understand(document: Any) -> Transcript:
     """A document as a transcript; the error names the key that is unknown, wrong or not yet available."""
     if not isinstance(document, dict):
         raise Wrong(f"a transcript is a map with `window` and `steps`, not {text(document)}")
-    for key in _PATTERN_KEYS:
-        if key in document:
-            raise Unavailable(f"SQL row patterns (`{key}`)")
     known(document, KEYS, "a transcript")
     for key in ("window", "steps"):
         if key not in document:

@@ -12,10 +12,11 @@ import yaml
 from millrace.errors import MillraceError
 from millrace.plain_values import Row
 from millrace.testing import Making, On, Script, backend
-from millrace.transcripts import patterns
+from millrace.transcripts import patterns, rows
 from millrace.transcripts.documents import Transcript, understand
 from millrace.transcripts.lanes import LaneFailed, run_together
 from millrace.transcripts.patterns import PatternTranscript
+from millrace.transcripts.rows import RowTranscript
 from millrace.transcripts.subjects import Subject
 from millrace.transcripts.words import Unavailable, plain, text
 from millrace.trigger_machines import END
@@ -118,8 +119,11 @@ def _clocks(document: Any) -> tuple[tuple[int, int], ...] | None:
 def why_failed(document: Any, on: On | Making, number: int = 0) -> str | None:
     """What is wrong with one transcript, or None."""
     try:
-        transcript: Transcript | PatternTranscript
-        if isinstance(document, dict) and "pattern" in document:
+        transcript: Transcript | PatternTranscript | RowTranscript
+        if rows.is_row_transcript(document):
+            transcript = rows.understand(document)
+            problems = rows.run(transcript, on)
+        elif isinstance(document, dict) and "pattern" in document:
             transcript = patterns.understand(document)
             problems = patterns.run(transcript, on, number)
         else:

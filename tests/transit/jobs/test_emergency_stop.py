@@ -1,6 +1,7 @@
 """Emergency stops, on scripted vehicles, on the real hour, and on hundreds of made ones against a computation that shares nothing."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -8,8 +9,9 @@ import pytest
 
 from millrace.ingest import bounded
 from millrace.runners.replay import replay, replay_all
+from millrace.stream import Job
 from millrace.transit import EMERGENCY_STOPS, POSITIONS
-from millrace.transit.jobs import BUILT_IN, emergency_stop
+from millrace.transit.jobs import BUILT_IN, emergency_stop, emergency_stop_in_sql
 
 HOUR = "hsl-2020-09-21.jsonl.gz"
 Row = tuple[str, int, float, float]
@@ -23,10 +25,15 @@ def positions(rows: list[Row]) -> pl.DataFrame:
 
 
 def stops(rows: list[Row], **said: str) -> list[tuple[str, int, int, float, float]]:
-    """Vehicle, first and last second, speed difference, hardest deceleration."""
-    shown = replay(emergency_stop(**said), positions(rows)).sort("window_start", "vehicle_id")
-    wanted = shown.select("vehicle_id", pl.col("window_start") // 1000, pl.col("event_time") // 1000, "speed_difference", "deceleration")
-    return wanted.rows()
+    """Vehicle, first and last second, speed difference, hardest deceleration; of the pattern and of the row pattern, which are equal."""
+    found = [shown(replay(job(**said), positions(rows))) for job in (emergency_stop, emergency_stop_in_sql)]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def shown(panes: pl.DataFrame) -> list[tuple[str, int, int, float, float]]:
+    seconds = [pl.col(name) // 1000 for name in ("window_start", "event_time")]
+    return panes.sort("window_start", "vehicle_id").select("vehicle_id", *seconds, "speed_difference", "deceleration").rows()
 
 
 def test_a_vehicle_that_brakes_to_a_standstill_is_found() -> None:
@@ -65,9 +72,11 @@ def test_it_runs_by_name() -> None:
 
 @pytest.mark.recordings
 @pytest.mark.parametrize("batch", [200_000, 97])
-@pytest.mark.parametrize("delay", ["1s", "5s", "70s"])
-def test_the_real_hour_holds_exactly_one(recordings: Path, delay: str, batch: int) -> None:
-    found = replay_all(emergency_stop(watermark=delay), bounded.recorded(recordings / HOUR, processor="hsl"), batch=batch)
+@pytest.mark.parametrize(
+    ("job", "delay"), [(emergency_stop, "1s"), (emergency_stop, "5s"), (emergency_stop, "70s"), (emergency_stop_in_sql, "5s")]
+)
+def test_the_real_hour_holds_exactly_one(recordings: Path, job: Callable[..., Job], delay: str, batch: int) -> None:
+    found = replay_all(job(watermark=delay), bounded.recorded(recordings / HOUR, processor="hsl"), batch=batch)
     [stop] = found.outputs[EMERGENCY_STOPS.name].to_dicts()
     assert stop["vehicle_id"] == "12/1315"
     assert (stop["window_start"], stop["event_time"]) == (1_600_660_197_373, 1_600_660_206_373)
@@ -110,13 +119,12 @@ def computed(rows: list[Row]) -> list[tuple[str, int, int, float, float]]:
     return sorted(found, key=lambda stop: (stop[1], stop[0]))
 
 
-@pytest.mark.parametrize("batch", [200_000, 700])
-def test_hundreds_of_stops_equal_a_plain_computation(batch: int) -> None:
+@pytest.mark.parametrize("batch", [200_000, 5000])
+@pytest.mark.parametrize("job", [emergency_stop, emergency_stop_in_sql])
+def test_hundreds_of_stops_equal_a_plain_computation(job: Callable[..., Job], batch: int) -> None:
     rows = made(1, vehicles=120, length=200)
     expected = computed(rows)
     assert len(expected) > 200
     both = sum(1 for row in rows if row[2] < 1 and row[3] < 0)
     assert both > 300
-    shown = replay(emergency_stop(), positions(rows), batch=batch).sort("window_start", "vehicle_id")
-    wanted = shown.select("vehicle_id", pl.col("window_start") // 1000, pl.col("event_time") // 1000, "speed_difference", "deceleration")
-    assert wanted.rows() == expected
+    assert shown(replay(job(), positions(rows), batch=batch)) == expected

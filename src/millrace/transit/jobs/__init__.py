@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from millrace.stream import Job
 from millrace.transit.jobs.delay_distribution import delay_distribution
-from millrace.transit.jobs.emergency_stop import emergency_stop
+from millrace.transit.jobs.emergency_stop import emergency_stop, emergency_stop_in_sql
 from millrace.transit.jobs.final_stop_distribution import final_stop_distribution
 from millrace.transit.jobs.flow_direction import flow_direction
 from millrace.transit.jobs.plain import event_count, pass_through
@@ -14,6 +14,7 @@ __all__ = [
     "BUILT_IN",
     "delay_distribution",
     "emergency_stop",
+    "emergency_stop_in_sql",
     "event_count",
     "final_stop_distribution",
     "flow_direction",

@@ -4,8 +4,8 @@ import polars as pl
 
 from millrace import patterns
 from millrace.durations import Duration
-from millrace.patterns import Pattern, pattern
-from millrace.stream import Job, read
+from millrace.patterns import Pattern, RowPattern, pattern, rows
+from millrace.stream import Job, Stream, read
 from millrace.transit.jobs.parameters import patience
 from millrace.transit.topics import EMERGENCY_STOPS, POSITIONS
 
@@ -20,12 +20,26 @@ def hard_stop(within: Duration = "10s") -> Pattern:
     )  # fmt: skip
 
 
+def hard_stop_in_sql(within: Duration = "10s") -> RowPattern:
+    """The same as MATCH_RECOGNIZE. BRAKING is reluctant, so that the first row at rest ends it, though it may be braking, too."""
+    return rows(
+        "CRUISING BRAKING+? STOPPED",
+        define={"CRUISING": "speed >= 10", "BRAKING": "acceleration < 0", "STOPPED": "speed < 1"},
+        measures={
+            "latitude": "LAST(STOPPED.latitude)",
+            "longitude": "LAST(STOPPED.longitude)",
+            "speed_difference": "LAST(CRUISING.speed) - LAST(STOPPED.speed)",
+            "deceleration": "MIN(BRAKING.acceleration)",
+        },
+        within=within,
+    )
+
+
 def emergency_stop(*, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s") -> Job:
     """By how much the speed fell, and how hard it was braked. A longer `watermark` finds more where links are slow, and later."""
     return Job(
         "emergency-stop",
-        read(POSITIONS, watermark=patience(watermark, idle))
-        .select("vehicle_id", "latitude", "longitude", "speed", "acceleration")
+        _movements(watermark, idle)
         .by("vehicle_id").match(
             hard_stop(within),
             select={
@@ -37,3 +51,13 @@ def emergency_stop(*, within: Duration = "10s", watermark: Duration = "5s", idle
         )
         .write(EMERGENCY_STOPS),
     )  # fmt: skip
+
+
+def emergency_stop_in_sql(*, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s") -> Job:
+    """The same job with the row pattern, under the same name: its results are equal."""
+    return Job("emergency-stop", _movements(watermark, idle).by("vehicle_id").match_rows(hard_stop_in_sql(within)).write(EMERGENCY_STOPS))
+
+
+def _movements(watermark: Duration, idle: Duration | None) -> Stream:
+    rows = read(POSITIONS, watermark=patience(watermark, idle))
+    return rows.select("vehicle_id", "latitude", "longitude", "speed", "acceleration")

@@ -1,0 +1,129 @@
+"""The classic kinds of event patterns, each in a line: combinations, comparisons, sequences, trends, nearness and direction.
+
+`all_of`, `any_of`, `compare` and `near` look at what lies in a window together, so they follow `.window(…)`; `sequence`, `trend` and `towards` are
+patterns for `Keyed.match`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from millrace import aggregates
+from millrace.aggregates import Reduction
+from millrace.durations import Duration
+from millrace.errors import DefinitionError
+from millrace.patterns.building import Pattern, pattern
+from millrace.patterns.conditions import first, last, previous
+from millrace.patterns.nearness import around, home_cell, kilometres, resolution_for
+
+if TYPE_CHECKING:
+    from millrace.stream import Keyed, Stream
+
+Direction = Literal["increasing", "decreasing", "mixed"]
+
+
+def all_of(keyed: Keyed, **conditions: pl.Expr) -> Stream:
+    """The keys for which each condition held at least once in a window, in whatever order; a column for each says how often."""
+    counted = _counted(keyed, conditions)
+    return counted.filter(reduce(and_, (pl.col(name) > 0 for name in conditions)))
+
+
+def any_of(keyed: Keyed, **conditions: pl.Expr) -> Stream:
+    """The keys for which at least one condition held in a window; a column for each says how often."""
+    counted = _counted(keyed, conditions)
+    return counted.filter(reduce(or_, (pl.col(name) > 0 for name in conditions)))
+
+
+def compare(keyed: Keyed, condition: pl.Expr, **values: Reduction) -> Stream:
+    """The keys whose aggregates in a window fulfil a condition: `compare(keyed, pl.col("mean") > 2 * pl.col("low"), mean=…, low=…)`."""
+    return keyed.aggregate(**values).filter(condition)
+
+
+def sequence(*, within: Duration, **conditions: pl.Expr) -> Pattern:
+    """Events in this order, others between them: `sequence(probe=…, purchase=…, within="10m")`. The names are the steps."""
+    if not conditions:
+        raise DefinitionError("sequence() needs at least one step, such as sequence(probe=pl.col('amount') < 1, within='10m')")
+    (name, where), *rest = conditions.items()
+    made = pattern(name, where)
+    for name, where in rest:
+        made = made.followed_by(name, where)
+    return made.within(within)
+
+
+def trend(column: str, direction: Direction, *, length: int = 3, within: Duration) -> Pattern:
+    """So many events one after the other, each with a greater `column` than the one before (`increasing`), or a lesser (`decreasing`).
+
+    `mixed`: the value goes one way and then the other, whatever the length. The steps are `start` and `on`; of `mixed` also `back`.
+    """
+    if direction not in ("increasing", "decreasing", "mixed"):
+        raise DefinitionError(f"trend({column!r}, {direction!r}): use 'increasing', 'decreasing' or 'mixed'")
+    if length < 2:
+        raise DefinitionError(f"trend({column!r}, length={length}): a trend has at least two events")
+    value, before = pl.col(column), previous(column)
+    if direction == "mixed":
+        there = last("on", column) - first("start", column)
+        return (
+            pattern("start").next("on", value != before).next("back", (value - last("on", column)) * there < 0)
+            .within(within).skip_past_last()
+        )  # fmt: skip
+    on = value > before if direction == "increasing" else value < before
+    return pattern("start").next("on", on).times(length - 1).consecutive().within(within).skip_past_last()
+
+
+def towards(
+    latitude: float | str, longitude: float | str, *, length: int = 3, within: Duration, at: tuple[str, str] = ("latitude", "longitude")
+) -> Pattern:
+    """So many events one after the other, each nearer to a place than the one before: A moving towards B.
+
+    The place is fixed, or in columns of the row, where B is then; `at` are the columns in which A is. The steps are `start` and `on`.
+    """
+    if length < 2:
+        raise DefinitionError(f"towards(…, length={length}): a direction has at least two events")
+    now = tuple(pl.col(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude))
+    then = tuple(previous(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude))
+    nearer = kilometres(pl.col(at[0]), pl.col(at[1]), *now) < kilometres(previous(at[0]), previous(at[1]), *then)
+    return pattern("start").next("on", nearer).times(length - 1).consecutive().within(within).skip_past_last()
+
+
+def near(stream: Stream, who: str, *, km: float, at: tuple[str, str] = ("latitude", "longitude")) -> Stream:
+    """Pairs of keys that were less than so many kilometres apart at the end of a window, by their newest positions in it.
+
+    Columns: `who` and `other` (the lesser name first), `km`. Only pairs in the same or in neighbouring H3 cells are compared, and the distance
+    is then computed exactly; what is kept is bounded by the windows. Needs the extra `transit`.
+    """
+    if not km > 0:
+        raise DefinitionError(f"near(km={km}): give a distance greater than 0")
+    if "window_start" in stream.columns or stream.windowing is None:
+        raise DefinitionError("near() follows .window(…) over rows: positions are compared at the end of each window")
+    resolution = resolution_for(km)
+    dtype = stream.node.schema[who]
+    newest = stream.by(who).aggregate(_latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1]))
+    homes = newest.with_columns(_home=home_cell("_latitude", "_longitude", resolution)).filter(pl.col("_home").is_not_null())
+    guests = (
+        homes.with_columns(_cell=around("_home")).explode("_cell").with_columns(_one=pl.struct(who, "_latitude", "_longitude", "_home"))
+    )
+    together = guests.by("_cell").aggregate(_all=aggregates.collect("_one"))
+
+    def pairs(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        present = sorted(row["_all"], key=lambda one: str(one[who]))
+        for one, other in itertools.combinations(present, 2):
+            if one["_home"] == row["_cell"] and one[who] != other[who]:
+                far = kilometres(*(one[c] for c in ("_latitude", "_longitude")), *(other[c] for c in ("_latitude", "_longitude")))
+                if far < km:
+                    yield {who: one[who], "other": other[who], "km": far}
+
+    return together.flat_map(pairs, schema={who: dtype, "other": dtype, "km": pl.Float64()})
+
+
+def _counted(keyed: Keyed, conditions: dict[str, pl.Expr]) -> Stream:
+    if not conditions:
+        raise DefinitionError("give at least one condition by name, such as fast=pl.col('speed') > 20")
+    flags = {f"_is_{name}": expr.cast(pl.Int64).fill_null(0) for name, expr in conditions.items()}
+    rows = keyed.stream.with_columns(**flags)
+    return rows.by(*keyed.keys).aggregate(**{name: aggregates.sum(f"_is_{name}") for name in conditions})

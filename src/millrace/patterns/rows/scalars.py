@@ -1,0 +1,146 @@
+"""Operators and functions of SQL on single values, where null stands for what is not known; and their types."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import polars as pl
+from sqlglot import exp
+
+from millrace.errors import DefinitionError
+
+Type = pl.DataType
+
+
+def divided(left: Any, right: Any) -> Any:
+    """Whole numbers give a whole number, cut towards zero; nothing can be divided by zero."""
+    if right == 0:
+        raise DefinitionError(f"{left} / {right}: division by zero; guard it with NULLIF(…, 0)")
+    if isinstance(left, int) and isinstance(right, int):
+        whole = abs(left) // abs(right)
+        return whole if (left < 0) == (right < 0) else -whole
+    return left / right
+
+
+def remainder(left: Any, right: Any) -> Any:
+    """What is left by a division; it has the sign of the first number."""
+    return math.fmod(left, right) if isinstance(left, float) or isinstance(right, float) else left - right * divided(left, right)
+
+
+def like(text: str, pattern: str) -> bool:
+    """Whether a text is like a pattern, in which % is any text and _ any character."""
+    parts = (".*" if sign == "%" else "." if sign == "_" else re.escape(sign) for sign in pattern)
+    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
+
+
+def part_of(text: str, start: int, length: int | None = None) -> str:
+    """A part of a text, counted from 1, or from its end if negative."""
+    begin = start - 1 if start > 0 else len(text) + start
+    return text[begin:] if length is None else text[begin : begin + length]
+
+
+def rounded(value: Any, digits: int = 0) -> Any:
+    """Halves go away from zero; whole numbers stay."""
+    if isinstance(value, int):
+        return value
+    factor = 10**digits
+    return math.copysign(math.floor(abs(value) * factor + 0.5) / factor, value)
+
+
+STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
+    exp.EQ: operator.eq,
+    exp.NEQ: operator.ne,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+    exp.Add: operator.add,
+    exp.Sub: operator.sub,
+    exp.Mul: operator.mul,
+    exp.Div: divided,
+    exp.Mod: remainder,
+    exp.Neg: operator.neg,
+    exp.Abs: abs,
+    exp.Sqrt: math.sqrt,
+    exp.Pow: operator.pow,
+    exp.Ceil: math.ceil,
+    exp.Floor: math.floor,
+    exp.Round: rounded,
+    exp.Lower: str.lower,
+    exp.Upper: str.upper,
+    exp.Length: len,
+    exp.Trim: str.strip,
+    exp.Substring: part_of,
+    exp.DPipe: operator.add,
+    exp.Concat: lambda *parts: "".join(map(str, parts)),
+    exp.Like: like,
+    exp.Greatest: max,
+    exp.Least: min,
+    exp.StartsWith: str.startswith,
+}
+"""What is null as soon as one of its values is."""
+
+_BOOLEAN = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.StartsWith)
+_TEXT = (exp.Lower, exp.Upper, exp.Trim, exp.Substring, exp.Concat)
+_WHOLE = (exp.Length, exp.Ceil, exp.Floor)
+
+
+def type_of(node: exp.Expr, inner: list[Type]) -> Type:
+    """The type of an operator's or a function's answer."""
+    if isinstance(node, _BOOLEAN):
+        return pl.Boolean()
+    if isinstance(node, _TEXT):
+        return pl.String()
+    if isinstance(node, _WHOLE):
+        return pl.Int64()
+    if isinstance(node, exp.Sqrt):
+        return pl.Float64()
+    return common(inner, node)
+
+
+def common(types: list[Type], node: exp.Expr | None = None) -> Type:
+    """The one type that holds values of several."""
+    known = [one for one in types if one != pl.Null()]
+    if all(one == known[0] for one in known):
+        return known[0] if known else pl.Null()
+    if all(one.is_numeric() for one in known):
+        return pl.Float64() if any(one.is_float() for one in known) else pl.Int64()
+    times = [one for one in known if one.is_temporal()]
+    if times and all(one.is_temporal() or one.is_numeric() for one in known):
+        return next((one for one in times if not isinstance(one, pl.Duration)), times[0])
+    raise DefinitionError(f"{node.sql() if node else 'a value'} mixes {', '.join(sorted({str(one) for one in known}))}; cast one of them")
+
+
+def cast(name: str, length: int | None) -> tuple[Callable[[Any], Any], Type]:
+    """How a value becomes one of another type."""
+    if name in ("VARCHAR", "CHAR", "TEXT", "NVARCHAR"):
+        return (lambda value: _text(value)[:length]), pl.String()
+    if name in ("INT", "BIGINT", "SMALLINT", "TINYINT"):
+        return (lambda value: int(rounded(float(value))) if isinstance(value, float | str) else int(value)), pl.Int64()
+    if name in ("DOUBLE", "FLOAT", "DECIMAL"):
+        return float, pl.Float64()
+    if name == "BOOLEAN":
+        return (lambda value: value.lower() in ("true", "t", "1") if isinstance(value, str) else bool(value)), pl.Boolean()
+    if name == "DATE":
+        return (lambda value: date.fromisoformat(value) if isinstance(value, str) else value), pl.Date()
+    if name.startswith("TIMESTAMP"):
+        return (lambda value: datetime.fromisoformat(value) if isinstance(value, str) else value), pl.Datetime()
+    raise DefinitionError(f"CAST(… AS {name}) is not known; there are VARCHAR, BIGINT, DOUBLE, BOOLEAN, DATE and TIMESTAMP")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def interval(node: exp.Interval) -> timedelta:
+    """A length of time such as INTERVAL '10' SECOND."""
+    said, unit = node.this, str(node.args["unit"]).upper().rstrip("S") if node.args.get("unit") else "SECOND"
+    names = {"MILLISECOND": "milliseconds", "SECOND": "seconds", "MINUTE": "minutes", "HOUR": "hours", "DAY": "days", "WEEK": "weeks"}
+    if unit not in names or not isinstance(said, exp.Literal):
+        raise DefinitionError(f"{node.sql()} is no length of time; use INTERVAL '10' SECOND, MINUTE, HOUR or DAY")
+    return timedelta(**{names[unit]: float(said.this)})

@@ -1,0 +1,141 @@
+"""Row patterns on streams: engine and model agree, state is bounded, and what cannot run for ever is refused."""
+
+import random
+from contextlib import closing
+from dataclasses import dataclass, make_dataclass
+from typing import Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import panes, testing, watermarks
+from millrace.errors import DefinitionError
+from millrace.patterns import RowPattern, rows
+from millrace.patterns.rows.matcher import Course
+from millrace.patterns.rows.streams import stream_matcher
+from millrace.trigger_machines import END
+
+
+@dataclass
+class Reading:
+    """A value that somebody measured."""
+
+    key: str
+    value: int
+
+
+READINGS = mr.Topic("input.readings", Reading, key="key")
+SCHEMA = pl.Schema({"key": pl.String(), "value": pl.Int64(), "event_time": pl.Int64(), "ingestion_time": pl.Int64()})
+
+
+def job(said: RowPattern | str) -> mr.Job:
+    stream = mr.read(READINGS, watermark=watermarks.bounded(0)).by("key").match_rows(said)
+    return mr.Job("rows", stream.write(mr.Topic("analytics.rows", shown_type(stream), key="key")))
+
+
+def shown_type(stream: mr.Stream) -> type:
+    """A type with the columns of a stream."""
+    kinds: dict[Any, type] = {pl.String(): str, pl.Int64(): int, pl.Float64(): float, pl.Boolean(): bool}
+    own = [name for name in stream.columns if name not in ("event_time", "ingestion_time", *panes.COLUMNS)]
+    return make_dataclass("Shown", [(name, kinds[stream.node.schema[name]] | None) for name in own])
+
+
+def played(said: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, Any]]:
+    """What a job shows of random rows that come out of order, in random batches, with restarts."""
+    chance, time = random.Random(seed), 0
+    found: list[dict[str, Any]] = []
+    with closing(testing.Script(job(said), on=on)) as script:
+        for _ in range(8):
+            time += chance.randint(0, 4)
+            events = [
+                {"key": chance.choice("xy"), "value": chance.randint(0, 5), "event_time": time + chance.randint(0, 3)}
+                for _ in range(chance.randint(0, 4))
+            ]
+            if events:
+                script.events(*events)
+            script.watermark(time)
+            if chance.random() < 0.3:
+                script.restart()
+            found += script.panes()
+        script.watermark(END)
+        found += script.panes()
+    return sorted(found, key=lambda pane: (pane["key"], pane["window_start"], pane["event_time"], pane["index"], str(pane)))
+
+
+FALL = rows("A B+", define={"B": "value < PREV(value)"}, measures={"top": "FIRST(value)", "low": "LAST(value)"}, within=6)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        FALL,
+        rows(
+            "A B+?", define={"A": "value > 1", "B": "B.value < A.value"}, measures={"n": "COUNT(*)"}, after_match_skip="to next", within=5
+        ),
+        rows("B", define={"B": "value > PREV(value)"}, measures={"before": "PREV(value)", "number": "MATCH_NUMBER()"}, within=5),
+        rows("A (B | C)*", define={"A": "value = 3", "B": "value > 3"}, measures={"label": "CLASSIFIER()"}, rows_per_match="all", within=4),
+        rows(
+            "A B?",
+            define={"A": "value = 1", "B": "value = 2"},
+            rows_per_match="all with unmatched rows",
+            measures={"n": "COUNT(*)"},
+            within=4,
+        ),
+        "MEASURES SUM(A.value) AS total PATTERN (A{2,3} B) WITHIN INTERVAL '0.006' SECOND DEFINE A AS value > 1, B AS value <= 1",
+    ],
+    ids=["falling", "reluctant", "looking back", "all rows", "unmatched", "in SQL"],
+)
+def test_the_engine_shows_what_the_model_shows(said: RowPattern | str) -> None:
+    shown = 0
+    for seed in range(2):
+        wanted = played(said, "model", seed)
+        assert played(said, "engine", seed) == wanted
+        shown += len(wanted)
+    assert shown > 1
+
+
+def test_a_match_is_a_pane_from_its_first_row_to_its_last() -> None:
+    with closing(testing.Script(job(FALL))) as script:
+        script.events(*({"key": "x", "value": value, "event_time": time} for time, value in ((10, 5), (12, 3), (13, 1), (14, 9))))
+        script.watermark(20)
+        [pane] = script.panes()
+    assert (pane["top"], pane["low"], pane["window_start"], pane["window_end"], pane["event_time"]) == (5, 1, 10, 14, 13)
+
+
+def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
+    matcher = stream_matcher(FALL, SCHEMA, ("key",))
+    known: dict[tuple[Any, ...], Course] = {}
+    sizes = []
+    for time in range(60):
+        rows_now = pl.DataFrame([(f"k{time}", 5, time, time)], schema=SCHEMA, orient="row")
+        changed, _ = matcher.step(known, rows_now, time + 1, ended=False)
+        known |= {key: course for key, course in changed.items() if course is not None}
+        known = {key: course for key, course in known.items() if changed.get(key, course) is not None}
+        sizes.append(sum(len(course.rows) for course in known.values()))
+    assert set(sizes[10:]) == {5}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (rows("A B", measures={"n": "COUNT(*)"}), "has no bound, so on a stream rows would be kept for ever"),
+        (rows("^ A", measures={"n": "COUNT(*)"}, within=5), "a stream never does; leave out"),
+        (rows("A", measures={"n": "NEXT(value)"}, within=5), "looks at rows after the match"),
+        (rows("A", measures={"n": "COUNT(*)"}, partition_by=["value"], within=5), "PARTITION BY value, but the key is key"),
+        (rows("A", measures={"n": "COUNT(*)"}, order_by=["value"], within=5), "rows of a stream come in order of event_time"),
+        (rows("A", measures={"window_start": "COUNT(*)"}, within=5), "a measure cannot be named 'window_start'"),
+        (rows("A", within=5), "shows nothing of a match"),
+    ],
+)
+def test_what_a_stream_cannot_answer_is_refused(said: RowPattern, why: str) -> None:
+    with pytest.raises(DefinitionError, match=why):
+        mr.read(READINGS).by("key").match_rows(said)
+
+
+def test_frames_are_asked_in_sql() -> None:
+    frame = pl.DataFrame({"id": [1, 2, 3], "v": [3, 1, 2]})
+    shown = mr.sql(
+        "SELECT low FROM prices MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(B.v) AS low PATTERN (A B) DEFINE B AS v < PREV(v))", prices=frame
+    )
+    assert shown.rows() == [(1,)]
