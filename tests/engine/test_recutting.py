@@ -1,12 +1,18 @@
 """State goes on in any number of slots: whatever the job, cutting it anew in the middle changes nothing."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.test_processing import ALL, bag, cut, events, jobs, refusals
+from engine.test_ruling import TEXTS
+from engine.test_ruling import job as ruled
 from millrace.engine.recutting import recut
 from millrace.engine.state import SlotState
+from millrace.model import Event
 from millrace.testing import OnEngine, OnModel
 from strategies import batches, examples, givens
 from test_engine_against_model import hold_batch
@@ -32,6 +38,26 @@ def test_random_jobs_go_on_in_other_slots(data: st.DataObject) -> None:
         if data.draw(st.integers(0, 2)) == 0:
             engine = in_slots(engine, OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS))))
         hold_batch(engine, model, batch)
+
+
+def test_rules_that_wait_are_in_every_slot() -> None:
+    partitions = {"input.happenings": 1, "input.rules": 1}
+    engine, model = OnEngine([ruled()], partitions, slots=3), OnModel([ruled()], partitions)
+    shown = 0
+    for at in range(0, 45, 3):
+        kinds = [{"who": "wxy"[n], "kind": "ab"[(at // 3 + n) % 2], "value": n} for n in range(3)]
+        rows = [Event("input.happenings", 0, at + n, at + n, at + n, values) for n, values in enumerate(kinds)]
+        rules = [Event("input.rules", 0, at, at + 2, at + 2, {"name": "ab"[at // 3 % 2], "pattern": TEXTS[at // 12 % 3]})]
+        if at % 9 == 0:
+            engine = in_slots(engine, OnEngine([ruled()], partitions, slots=SLOTS[at % 4]))
+        ours, theirs = engine.feed([*rows, *rules], at + 2), model.feed([*rows, *rules], at + 2)
+        assert bag(comparable(ours.written)) == bag(comparable(theirs.written))
+        shown += sum(map(len, ours.written.values()))
+    assert shown > 2
+
+
+def comparable(written: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    return {topic: [{name: str(value) for name, value in row.items()} for row in rows] for topic, rows in written.items()}
 
 
 @pytest.mark.parametrize("name", jobs())
