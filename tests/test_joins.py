@@ -194,6 +194,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
         testing.Script(mr.Job("mixed", write(windowed.by("user").join(windowed.by("user").count().by("user")), "analytics.mixed")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: How, seed: int) -> None:

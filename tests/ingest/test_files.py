@@ -157,6 +157,7 @@ READINGS = Topic("input.readings", Reading, key="sensor")
 """
 
 
+@pytest.mark.slow
 def test_lines_are_piped_into_a_topic_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(PROGRAM)
     words = ["ingest", "--stdin", "--to", "jobs.py:READINGS", "--time", "at", "--format", "csv"]

@@ -309,6 +309,7 @@ def test_processes_that_append_at_once_lose_nothing_and_keep_their_order(log: Lo
     assert found == {str(who): list(range(280)) for who in range(3)}
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_leaves_whole_commits_only(log: Log, url: str, start: Start) -> None:
     sizes = {"a": 3, "b": 40, "late.x": 1}
     for topic in sizes:

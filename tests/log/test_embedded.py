@@ -111,6 +111,7 @@ def test_an_input_topic_cannot_be_part_of_a_commit(embedded: EmbeddedLog) -> Non
 # Faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 300])
 def test_a_writer_that_dies_before_any_statement_of_a_commit_leaves_all_or_nothing(
     folder: Path, embedded: EmbeddedLog, start: Start, size: int

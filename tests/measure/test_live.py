@@ -1,6 +1,10 @@
 """The measurement of the live map measures something."""
 
+import pytest
+
 from millrace.measure.live import bench
+
+pytestmark = pytest.mark.slow
 
 
 def test_viewers_are_sent_what_changes() -> None:

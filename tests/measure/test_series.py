@@ -7,6 +7,8 @@ from millrace.measure.engine import bench
 from millrace.measure.kinds import kinds
 from millrace.measure.series import Series, measure
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_kind_is_a_job_of_its_own() -> None:
     labels = [kind.label for kind in kinds()]

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -17,6 +17,7 @@ from millrace.patterns.courses import Course
 from millrace.patterns.matcher import END, MATCH, STEP, Key, Matcher
 from millrace.transcripts import patterns as transcripts
 from patterns.chances import a_pattern, some_events
+from strategies import examples
 
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})
 A, B = pl.col("kind") == "a", pl.col("kind") == "b"
@@ -31,7 +32,7 @@ def matched(pattern: Pattern, rows: pl.DataFrame, **said: Any) -> list[list[int]
     return [part["event_time"].to_list() for part in found.partition_by(MATCH, maintain_order=True)]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(0, 10**6))
 def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) -> None:
     chance = random.Random(seed)

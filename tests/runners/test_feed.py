@@ -109,6 +109,7 @@ def most_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return kept
 
 
+@pytest.mark.slow
 def test_what_is_kept_stays_small_and_the_results_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log)

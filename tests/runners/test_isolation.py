@@ -16,6 +16,8 @@ from millrace.log.status import read_status, status_topic
 from millrace.runners.local import Hooks, run_local
 from runners.stopping_jobs import BAD, EVENTS, GOOD, alone, bad, events, fill, good, letters, panicky, picky, settings, written
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:

@@ -73,6 +73,7 @@ def assert_exactly_once(log: Log) -> None:
     assert last_words(written) == expected(log), "none is missing or wrong"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_the_last_one_stopped(log: Log, tmp_path: Path) -> None:
     for start in (0, 500, 1000):
         log.append(READINGS.name, encode(READINGS, readings(start, 500)))
@@ -80,6 +81,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(log: Log, tmp_path: Path) -> N
         assert_exactly_once(log)
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_loses_and_doubles_nothing(log: Log, tmp_path: Path) -> None:
     chance = random.Random(7)
     kills = 0
@@ -136,6 +138,7 @@ def test_a_crash_around_any_step_of_the_commit_changes_nothing(
     assert_exactly_once(log)
 
 
+@pytest.mark.slow
 def test_ctrl_c_finishes_the_batch_at_hand_and_the_next_run_goes_on(log: Log, tmp_path: Path) -> None:
     log.append(READINGS.name, encode(READINGS, readings(0, 600)))
     child = subprocess.Popen([sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.PIPE, text=True)

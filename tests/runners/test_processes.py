@@ -6,8 +6,12 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from millrace.runners.processes import alive, end_trees, tree
 from millrace.runners.stopping import stop_signals
+
+pytestmark = pytest.mark.slow
 
 NESTED = """
 import subprocess, sys, time

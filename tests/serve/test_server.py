@@ -18,6 +18,8 @@ from millrace.serve import serve
 from millrace.serve.server import address, listen
 from serve.conftest import CENTRE, EVERYWHERE, Running, Watching, named, wait_until, write
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., subprocess.Popen[str]]
 
 

@@ -15,6 +15,8 @@ from millrace.log import Log
 from millrace.serve import server as server_module
 from serve.conftest import EVERYWHERE, LAYER, T0, Running, cell_at, named, serving, wait_until, write
 
+pytestmark = pytest.mark.slow
+
 CITY = [cell_at(60.0 + row * 0.01, 24.5 + column * 0.02) for row in range(40) for column in range(40)]
 """A cell every kilometre or so."""
 

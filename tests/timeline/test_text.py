@@ -38,6 +38,7 @@ def test_events_in_one_place_are_counted() -> None:
     assert rows[4].rstrip().endswith("+")
 
 
+@pytest.mark.slow
 def test_a_long_run_is_drawn_in_few_rows_and_says_what_it_leaves_out() -> None:
     long = scores(*[("red", 1, at, at) for at in range(0, 600_000, 700)])
     drawn = plain(to_text(record(totals(windows.sliding("10s", every="1s")), long)))

@@ -119,6 +119,7 @@ def computed(rows: list[Row]) -> list[tuple[str, int, int, float, float]]:
     return sorted(found, key=lambda stop: (stop[1], stop[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [200_000, 5000])
 @pytest.mark.parametrize("job", [emergency_stop, emergency_stop_in_sql])
 def test_hundreds_of_stops_equal_a_plain_computation(job: Callable[..., Job], batch: int) -> None:
