@@ -137,7 +137,7 @@ def write(samples: list[tuple[float, dict[str, float]]], on: str, out: Path) -> 
     series = {"all processes": [(hour, sum(parts.values())) for hour, parts in samples]}
     if len(kinds) > 1:
         series |= {kind: [(hour, parts.get(kind, 0.0)) for hour, parts in samples] for kind in kinds}
-    title = f"Memory over a simulated day, runner {on}"
+    title = f"Memory over {samples[-1][0]:.3g} simulated hours, runner {on}"
     (out / f"memory-{on}.svg").write_text(plot.lines(title, series, across="hours", along="megabytes"), encoding="utf-8")
 
 
