@@ -18,6 +18,7 @@ from millrace.errors import ComponentMissing
 from millrace.kafka import jars
 from millrace.kafka.properties import Wanted
 from millrace.kafka.security import Security
+from sinks import postgres
 from web import chromium
 
 settings.register_profile("same", deadline=None, derandomize=True)
@@ -74,6 +75,7 @@ GROUPS: dict[str, Callable[[], str | None]] = {
     "spark": java_missing,
     "kafka": kafka_missing,
     "mqtt": mosquitto_missing,
+    "postgres": postgres.missing,
     "recordings": recordings_missing,
     "root": root_missing,
     "web": chromium.missing,

@@ -38,6 +38,24 @@ def grouped(draw: st.DrawFn, left: Stream, right: Stream) -> tuple[Keyed, Keyed]
 
 
 @st.composite
+def interval_joins(draw: st.DrawFn) -> Given:
+    """One job that joins rows whose times are not far apart, now and then with an aggregation that follows."""
+    unit = draw(st.sampled_from([1, 1_000]))
+    left, right = draw(sides(unit, False))
+    ours, theirs = draw(st.sampled_from(KEYS))
+    assume(set(ours) <= set(left.columns) and set(theirs) <= set(right.columns))
+    lower = draw(st.integers(-8, 8)) * unit
+    within = (lower, lower + draw(st.integers(1, 12)) * unit)
+    stream = left.by(*ours).join(right.by(*theirs), within=within, how=draw(st.sampled_from(HOWS)))
+    outputs = [write(stream, "analytics.joined")]
+    if draw(st.booleans()):
+        counted = draw(windowed(stream, unit, False)).by(ours[0]).count(name="pairs")
+        outputs.append(write(counted, "analytics.counted"))
+    job = Job("joining", *outputs)
+    return Given((job,), unit, {topic: draw(st.sampled_from([1, 1, 2])) for topic in sorted(topics_of(job))})
+
+
+@st.composite
 def joins(draw: st.DrawFn, *, anyhow: bool = False) -> Given:
     """One job that joins two streams, now and then with something that follows."""
     unit = draw(st.sampled_from([1, 1_000]))

@@ -14,7 +14,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 VOCABULARY = {
     "errors", "durations", "windows", "triggers", "watermarks", "aggregates", "panes", "graph", "stream", "topics", "event_types",
-    "hashing", "hidden", "faults", "explain", "views", "trigger_machines", "patterns", "processors", "processors_stored", "lookups", "aggregating", "joining", "ruling", "sequencing",
+    "hashing", "hidden", "faults", "explain", "views", "trigger_machines", "patterns", "processors", "processors_stored", "lookups", "aggregating", "joining", "changelogs", "ruling", "sequencing",
 }  # fmt: skip
 """The modules with which jobs are written: they know nothing but each other."""
 
@@ -29,12 +29,23 @@ ALLOWED: dict[str, set[str]] = {
     "kafka": {"java", "runners.processes"},
     "jobs": set(),
     "plain_values": set(),
-    "model": {"plain_values", "model_windows", "model_ordered", "model_patterns", "model_deduplicated", "model_process"},
+    "model": {
+        "plain_values",
+        "model_windows",
+        "model_ordered",
+        "model_patterns",
+        "model_deduplicated",
+        "model_process",
+        "model_intervals",
+        "model_tables",
+    },
     "model_process": {"model_windows"},
     "model_deduplicated": {"model_windows", "plain_values"},
     "model_windows": {"plain_values"},
     "model_ordered": {"model_windows"},
     "model_patterns": {"model_windows"},
+    "model_intervals": {"model_windows", "plain_values"},
+    "model_tables": {"model_windows", "plain_values"},
     "transit": set(),
     "log": {"config"},
     "engine": RECORDS,
@@ -45,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "transcripts": {"model", "plain_values", "testing"},
     "tables": set(),
     "tail": {"jobs", "log"},
+    "sinks": {"log"},
     "serve": {"log", "transit.geocells", "transit.markers"},
     "doctor": {"config", "java", "log", "runners"},
     "demo": {"java", "log", "runners", "serve", "transit.topics"},

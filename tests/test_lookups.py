@@ -265,6 +265,20 @@ def test_one_answer_goes_to_every_way_of_a_batch(service: Service) -> None:
     assert dict(last.select("cell", "count").rows()) == {"answer 1": 20, "answer 2": 20, "answer 3": 20}
 
 
+def test_behind_a_deduplication_too_one_answer_goes_to_every_way(service: Service) -> None:
+    service.behave = lambda stop, nth: 500 if nth == 1 else 200
+    rows = mr.read(CALLS).by("vehicle").deduplicate("stop", within="1m")
+    asked = rows.lookup(service.get, "stop", name="stops", schema=SCHEMA, retries=0)
+    other = mr.Topic("analytics.placed-again", Placed)
+    engine = Engine([mr.Job("both", asked.write(PLACED), asked.write(other))], partitions={CALLS.name: 1})
+    frame = calls("a").with_columns(ingestion_time=pl.col("event_time"), _off=pl.lit(0, pl.Int64))
+    first = engine.step([Piece(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD)))], 0)
+    last = engine.step([], 0, end=True)
+    cells = [each.outputs[topic.name]["cell"][0] for each in (first, last) for topic in (PLACED, other) if topic.name in each.outputs]
+    assert cells == [None, None]
+    assert first.counts.get("lookup/stops/failed", 0) + last.counts.get("lookup/stops/failed", 0) == 1
+
+
 def test_a_failure_too_is_the_same_for_every_way_of_a_batch(service: Service) -> None:
     service.behave = lambda stop, nth: 500 if nth == 1 else 200
     rows = mr.read(CALLS).lookup(service.get, "stop", name="stops", schema=SCHEMA, retries=0)

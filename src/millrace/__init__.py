@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millrace import aggregates, patterns, processors, testing, triggers, watermarks, windows
+    from millrace.changelogs import Table, table
     from millrace.patterns import pattern
     from millrace.patterns.rows.clause import sql
     from millrace.processors import Processor
     from millrace.runners import run
+    from millrace.runners.backfill import backfill
     from millrace.runners.replay import replay
+    from millrace.runners.spark.frames import from_dataframe, to_dataframe
     from millrace.stream import Job, Keyed, Stream, read
     from millrace.topics import Topic
 
@@ -20,9 +23,12 @@ __all__ = [
     "Keyed",
     "Processor",
     "Stream",
+    "Table",
     "Topic",
     "__version__",
     "aggregates",
+    "backfill",
+    "from_dataframe",
     "pattern",
     "patterns",
     "processors",
@@ -30,7 +36,9 @@ __all__ = [
     "replay",
     "run",
     "sql",
+    "table",
     "testing",
+    "to_dataframe",
     "triggers",
     "watermarks",
     "windows",
@@ -40,13 +48,18 @@ _HOMES = {
     "Job": "millrace.stream",
     "Keyed": "millrace.stream",
     "Stream": "millrace.stream",
+    "Table": "millrace.changelogs",
     "Topic": "millrace.topics",
     "Processor": "millrace.processors",
+    "backfill": "millrace.runners.backfill",
+    "from_dataframe": "millrace.runners.spark.frames",
+    "to_dataframe": "millrace.runners.spark.frames",
     "pattern": "millrace.patterns",
     "read": "millrace.stream",
     "replay": "millrace.runners.replay",
     "run": "millrace.runners",
     "sql": "millrace.patterns.rows.clause",
+    "table": "millrace.changelogs",
 }
 """Where names live that are not modules. All load when first asked for, so that a command or a worker loads only what it needs."""
 

@@ -126,3 +126,27 @@ def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
     fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
     if not fits:
         raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")
+
+
+def check_asked_last(source: graph.Node) -> None:
+    """Refuses to group panes of which somebody was asked something."""
+    if asked := _asks_of_panes(source):
+        raise DefinitionError(
+            f"{asked.text} follows an aggregation, and its panes are grouped again: when a late row corrects them, the answer may have changed, "
+            "and what was counted could not be taken back; ask before the first aggregation, or after the last"
+        )
+
+
+def check_asked_once(source: graph.Node, windowing: graph.Windowing | None) -> None:
+    """Refuses to ask of panes that leave the job and are taken back later."""
+    asked = _asks_of_panes(source)
+    if asked is not None and windowing is not None and windowing.output != "value":
+        raise DefinitionError(
+            f"{asked.text} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
+        )
+
+
+def _asks_of_panes(node: graph.Node) -> graph.Asked | None:
+    """A lookup by panes on the way to `node`, if there is one."""
+    found = (step for edge in graph.edges(graph.Union((node,), node.schema)) if edge.read is None for step in edge.steps)
+    return next((step for step in found if isinstance(step, graph.Asked)), None)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from millrace import durations, graph
+from millrace.joining import IntervalJoin, TableJoin
 from millrace.ruling import Rules
 from millrace.stream import Job
 
@@ -31,6 +32,17 @@ def _graph(job: Job) -> str:
     return "\n".join(lines)
 
 
+_VERBS: dict[type[graph.Operation], str] = {
+    graph.Deduplication: "deduplicate",
+    graph.Process: "process",
+    graph.Match: "match",
+    graph.MatchRows: "match",
+    Rules: "match",
+    IntervalJoin: "join",
+    TableJoin: "join",
+}
+
+
 def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
     match node:
         case graph.Read(topic=topic, watermark=watermark):
@@ -39,14 +51,8 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
             return _short(text)
         case graph.Union():
             return "union"
-        case graph.Deduplication():
-            return f"deduplicate {ids[node]}"
-        case graph.Process():
-            return f"process {ids[node]}"
-        case graph.Match() | graph.MatchRows() | Rules():
-            return f"match {ids[node]}"
         case graph.Operation():
-            return f"aggregate {ids[node]}"
+            return f"{_VERBS.get(type(node), 'aggregate')} {ids[node]}"
         case graph.Late():
             return "late: what the aggregation refused"
         case graph.Side(port=graph.TIMEOUTS):
@@ -84,6 +90,18 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
         yield "what", f"the first of rows with equal {', '.join(node.identity)}"
         yield "when", "at once" if node.at_once else f"{said} apart, in order of event time, as the watermark releases them"
         yield "lateness", f"a row is refused {said} behind the watermark" if node.at_once else "a row behind the watermark is refused"
+        return
+    if isinstance(node, TableJoin):
+        yield "what", f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}"
+        yield "where", str(windowing.window)
+        yield "when", "rows are taken in order of event time, as the watermark releases them"
+        yield "lateness", "a row behind the watermark is refused"
+        return
+    if isinstance(node, IntervalJoin):
+        yield "what", f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}"
+        yield "where", str(windowing.window)
+        yield "when", "as soon as both rows are there" + ("; a row without a partner, when none can come" if node.outer else "")
+        yield "lateness", "a row behind the watermark is refused"
         return
     named = ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates.items())
     yield "what", f"{named} by {', '.join(node.keys)}"

@@ -280,12 +280,6 @@ def _edges(node: Node, steps: tuple[Stateless, ...], side: int) -> Iterator[Edge
             raise DefinitionError(f"a stream cannot go on after {node.kind}")
 
 
-def asks_of_panes(node: Node) -> Asked | None:
-    """A lookup by panes on the way to `node`, if there is one."""
-    found = (step for edge in edges(Union((node,), node.schema)) if edge.read is None for step in edge.steps)
-    return next((step for step in found if isinstance(step, Asked)), None)
-
-
 def roots(exprs: Iterable[object]) -> frozenset[str] | None:
     """The columns that expressions look at; None where that depends on which there are."""
     found: set[str] = set()

@@ -5,14 +5,15 @@ So a join has the windows, triggers, lateness and corrections of an aggregation,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import polars as pl
 
-from millrace import aggregates, graph
+from millrace import aggregates, durations, graph, panes
 from millrace.aggregating import aggregation
+from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import SYSTEM
 
@@ -44,6 +45,52 @@ class Sided:
         return f"by({', '.join(map(repr, self.keys))})"
 
 
+@dataclass(frozen=True)
+class TableSide(Sided):
+    """The side that is a table: of each key the newest row holds."""
+
+    deleted: pl.Expr | None
+
+    @property
+    def there(self) -> pl.Expr:
+        """Whether a row says that there is something."""
+        return pl.lit(value=True) if self.deleted is None else ~self.deleted.fill_null(value=False)
+
+
+@dataclass(frozen=True, eq=False)
+class TableJoin(graph.Operation):
+    """Rows beside what a table held for their key at their time, each shown once."""
+
+    how: str
+    names: tuple[Mapping[str, str], Mapping[str, str]]
+    fields: tuple[pl.Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalJoin(graph.Operation):
+    """Rows of two sides with the same key whose times are not far apart: the windows are pairs, each shown once."""
+
+    how: str
+    lower: int
+    upper: int
+    """The right row's time less the left one's is in `[lower, upper)`."""
+    names: tuple[Mapping[str, str], Mapping[str, str]]
+    """For each side its columns, and what they are called in the result."""
+    fields: tuple[pl.Expr, ...]
+    """The same as expressions."""
+
+    @property
+    def outer(self) -> bool:
+        """Whether rows without a partner are shown."""
+        return self.how != "inner"
+
+    @property
+    def hold(self) -> int:
+        """How far behind the watermark a row without a partner may still be shown: what follows must wait as long."""
+        waits = {"left": [self.upper], "right": [1 - self.lower], "full": [self.upper, 1 - self.lower]}
+        return max([0, *waits.get(self.how, [])])
+
+
 def cogrouped(left: Sided, right: Sided, names: Names) -> graph.Aggregation:
     """For each key and window the rows of both sides, as two lists."""
     for side, name in zip((left, right), names, strict=True):
@@ -55,6 +102,13 @@ def cogrouped(left: Sided, right: Sided, names: Names) -> graph.Aggregation:
         raise DefinitionError(f"cogroup: names={names!r} must differ")
     windowing = _windowing(left, right, "cogroup")
     return _collected(left, right, names, windowing, there=False)
+
+
+def join(left: Sided, right: Sided, within: tuple[Duration, Duration] | None, how: How, suffix: str) -> graph.Node:
+    """The node of a join: with a table, by the times of rows, or within windows."""
+    if isinstance(right, TableSide):
+        return table_joined(left, right, how, suffix)
+    return joined(left, right, how, suffix) if within is None else interval_joined(left, right, within, how, suffix)
 
 
 def joined(left: Sided, right: Sided, how: How, suffix: str) -> graph.Pairs:
@@ -93,7 +147,7 @@ def pairing(keys: tuple[str, ...], how: How, names: tuple[dict[str, str], dict[s
     left, right = SIDES
     known = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
     both = known & (pl.col(left).list.len() > 0) & (pl.col(right).list.len() > 0)
-    fields = [pl.col(side).struct.field(c).alias(name) for side, named in zip(SIDES, names, strict=True) for c, name in named.items()]
+    fields = side_fields(names)
 
     def pairs(frame: pl.DataFrame) -> pl.DataFrame:
         rest = [column for column in frame.columns if column not in keys and column not in SIDES]
@@ -122,18 +176,76 @@ def _windowing(left: Sided, right: Sided, what: str) -> graph.Windowing:
 
 def _collected(left: Sided, right: Sided, names: Names, windowing: graph.Windowing, *, there: bool) -> graph.Aggregation:
     """Both sides as one stream, collected by key."""
+    node = together(left, right, names, there=there)
+    return aggregation(node, left.keys, {name: aggregates.collect(name) for name in names}, windowing)
+
+
+def together(left: Sided, right: Sided, names: Names = SIDES, *, there: bool = True) -> graph.Union:
+    """Both sides as one stream: the key under common names, and each side's columns as one, null in rows of the other."""
     check_sides(left, right)
     structs = [_struct(side, there=there) for side in (left, right)]
     types = [side.node.schema.to_frame().select(struct.alias("s")).schema["s"] for side, struct in zip((left, right), structs, strict=True)]
     nothing = [pl.lit(None, dtype) for dtype in types]
     ours = _tagged(left, left.keys, dict(zip(names, (structs[0], nothing[1]), strict=True)))
     theirs = _tagged(right, left.keys, dict(zip(names, (nothing[0], structs[1]), strict=True)))
-    node = graph.Union((ours, theirs), ours.schema)
-    return aggregation(node, left.keys, {name: aggregates.collect(name) for name in names}, windowing)
+    return graph.Union((ours, theirs), ours.schema)
+
+
+def interval_joined(left: Sided, right: Sided, within: tuple[Duration, Duration], how: How, suffix: str) -> IntervalJoin:
+    """Pairs of rows with the same key, the right one's time less the left one's in `[lower, upper)`."""
+    check_how(how)
+    check_rows((left, right), "join(within=...)")
+    lower, upper = (durations.millis(bound, name="within") for bound in within)
+    if lower >= upper:
+        raise DefinitionError(f"within={within!r} is empty: the second bound is not reached; write ('0s', '1ms') for equal times")
+    node = together(left, right)
+    names = out_names(left, right, suffix)
+    brings = "; ".join(", ".join(side.columns) for side in (left, right))
+    said = f"{how} join, the other {durations.text(lower)} to {durations.text(upper)} after: {brings}"
+    windowing = graph.Windowing(graph.Sequences(said))
+    schema = result_schema(node, left.keys, names)
+    return IntervalJoin(
+        (node,), schema, left.keys, {}, windowing, False, how=how, lower=lower, upper=upper, names=names, fields=tuple(side_fields(names))
+    )
+
+
+def table_joined(left: Sided, table: TableSide, how: How, suffix: str) -> TableJoin:
+    """Each row beside the version of the table that held at its event time."""
+    if how not in ("inner", "left"):
+        raise DefinitionError(f"how={how!r}: the rows of a stream are joined with a table, whose rows have no end; use 'inner' or 'left'")
+    check_rows((left, table), "join(table)")
+    node, names = together(left, table), out_names(left, table, suffix)
+    windowing = graph.Windowing(
+        graph.Sequences(f"{how} join with {table.by}, as of event time: {', '.join((*left.columns, *table.columns))}")
+    )
+    schema = result_schema(node, left.keys, names)
+    return TableJoin((node,), schema, left.keys, {}, windowing, False, how=how, names=names, fields=tuple(side_fields(names)))
+
+
+def check_rows(sides: Sequence[Sided], what: str) -> None:
+    """Refuses panes, which may still be refined."""
+    for side in sides:
+        for edge in graph.edges(graph.Union((side.node,), side.node.schema)):
+            if edge.read is None:
+                raise DefinitionError(
+                    f"{what} takes rows of topics, but {side.by} groups panes, which may still be refined; write them to a topic and read that"
+                )
+
+
+def side_fields(names: tuple[Mapping[str, str], Mapping[str, str]]) -> list[pl.Expr]:
+    """The columns of the result, read off the two sides."""
+    return [pl.col(side).struct.field(c).alias(name) for side, named in zip(SIDES, names, strict=True) for c, name in named.items()]
+
+
+def result_schema(node: graph.Node, keys: tuple[str, ...], names: tuple[Mapping[str, str], Mapping[str, str]]) -> pl.Schema:
+    """The columns of a result that is shown once."""
+    made = node.schema.to_frame().select(*keys, *side_fields(names)).schema
+    return pl.Schema({**made, "event_time": pl.Int64(), **panes.COLUMNS})
 
 
 def _struct(side: Sided, *, there: bool) -> pl.Expr:
-    return pl.struct(*([pl.lit(value=True).alias(THERE)] if there else []), *side.columns)
+    is_there = side.there if isinstance(side, TableSide) else pl.lit(value=True)
+    return pl.struct(*([is_there.alias(THERE)] if there else []), *side.columns)
 
 
 def _tagged(side: Sided, keys: tuple[str, ...], columns: dict[str, pl.Expr]) -> graph.Stateless:

@@ -16,11 +16,14 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.errors import DefinitionError
+from millrace.joining import IntervalJoin, TableJoin
 from millrace.model_deduplicated import FirstRows
+from millrace.model_intervals import IntervalRows
 from millrace.model_ordered import OrderedWindows
-from millrace.model_patterns import RECOGNIZERS, Recognizer
+from millrace.model_patterns import RECOGNIZERS
 from millrace.model_process import ProcessedRows
-from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows
+from millrace.model_tables import TableRows
+from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows, netted
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
 from millrace.trigger_machines import END
@@ -201,9 +204,10 @@ class FirstOperator(Operator):
         self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
-        own: Any = {**RECOGNIZERS, graph.Deduplication: FirstRows, graph.Process: ProcessedRows}
-        made = own.get(type(node), OrderedWindows if self.windowing.ordered else RowWindows)
-        self.windows: RowWindows | OrderedWindows | Recognizer | FirstRows | ProcessedRows = made(node, self.values)
+        usual = OrderedWindows if self.windowing.ordered else RowWindows
+        joins = {IntervalJoin: IntervalRows, TableJoin: TableRows}
+        own: dict[type, Any] = {**RECOGNIZERS, **joins, graph.Deduplication: FirstRows, graph.Process: ProcessedRows}
+        self.windows: Any = own.get(type(node), usual)(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""
@@ -221,6 +225,8 @@ class FirstOperator(Operator):
         self.watermark = max(self.watermark, END if end else self.candidate())
         self.low = self.watermark if not self.windowing.by_clock or self.watermark >= END else max(self.low, now)
         self.windows.step(arrivals, self.low, now, self.outcome)
+        if isinstance(self.node, IntervalJoin) and self.watermark < END:
+            self.low = self.watermark - self.node.hold
 
     def take(self, event: Event, channel: Channel) -> Iterator[Arrival]:
         """One row: it moves its partition's clock, and goes through the stateless steps."""
@@ -369,18 +375,6 @@ def through(edge: graph.Edge, row: Row) -> list[Row]:
     if not edge.steps:
         return [row]
     return edge.apply(pl.DataFrame([row], schema=edge.schema)).to_dicts()
-
-
-def netted(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
-    """Where a pane stands for many rows: those that its new value has and the old one had not, and the other way round."""
-    counts: Counter[Any] = Counter()
-    rows: dict[Any, Row] = {}
-    for about, row in records:
-        same = about, canonical(row, set(row) - set(panes.HISTORY))
-        counts[same] += 1 if row["op"] == panes.ADD else -1
-        rows[same] = row
-    for same, count in counts.items():
-        yield from [{**rows[same], "op": panes.ADD if count > 0 else panes.RETRACT}] * abs(count)
 
 
 def settled(rows: Sequence[Change]) -> list[Change]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -258,3 +258,15 @@ class RowWindows:
         if self.windowing.time == "end" or not held.times:
             return window[1] - 1
         return min(held.times) if self.windowing.time == "earliest" else max(held.times)
+
+
+def netted(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
+    """Where a pane stands for many rows: those that its new value has and the old one had not, and the other way round."""
+    counts: Counter[Any] = Counter()
+    rows: dict[Any, Row] = {}
+    for about, row in records:
+        same = about, canonical(row, set(row) - set(panes.HISTORY))
+        counts[same] += 1 if row["op"] == panes.ADD else -1
+        rows[same] = row
+    for same, count in counts.items():
+        yield from [{**rows[same], "op": panes.ADD if count > 0 else panes.RETRACT}] * abs(count)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import polars as pl
 
 from millrace import aggregates, durations, graph, joining, lookups, panes, ruling, sequencing
 from millrace.aggregates import Aggregate, Reduction
-from millrace.aggregating import aggregation
+from millrace.aggregating import aggregation, check_asked_last, check_asked_once
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, RowPattern
@@ -19,6 +19,9 @@ from millrace.topics import SYSTEM, Topic
 from millrace.triggers import Trigger, at_watermark
 from millrace.watermarks import IngestionTime, Watermark, bounded
 from millrace.windows import WindowFn
+
+if TYPE_CHECKING:
+    from millrace.changelogs import Table
 
 IntoExpr = str | pl.Expr
 
@@ -90,10 +93,7 @@ class Stream:
         """
         made = lookups.lookup_of(fn, keys, options, self.node.schema)
         asked = self._stateless(lambda frame: lookups.answered(made, frame), str(made), frozenset(keys), graph.Asked)
-        if graph.asks_of_panes(asked.node) and self.windowing is not None and self.windowing.output != "value":
-            raise DefinitionError(
-                f"{made} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
-            )
+        check_asked_once(asked.node, self.windowing)
         return asked
 
     def union(self, *others: Stream) -> Stream:
@@ -151,11 +151,7 @@ class Stream:
                 )
         if not columns:
             raise DefinitionError("by() needs at least one column")
-        if asked := graph.asks_of_panes(self.node):
-            raise DefinitionError(
-                f"{asked.text} follows an aggregation, and its panes are grouped again: when a late row corrects them, the answer may have changed, "
-                "and what was counted could not be taken back; ask before the first aggregation, or after the last"
-            )
+        check_asked_last(self.node)
         return Keyed(self, columns)
 
     def shuffle(self, buckets: int = 64) -> Keyed:
@@ -242,13 +238,15 @@ class Keyed:
         node = aggregation(self.stream.node, self.keys, named, windowing)
         return Stream(node, windowing)
 
-    def join(self, other: Keyed, *, how: joining.How = "inner", suffix: str = "_right") -> Stream:
+    def join(
+        self, other: Keyed | Table, *, how: joining.How = "inner", within: tuple[Duration, Duration] | None = None, suffix: str = "_right"
+    ) -> Stream:
         """Each row of this stream beside each of the other with the same key in the same window; key columns may be called differently.
-
-        `how` says which rows without a partner are kept too, with null columns: `left`, `right` or `full`. Columns of the other stream whose names are
-        taken get the `suffix`. A row is shown when its window fires, and a correction adds (`op` `+`) or withdraws (`-`) single rows.
+        With `within=("-5s", "10s")` times decide instead: the other row is from 5 s before to less than 10 s after this one. With a table
+        (`mr.table`), each row is beside what that held for its key at its event time. `how` says which rows without a partner are kept, with
+        null columns. A correction of a window adds (`op` `+`) or withdraws (`-`) single rows; the other two say everything once.
         """
-        return Stream(joining.joined(self._side(), other._side(), how, suffix), self.stream.windowing)
+        return Stream(joining.join(self._side(), other._side(), within, how, suffix), self.stream.windowing)
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
         """For each key and window all rows of both streams, as two lists of structs in order of event time."""

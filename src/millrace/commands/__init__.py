@@ -5,7 +5,22 @@ from typing import Annotated
 
 import typer
 
-from millrace.commands import bench, demo, doctor, explain, ingest, kafka, record, replay, run, savepoint, serve, topics, transcript
+from millrace.commands import (
+    backfill,
+    bench,
+    demo,
+    doctor,
+    explain,
+    ingest,
+    kafka,
+    record,
+    replay,
+    run,
+    savepoint,
+    serve,
+    topics,
+    transcript,
+)
 
 app = typer.Typer(
     name="millrace",
@@ -19,7 +34,7 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topics")
 app.add_typer(bench.app, name="bench")
 app.add_typer(kafka.app, name="kafka")
-for command in (demo, run, savepoint, ingest, record, serve, explain, replay, transcript, doctor):
+for command in (demo, run, savepoint, ingest, record, serve, explain, replay, backfill, transcript, doctor):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from millrace import graph
+from millrace import graph, lookups
 from millrace.engine import cells
 from millrace.engine import state as states
 from millrace.engine.cells import CellWindows
@@ -16,6 +16,7 @@ from millrace.engine.changes import PaneWindows
 from millrace.engine.contiguous import ContiguousMatches
 from millrace.engine.deduplicating import Deduplicated
 from millrace.engine.firing import PAIR, Stepped, netted, settled
+from millrace.engine.intervals import IntervalPairs
 from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
@@ -27,6 +28,8 @@ from millrace.engine.ruling import RuleMatches
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot, hand_on
 from millrace.engine.state import SlotState
+from millrace.engine.versions import Versions
+from millrace.joining import IntervalJoin, TableJoin
 from millrace.patterns.contiguous import Contiguous
 from millrace.ruling import Rules
 
@@ -49,6 +52,19 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
     own.counts |= incoming.counts
     own.reaches |= incoming.reaches
     own.blocks += [block for block in incoming.blocks if block.target not in operators]
+    with lookups.answering(incoming.now) as answers:
+        state = _all(plan, operators, slot, state, incoming, (outgoing, own))
+    for name, count in answers.counts.items():
+        own.counts[name] = own.counts.get(name, 0) + count
+    state = state.only({operator.id for operator in plan.operators if operator.depth == depth})
+    if last:
+        return state, [Packet(slot, own.encode())]
+    return state, [Packet(to, body.encode()) for to, body in enumerate(outgoing)]
+
+
+def _all(plan: Plan, operators: dict[str, Operator], slot: int, state: SlotState, incoming: Body, go: tuple[list[Body], Body]) -> SlotState:
+    """Every operator's part; what one job's code raises is that job's own affair."""
+    outgoing, own = go
     for id, operator in operators.items():
         blocks = [block for block in incoming.blocks if block.target == id]
         try:
@@ -61,10 +77,7 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
                 raise
             dead = _offending(plan, operator, state, incoming, blocks)
             own.blocks += [failed(job, f"in {id}", error, dead) for job in operator.jobs]
-    state = state.only({operator.id for operator in plan.operators if operator.depth == depth})
-    if last:
-        return state, [Packet(slot, own.encode())]
-    return state, [Packet(to, body.encode()) for to, body in enumerate(outgoing)]
+    return state
 
 
 def _step(
@@ -115,6 +128,10 @@ def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows |
         from millrace.engine.row_matching import RowMatches
 
         return RowMatches(operator)
+    if isinstance(operator.node, IntervalJoin):
+        return IntervalPairs(operator)
+    if isinstance(operator.node, TableJoin):
+        return Versions(operator)
     if not operator.over_rows:
         return PaneWindows(operator)
     if operator.node.windowing.ordered:

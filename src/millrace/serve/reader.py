@@ -8,6 +8,7 @@ import polars as pl
 
 from millrace.errors import MillraceError, OffsetGone, TopicMissing
 from millrace.log import Log, Records, Where, open_log, url_of
+from millrace.log.aliases import aliases
 from millrace.log.codecs import decode
 from millrace.log.status import read_status, run_of
 from millrace.serve.cells import GRACE, Cells
@@ -38,6 +39,7 @@ class Reader:
         """How many results could not be decoded."""
         self._views, self._jobs = views, jobs
         self._places: dict[str, dict[int, int]] = {}
+        self._aliases: dict[str, str] = {}
         self._looked = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="millrace-reader", daemon=True)
@@ -45,8 +47,12 @@ class Reader:
     @property
     def missing(self) -> list[str]:
         """Topics of views that the log does not hold yet."""
-        wanted = dict.fromkeys(cells.view.topic.name for cells in self._views)
+        wanted = dict.fromkeys(map(self._topic, self._views))
         return [name for name in wanted if name not in self._places]
+
+    def _topic(self, cells: Cells) -> str:
+        """The topic that a view is read from: its own, or the version that was put in its place."""
+        return self._aliases.get(cells.view.topic.name, cells.view.topic.name)
 
     def start(self) -> None:
         """Begins to read. Views are filled when it returns, unless that takes very long: who asks at once is not shown an empty map."""
@@ -93,13 +99,16 @@ class Reader:
             log.close()
 
     def _look_around(self, log: Log) -> None:
-        """Finds the places from which to read topics that are new."""
+        """Finds the places from which to read topics that are new, versions that have taken the place of others among them."""
+        self._aliases = aliases(log)
         for name in self.missing:
             try:
-                filled = [fill(log, cells) for cells in self._views if cells.view.topic.name == name]
+                filled = [fill(log, cells, name) for cells in self._views if self._topic(cells) == name]
             except TopicMissing:
                 continue
             self._places[name] = {partition: min(ends[partition] for ends in filled) for partition in filled[0]}
+        read = {self._topic(cells) for cells in self._views}
+        self._places = {name: places for name, places in self._places.items() if name in read or run_of(name) is not None}
         for name in log.list():
             if run_of(name) is not None and name not in self._places:
                 self._places[name] = _recent(log, name)
@@ -122,7 +131,7 @@ class Reader:
                 self._jobs.take(run, read_status(records))
             return
         for cells in self._views:
-            if cells.view.topic.name == name:
+            if self._topic(cells) == name:
                 decoded = [decode(cells.view.topic, partition, records, panes=True) for partition, records in pieces.items()]
                 self.dead += sum(len(each.dead) for each in decoded)
                 cells.apply(pl.concat([each.rows for each in decoded]))
@@ -137,28 +146,29 @@ def _read(log: Log, name: str, partition: int, start: int, end: int) -> Records:
         return log.read(name, partition, begin, end) if begin < end else Records.none()
 
 
-def fill(log: Log, cells: Cells) -> dict[int, int]:
+def fill(log: Log, cells: Cells, name: str | None = None) -> dict[int, int]:
     """Reads back as far as results are still shown, and no further; where to go on in each partition."""
-    topic = cells.view.topic
-    begins, ends = log.begins(topic.name), log.ends(topic.name)
-    pieces = [piece for p, end in ends.items() for piece in reversed(_read_back(log, cells, p, begins[p], end))]
+    topic = name or cells.view.topic.name
+    begins, ends = log.begins(topic), log.ends(topic)
+    pieces = [piece for p, end in ends.items() for piece in reversed(_read_back(log, cells, topic, p, (begins[p], end)))]
     if pieces:
         cells.apply(pl.concat(pieces))
     return dict(ends)
 
 
-def _read_back(log: Log, cells: Cells, partition: int, begin: int, end: int) -> list[pl.DataFrame]:
+def _read_back(log: Log, cells: Cells, topic: str, partition: int, held: tuple[int, int]) -> list[pl.DataFrame]:
     """The results of a partition that may still be shown, in pieces, the last one first.
 
     Windows fire in the order of their ends. So before an on-time pane there are only on-time and late panes of windows no later than its own, and
     early panes of windows that end at most a window later.
     """
     view, pieces = cells.view, []
+    begin, end = held
     shown = view.every_ms + view.window_ms + GRACE
     newest = 0
     while end > begin:
         start = max(begin, end - PIECE)
-        piece = decode(view.topic, partition, log.read(view.topic.name, partition, start, end), panes=True).rows
+        piece = decode(view.topic, partition, log.read(topic, partition, start, end), panes=True).rows
         pieces.append(piece)
         newest = max(newest, piece.select(pl.col("window_end").max()).item() or 0)
         oldest = piece.filter(pl.col("timing") == "on_time").select(pl.col("window_end").min()).item()

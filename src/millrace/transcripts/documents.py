@@ -47,6 +47,15 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
+class Joining:
+    """How two sides are brought together: in windows, by the times of their events, or with the right one as a table."""
+
+    how: How
+    within: tuple[int, int] | None = None
+    table: bool = False
+
+
+@dataclass(frozen=True)
 class Transcript:
     """One document, understood."""
 
@@ -61,7 +70,7 @@ class Transcript:
     """What a pane holds: the list of the events' values, their sum, their number, or the latest."""
     then: tuple[Row, ...]
     """Aggregations that follow in the same window: what they are keyed `by`, and their `value`."""
-    join: How | None
+    join: Joining | None
     """How events of the side `left` and those of the side `right` are joined instead; None: there are no sides."""
     partitions: int
     idle: int | None
@@ -81,7 +90,9 @@ def understand(document: Any) -> Transcript:
     if not isinstance(document, dict):
         raise Wrong(f"a transcript is a map with `window` and `steps`, not {text(document)}")
     known(document, KEYS, "a transcript")
-    for key in ("window", "steps"):
+    join = _join(document)
+    windowless = join is not None and (join.within is not None or join.table)
+    for key in ("steps",) if windowless else ("window", "steps"):
         if key not in document:
             raise Wrong(f"`{key}` is missing")
     chosen: dict[str, Any] = {key: _chosen(document, key) for key in _CHOICES}
@@ -94,7 +105,7 @@ def understand(document: Any) -> Transcript:
     if watermark is not None and any(kind == "watermark" and what != {"at": "end", "partition": None} for kind, what in steps):
         raise Wrong("with `watermarks` events move the watermark, so the only step of its own is `watermark: end`")
     return Transcript(
-        window_of(document["window"]),
+        window_of(document.get("window", "global")),
         trigger_of(document.get("trigger", "default")),
         chosen["output"],
         number(document.get("lateness", 0), "lateness", least=0),
@@ -103,7 +114,7 @@ def understand(document: Any) -> Transcript:
         chosen["closing"],
         chosen["value"],
         tuple(_then(one) for one in document.get("then", [])),
-        _join(document),
+        join,
         number(document.get("partitions", 1), "partitions", least=1),
         idle,
         watermark,
@@ -169,17 +180,22 @@ def _then(said: Any) -> Row:
     return chosen
 
 
-def _join(document: Mapping[str, Any]) -> How | None:
-    """How two sides are joined."""
+def _join(document: Mapping[str, Any]) -> Joining | None:
+    """How two sides are joined: a word, or a map where it is not within windows."""
     if "join" not in document:
         return None
     for key in ("value", "then"):
         if key in document:
             raise Wrong(f"`{key}` has no meaning beside `join`: what is shown are pairs of values")
-    if document["join"] not in get_args(How):
+    said = document["join"] if isinstance(document["join"], dict) else {"how": document["join"]}
+    known(said, ("how", "within", "table"), "join")
+    if said.get("how") not in get_args(How):
         raise Wrong(f"`join: {text(document['join'])}` is unknown; use {' or '.join(get_args(How))}")
-    how: How = document["join"]
-    return how
+    within = said.get("within")
+    if within is not None and (not isinstance(within, list) or len(within) != 2):
+        raise Wrong(f"`within: {text(within)}` is no interval; write [N, N]")
+    bounds = None if within is None else (number(within[0], "within"), number(within[1], "within"))
+    return Joining(said["how"], bounds, bool(said.get("table", False)))
 
 
 def _event(said: Any, where: str) -> Row:

@@ -8,11 +8,11 @@ import polars as pl
 
 from millrace import aggregates, stream, watermarks
 from millrace.aggregates import Reduction
-from millrace.joining import How
+from millrace.changelogs import Table
 from millrace.plain_values import Row
 from millrace.testing import Script
 from millrace.topics import Topic
-from millrace.transcripts.documents import Transcript
+from millrace.transcripts.documents import Joining, Transcript
 from millrace.transcripts.words import Wrong, plain, text
 from millrace.watermarks import Punctuation, Watermark
 from millrace.windows import Delta, Punctuated
@@ -59,12 +59,13 @@ class Subject:
         results = Topic(f"analytics.transcript-{self.number}", _row("Result", shape))
         return stream.Job(f"transcript-{self.number}", made.write(results))
 
-    def _joined(self, made: stream.Stream, how: How) -> stream.Output:
+    def _joined(self, made: stream.Stream, join: Joining) -> stream.Output:
         """The values of both sides, in pairs."""
-        left, right = [made.filter(pl.col("side") == side).select("key", **{side: pl.col("value")}).by("key") for side in ("left", "right")]
+        left, right = [made.filter(pl.col("side") == side).select("key", **{side: pl.col("value")}) for side in ("left", "right")]
+        other = Table(right, ("key",), None) if join.table else right.by("key")
         kind: Any = self._number() if self.numbers else str
         pair = make_dataclass("Pair", [("key", str), ("left", kind | None), ("right", kind | None)])
-        return left.join(right, how=how).write(Topic(f"analytics.transcript-{self.number}", pair))
+        return left.by("key").join(other, how=join.how, within=join.within).write(Topic(f"analytics.transcript-{self.number}", pair))
 
     def _number(self) -> type:
         values = [event["value"] for kind, events in self.transcript.steps if kind == "events" for event in events]

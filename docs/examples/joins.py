@@ -1,0 +1,75 @@
+"""Orders and payments, joined in each of the ways that docs/concepts/joins.md explains."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+import millrace as mr
+from millrace import watermarks, windows
+
+
+@dataclass
+class Order:
+    """Somebody orders something."""
+
+    user: str
+    item: str
+
+
+@dataclass
+class Payment:
+    """Somebody pays."""
+
+    payer: str
+    amount: int
+
+
+@dataclass
+class Customer:
+    """Where a customer lives from now on, or that there is no such customer any more."""
+
+    user: str
+    city: str
+    gone: bool
+
+
+@dataclass
+class Paid:
+    """An order and a payment; either may be missing."""
+
+    user: str
+    item: str | None
+    amount: int | None
+
+
+@dataclass
+class Sent:
+    """An order, and where it goes to."""
+
+    user: str
+    item: str
+    city: str | None
+
+
+ORDERS, PAYMENTS = mr.Topic("input.orders", Order, key="user"), mr.Topic("input.payments", Payment, key="payer")
+CUSTOMERS = mr.Topic("input.customers", Customer, key="user")
+PAID, SENT = mr.Topic("analytics.paid", Paid, key="user"), mr.Topic("analytics.sent", Sent, key="user")
+
+orders = mr.read(ORDERS, watermark=watermarks.bounded("5s"))
+payments = mr.read(PAYMENTS, watermark=watermarks.bounded("5s"))
+
+same_minute = mr.Job(
+    "same-minute",
+    orders.window(windows.fixed("1m"), lateness="5m").by("user").join(payments.by("payer"), how="full").write(PAID),
+)
+
+soon = mr.Job(
+    "soon",
+    orders.by("user").join(payments.by("payer"), within=("-5s", "10m"), how="left").write(PAID),
+)
+
+customers = mr.table(CUSTOMERS, watermark=watermarks.bounded("5s"), deleted=pl.col("gone"))
+sent = mr.Job(
+    "sent",
+    orders.by("user").join(customers, how="left").select("user", "item", "city").write(SENT),
+)

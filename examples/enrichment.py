@@ -1,0 +1,51 @@
+"""Orders beside the price that was valid when they were made, even where the price list comes later."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+import millrace as mr
+from millrace import watermarks
+
+
+@dataclass
+class Order:
+    """So many of an article."""
+
+    article: str
+    quantity: int
+
+
+@dataclass
+class Price:
+    """What an article costs from now on."""
+
+    article: str
+    price: int
+
+
+@dataclass
+class Priced:
+    """An order, and what it costs."""
+
+    article: str
+    quantity: int
+    price: int | None
+    total: int | None
+
+
+ORDERS, PRICES = mr.Topic("input.orders", Order, key="article"), mr.Topic("input.prices", Price, key="article")
+
+priced = mr.Job(
+    "priced-orders",
+    mr.read(ORDERS, watermark=watermarks.bounded("5s"))
+    .by("article")
+    .join(mr.table(PRICES, watermark=watermarks.bounded("5s")), how="left")
+    .with_columns(total=pl.col("quantity") * pl.col("price"))
+    .write(mr.Topic("analytics.priced-orders", Priced, key="article")),
+)
+
+if __name__ == "__main__":
+    orders = pl.DataFrame({"article": ["pen", "pen", "ink"], "quantity": [1, 2, 3], "event_time": [1_000, 9_000, 9_500]})
+    prices = pl.DataFrame({"article": ["pen", "pen"], "price": [10, 12], "event_time": [0, 5_000]})
+    print(mr.replay(priced, {"input.orders": orders, "input.prices": prices}).select("article", "quantity", "price", "total"))

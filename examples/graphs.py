@@ -1,0 +1,72 @@
+"""A graph that changes: who is connected to how many, and how many triangles there are, in each minute.
+
+A late edge adds its triangles, and takes back the numbers that no longer hold.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+import millrace as mr
+from millrace import aggregates, watermarks, windows
+
+
+@dataclass
+class Edge:
+    """Two nodes are connected."""
+
+    one: str
+    other: str
+
+
+@dataclass
+class Degree:
+    """To how many others a node is connected."""
+
+    node: str
+    degree: int
+
+
+@dataclass
+class Triangles:
+    """How many triangles there are."""
+
+    graph: str
+    triangles: int
+
+
+edges = (
+    mr.read(mr.Topic("input.edges", Edge), watermark=watermarks.bounded("5s"))
+    .filter(pl.col("one") != pl.col("other"))
+    .select(a=pl.min_horizontal("one", "other"), b=pl.max_horizontal("one", "other"))
+    .window(windows.fixed("1m"), lateness="1m")
+)
+
+degrees = mr.Job(
+    "degrees",
+    edges.select(node=pl.concat_list("a", "b"), neighbour=pl.concat_list("b", "a"))
+    .explode("node", "neighbour")
+    .by("node")
+    .aggregate(degree=aggregates.distinct("neighbour"))
+    .write(mr.Topic("analytics.degrees", Degree, key="node")),
+)
+
+each = edges.by("a", "b").count()  # every edge once, however often it came
+first, second = each.select("a", "b"), each.select(b=pl.col("a"), c=pl.col("b"))
+triangles = mr.Job(
+    "triangles",
+    first.by("b")
+    .join(second.by("b"))  # a–b and b–c
+    .by("a", "c")
+    .join(each.select(a=pl.col("a"), c=pl.col("b")).by("a", "c"))  # and a–c
+    .with_columns(graph=pl.lit("all"))
+    .by("graph")
+    .count(name="triangles")
+    .write(mr.Topic("analytics.triangles", Triangles, key="graph")),
+)
+
+if __name__ == "__main__":
+    pairs = [("ann", "bob"), ("bob", "cid"), ("cid", "ann"), ("ann", "bob"), ("cid", "dan")]
+    frame = pl.DataFrame({"one": [a for a, _ in pairs], "other": [b for _, b in pairs], "event_time": range(0, 5_000, 1_000)})
+    print(mr.replay(degrees, frame).select("node", "degree"))
+    print(mr.replay(triangles, frame).select("triangles", "window_start"))

@@ -1,0 +1,86 @@
+"""DataFrames at either end of a job: files in, files out, each batch once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace.config import Settings
+from millrace.errors import DefinitionError
+from millrace.log import Log, open_log
+from millrace.log.codecs import decode
+from millrace.runners.local import run_local
+from runners.local_child import READINGS, TOTALS, totals
+from runners.test_local import last_words, readings, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """Of its own: others have a topic of the same name."""
+    log = open_log(f"embedded:{tmp_path}/own")
+    yield log
+    log.close()
+
+
+def written(folder: Path, name: str, start: int, count: int) -> None:
+    folder.mkdir(exist_ok=True)
+    made = (
+        readings(start, count)
+        .drop("ingestion_time")
+        .with_columns(at=pl.from_epoch("event_time", time_unit="ms").dt.replace_time_zone("UTC"))
+    )
+    made.drop("event_time").write_parquet(folder / name)
+
+
+def held(log: Log) -> list[tuple[Any, ...]]:
+    ends = log.ends(READINGS.name).items()
+    rows = pl.concat([decode(READINGS, p, log.read(READINGS.name, p, 0, end)).rows for p, end in ends])
+    return sorted(rows.select("event_time", "sensor", "value").rows())
+
+
+def test_files_in_and_files_out(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+    from millrace.runners.spark.frames import from_dataframe, to_dataframe
+
+    written(tmp_path / "in", "one.parquet", 0, 300)
+    frame = spark.read.parquet(str(tmp_path / "in"))
+    with pytest.raises(DefinitionError, match="needs 'when'"):
+        from_dataframe(frame, READINGS, time="when", log=log.url)
+    assert from_dataframe(frame, READINGS, time="at", log=log.url) is None
+    assert held(log) == sorted(readings(0, 300).select("event_time", "sensor", "value").rows())
+    run_local([totals()], settings=settings, until_caught_up=True)
+    results = to_dataframe(totals(), spark, log=log.url)
+    results.write.parquet(str(tmp_path / "out"))
+    back = pl.read_parquet(tmp_path / "out" / "*.parquet")
+    assert last_words(back) == last_words(shown(log))
+    assert results.filter("op = '+'").count() == len(shown(log).filter(pl.col("op") == "+"))
+
+
+def test_a_stream_of_files_is_in_the_log_once_over_restarts(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+    from millrace.runners.spark.frames import from_dataframe, to_dataframe
+
+    folder, out = tmp_path / "in", tmp_path / "out"
+    for n in range(2):
+        written(folder, f"{n}.parquet", 300 * n, 300)
+        frame = spark.readStream.schema("sensor string, value bigint, at timestamp").parquet(str(folder))
+        query = from_dataframe(frame, READINGS, time="at", log=log.url, checkpoint=str(tmp_path / "checkpoint"), available_now=True)
+        assert query is not None
+        query.awaitTermination()
+        assert held(log) == sorted(readings(0, 300 * (n + 1)).select("event_time", "sensor", "value").rows())
+        run_local([totals()], settings=settings, until_caught_up=True)
+        stream = to_dataframe(totals(), spark, log=log.url, streaming=True)
+        writing = (
+            stream.writeStream.format("parquet").option("path", str(out)).option("checkpointLocation", str(tmp_path / "out-checkpoint"))
+        )
+        writing.trigger(availableNow=True).start().awaitTermination()
+        assert len(spark.read.parquet(str(out)).collect()) == len(shown(log))
+    assert mr.Topic("x", TOTALS.type).schema.names() == ["sensor", "value"]

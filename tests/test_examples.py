@@ -1,0 +1,90 @@
+"""Every program in examples/ runs, and says what its text promises."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+STANDALONE = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "busy_cells.py")
+"""All but the one that asks the log of the demo, which has a test of its own (tests/test_documentation.py)."""
+
+
+def load(name: str, *, main: bool = False) -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__" if main else name)
+
+
+@pytest.mark.parametrize("name", STANDALONE)
+def test_it_runs_as_a_program(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    load(name.removesuffix(".py"), main=True)
+    assert capsys.readouterr().out or name == "words.py", "it shows something; the words are shown by `millrace replay`"
+
+
+def test_words_are_counted() -> None:
+    counted = mr.replay(load("words")["words"], EXAMPLES / "words.csv")
+    assert counted["count"].sum() == len(pl.read_csv(EXAMPLES / "words.csv"))
+
+
+def test_the_most_used_hashtags_complete_a_prefix() -> None:
+    posts = pl.DataFrame({"text": ["#mill #mill", "#milk", "#mice", "#mint #mill", "nothing"], "event_time": [1, 2, 3, 4, 5]})
+    panes = mr.replay(load("hashtags")["completions"], posts).filter(pl.col("window_end") == 10_000)
+    [best] = panes.filter(pl.col("prefix") == "mi")["top"].to_list()
+    assert best[0] == {"tag": "mill", "count": 3}
+    assert len(best) == 3
+
+
+def test_a_late_click_joins_two_visits() -> None:
+    minutes = [0, 40, 20]
+    clicks = pl.DataFrame(
+        {
+            "user": ["ann"] * 3,
+            "page": ["home", "help", "shop"],
+            "event_time": [m * 60_000 for m in minutes],
+            "ingestion_time": [0, 2_400_000, 2_400_000],
+        }
+    )
+    [visit] = mr.replay(load("user_sessions")["visits"], clicks).select("pages", "entry", "exit").rows()
+    assert visit == (3, "home", "help")
+
+
+def test_an_order_has_the_price_of_its_time() -> None:
+    orders = pl.DataFrame({"article": ["pen", "pen"], "quantity": [2, 2], "event_time": [4_999, 5_000]})
+    prices = pl.DataFrame({"article": ["pen", "pen"], "price": [10, 12], "event_time": [0, 5_000]})
+    panes = mr.replay(load("enrichment")["priced"], {"input.orders": orders, "input.prices": prices})
+    assert panes["total"].to_list() == [20, 24]
+
+
+def test_degrees_and_triangles_of_a_graph() -> None:
+    graphs = load("graphs")
+    pairs = [(a, b) for a in "abcd" for b in "abcd" if a < b] + [("d", "e")]
+    frame = pl.DataFrame({"one": [a for a, _ in pairs], "other": [b for _, b in pairs], "event_time": range(len(pairs))})
+    assert mr.replay(graphs["triangles"], frame)["triangles"].to_list() == [4], "all four nodes know each other"
+    degrees = dict(mr.replay(graphs["degrees"], frame).select("node", "degree").rows())
+    assert degrees == {"a": 3, "b": 3, "c": 3, "d": 4, "e": 1}
+
+
+def test_the_model_learns_and_notices_when_the_world_changes() -> None:
+    learning = load("online_learning")
+    told = mr.replay(learning["guesses"], learning["rides"](900)).with_row_index("ride")
+    off = (pl.col("expected") - pl.col("minutes")).abs().mean()
+    first, later = (told.slice(start, 100).select(off).item() for start in (0, 500))
+    assert later < first / 4
+    noticed = told.filter("drift")["ride"].to_list()
+    assert any(600 < place < 800 for place in noticed)
+
+
+def test_the_joins_of_the_documentation_answer() -> None:
+    joins = runpy.run_path(str(EXAMPLES.parent / "docs" / "examples" / "joins.py"))
+    orders = pl.DataFrame({"user": ["ann", "bob"], "item": ["pen", "ink"], "event_time": [10_000, 59_000]})
+    payments = pl.DataFrame({"payer": ["ann", "bob"], "amount": [3, 4], "event_time": [12_000, 61_000]})
+    customers = pl.DataFrame({"user": ["ann", "ann"], "city": ["Oulu", "Turku"], "gone": [False, False], "event_time": [0, 20_000]})
+    both = {"input.orders": orders, "input.payments": payments}
+    same = mr.replay(joins["same_minute"], both).select("user", "item", "amount").rows()
+    assert sorted(same, key=str) == [("ann", "pen", 3), ("bob", "ink", None), ("bob", None, 4)]
+    assert sorted(mr.replay(joins["soon"], both).select("item", "amount").rows()) == [("ink", 4), ("pen", 3)]
+    sent = mr.replay(joins["sent"], {"input.orders": orders, "input.customers": customers})
+    assert sent.select("user", "city").rows() == [("ann", "Oulu"), ("bob", None)]
