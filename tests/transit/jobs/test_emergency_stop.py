@@ -7,7 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from ingest.simulator.cities import MORNING
 from millrace.ingest import bounded
+from millrace.ingest.simulator.city import City, Plan
 from millrace.runners.replay import replay, replay_all
 from millrace.stream import Job
 from millrace.transit import EMERGENCY_STOPS, POSITIONS
@@ -129,3 +131,25 @@ def test_hundreds_of_stops_equal_a_plain_computation(job: Callable[..., Job], ba
     both = sum(1 for row in rows if row[2] < 1 and row[3] < 0)
     assert both > 300
     assert shown(replay(job(), positions(rows), batch=batch)) == expected
+
+
+def test_a_position_that_came_twice_counts_once() -> None:
+    rows = [("a", 1, 12.0, 0.1), ("a", 2, 8.0, -4.0), ("a", 2, 8.0, -4.0), ("a", 3, 0.0, -3.0), ("a", 3, 0.0, -3.0)]
+    assert stops(rows) == [("a", 1, 3, 12.0, -4.0)]
+
+
+@pytest.mark.parametrize("job", [emergency_stop, emergency_stop_in_sql])
+def test_the_stops_of_a_simulated_city_are_those_that_happened(job: Callable[..., Job], tmp_path: Path) -> None:
+    minutes, begun = 8, MORNING + 60_000
+    city = City(Plan(scale=0.4, volume="mean", hard_stops=8), start=MORNING, truth=tmp_path)
+    came = pl.concat([frame for minute in range(minutes) for _, frame in city.advance(MORNING + (minute + 1) * 60_000)])
+    city.close()
+    assert came.height > came.unique(["vehicle_id", "event_time"]).height
+    found = replay(job(watermark="5m"), came).select("vehicle_id", "window_start", "event_time")
+    truth = pl.read_parquet(tmp_path / "hard-stops-*.parquet").select("vehicle_id", at=pl.col("braked_at") + pl.col("clock_ahead"))
+    paired = truth.join(found, on="vehicle_id", how="left").filter((pl.col("at") - pl.col("window_start")).abs() <= 2500)
+    due = truth.filter(pl.col("at").is_between(begun, MORNING + (minutes - 2) * 60_000))
+    missed = due.join(paired, on=["vehicle_id", "at"], how="anti")
+    invented = found.filter(pl.col("window_start") > begun).join(paired, on=["vehicle_id", "window_start"], how="anti")
+    assert due.height > 50
+    assert (missed.height, invented.height) == (0, 0)
