@@ -151,7 +151,7 @@ def refusals(late: Any) -> Counter[Any]:
 
 
 @pytest.mark.parametrize("name", jobs())
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_engine_and_model_show_and_refuse_the_same_at_every_step(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processing, "GONE", 2)
     job = jobs()[name]

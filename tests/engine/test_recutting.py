@@ -17,6 +17,7 @@ from millrace.testing import OnEngine, OnModel
 from strategies import batches, examples, givens
 from test_engine_against_model import hold_batch
 
+pytestmark = pytest.mark.slow
 SLOTS = (1, 2, 3, 5, 9)
 
 
@@ -29,7 +30,7 @@ def in_slots(engine: OnEngine, made: OnEngine) -> OnEngine:
 
 
 @given(data=st.data())
-@examples(12)
+@examples(8)
 def test_random_jobs_go_on_in_other_slots(data: st.DataObject) -> None:
     given_ = data.draw(givens(anyhow=data.draw(st.booleans())))
     engine = OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS)))

@@ -15,6 +15,7 @@ from millrace.log.codecs import decode, encode
 from millrace.runners import run
 from runners.local_child import READINGS, TOTALS, Reading, Total
 
+pytestmark = pytest.mark.slow
 OTHERS = mr.Topic("analytics.others", Total, key="sensor", partitions=2)
 LATER = mr.Topic("input.later", Reading, key="sensor", partitions=1)
 

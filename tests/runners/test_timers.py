@@ -16,6 +16,7 @@ from millrace.log import Log, open_log
 from millrace.log.codecs import decode, encode
 from runners.timers_child import RUNG, STEPS, rings, settings
 
+pytestmark = pytest.mark.slow
 CHILD = Path(__file__).with_name("timers_child.py")
 ROWS = 400
 
