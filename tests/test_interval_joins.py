@@ -15,6 +15,8 @@ import millrace as mr
 from join_strategies import HOWS, interval_joins
 from millrace import testing, watermarks, windows
 from millrace.engine import state
+from millrace.engine.plan import Plan
+from millrace.engine.recutting import recut
 from millrace.errors import DefinitionError
 from millrace.joining import How
 from millrace.model import Event
@@ -137,3 +139,21 @@ def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: How) -> None:
             SELECT coalesce(o.user, p.payer), o.item, p.amount
             FROM orders o {how} JOIN payments p ON o.user = p.payer AND p.at - o.at >= -5 AND p.at - o.at < 10""").fetchall()
     assert said == Counter(answer)
+
+
+@pytest.mark.parametrize("slots", [2, 9])
+def test_another_number_of_slots_in_the_middle_changes_nothing(slots: int) -> None:
+    def shown(change: bool) -> list[str]:
+        engine, rows = OnEngine([paid("full")], {ORDERS.name: 1, PAYMENTS.name: 1}, slots=5), []
+        for n in range(10):
+            order = Event(ORDERS.name, 0, n, n * 3, n * 3, {"user": f"u{n % 4}", "item": str(n)})
+            payment = Event(PAYMENTS.name, 0, n, n * 3, n * 3, {"payer": f"u{n % 3}", "amount": n, "item": ""})
+            rows += engine.feed([order, payment], n * 3, end=n == 9).written.get("analytics.paid", [])
+            if n == 5 and change:
+                plan = Plan.of(engine.engine.plan.jobs, slots=slots)
+                engine.engine.states = recut(plan, engine.engine.states)
+                engine.engine.plan = plan
+        return sorted(map(str, rows))
+
+    assert len(shown(change=False)) == 16
+    assert shown(change=True) == shown(change=False)
