@@ -1,6 +1,8 @@
 """Row patterns: the search is held to the definition, ends, and what is wrong is named."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 
 import polars as pl
@@ -210,3 +212,21 @@ def test_a_pattern_that_is_none_says_where(text: str, why: str) -> None:
 def test_a_condition_that_is_none_says_why(define: str, why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
         Looking(rows("A B", define={"A": define}), SCHEMA)
+
+
+def test_without_sqlglot_everything_else_works_and_row_patterns_say_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["sqlglot"] = None
+from millrace.transcripts.running import why_failed
+from millrace.transit.jobs import emergency_stop, emergency_stop_in_sql
+emergency_stop()
+print(why_failed({"table": {}, "expect": {}}, "model"))
+try:
+    emergency_stop_in_sql()
+except Exception as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said = "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"
+    assert run.stdout.splitlines() == [said, said]

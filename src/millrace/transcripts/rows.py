@@ -43,11 +43,6 @@ class RowTranscript:
     must_fail: str | None
 
 
-def is_row_transcript(document: Any) -> bool:
-    """Whether a document is about row patterns."""
-    return isinstance(document, dict) and any(key in document for key in ("table", "match_recognize", "query"))
-
-
 def understand(document: Row) -> RowTranscript:
     """A document as a transcript; the error names what is unknown or wrong."""
     known(document, KEYS, "a row pattern transcript")

@@ -5,21 +5,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from millrace.errors import MillraceError
 from millrace.plain_values import Row
 from millrace.testing import Making, On, Script, backend
-from millrace.transcripts import patterns, rows
+from millrace.transcripts import patterns
 from millrace.transcripts.documents import Transcript, understand
 from millrace.transcripts.lanes import LaneFailed, run_together
 from millrace.transcripts.patterns import PatternTranscript
-from millrace.transcripts.rows import RowTranscript
 from millrace.transcripts.subjects import Subject
-from millrace.transcripts.words import Unavailable, plain, text
+from millrace.transcripts.words import Unavailable, is_row_transcript, plain, text
 from millrace.trigger_machines import END
+
+if TYPE_CHECKING:
+    from millrace.transcripts.rows import RowTranscript
 
 
 @dataclass
@@ -120,7 +122,9 @@ def why_failed(document: Any, on: On | Making, number: int = 0) -> str | None:
     """What is wrong with one transcript, or None."""
     try:
         transcript: Transcript | PatternTranscript | RowTranscript
-        if rows.is_row_transcript(document):
+        if is_row_transcript(document):
+            from millrace.transcripts import rows  # it needs an extra
+
             transcript = rows.understand(document)
             problems = rows.run(transcript, on)
         elif isinstance(document, dict) and "pattern" in document:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.errors import MillraceError
+from millrace.patterns.rows import need_sqlglot
 
 
 class Wrong(MillraceError, ValueError):
@@ -43,3 +44,11 @@ def known(said: Mapping[Any, Any], keys: tuple[str, ...], where: str) -> None:
     for key in said:
         if key not in keys:
             raise Wrong(f"unknown key `{key}` in {where}; there are {', '.join(keys)}")
+
+
+def is_row_transcript(document: Any) -> bool:
+    """Whether a document is about row patterns; where the parser of SQL is missing, that is said."""
+    found = isinstance(document, dict) and any(key in document for key in ("table", "match_recognize", "query"))
+    if found:
+        need_sqlglot()
+    return found
