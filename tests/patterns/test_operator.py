@@ -1,0 +1,37 @@
+"""Random patterns as operators of jobs: whatever is cut, arrives out of order or is started anew, the matches are those of the definition."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.errors import DefinitionError
+from millrace.transcripts import patterns as transcripts
+from millrace.transcripts.pattern_jobs import PatternSubject
+from patterns.chances import a_pattern, a_regular_pattern, some_events
+
+
+def by_step(found: list[transcripts.Taken]) -> Counter[str]:
+    return Counter(str(sorted(taken)) for taken in found)
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10**6))
+def test_matches_are_those_of_the_definition_whatever_is_cut_shuffled_or_restarted(seed: int) -> None:
+    chance = random.Random(seed)
+    said = (a_regular_pattern if seed % 3 == 0 else a_pattern)(chance)
+    events = [{**event, "who": chance.choice("xy")} for event in some_events(chance)]
+    chance.shuffle(events)
+    try:
+        transcript = transcripts.understand({**said, "key": "who", "events": events, "expect": {}})
+    except DefinitionError:
+        return
+    wanted, _ = transcripts.by_definition(transcript)
+    _, overdue = transcripts.by_matcher(transcript, 0)
+    for cut in range(2):
+        matches, timeouts = PatternSubject(transcript).play("engine", cut)
+        assert by_step(matches) == by_step(wanted)
+        assert Counter((at, str(sorted(taken))) for at, taken in timeouts) == Counter((at, str(sorted(taken))) for at, taken in overdue)
