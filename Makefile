@@ -62,7 +62,7 @@ test-long: setup ## the tests that take minutes
 mutants: setup ## make small wrong changes to the engine, one at a time, and see that the tests notice (ARGS="--only lateness")
 	PYTHONPATH=tests $(BIN)/python -m mutants.run $(ARGS)
 
-chaos: setup ## kill Spark again and again while events flow, and compare the results (ARGS="--kills 20")
+chaos: setup ## kill runs again and again while events flow, and compare the results (ARGS="--kills 20", "--log kafka", "--log kafka --on local")
 	$(BIN)/python -m millrace.measure.chaos $(ARGS)
 
 bench: setup ## engine and Spark beside plain Structured Streaming, and every kind of window, trigger and aggregate, as a table

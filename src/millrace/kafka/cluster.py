@@ -103,7 +103,7 @@ def start(
     cluster = Cluster(folder.resolve(), known.id if known else _new_id(), _nodes(brokers, port, secure=asked.security is not None))
     cluster = _started(cluster, classpath, asked, detached=detached)
     try:
-        _await_answers(cluster, stop_waiting)
+        _await_answers(cluster, stop_waiting, cluster.nodes)
     except BaseException:
         stop(cluster)
         raise
@@ -147,37 +147,53 @@ def _nodes(count: int, port: int, *, secure: bool) -> tuple[Node, ...]:
     return tuple(Node(place + 1, ports[place], controllers[place], secured[place] if secure else None) for place in range(count))
 
 
+def revive(cluster: Cluster, id: int, *, detached: bool = False) -> Cluster:
+    """Starts one broker again that has died, with what it holds; returns when it answers."""
+    command = _command(jars.classpath(jars.fetch()))
+    nodes = [replace(node, pid=_launched(command, cluster, node, detached=detached)) if node.id == id else node for node in cluster.nodes]
+    revived = replace(cluster, nodes=tuple(nodes))
+    revived.store()
+    _await_answers(revived, lambda: False, [node for node in revived.nodes if node.id == id])
+    return revived
+
+
 def _started(cluster: Cluster, classpath: str, wanted: Wanted, *, detached: bool) -> Cluster:
-    program = str(java.find().program)
+    command = _command(classpath)
     nodes = []
     for node in cluster.nodes:
-        data, file = cluster.folder / f"broker-{node.id}", cluster.folder / f"broker-{node.id}.properties"
+        data, file = cluster.folder / f"broker-{node.id}", _properties(cluster, node)
         file.touch(mode=0o600)
         file.write_text(text(properties(node, cluster.nodes, data, wanted)))
-        command = [
-            program,
-            *JAVA_OPTIONS,
-            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
-            "-cp",
-            classpath,
-        ]
-        with cluster.output(node).open("ab") as output:
-            if not (data / "meta.properties").exists():
-                secret = wanted.security.format_options() if wanted.security else []
-                _format([*command, "kafka.tools.StorageTool", "format", "-t", cluster.id, "-c", str(file), *secret], cluster.output(node))
-            process = subprocess.Popen(
-                [*command, "kafka.Kafka", str(file)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=None if detached else die_with_parent,  # noqa: PLW1509 - a broker that outlives a killed test is worse
-            )
-        process.returncode = 0  # whoever stops it, perhaps another process, goes by its id
-        nodes.append(replace(node, pid=process.pid))
+        if not (data / "meta.properties").exists():
+            secret = wanted.security.format_options() if wanted.security else []
+            _format([*command, "kafka.tools.StorageTool", "format", "-t", cluster.id, "-c", str(file), *secret], cluster.output(node))
+        nodes.append(replace(node, pid=_launched(command, cluster, node, detached=detached)))
     started = replace(cluster, nodes=tuple(nodes))
     started.store()
     return started
+
+
+def _command(classpath: str) -> list[str]:
+    logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    return [str(java.find().program), *JAVA_OPTIONS, logging, "-cp", classpath]
+
+
+def _properties(cluster: Cluster, node: Node) -> Path:
+    return cluster.folder / f"broker-{node.id}.properties"
+
+
+def _launched(command: Sequence[str], cluster: Cluster, node: Node, *, detached: bool) -> int:
+    with cluster.output(node).open("ab") as output:
+        process = subprocess.Popen(
+            [*command, "kafka.Kafka", str(_properties(cluster, node))],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=None if detached else die_with_parent,  # noqa: PLW1509 - a broker that outlives a killed test is worse
+        )
+    process.returncode = 0  # whoever stops it, perhaps another process, goes by its id
+    return process.pid
 
 
 def _format(command: Sequence[str], output: Path) -> None:
@@ -187,11 +203,11 @@ def _format(command: Sequence[str], output: Path) -> None:
         raise RunFailed(f"Kafka could not make its folder: {_last_words(output)}; its own words are in {output}")
 
 
-def _await_answers(cluster: Cluster, stop_waiting: Callable[[], bool]) -> None:
+def _await_answers(cluster: Cluster, stop_waiting: Callable[[], bool], wanted: Sequence[Node]) -> None:
     deadline = time.monotonic() + READY
-    waiting = list(cluster.nodes)
+    waiting = list(wanted)
     while waiting:
-        gone = [node for node in cluster.nodes if node not in cluster.running()]
+        gone = [node for node in wanted if node not in cluster.running()]
         if gone:
             raise RunFailed(f"broker {gone[0].id} ended at once: {_last_words(cluster.output(gone[0]))}; see {cluster.output(gone[0])}")
         if stop_waiting():

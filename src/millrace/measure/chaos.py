@@ -1,6 +1,7 @@
-"""Kills the whole Spark process tree again and again while events flow, and holds the results against an uninterrupted run.
+"""Kills runs again and again while events flow, and holds the results against an uninterrupted run.
 
-`python -m millrace.measure.chaos --kills 20` ends with `20 kills, missing 0, doubled 0, wrong 0`.
+`python -m millrace.measure.chaos --kills 20` does it to Spark on an embedded log, `--log kafka` to Spark on three brokers, `--log kafka --on local` to the local
+runner, at every step of its commits. It ends with `20 kills, missing 0, doubled 0, wrong 0`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import logging
+import math
 import os
 import random
 import signal
@@ -16,55 +19,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
-from millrace import panes
+from millrace import faults, kafka
 from millrace.config import Settings
-from millrace.errors import RunFailed, TopicMissing
+from millrace.errors import RunFailed
 from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import decode, encode
-from millrace.log.dead import dead_topic, late_topic, read_letters
+from millrace.log.codecs import encode
 from millrace.measure import events
-from millrace.runners import feed
-from millrace.runners.local import Engine
+from millrace.measure.assassin import PATIENCE, RUN, Script, results, torment
+from millrace.measure.verifying import Verdict, compare, job
 from millrace.runners.processes import tree
-from millrace.stream import Job
-from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
-from millrace.transit.topics import CELL_COUNTS, POSITIONS
+from millrace.transit.topics import POSITIONS
 
-PATIENCE = 240.0
-"""Seconds that a run has to complete its first batch, or to catch up; more than it needs on a starved machine."""
-RUN = "chaos"
 BLOCK = 300
 """Seconds of events that are made at a time."""
-
-
-def job() -> Job:
-    """vehicle-distribution, without idleness: while the query is down no clock shall decide anything, so that results can be compared.
-
-    With a short lateness, so that some rows are refused: they too must come out exactly once.
-    """
-    return vehicle_distribution(idle="1000d", lateness="10s")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What is wrong with the results: all zero if nothing is."""
-
-    kills: int
-    missing: int
-    doubled: int
-    wrong: int
-
-    def __str__(self) -> str:
-        """The last line of the report."""
-        return f"{self.kills} kills, missing {self.missing}, doubled {self.doubled}, wrong {self.wrong}"
+VICTIMS = ("everything", "driver", "jvm", "workers")
+"""What of a run on Spark is killed, in turn; whatever is left, the supervisor must begin again."""
 
 
 class Feeder(threading.Thread):
@@ -102,35 +77,48 @@ def chaos(
     *,
     kills: int,
     url: str | None = None,
+    victims: Sequence[str] = VICTIMS[:1],
     seed: int = 1,
     vehicles: int = 500,
     pace: float = 0.1,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Feeds, kills, lets the run catch up, and compares. `url`: the log, an empty one; by default an embedded one in the folder."""
+    """Feeds, kills Spark, lets the run catch up, and compares; on an embedded log unless a `url` is given."""
     luck = random.Random(seed)  # noqa: S311 - moments, not secrets
     place = url or f"embedded:{folder}/log"
     log = open_log(place)
     log.ensure(POSITIONS)
-    feeder = Feeder(log, vehicles=vehicles, seed=seed, pace=pace)
-    feeder.start()
-    for number in range(kills):
-        begun = time.monotonic()
-        with _started(folder, place) as child:
-            early = number % 4 == 3
-            if not early:
-                _wait_for_batches(log, child, luck.randint(1, 3))
-            time.sleep(luck.uniform(0, 8 if early else 1.5))
-            gone = kill_tree(child.pid)
-            child.wait()
-        say(f"kill {number + 1} of {kills} after {time.monotonic() - begun:.1f} s: {gone} processes; {_results(log)} results so far")
-    feeder.finish()
+    with _feeding(log, vehicles=vehicles, seed=seed, pace=pace):
+        for number in range(kills):
+            victim = victims[number % len(victims)]
+            with _started(folder, place) as child:
+                early = number % 4 == 3 and victim == "everything"
+                if not early:
+                    _wait_for_batches(log, child, luck.randint(1, 3))
+                time.sleep(luck.uniform(0, 8 if early else 1.5))
+                gone, began = kill(child.pid, victim), time.monotonic()
+                if victim == "everything":
+                    child.wait()
+                else:
+                    _wait_for_batches(log, child, 1)
+            took = "" if victim == "everything" else f"; next result after {time.monotonic() - began:.1f} s"
+            say(f"kill {number + 1} of {kills}: {victim}, {gone} processes{took}; results reach {results(log)}")
     with _started(folder, place, "--until-caught-up") as child:
         if child.wait(PATIENCE) != 0:
             raise RunFailed(f"the last run did not catch up; see {folder}/state/{RUN}/spark.log")
     verdict = compare(log, kills)
     log.close()
     return verdict
+
+
+@contextlib.contextmanager
+def _feeding(log: Log, *, vehicles: int, seed: int, pace: float) -> Iterator[Feeder]:
+    feeder = Feeder(log, vehicles=vehicles, seed=seed, pace=pace)
+    feeder.start()
+    try:
+        yield feeder
+    finally:
+        feeder.finish()
 
 
 @contextlib.contextmanager
@@ -145,6 +133,31 @@ def _started(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen
         child.wait()
 
 
+def kill(root: int, victim: str) -> int:
+    """Kill -9 for everything, or for one part of a run on Spark; how many processes there were."""
+    if victim == "everything":
+        return kill_tree(root)
+    children = [pid for pid in tree(root) if pid != root]
+    doomed = [pid for pid in children if _part(pid) == victim]
+    for pid in doomed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(doomed)
+
+
+def _part(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+        for part, word in (
+            ("jvm", "SparkSubmit"),
+            ("driver", "millrace.runners.spark.child"),
+            ("workers", "millrace.runners.spark.daemon"),
+        ):
+            if word in command:
+                return part
+    return "other"
+
+
 def kill_tree(root: int) -> int:
     """Kill -9 for a process and all that descends from it, at once; how many there were."""
     doomed = tree(root)
@@ -154,66 +167,11 @@ def kill_tree(root: int) -> int:
     return len(doomed)
 
 
-def compare(log: Log, kills: int) -> Verdict:
-    """The result topic, the late rows and the dead letters against one uninterrupted run over the same log."""
-    shown, expected = _shown(log), _uninterrupted(log)
-    key = ["geocell", "window_start", "window_end"]
-    times = Counter(shown.select(*key, "index", "op").iter_rows())
-    gaps = shown.group_by(key).agg((pl.col("index").max() + 1 - pl.col("index").n_unique()).alias("gap"))["gap"].sum()
-    last, right = panes.newest(shown, ["geocell"]), panes.newest(expected.outputs, ["geocell"])
-    both = right.join(last, on=key, how="full", suffix="_shown", coalesce=True)
-    absent, other = both["count_shown"].is_null(), both["count"].is_null() | (both["count"] != both["count_shown"])
-    letters = _letters(log, late_topic(expected.job)), _letters(log, dead_topic(POSITIONS.name))
-    told = letters[0] + letters[1]
-    return Verdict(
-        kills,
-        int(absent.sum()) + int(gaps) + len(expected.letters - set(told)),
-        sum(count - 1 for count in times.values()) + sum(count - 1 for count in told.values()),
-        int((other & ~absent).sum()) + len(set(told) - expected.letters),
-    )
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What an uninterrupted run shows and sets aside."""
-
-    job: str
-    outputs: pl.DataFrame
-    letters: set[tuple[str, ...]]
-
-
-def _uninterrupted(log: Log) -> Expected:
-    engine = Engine([job()])
-    start, letters = feed.begin(log, engine.plan.topics), set[tuple[str, ...]]()
-    shown: list[pl.DataFrame] = []
-    while True:
-        end = feed.advance(log, start, now=start.clock + 1, limit=37_000)
-        if end.topics == start.topics:
-            return Expected(engine.plan.jobs[0].name, pl.concat(shown), letters)
-        results = engine.step(feed.pieces(log, engine.plan, start, end), end.clock)
-        shown += list(results.outputs.values())
-        for frame in (*results.late.values(), *([] if results.dead is None else [results.dead])):
-            letters |= {tuple(map(str, row)) for row in frame.select("reason", "partition", "offset").iter_rows()}
-        start = end
-
-
-def _shown(log: Log) -> pl.DataFrame:
-    topic = CELL_COUNTS.name
-    return pl.concat([decode(CELL_COUNTS, p, log.read(topic, p, 0, end), panes=True).rows for p, end in log.ends(topic).items()]).drop(
-        "ingestion_time", "_off"
-    )
-
-
-def _letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
-    frames = [read_letters(log.read(topic, p, 0, end)) for p, end in log.ends(topic).items() if end]
-    return Counter(row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows())
-
-
 def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> None:
     """Returns when the result topic has grown so many times."""
-    deadline, seen = time.monotonic() + PATIENCE, _results(log)
+    deadline, seen = time.monotonic() + PATIENCE, results(log)
     while count:
-        now = _results(log)
+        now = results(log)
         count, seen = (count - 1, now) if now > seen else (count, seen)
         if child.poll() is not None:
             raise RunFailed(f"the run ended by itself, with code {child.returncode}")
@@ -222,16 +180,54 @@ def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> N
         time.sleep(0.02)
 
 
-def _results(log: Log) -> int:
+def chaos_at_every_step(
+    folder: Path,
+    url: str,
+    cluster: kafka.Cluster | None = None,
+    *,
+    script: Script,
+    vehicles: int = 100,
+    say: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Torments the local runner on a log; with a `cluster` of several brokers, those too."""
+    log = open_log(url)
+    log.ensure(POSITIONS)
+    with _feeding(log, vehicles=vehicles, seed=script.seed, pace=0.2) as feeder:
+        tally = torment(url, folder, cluster, script, calm=feeder.finish, say=say)
+    for line in tally.lines():
+        say(line)
+    verdict = compare(log, sum(tally.kills.values()))
+    log.close()
+    return verdict
+
+
+def chaos_on_kafka(
+    folder: Path,
+    *,
+    on: str,
+    kills: int,
+    script: Script,
+    brokers: int = 3,
+    vehicles: int = 100,
+    say: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Starts brokers, and torments the local runner as the script says, or kills Spark so many times."""
+    cluster = kafka.start(folder / "kafka", brokers=brokers, port=0)
     try:
-        return sum(log.ends(CELL_COUNTS.name).values())
-    except TopicMissing:
-        return 0
+        if on == "spark":
+            return chaos(
+                folder, kills=kills, url=cluster.url, victims=VICTIMS[1:] + VICTIMS[:1], seed=script.seed, vehicles=vehicles, say=say
+            )
+        return chaos_at_every_step(folder, cluster.url, cluster, script=script, vehicles=vehicles, say=say)
+    finally:
+        left = kafka.running(folder / "kafka")
+        kafka.stop(left or cluster, grace=5)
 
 
 def _run(folder: Path, url: str, *, until_caught_up: bool) -> None:
     from millrace.runners import run
 
+    logging.basicConfig(filename=folder / "run.log", format="%(created)f %(message)s", level=logging.INFO)
     settings = Settings().changed(log_url=url, state_dir=folder / "state", run_name=RUN, run_max_events_per_batch=20_000)
     run(job(), on="spark", settings=settings, until_caught_up=until_caught_up)
 
@@ -240,20 +236,38 @@ def main() -> int:
     """Prints a line for each kill, and the verdict last."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--kills", type=int, default=int(os.environ.get("KILLS", "10")), help="how often; by default what KILLS says, or 10"
+        "--kills", type=int, default=int(os.environ.get("KILLS", "10")), help="how often Spark is killed; by default what KILLS says, or 10"
     )
+    parser.add_argument(
+        "--log", default="embedded", help="embedded (the default); kafka, which starts brokers of its own; or the address of an empty log"
+    )
+    parser.add_argument("--on", choices=("spark", "local"), default="spark")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
+    parser.add_argument("--hits", type=int, default=10, help=f"on the local runner: kills at each of {', '.join(faults.PLACES)}")
+    parser.add_argument("--rounds", type=int, default=3, help="on the local runner: how often each other trouble is made")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="on the local runner: after which nothing more is begun")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--log", help="the log, an empty one, such as kafka://localhost:9092/chaos; by default an embedded one")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until-caught-up", action="store_true", help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.run:
         _run(said.run, said.log, until_caught_up=said.until_caught_up)
         return 0
-    with tempfile.TemporaryDirectory(prefix="millrace-chaos-") as folder:
-        verdict = chaos(Path(folder), kills=said.kills, url=said.log, seed=said.seed, say=lambda line: print(line, flush=True))
+    if said.on == "local" and said.log != "kafka":
+        parser.error("the local runner is tormented on brokers of its own: say --log kafka, too")
+    with tempfile.TemporaryDirectory(prefix="millrace-chaos-") as name:
+        folder = Path(name)
+        if said.log == "kafka":
+            script = Script(said.hits, said.rounds, said.seed, said.seconds)
+            verdict = chaos_on_kafka(folder, on=said.on, kills=said.kills, script=script, brokers=said.brokers, say=_say)
+        else:
+            verdict = chaos(folder, kills=said.kills, url=None if said.log == "embedded" else said.log, seed=said.seed, say=_say)
     print(verdict)
     return 0 if (verdict.missing, verdict.doubled, verdict.wrong) == (0, 0, 0) else 1
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

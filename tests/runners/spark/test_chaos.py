@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from millrace.kafka import Cluster
-from millrace.measure.chaos import Verdict, chaos
+from millrace.measure.chaos import chaos
+from millrace.measure.verifying import Verdict
 
 pytestmark = pytest.mark.spark
 

@@ -142,8 +142,8 @@ def passing(error: KafkaError) -> bool:
 
 
 def fenced(error: KafkaError) -> bool:
-    """Whether a producer is told that it is no longer the one."""
-    return error.code() in _FENCED or error.fatal() or error.code() == KafkaError._FATAL
+    """Whether a producer is told that it is no longer the one; or has been told behind its back, so that it takes no more records (`_STATE`)."""
+    return error.code() in _FENCED or error.code() == KafkaError._STATE or error.fatal() or error.code() == KafkaError._FATAL
 
 
 def _remedy(error: KafkaError) -> str:

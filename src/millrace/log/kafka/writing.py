@@ -1,5 +1,6 @@
 """One writer of each name: what it commits together is there together, or not at all."""
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -69,10 +70,17 @@ class KafkaWriter:
         self._in_doubt = False
         """Whether the last commit failed, so that it is unknown what became of it."""
         self._producer = self._begun()
-        before = desk.marker(name) or Marker(-1, 0, "")
+        while not self._claimed():
+            pass
+
+    def _claimed(self) -> bool:
+        """Makes the name its own. If it is fenced meanwhile, what was committed last must be asked again: the older writer, not yet aware of
+        having been replaced, may have gone on.
+        """
+        before = self._desk.marker(self._name) or Marker(-1, 0, "")
         self._own = Marker(before.marker, before.epoch + 1, uuid.uuid4().hex)
         self.last = before.marker
-        self._until_committed([], self._own, None)
+        return self._attempt([], self._own, None, again=False)
 
     def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
         """All topics and the marker, in one transaction."""
@@ -86,8 +94,9 @@ class KafkaWriter:
 
     def close(self) -> None:
         """Lets go of the broker; nothing is written."""
-        self._producer.purge()
-        self._producer.flush(REQUEST)
+        with contextlib.suppress(KafkaException, SystemError):  # a producer that was fenced says so once more
+            self._producer.purge()
+            self._producer.flush(REQUEST)
 
     def _until_committed(self, parts: Parts, marker: Marker, now: int | None) -> None:
         """Attempts the transaction until it is in the log, by whichever attempt."""
@@ -97,18 +106,21 @@ class KafkaWriter:
         self._attempt(parts, marker, now)
         self._in_doubt = False
 
-    def _attempt(self, parts: Parts, marker: Marker, now: int | None) -> None:
+    def _attempt(self, parts: Parts, marker: Marker, now: int | None, *, again: bool = True) -> bool:
+        """False: it was fenced, has become the one once more, and was not to try `again`."""
         began, said = time.monotonic(), False
         doing = f"writer {self._name!r}: committing {marker.marker}"
         while True:
             try:
                 self._transact(parts, marker, now)
-            except KafkaException as raised:
-                error: KafkaError = raised.args[0]
+            except (KafkaException, SystemError) as raised:
+                error = _reason(raised)
                 cause = self._cause(error)
                 if fenced(error):
                     if self._went_on(marker):
-                        return
+                        return True
+                    if not again:
+                        return False
                 elif error.txn_requires_abort():
                     self._aborted(began)
                 if not (passing(cause) or fenced(error)):
@@ -116,7 +128,7 @@ class KafkaWriter:
                 said = self._desk.line.waited(began, cause, said=said)
                 time.sleep(0.02)
             else:
-                return
+                return True
 
     def _transact(self, parts: Parts, marker: Marker, now: int | None) -> None:
         self._delivery.errors.clear()
@@ -178,3 +190,12 @@ class KafkaWriter:
     def _cause(self, error: KafkaError) -> KafkaError:
         """Why a transaction failed: that a record could not be delivered says more than that the transaction must be aborted."""
         return self._delivery.errors[0] if self._delivery.errors and not fenced(error) else error
+
+
+def _reason(raised: KafkaException | SystemError) -> KafkaError:
+    """What the client library says. A fatal error that comes up while deliveries are reported is wrapped by Python itself."""
+    inner = raised.__cause__ if isinstance(raised, SystemError) else raised
+    if not isinstance(inner, KafkaException):
+        raise raised
+    reason: KafkaError = inner.args[0]
+    return reason
