@@ -93,3 +93,15 @@ def test_rows_are_kept_from_the_first_beginning_that_is_open_and_no_longer_than_
 def test_other_patterns_are_left_to_the_matcher(made: mr.patterns.Pattern) -> None:
     assert not Contiguous.suits(Matcher(made, SCHEMA, ("key",)))
     assert Contiguous.suits(Matcher(STOP, SCHEMA, ("key",)))
+
+
+@pytest.mark.parametrize(("last", "wanted"), [("d", [[0, 1, 2, 3, 4]]), ("a", [[1, 2]])])
+def test_a_match_waits_over_batches_for_one_that_began_before_it(last: str, wanted: list[list[int]]) -> None:
+    made = mr.pattern("one", A | B).next("two").times(3).consecutive().optional().next("end", pl.col("kind") == "d").within(100)
+    reader = Contiguous(Matcher(made.skip_past_last(), SCHEMA, ("key",)), timeouts=False)
+    kept, found = reader.schema.to_frame(), []
+    for time, kind in enumerate(f"abdc{last}c"):
+        done = reader.step(kept, pl.DataFrame([("x", kind, time)], schema=SCHEMA, orient="row"), time + 1)
+        kept = done.kept
+        found += [part["event_time"].to_list() for part in done.matches.partition_by("_match", maintain_order=True)]
+    assert found == wanted
