@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from millrace.errors import DefinitionError
 from millrace.log import Log, open_log
 from millrace.log.codecs import decode
 from millrace.runners.local import run_local
-from runners.local_child import READINGS, TOTALS, totals
+from runners.local_child import READINGS, totals
 from runners.test_local import last_words, readings, shown
 
 if TYPE_CHECKING:
@@ -42,9 +43,12 @@ def written(folder: Path, name: str, start: int, count: int) -> None:
     made.drop("event_time").write_parquet(folder / name)
 
 
-def held(log: Log) -> list[tuple[Any, ...]]:
-    ends = log.ends(READINGS.name).items()
-    rows = pl.concat([decode(READINGS, p, log.read(READINGS.name, p, 0, end)).rows for p, end in ends])
+OWN = dataclasses.replace(READINGS, name="frames.readings")
+
+
+def held(log: Log, topic: mr.Topic = READINGS) -> list[tuple[Any, ...]]:
+    ends = log.ends(topic.name).items()
+    rows = pl.concat([decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in ends])
     return sorted(rows.select("event_time", "sensor", "value").rows())
 
 
@@ -72,15 +76,17 @@ def test_a_stream_of_files_is_in_the_log_once_over_restarts(spark: SparkSession,
     for n in range(2):
         written(folder, f"{n}.parquet", 300 * n, 300)
         frame = spark.readStream.schema("sensor string, value bigint, at timestamp").parquet(str(folder))
-        query = from_dataframe(frame, READINGS, time="at", log=log.url, checkpoint=str(tmp_path / "checkpoint"), available_now=True)
+        with pytest.raises(DefinitionError, match="in another file"):
+            from_dataframe(frame, READINGS, time="at", log=log.url, checkpoint=str(tmp_path / "refused"))
+        query = from_dataframe(frame, OWN, time="at", log=log.url, checkpoint=str(tmp_path / "checkpoint"), available_now=True)
         assert query is not None
         query.awaitTermination()
-        assert held(log) == sorted(readings(0, 300 * (n + 1)).select("event_time", "sensor", "value").rows())
-        run_local([totals()], settings=settings, until_caught_up=True)
+        assert held(log, OWN) == sorted(readings(0, 300 * (n + 1)).select("event_time", "sensor", "value").rows())
+        from_dataframe(spark.read.parquet(str(folder / f"{n}.parquet")), READINGS, time="at", log=log.url)
+        run_local([totals()], settings=settings.changed(log_url=log.url), until_caught_up=True)
         stream = to_dataframe(totals(), spark, log=log.url, streaming=True)
         writing = (
             stream.writeStream.format("parquet").option("path", str(out)).option("checkpointLocation", str(tmp_path / "out-checkpoint"))
         )
         writing.trigger(availableNow=True).start().awaitTermination()
         assert len(spark.read.parquet(str(out)).collect()) == len(shown(log))
-    assert mr.Topic("x", TOTALS.type).schema.names() == ["sensor", "value"]

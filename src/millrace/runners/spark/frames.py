@@ -53,6 +53,10 @@ def from_dataframe(
         raise DefinitionError(
             "from_dataframe: a streaming DataFrame needs checkpoint='FOLDER', or nothing would be remembered when it stops"
         )
+    if topic.name.startswith("input.") and not log.startswith("kafka"):
+        raise DefinitionError(
+            f"from_dataframe: the embedded log keeps {topic.name} in another file than its commits; name the topic otherwise than input.*"
+        )
     writer = opened.writer(f"dataframe.{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}")
 
     def commit(batch: DataFrame, number: int) -> None:
