@@ -166,7 +166,10 @@ class Topics:
         return self._line.attempt(f"asking for topic {topic!r}", call, listen=self._listen)
 
     def _listen(self) -> None:
+        """Before another attempt. Who leads a partition is asked anew: offsets are asked of whom the client remembers, who may have been replaced."""
         self._admin.poll(0)
+        with contextlib.suppress(KafkaException):
+            self._admin.list_topics(timeout=1)
 
     def _one(self, futures: Mapping[Any, "Future[Any]"]) -> Any:
         (future,) = futures.values()
