@@ -153,6 +153,11 @@ async def _watch(port: int, appended: dict[int, float], tally: _Tally) -> None:
 
 
 def _figures(port: int) -> dict[str, float]:
+    """The server's figures, each over all its labels."""
+    figures: dict[str, float] = {}
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
-    return {re.sub(r"\{.*\}", "", name): float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+    for name, _, value in (line.rpartition(" ") for line in lines):
+        plain = re.sub(r"\{.*\}", "", name)
+        figures[plain] = figures.get(plain, 0.0) + float(value)
+    return figures
