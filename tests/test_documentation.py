@@ -4,15 +4,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+import millrace
 from millrace.commands import reference
 from millrace.demo.wishes import Wishes
 from millrace.log import open_log
 from millrace.measure.events import fill, positions
 from millrace.transit.geocells import geocell
+from millrace.transit.jobs.emergency_stop import hard_stop
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -32,8 +35,15 @@ def test_the_readme_shows_what_its_command_prints() -> None:
 
 
 def test_the_readme_shows_its_example_whole() -> None:
-    [shown] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    shown, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert (ROOT / "examples" / "busy_cells.py").read_text().endswith(f'"""\n\n{shown}')
+
+
+def test_the_readmes_pattern_is_that_of_the_job() -> None:
+    _, shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    said: dict[str, Any] = {"mr": millrace}
+    exec(shown, said)
+    assert str(said["hard_stop"]) == str(hard_stop())
 
 
 @pytest.mark.slow
