@@ -166,7 +166,10 @@ def _started(cluster: Cluster, classpath: str, wanted: Wanted, *, detached: bool
         file.write_text(text(properties(node, cluster.nodes, data, wanted)))
         if not (data / "meta.properties").exists():
             secret = wanted.security.format_options() if wanted.security else []
-            _format([*command, "kafka.tools.StorageTool", "format", "-t", cluster.id, "-c", str(file), *secret], cluster.output(node))
+            _format(
+                [*command, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster.id}", "-c", str(file), *secret],
+                cluster.output(node),
+            )
         nodes.append(replace(node, pid=_launched(command, cluster, node, detached=detached)))
     started = replace(cluster, nodes=tuple(nodes))
     started.store()
