@@ -50,9 +50,10 @@ def test_hexagons_appear_and_their_numbers_are_those_of_the_api(open_map: Open, 
     page = open_map(CITY)
     city.go_on()
     shows(page, server)
+    total = page.locator("#total")
+    wait_until(lambda: total.inner_text() == f"{sum(cells(page).values()):,}", "the sum of what is shown")
     shown = cells(page)
     assert len(shown) > 100
-    expect(page.locator("#total")).to_have_text(f"{sum(shown.values()):,}")
     expect(page.locator("#where")).to_have_text(f"in {len(shown)} cells, in view")
     expect(page.locator("#state")).to_have_text("Live")
 
