@@ -12,7 +12,7 @@ import polars as pl
 
 from millrace import graph
 from millrace.errors import DefinitionError
-from millrace.model_windows import Arrival, Change, Key, Outcome, Values
+from millrace.model_windows import Arrival, Change, Key, Outcome, Values, released
 from millrace.patterns.courses import Course
 from millrace.patterns.matcher import Matcher
 from millrace.patterns.picking import picked
@@ -27,14 +27,7 @@ class RowsInOrder:
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
-        for arrival in arrivals:
-            if arrival.future or arrival.row["event_time"] < arrival.watermark:
-                outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
-            else:
-                self.waiting.append(arrival)
-        free = [arrival for arrival in self.waiting if arrival.row["event_time"] < time]
-        self.waiting = [arrival for arrival in self.waiting if not arrival.row["event_time"] < time]
-        for arrival in sorted(free, key=lambda arrival: (arrival.row["event_time"], arrival.place)):
+        for arrival in released(self.waiting, arrivals, time, outcome):
             self.take([arrival.row], arrival.row["event_time"], outcome)
         if time > -END:
             self.take([], END if time >= END else int(time), outcome)
@@ -80,14 +73,7 @@ class RuleRows:
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """A batch: as patterns take rows; a rule takes effect where it stands among them."""
-        for arrival in arrivals:
-            if arrival.future or arrival.row["event_time"] < arrival.watermark:
-                outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
-            else:
-                self.waiting.append(arrival)
-        free = [arrival for arrival in self.waiting if arrival.row["event_time"] < time]
-        self.waiting = [arrival for arrival in self.waiting if not arrival.row["event_time"] < time]
-        for arrival in sorted(free, key=lambda arrival: (arrival.row["event_time"], arrival.place)):
+        for arrival in released(self.waiting, arrivals, time, outcome):
             if arrival.row[RULE] is not None:
                 self.change(arrival.row, outcome)
             else:

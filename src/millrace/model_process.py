@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace import graph, panes
-from millrace.model_windows import Arrival, Change, Key, Outcome, Values
+from millrace.model_windows import Arrival, Change, Key, Outcome, Values, released
 from millrace.processors import Context, Kept, called
 from millrace.trigger_machines import END
 
@@ -25,13 +25,7 @@ class ProcessedRows:
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:
         """A batch: rows behind their watermark are refused, those before the new one are taken in order, each after the timers up to its time."""
-        for arrival in arrivals:
-            if arrival.future or arrival.row["event_time"] < arrival.watermark:
-                outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
-            else:
-                self.waiting.append(arrival)
-        free = sorted((arrival for arrival in self.waiting if arrival.row["event_time"] < time), key=self.order)
-        self.waiting = [arrival for arrival in self.waiting if not arrival.row["event_time"] < time]
+        free = sorted(released(self.waiting, arrivals, time, outcome), key=self.order)
         for arrival in free:
             at = arrival.row["event_time"]
             key = tuple(arrival.row.get(name) for name in self.node.keys)

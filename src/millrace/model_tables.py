@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millrace import graph, panes
 from millrace.joining import SIDES, THERE, TableJoin
-from millrace.model_windows import Arrival, Change, Key, Outcome, Values
+from millrace.model_windows import Arrival, Change, Key, Outcome, Values, released
 from millrace.plain_values import Row
 
 
@@ -21,17 +21,9 @@ class TableRows:
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """A batch: rows behind their watermark are refused, those before the new one are taken in order, versions first."""
-        for arrival in arrivals:
-            if arrival.future or arrival.row["event_time"] < arrival.watermark:
-                outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
-            else:
-                self.waiting.append(arrival)
-        free = [arrival for arrival in self.waiting if arrival.row["event_time"] < time]
-        self.waiting = [arrival for arrival in self.waiting if not arrival.row["event_time"] < time]
         left, right = SIDES
-        for row, _ in sorted(
-            ((arrival.row, arrival.place) for arrival in free), key=lambda one: (one[0]["event_time"], one[0][right] is None, one[1])
-        ):
+        free = released(self.waiting, arrivals, time, outcome)
+        for row in sorted((arrival.row for arrival in free), key=lambda row: (row["event_time"], row[right] is None)):
             key = tuple(row[column] for column in self.node.keys)
             if row[right] is not None:
                 self.table[key] = row[right]

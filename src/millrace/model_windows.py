@@ -60,6 +60,18 @@ class Arrival(NamedTuple):
     future: bool
 
 
+def released(waiting: list[Arrival], arrivals: Sequence[Arrival], time: float, outcome: Outcome) -> list[Arrival]:
+    """Where rows are taken in order: those behind their watermark are refused, the others wait, and those before `time` no longer do."""
+    for arrival in arrivals:
+        if arrival.future or arrival.row["event_time"] < arrival.watermark:
+            outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
+        else:
+            waiting.append(arrival)
+    free = [arrival for arrival in waiting if arrival.row["event_time"] < time]
+    waiting[:] = [arrival for arrival in waiting if not arrival.row["event_time"] < time]
+    return sorted(free, key=lambda arrival: (arrival.row["event_time"], arrival.place))
+
+
 @dataclass
 class Held:
     """All that is known of one key in one window."""

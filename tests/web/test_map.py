@@ -51,8 +51,9 @@ def test_hexagons_appear_and_their_numbers_are_those_of_the_api(open_map: Open, 
     city.go_on()
     shows(page, server)
     total = page.locator("#total")
-    wait_until(lambda: total.inner_text() == f"{sum(cells(page).values()):,}", "the sum of what is shown")
+    wait_until(lambda: total.inner_text() == f"{sum(server.view().values()):,}", "the sum of what the API says")
     shown = cells(page)
+    assert shown == server.view()
     assert len(shown) > 100
     expect(page.locator("#where")).to_have_text(f"in {len(shown)} cells, in view")
     expect(page.locator("#state")).to_have_text("Live")
