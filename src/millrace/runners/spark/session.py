@@ -28,6 +28,7 @@ FIXED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.pyspark.binaryAsBytes": "true",
+    "spark.broadcast.UDFCompressionThreshold": str(2**31 - 2),
     "spark.python.daemon.module": "millrace.runners.spark.daemon",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
@@ -35,7 +36,8 @@ FIXED = {
     "spark.ui.showConsoleProgress": "false",
 }
 """The default checkpoint manager forks `chmod` for each file; RocksDB's changelog writes what a batch changed; counting its rows
-would read each one before it is written; a dozen rows a batch are not worth generating code for; workers are forked from a daemon that has loaded everything; one task uses one core."""
+would read each one before it is written; a dozen rows a batch are not worth generating code for; a plan above a mebibyte would
+be broadcast, which the worker that prepares state on the driver cannot read; workers are forked from a daemon that has loaded everything; one task uses one core."""
 
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m"
 """The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because Spark matches
