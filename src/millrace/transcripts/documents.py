@@ -7,6 +7,8 @@ from typing import Any, get_args
 from millrace.joining import How
 from millrace.panes import Closing, OnTime, Output, PaneTime
 from millrace.plain_values import Row
+from millrace.transcripts import processes
+from millrace.transcripts.processes import Processing
 from millrace.transcripts.questions import trigger_of, watermark_of, window_of
 from millrace.transcripts.words import Wrong, known, number, text
 from millrace.triggers import Trigger
@@ -25,6 +27,8 @@ KEYS = (
     "value",
     "then",
     "join",
+    "deduplicate",
+    "process",
     "partitions",
     "idle",
     "watermarks",
@@ -33,7 +37,7 @@ KEYS = (
     "steps",
 )
 STEPS = ("events", "watermark", "clock", "restart", "expect", "expect_dropped")
-PANE = ("key", "window", "values", "value", "pair", "gone", "retracts", "timing", "index", "settled_index", "final", "at")
+PANE = ("key", "window", "values", "value", "pair", "gone", "emits", "aside", "retracts", "timing", "index", "settled_index", "final", "at")
 TIMINGS = ("early", "on_time", "late")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -56,6 +60,14 @@ class Joining:
 
 
 @dataclass(frozen=True)
+class Deduplicating:
+    """Of events with equal key and value only the first within some time; `time`: only those of the same time are copies."""
+
+    within: int
+    time: bool
+
+
+@dataclass(frozen=True)
 class Transcript:
     """One document, understood."""
 
@@ -72,6 +84,10 @@ class Transcript:
     """Aggregations that follow in the same window: what they are keyed `by`, and their `value`."""
     join: Joining | None
     """How events of the side `left` and those of the side `right` are joined instead; None: there are no sides."""
+    deduplicate: Deduplicating | None
+    """Which copies are left out before anything else."""
+    process: Processing | None
+    """What a processor does with the events instead."""
     partitions: int
     idle: int | None
     watermark: Watermark | None
@@ -91,7 +107,8 @@ def understand(document: Any) -> Transcript:
         raise Wrong(f"a transcript is a map with `window` and `steps`, not {text(document)}")
     known(document, KEYS, "a transcript")
     join = _join(document)
-    windowless = join is not None and (join.within is not None or join.table)
+    process = _process(document)
+    windowless = process is not None or (join is not None and (join.within is not None or join.table))
     for key in ("steps",) if windowless else ("window", "steps"):
         if key not in document:
             raise Wrong(f"`{key}` is missing")
@@ -100,6 +117,8 @@ def understand(document: Any) -> Transcript:
     if must_fail not in (None, "missing", "unexpected"):
         raise Wrong(f"`must_fail: {text(must_fail)}` is unknown; use missing or unexpected")
     steps = tuple(_steps(document["steps"]))
+    for event in (event for kind, what in steps if kind == "events" and process is not None for event in what):
+        processes.checked(event["value"], f"an event at {event['t']}", shared=event["side"] == "right")
     idle = number(document["idle"], "idle", least=1) if "idle" in document else None
     watermark = watermark_of(document["watermarks"], idle) if "watermarks" in document else None
     if watermark is not None and any(kind == "watermark" and what != {"at": "end", "partition": None} for kind, what in steps):
@@ -115,6 +134,8 @@ def understand(document: Any) -> Transcript:
         chosen["value"],
         tuple(_then(one) for one in document.get("then", [])),
         join,
+        _deduplicate(document.get("deduplicate")),
+        process,
         number(document.get("partitions", 1), "partitions", least=1),
         idle,
         watermark,
@@ -196,6 +217,24 @@ def _join(document: Mapping[str, Any]) -> Joining | None:
         raise Wrong(f"`within: {text(within)}` is no interval; write [N, N]")
     bounds = None if within is None else (number(within[0], "within"), number(within[1], "within"))
     return Joining(said["how"], bounds, bool(said.get("table", False)))
+
+
+def _process(document: Mapping[str, Any]) -> Processing | None:
+    if "process" not in document:
+        return None
+    for key in ("window", "trigger", "output", "lateness", "output_time", "on_time", "closing", "value", "then", "join"):
+        if key in document:
+            raise Wrong(f"`{key}` has no meaning beside `process`: rows come one by one, and what is shown is what the processor emits")
+    return processes.understand(document["process"])
+
+
+def _deduplicate(said: Any) -> Deduplicating | None:
+    if said is None:
+        return None
+    if not isinstance(said, dict) or "within" not in said:
+        raise Wrong(f"`deduplicate: {text(said)}` does not say for how long copies are known; write {{within: N}}")
+    known(said, ("within", "time"), "deduplicate")
+    return Deduplicating(number(said["within"], "within", least=1), bool(said.get("time", False)))
 
 
 def _event(said: Any, where: str) -> Row:

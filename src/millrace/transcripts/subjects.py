@@ -13,6 +13,7 @@ from millrace.plain_values import Row
 from millrace.testing import Script
 from millrace.topics import Topic
 from millrace.transcripts.documents import Joining, Transcript
+from millrace.transcripts.processes import Processing, processor
 from millrace.transcripts.words import Wrong, plain, text
 from millrace.watermarks import Punctuation, Watermark
 from millrace.windows import Delta, Punctuated
@@ -34,10 +35,13 @@ class Subject:
         """Events of key and value, aggregated once or several times."""
         said = self.transcript
         kind: type = self._number() if self.numbers else str
-        topic = Topic(
-            f"input.transcript-{self.number}", _row("Event", kind, said.watermark, sided=said.join is not None), partitions=said.partitions
-        )
+        topic = Topic(f"input.transcript-{self.number}", _row("Event", kind, said.watermark, sided=self.sided), partitions=said.partitions)
         read = stream.read(topic, watermark=said.watermark or watermarks.bounded(0, idle=said.idle))
+        if said.deduplicate is not None:
+            same = ["value", *(["event_time"] if said.deduplicate.time else [])]
+            read = read.by("key").deduplicate(*same, within=said.deduplicate.within)
+        if said.process is not None:
+            return self._processed(read, said.process)
         made = read.window(
             said.window,
             trigger=said.trigger,
@@ -59,6 +63,22 @@ class Subject:
         results = Topic(f"analytics.transcript-{self.number}", _row("Result", shape))
         return stream.Job(f"transcript-{self.number}", made.write(results))
 
+    @property
+    def sided(self) -> bool:
+        """Whether events are on a side: that of a join, or among rows or what is broadcast to them."""
+        return self.transcript.join is not None or self.transcript.process is not None
+
+    def _processed(self, read: stream.Stream, said: Processing) -> stream.Job:
+        """What the processor emits to one topic, what it says aside to another; events of the right side are broadcast, if there are any."""
+        sides = {event["side"] for kind, events in self.transcript.steps if kind == "events" for event in events}
+        rows, rules = [read.filter(pl.col("side") == side) for side in ("left", "right")]
+        made = rows.by("key").process(processor(said), broadcast=rules if "right" in sides else None)
+        outputs = [
+            way.write(Topic(f"{name}.transcript-{self.number}", make_dataclass(name.title(), [("key", str), (name, str)])))
+            for name, way in (("emits", made), ("aside", made.side("aside")))
+        ]
+        return stream.Job(f"transcript-{self.number}", *outputs)
+
     def _joined(self, made: stream.Stream, join: Joining) -> stream.Output:
         """The values of both sides, in pairs."""
         left, right = [made.filter(pl.col("side") == side).select("key", **{side: pl.col("value")}) for side in ("left", "right")]
@@ -78,7 +98,7 @@ class Subject:
         """An event for the script."""
         value = said["value"] if self.numbers else plain(said["value"])
         names = {"ingested": "ingestion_time", "says": "says"}
-        side = {"side": said["side"]} if self.transcript.join else {}
+        side = {"side": said["side"]} if self.sided else {}
         return {"key": plain(said["key"]), "value": value, "event_time": said["t"], **side} | {
             names[n]: at for n, at in said["more"].items()
         }
@@ -92,6 +112,8 @@ class Subject:
         came = script.panes()
         if self.transcript.join is not None:
             return [self._pair(row) for row in came]
+        if self.transcript.process is not None:
+            return [_emitted(row) for row in came]
         panes = []
         for row in (row for row in came if row["op"] == "+"):
             value = self._value(row)
@@ -117,6 +139,13 @@ class Subject:
         if isinstance(value, str):
             return json.loads(value)
         return 0 if value is None else value
+
+
+def _emitted(row: Row) -> Row:
+    """A row that a processor emitted, or said aside."""
+    said = {"key": json.loads(row["key"]), "at": row["event_time"], "window": [row["window_start"], row["window_end"]]}
+    said |= {name: json.loads(row[name]) for name in ("emits", "aside") if name in row}
+    return said | {name: row[name] for name in ("timing", "index", "settled_index", "final")}
 
 
 def _row(name: str, value: Any, watermark: Watermark | None = None, *, sided: bool = False) -> type:
