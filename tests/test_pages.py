@@ -58,7 +58,7 @@ def test_patterns_are_drawn_as_the_matcher_finds_them() -> None:
 
 @pytest.mark.slow
 def test_the_unit_tests_of_the_examples_pass() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scores.py", "test_pattern_jobs.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scores.py", "test_pattern_jobs.py", "test_rules.py"]
     run = subprocess.run(command, cwd=DOCS / "examples", capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
-    assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 7
+    assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 8

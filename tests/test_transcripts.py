@@ -14,7 +14,7 @@ FILES = sorted(path for path in (Path(__file__).parent / "transcripts").rglob("*
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_our_transcripts_hold(path: Path, on: Literal["model", "engine"]) -> None:
     failed = {name: why for name, why in outcomes(path, on) if why is not None}
     assert not failed

@@ -41,15 +41,15 @@ def timeouts(node: graph.Node) -> graph.Side:
     return graph.Side((node,), node.schema, graph.TIMEOUTS)
 
 
-def match_rows(source: graph.Node, keys: tuple[str, ...], said: RowPattern | str) -> graph.MatchRows:
-    """The node of a row pattern; refuses those that cannot run for ever, and those that rows cannot answer."""
+def match_rows(source: graph.Node, keys: tuple[str, ...], said: RowPattern | str, *, endless: bool = True) -> graph.MatchRows:
+    """The node of a row pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
     need_sqlglot()
     from millrace.patterns.rows.streams import shown_schema
 
     rows = match_recognize(said) if isinstance(said, str) else said
     _refuse_panes(source, f"match_rows({rows.text})")
     check_types(source.schema)
-    schema = shown_schema(rows, source.schema, keys)
+    schema = shown_schema(rows, source.schema, keys, endless=endless)
     return graph.MatchRows((source,), schema, keys, {}, graph.Windowing(graph.Sequences(str(rows))), same_window=False, rows=rows)
 
 

@@ -3,6 +3,7 @@
 from mutants.cells import CELLS
 from mutants.machines import MACHINES
 from mutants.patterns import PATTERNS
+from mutants.rows import ROWS
 from mutants.slices import SLICES
 
-MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS]
+MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS]

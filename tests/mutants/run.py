@@ -30,7 +30,11 @@ from mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 
-PATTERNS: tuple[tuple[str, ...], ...] = (("tests/patterns",), ("tests/engine/test_matching.py",))
+PATTERNS: tuple[tuple[str, ...], ...] = (
+    ("tests/patterns/test_matcher.py", "tests/patterns/test_contiguous.py", "tests/patterns/test_rows.py"),
+    ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine and (patterns or rows)"),
+    ("tests/patterns", "tests/engine/test_matching.py"),
+)
 WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
@@ -65,7 +69,8 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
     path.write_text(right.replace(mutant.before, mutant.after))
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
     try:
-        phases = (*PATTERNS, *WINDOWS) if mutant.file.startswith("patterns/") else (*WINDOWS, *PATTERNS)
+        about_patterns = any(word in mutant.file for word in ("patterns/", "matching", "contiguous"))
+        phases = (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
         return next((failed for tests in phases if (failed := first_failure(package.parent, tests))), None)
     finally:
         path.write_text(right)
@@ -121,7 +126,7 @@ def chosen() -> tuple[list[Mutant], float, bool]:
 
 def copied(folder: Path) -> Path:
     """The package in a folder of its own, with its tests, so that the checkout may change meanwhile."""
-    for part in ("src", "tests"):
+    for part in ("src", "tests", "docs"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder / "src" / "millrace"

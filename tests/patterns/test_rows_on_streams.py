@@ -1,12 +1,15 @@
 """Row patterns on streams: engine and model agree, state is bounded, and what cannot run for ever is refused."""
 
 import random
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
 import millrace as mr
 from millrace import panes, testing, watermarks
@@ -14,7 +17,10 @@ from millrace.errors import DefinitionError
 from millrace.patterns import RowPattern, rows
 from millrace.patterns.rows.matcher import Course
 from millrace.patterns.rows.streams import stream_matcher
+from millrace.transcripts.running import why_failed
 from millrace.trigger_machines import END
+
+TRANSCRIPTS = Path(__file__).parents[1] / "transcripts" / "rows"
 
 
 @dataclass
@@ -93,6 +99,18 @@ def test_the_engine_shows_what_the_model_shows(said: RowPattern | str) -> None:
         assert played(said, "engine", seed) == wanted
         shown += len(wanted)
     assert shown > 1
+
+
+@pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_transcripts_hold_as_jobs_too(path: Path) -> None:
+    """As Spark runs them: their rows are events, in batches, with a restart."""
+    documents = list(yaml.safe_load_all(path.read_text()))
+    found = [(document["name"], why_failed(document, as_job, number)) for number, document in enumerate(documents)]
+    assert {name: why for name, why in found if why is not None} == {}
+
+
+def as_job(jobs: Sequence[mr.Job], partitions: Mapping[str, int]) -> testing.Backend:
+    return testing.backend(jobs, partitions, "engine")
 
 
 def test_a_match_is_a_pane_from_its_first_row_to_its_last() -> None:

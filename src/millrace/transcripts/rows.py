@@ -1,4 +1,7 @@
-"""Row pattern transcripts: a table in, the rows of MATCH_RECOGNIZE out. On the model by definition, elsewhere by the search, cut at random."""
+"""Row pattern transcripts: a table in, the rows of MATCH_RECOGNIZE out.
+
+On the model by definition, on the engine by the search, cut at random, and on Spark as a job (`row_jobs.py`), whose events are the rows.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,11 @@ from millrace.patterns.rows.looking import Looking, Shown
 from millrace.patterns.rows.matcher import Course, RowMatcher
 from millrace.patterns.rows.queries import Matching, matched, query
 from millrace.patterns.rows.scene import Row as Values
+from millrace.patterns.rows.words import words
 from millrace.plain_values import Row
-from millrace.transcripts.words import Unavailable, Wrong, known, plain, text
+from millrace.testing import Making, On
+from millrace.transcripts.row_jobs import RowSubject
+from millrace.transcripts.words import Wrong, known, plain, text
 
 KEYS = ("name", "table", "match_recognize", "select", "query", "expect", "must_fail", "tags")
 TABLE = ("columns", "rows")
@@ -62,15 +68,13 @@ def understand(document: Row) -> RowTranscript:
     return RowTranscript(table, document.get("match_recognize"), str(document.get("select", "*")), document.get("query"), expect, must_fail)
 
 
-def run(transcript: RowTranscript, on: Any) -> list[tuple[str, str]]:
-    """Every difference between what came and what was expected."""
-    if on == "spark":
-        raise Unavailable("row pattern transcripts on Spark")
+def run(transcript: RowTranscript, on: On | Making, number: int = 0) -> list[tuple[str, str]]:
+    """Every difference between what came and what was expected; `number` keeps transcripts apart that run together."""
     error = transcript.expect.get("error")
     problems: list[tuple[str, str]] = []
-    for cut in range(1 if on == "model" else CUTS):
+    for cut, matching in enumerate(_ways(on, number)):
         try:
-            came = answered(transcript, by_definition if on == "model" else _in_pieces(random.Random(cut)))  # noqa: S311 - cuts are no secret
+            came = answered(transcript, matching)
         except MillraceError as failed:
             if error is None:
                 return [("unexpected", str(failed))]
@@ -81,6 +85,20 @@ def run(transcript: RowTranscript, on: Any) -> list[tuple[str, str]]:
             return [("missing", f"missing error {error!r}: nothing failed, but there came {text(came)}")]
         problems += _compared(transcript.expect["rows"], came, "" if not cut else f" (cut {cut})")
     return problems
+
+
+def shares(transcript: RowTranscript) -> bool:
+    """Whether it can run together with others: it has one row pattern, and is not to fail."""
+    found = [] if transcript.query is None else [word for word in words(transcript.query) if word.upper == "MATCH_RECOGNIZE"]
+    return "error" not in transcript.expect and len(found) < 2
+
+
+def _ways(on: On | Making, number: int) -> list[Matching]:
+    if on == "model":
+        return [lambda looking, lanes: (one for rows in lanes for one in by_definition(looking, rows))]
+    if on == "engine":
+        return [_in_pieces(random.Random(cut)) for cut in range(CUTS)]  # noqa: S311 - cuts are no secret
+    return [lambda looking, lanes: RowSubject(looking, lanes, number).play(on, number)]
 
 
 def answered(transcript: RowTranscript, matching: Matching) -> list[list[Any]]:
@@ -107,18 +125,17 @@ def clause_of(said: Row) -> RowPattern:
 def _in_pieces(chance: random.Random) -> Matching:
     """Matching in batches; between them all that is known becomes bytes and comes back."""
 
-    def matching(looking: Looking, given: Sequence[Values]) -> Iterator[Shown]:
-        matcher, course = RowMatcher(looking), Course()
-        frame = pl.DataFrame(given, schema=looking.schema, orient="row")
-        ready = frame.select(*looking.schema, looking.mask().alias("_mask")).rows()
-        while True:
-            length = chance.randint(0, 3)
-            piece, ready = ready[:length], ready[length:]
-            after, shown = matcher.follow(course, piece, None, ended=not ready)
-            yield from shown
-            if not ready:
-                return
-            course = Course(before=True) if after is None else Course.load(after.dump())
+    def matching(looking: Looking, lanes: Sequence[Sequence[Values]]) -> Iterator[Shown]:
+        for given in lanes:
+            matcher, course = RowMatcher(looking), Course()
+            frame = pl.DataFrame(given, schema=looking.schema, orient="row")
+            ready, begun = frame.select(*looking.schema, looking.mask().alias("_mask")).rows(), False
+            while ready or not begun:
+                length, begun = chance.randint(0, 3), True
+                piece, ready = ready[:length], ready[length:]
+                after, shown = matcher.follow(course, piece, None, ended=not ready)
+                yield from shown
+                course = Course(before=True) if after is None else Course.load(after.dump())
 
     return matching
 

@@ -112,6 +112,10 @@ def _clocks(document: Any) -> tuple[tuple[int, int], ...] | None:
     try:
         if isinstance(document, dict) and "pattern" in document:
             return None if "error" in patterns.understand(document).expect else ()
+        if is_row_transcript(document):
+            from millrace.transcripts import rows  # it needs an extra
+
+            return () if rows.shares(rows.understand(document)) else None
         steps = [step for step in understand(document).steps if step[0] in ("events", "watermark", "clock")]
     except MillraceError:
         return None
@@ -126,7 +130,7 @@ def why_failed(document: Any, on: On | Making, number: int = 0) -> str | None:
             from millrace.transcripts import rows  # it needs an extra
 
             transcript = rows.understand(document)
-            problems = rows.run(transcript, on)
+            problems = rows.run(transcript, on, number)
         elif isinstance(document, dict) and "pattern" in document:
             transcript = patterns.understand(document)
             problems = patterns.run(transcript, on, number)

@@ -24,10 +24,9 @@ def written_by_hand(*, clocked: bool) -> list[Any]:
     return [document for document in documents if any("clock" in step for step in document["steps"]) is clocked]
 
 
-def of_patterns() -> list[Any]:
-    """Our transcripts of patterns; the woven ones are many."""
-    files = [path for path in sorted(TRANSCRIPTS.glob("patterns/*.yaml")) if not path.name.startswith("woven")]
-    return [document for path in files for document in yaml.safe_load_all(path.read_text())]
+def of(files: str) -> list[Any]:
+    """Our transcripts in some files."""
+    return [document for path in sorted(TRANSCRIPTS.glob(files)) for document in yaml.safe_load_all(path.read_text())]
 
 
 def failures(documents: list[Any], folder: Path) -> dict[str, str]:
@@ -39,7 +38,8 @@ def failures(documents: list[Any], folder: Path) -> dict[str, str]:
 def test_our_transcripts_share_a_query_and_hold(tmp_path: Path) -> None:
     documents = written_by_hand(clocked=False)
     assert len(documents) > 80
-    assert not failures([*documents, *of_patterns()[::6]], tmp_path)
+    rows = [document for document in of("rows/[!q]*.yaml") if "error" not in document["expect"]]
+    assert not failures([*documents, *of("patterns/[!w]*.yaml")[::6], *rows[::4]], tmp_path)
 
 
 def test_a_transcript_that_sets_the_clock_holds(tmp_path: Path) -> None:
@@ -52,9 +52,10 @@ def test_every_transcript_that_sets_the_clock_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_every_transcript_of_a_pattern_holds(tmp_path: Path) -> None:
-    documents = of_patterns()
-    assert len(documents) > 60
+@pytest.mark.parametrize(("files", "least"), [("patterns/*.yaml", 370), ("rows/*.yaml", 50)])
+def test_every_transcript_of_a_pattern_holds(files: str, least: int, tmp_path: Path) -> None:
+    documents = of(files)
+    assert len(documents) >= least
     assert not failures(documents, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""What is decided case by case: AND and OR of what may be unknown, CASE, IN, BETWEEN, IS, COALESCE, CAST, and queries that give a value."""
+"""What is decided case by case: AND and OR of what may be unknown, CASE, IN, BETWEEN, IS, COALESCE, CAST."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from sqlglot import exp
 
+from millrace.errors import DefinitionError
 from millrace.patterns.rows import scalars
 from millrace.patterns.rows.scene import Answer, Compiled, Scene
 
@@ -24,10 +25,10 @@ def branching(compiler: Compiler, node: exp.Expr, *, inside: bool, final: bool) 
     def of(one: exp.Expr) -> Compiled:
         return compiler.of(one, inside=inside, final=final)
 
-    return _truth(compiler, node, of) or _choice(compiler, node, of)
+    return _truth(node, of) or _choice(node, of)
 
 
-def _truth(compiler: Compiler, node: exp.Expr, of: Of) -> Compiled | None:
+def _truth(node: exp.Expr, of: Of) -> Compiled | None:
     """What is true, false or unknown."""
     match node:
         case exp.And() | exp.Or():
@@ -45,18 +46,15 @@ def _truth(compiler: Compiler, node: exp.Expr, of: Of) -> Compiled | None:
             low, high = exp.GTE(this=node.this, expression=node.args["low"]), exp.LTE(this=node.this, expression=node.args["high"])
             return _logical(of(low).answer, of(high).answer, decides=False)
         case exp.In():
-            return _in(compiler, node, of(node.this).answer, [of(one).answer for one in node.expressions])
-        case exp.Exists():
-            some = bool(compiler.subquery(node.this))
-            return _boolean(lambda _scene, _at: some)
+            return _in(of(node.this).answer, [of(one).answer for one in (*node.expressions, *filter(None, [node.args.get("query")]))])
     return None
 
 
-def _choice(compiler: Compiler, node: exp.Expr, of: Of) -> Compiled | None:
+def _choice(node: exp.Expr, of: Of) -> Compiled | None:
     """One value of several, or another form of it."""
     match node:
-        case exp.Subquery() | exp.Select():
-            return _value(compiler.subquery(node))
+        case exp.Subquery() | exp.Select() | exp.Exists():
+            raise DefinitionError(f"{node.sql()}: there are no tables that this query could ask; give values instead")
         case exp.Case() | exp.If():
             return _case(node, of)
         case exp.Coalesce():
@@ -90,10 +88,7 @@ def _logical(left: Answer, right: Answer, *, decides: bool) -> Compiled:
     return _boolean(both)
 
 
-def _in(compiler: Compiler, node: exp.In, value: Answer, answers: list[Answer]) -> Compiled:
-    if node.args.get("query"):
-        answers = [_value([one]).answer for one in compiler.subquery(node.args["query"])]
-
+def _in(value: Answer, answers: list[Answer]) -> Compiled:
     def found(scene: Scene, at: int | None) -> Any:
         wanted = value(scene, at)
         listed = [answer(scene, at) for answer in answers]
@@ -102,11 +97,6 @@ def _in(compiler: Compiler, node: exp.In, value: Answer, answers: list[Answer]) 
         return True if wanted in [one for one in listed if one is not None] else None if None in listed else False
 
     return _boolean(found)
-
-
-def _value(found: list[Any]) -> Compiled:
-    value = found[0] if found else None
-    return Compiled(lambda _scene, _at: value, pl.Series([value]).dtype)
 
 
 def _case(node: exp.Expr, of: Of) -> Compiled:

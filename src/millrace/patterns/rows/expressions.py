@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import polars as pl
 import sqlglot
@@ -22,9 +22,6 @@ from millrace.patterns.rows.words import marked
 Members = frozenset[int] | None
 """The variables that rows are asked of, by number; None: all rows."""
 
-Subquery = Callable[[exp.Expr], list[Any]]
-"""The values of the one column of a query that does not depend on the rows."""
-
 
 @dataclass(frozen=True)
 class Ask:
@@ -35,11 +32,6 @@ class Ask:
     offset: int = 0
 
 
-def no_tables(query: exp.Expr) -> NoReturn:
-    """Refuses queries inside of expressions, where there is nothing that they could ask."""
-    raise DefinitionError(f"{query.sql()}: there are no tables that this query could ask; give values instead")
-
-
 @dataclass
 class Compiler:
     """Makes functions of expressions over rows of a schema. What they ask of the mapping is noted."""
@@ -48,7 +40,6 @@ class Compiler:
     variables: Sequence[str]
     unions: dict[str, frozenset[int]]
     """Variables, and subsets of them, by name."""
-    subquery: Subquery = no_tables
     asks: list[Ask] = field(default_factory=list)
     back: int = 0
     """How many rows before the one it starts from an expression looks, at most."""

@@ -13,7 +13,7 @@ import sqlglot
 from millrace.errors import DefinitionError, PatternFailed
 from millrace.patterns.rows.clause import RowPattern
 from millrace.patterns.rows.columns import columnar
-from millrace.patterns.rows.expressions import Ask, Compiler, Subquery, no_tables
+from millrace.patterns.rows.expressions import Ask, Compiler
 from millrace.patterns.rows.program import Program, distance
 from millrace.patterns.rows.scene import Compiled, Row, Scene
 from millrace.patterns.rows.search import MOST_TRIED, Condition, Found, Search
@@ -42,7 +42,6 @@ class Looking:
     said: RowPattern
     schema: pl.Schema
     time: str | None = None
-    subquery: Subquery = no_tables
     most: int = MOST_TRIED
 
     def __post_init__(self) -> None:
@@ -160,7 +159,7 @@ class Looking:
         return tuple(made.answer(scene, None) for made, _ in self.measures.values())
 
     def _compiled(self, text: str) -> Made:
-        compiler = Compiler(self.schema, self.said.variables, self.unions, self.subquery)
+        compiler = Compiler(self.schema, self.said.variables, self.unions)
         return compiler.compile(text), compiler
 
     def _defined(self, name: str, text: str) -> Made:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -17,25 +17,26 @@ from millrace.patterns.rows.expressions import Compiler
 from millrace.patterns.rows.looking import Looking, Shown
 from millrace.patterns.rows.matcher import RowMatcher
 from millrace.patterns.rows.scene import Row, Scene
-from millrace.patterns.rows.words import Word, closing, opening, words
+from millrace.patterns.rows.words import Word, closing, marked, opening, words
 
-Matching = Callable[[Looking, Sequence[Row]], Iterable[Shown]]
-"""What is shown of the rows of one partition; they have no bits yet."""
+Matching = Callable[[Looking, Sequence[Sequence[Row]]], Iterable[Shown]]
+"""What is shown of the rows of partitions, each in order; they have no bits yet."""
 
 
-def by_search(looking: Looking, rows: Sequence[Row]) -> Iterable[Shown]:
+def by_search(looking: Looking, lanes: Sequence[Sequence[Row]]) -> Iterable[Shown]:
     """Matches as the search finds them."""
-    frame = pl.DataFrame(rows, schema=looking.schema, orient="row")
-    ready = frame.select(*looking.schema, looking.mask().alias("_mask")).rows()
-    return RowMatcher(looking).follow(None, ready, None, ended=True)[1]
+    for rows in lanes:
+        frame = pl.DataFrame(rows, schema=looking.schema, orient="row")
+        ready = frame.select(*looking.schema, looking.mask().alias("_mask")).rows()
+        yield from RowMatcher(looking).follow(None, ready, None, ended=True)[1]
 
 
-def matched(said: RowPattern, frame: pl.DataFrame, matching: Matching = by_search, subquery: Any = None) -> pl.DataFrame:
+def matched(said: RowPattern, frame: pl.DataFrame, matching: Matching = by_search) -> pl.DataFrame:
     """MATCH_RECOGNIZE of a frame: its rows by partition and in order, and what is shown of their matches.
 
     A measure that has the name of a column stands in its place.
     """
-    looking = Looking(said, frame.schema, **({} if subquery is None else {"subquery": subquery}))
+    looking = Looking(said, frame.schema)
     partition = [looking.column(name) for name in said.partition]
     ways = {looking.column(one.column): one for one in reversed(said.order)}
     order = list(dict.fromkeys(looking.column(one.column) for one in said.order))
@@ -43,7 +44,7 @@ def matched(said: RowPattern, frame: pl.DataFrame, matching: Matching = by_searc
         descending, last = [ways[name].descending for name in order], [ways[name].nulls_last for name in order]
         frame = frame.sort(order, descending=descending, nulls_last=last, maintain_order=True)
     lanes = frame.partition_by(partition, maintain_order=True) if partition and frame.height else [frame]
-    shown = [one for lane in lanes for one in matching(looking, lane.rows())]
+    shown = matching(looking, [lane.rows() for lane in lanes])
     measures = {name: made.dtype for name, (made, _) in looking.measures.items()}
     columns = [*partition, *order, *measures, *frame.columns] if said.all_rows else [*partition, *measures]
     places = {name: place for place, name in enumerate(frame.columns)} | {name: ~place for place, name in enumerate(measures)}
@@ -76,10 +77,10 @@ class _Asked:
             frame = self._table(source, text, found)
             if names:
                 frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
-            said = match_recognize(text[found[place + 1].end : found[end].start])
+            said = self._settled(match_recognize(text[found[place + 1].end : found[end].start]))
             name = f"_matched_{len(self.made)}"
             self.made.append(name)
-            self.tables[name] = matched(said, frame, self.matching, self._values)
+            self.tables[name] = matched(said, frame, self.matching)
             text = f"{text[: found[first].start]} {name} {text[found[end].end :]}"
 
     def _source(self, found: list[Word], place: int, text: str) -> tuple[int, str, list[str]]:
@@ -107,6 +108,28 @@ class _Asked:
             return self.tables[source]
         main = _main(found)
         return self._plain(f"{text[: found[main].start] if main else ''} SELECT * FROM {source}")  # noqa: S608 - it is their query
+
+    def _settled(self, said: RowPattern) -> RowPattern:
+        """With values in place of queries: none of them depends on the rows."""
+        define, measures = (
+            {name: self._asked(text) if any(word.upper == "SELECT" for word in words(text)) else text for name, text in texts.items()}
+            for texts in (said.define, said.measures)
+        )
+        return replace(said, define=define, measures=measures)
+
+    def _asked(self, text: str) -> str:
+        def valued(node: exp.Expr) -> exp.Expr:
+            match node:
+                case exp.Exists():
+                    return exp.convert(bool(self._values(node.this)))
+                case exp.In() if node.args.get("query"):
+                    values = [exp.convert(one) for one in self._values(node.args["query"])]
+                    return exp.In(this=node.this, expressions=values) if values else exp.false()
+                case exp.Subquery() | exp.Select():
+                    return exp.convert(next(iter(self._values(node)), None))
+            return node
+
+        return sqlglot.parse_one(marked(text), read="trino").transform(valued).sql(dialect="trino")
 
     def _values(self, node: exp.Expr) -> list[Any]:
         return (

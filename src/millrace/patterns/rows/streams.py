@@ -20,18 +20,18 @@ def stream_matcher(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -
     return RowMatcher(Looking(rows, schema, TIME), keys)
 
 
-def shown_schema(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -> pl.Schema:
-    """The columns of what is shown; refuses row patterns that a stream cannot answer."""
+def shown_schema(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, endless: bool = True) -> pl.Schema:
+    """The columns of what is shown; refuses row patterns that rows cannot answer or, where the stream is `endless`, it never could."""
     looking = Looking(rows, schema, TIME)
     if rows.span is None:
         raise DefinitionError(
             f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add within='1m', or in SQL WITHIN INTERVAL '1' MINUTE"
         )
-    if rows.anchored:
+    if rows.anchored and endless:
         raise DefinitionError(
             f"the row pattern {rows.text} asks where the partition begins or ends, which a stream never does; leave out ^ and $"
         )
-    if looking.ahead is not None:
+    if looking.ahead is not None and endless:
         raise DefinitionError(
             f"{looking.ahead} looks at rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
         )

@@ -1,0 +1,25 @@
+"""Wrong changes to the search for row patterns."""
+
+from mutants.mutant import Mutant
+
+ROWS = [
+    Mutant("patterns/rows/search.py", "scene.rows[row][self.time] >= until", "scene.rows[row][self.time] > until", "the bound of a row pattern is inside it"),
+    Mutant("patterns/rows/search.py", "watermark >= until)", "watermark > until)", "a row pattern waits a tick longer than its bound"),
+    Mutant("patterns/rows/search.py", "                return False\n            raise Undecided\n", "                return False\n            return False\n", "a row pattern does not wait for rows that may come"),
+    Mutant("patterns/rows/search.py", "NONE if loops[loop] == row else place + 1", "place + 1", "what takes no row is repeated for ever"),
+    Mutant("patterns/rows/search.py", "tuple(begun == row for begun in loops)", "()", "what was tried inside of a loop counts as tried outside of it"),
+    Mutant("patterns/rows/search.py", " if self.asks else (place, row, still)", " if not self.asks else (place, row, still)", "what was tried does not depend on how rows were mapped"),
+    Mutant("patterns/rows/search.py", "row == 0 and not scene.before", "row == 0", "every batch begins a partition"),
+    Mutant("patterns/rows/search.py", "del scene.labels[row - start :], shown[row - start :]", "del scene.labels[row - start :]", "rows of ways that led to nothing decide what is shown"),
+    Mutant("patterns/rows/parts.py", 'return Repeated(part, least, most, self.took("?"))', 'return Repeated(part, least, most, self.took("?") and False)', "a reluctant repetition is greedy"),
+    Mutant("patterns/rows/matcher.py", "first = max(0, start - self._reach)", "first = start", "PREV forgets the rows of earlier batches"),
+    Mutant("patterns/rows/matcher.py", "max(0, matched - first), course.before or first > 0", "max(0, matched - first), first > 0", "a partition begins again when nothing of it is dropped"),
+    Mutant("patterns/rows/matcher.py", "matched = max(matched, start + len(found.labels))", "matched = start + len(found.labels)", "a row of a long match is unmatched after a shorter one"),
+    Mutant("patterns/rows/matcher.py", "looking.next_start(found.labels, start), number + 1", "looking.next_start(found.labels, start), number", "matches are not counted"),
+    Mutant("patterns/rows/matcher.py", "pl.concat([begins, known]).unique()", "begins.unique()", "partitions in which a match has begun are passed over"),
+    Mutant("patterns/rows/looking.py", 'places[0] if after.kind == "to_first" else places[-1]', 'places[-1] if after.kind == "to_first" else places[0]', "SKIP TO FIRST goes to the last"),
+    Mutant("patterns/rows/looking.py", "noted.back - (0 if _open(noted, number) else distance(self.program, number))", "0", "a condition looks back no further than its match"),
+    Mutant("patterns/rows/scene.py", "            if not self.ended:\n                raise Undecided\n", "", "NEXT does not wait for the row it asks for"),
+    Mutant("patterns/rows/scene.py", "return self.start + offset if offset <= upper else None", "return self.start + offset", "RUNNING FIRST sees rows after the current one"),
+    Mutant("engine/row_matching.py", "due = course.rows[course.start][time] + span if", "due = course.rows[course.start][time] + span + 1 if", "time that passes decides a row pattern a tick late"),
+]  # fmt: skip
