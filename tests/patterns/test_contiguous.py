@@ -48,7 +48,7 @@ def test_every_beginning_is_followed_at_once() -> None:
     times, ends = np.arange(len(kinds)), np.full(len(kinds), len(kinds))
     found = Regular(matcher.rules.automaton).follow(masks, times, ends, np.flatnonzero(masks == 1), 10, once=True)
     assert found.starts.tolist() == [0, 4, 7, 9, 10]
-    assert found.first.tolist() == [3, -1, -1, -1, -1]
+    assert found.latest.tolist() == [3, -1, -1, -1, -1]
     assert found.open.tolist() == [False, False, False, False, True]
     assert not found.overdue.any()
 

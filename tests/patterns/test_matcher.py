@@ -162,6 +162,12 @@ def test_rows_that_every_match_passes_over_are_not_looked_at() -> None:
     assert Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).ready(rows).height == 5
 
 
+def test_what_must_not_come_next_is_asked_of_the_very_next_row_though_nobody_counts_timeouts() -> None:
+    rows = frame(*(("x", kind, 0, time) for time, kind in enumerate("acxb")))
+    made = mr.pattern("a", A).not_next("no", pl.col("kind") == "x").followed_by("b", B)
+    assert matched(made, rows, timeouts=False) == [[0, 3]]
+
+
 def test_what_divides_matches_is_passed_over_only_where_nobody_counts_timeouts() -> None:
     rows = frame(("x", "a", 0, 0), ("x", "c", 0, 1))
     loop = mr.pattern("a", A).one_or_more().followed_by("b", B).within(10)

@@ -98,8 +98,8 @@ class Contiguous:
         asks = overdue if self.timeouts else np.zeros_like(overdue)
         past = self.matcher.pattern.skip.kind == "past_last"
         key = keys[found.starts]
-        busy = np.isin(key, key[(found.first >= 0) | asks])
-        matters = np.flatnonzero(busy & ((found.first >= 0) | waits | asks))
+        busy = np.isin(key, key[(found.latest >= 0) | asks])
+        matters = np.flatnonzero(busy & ((found.latest >= 0) | waits | asks))
         current, least, blocked = -1, 0, False
         for place in matters.tolist():
             if key[place] != current:
@@ -111,8 +111,8 @@ class Contiguous:
             holds[place] = blocked
             if not blocked:
                 told[place] = True
-                if found.first[place] >= 0:
-                    least = (found.first[place] if past else found.starts[place]) + 1
+                if found.latest[place] >= 0:
+                    least = (found.latest[place] if past else found.starts[place]) + 1
         return told, holds
 
     def _found(self, rows: pl.DataFrame, found: Stretches, told: Flags, overdue: Flags, is_new: Flags, span: int) -> Found:

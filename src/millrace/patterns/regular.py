@@ -33,8 +33,6 @@ class Stretches:
     """What came of each beginning, in the order of the rows they begin with."""
 
     starts: Numbers
-    first: Numbers
-    """The row with which its first match ended; -1: none did."""
     latest: Numbers
     """The row with which its latest match ended; -1: none did."""
     until: Numbers
@@ -63,7 +61,7 @@ class Regular:
 
     def follow(self, masks: Numbers, times: Numbers, ends: Numbers, starts: Numbers, span: int, *, once: bool) -> Stretches:
         """Follows beginnings; `ends` says of each row where the rows of its key end. `once`: only to the end of the first match."""
-        first, latest, until = (np.full(len(starts), -1, dtype=np.int64) for _ in range(3))
+        latest, until = (np.full(len(starts), -1, dtype=np.int64) for _ in range(2))
         open_, overdue = np.zeros(len(starts), dtype=np.bool_), np.zeros(len(starts), dtype=np.bool_)
         alive, here, sets = np.arange(len(starts)), starts, np.ones(len(starts), dtype=np.int64)
         last = max(len(masks) - 1, 0)
@@ -71,8 +69,6 @@ class Regular:
             led = self._led(sets, masks[here])
             done, sets = (led & 1).astype(np.bool_), led >> 1
             latest[alive[done]] = here[done]
-            fresh = alive[done][first[alive[done]] < 0]
-            first[fresh] = latest[fresh]
             until[alive] = here + 1
             going = (sets != 0) & ~done if once else sets != 0
             alive, here, sets = alive[going], here[going] + 1, sets[going]
@@ -81,7 +77,7 @@ class Regular:
             open_[alive[outside]], overdue[alive[late]] = True, True
             inside = ~(outside | late)
             alive, here, sets = alive[inside], here[inside], sets[inside]
-        return Stretches(starts, first, latest, until, open_, overdue)
+        return Stretches(starts, latest, until, open_, overdue)
 
     def _led(self, sets: Numbers, masks: Numbers) -> Numbers:
         """Where the sets lead with these masks."""

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 import millrace as mr
-from millrace import panes, watermarks, windows
+from millrace import panes, patterns, watermarks, windows
 from millrace.log import Log, Outgoing
 from millrace.log.codecs import decode, encode
 from millrace.log.dead import dead_topic, late_topic, read_letters
@@ -30,6 +30,13 @@ class Total:
 
 
 @dataclass
+class Climb:
+    sensor: str
+    low: int
+    high: int
+
+
+@dataclass
 class Spread:
     value: int
     sensors: int
@@ -39,7 +46,10 @@ READINGS = mr.Topic("input.readings", Reading, key="sensor", partitions=3)
 TOTALS = mr.Topic("analytics.totals", Total, key="sensor", partitions=2)
 SPREADS = mr.Topic("analytics.spreads", Spread, partitions=2)
 COPIES = mr.Topic("analytics.copies", Reading, key="sensor", partitions=2)
-KEYS = {TOTALS.name: ["sensor"], SPREADS.name: ["value"]}
+CLIMBS = mr.Topic("analytics.climbs", Climb, key="sensor", partitions=2)
+FALLS = mr.Topic("analytics.falls", Climb, key="sensor", partitions=2)
+ENDS = {"low": patterns.last("low", "value"), "high": patterns.last("high", "value")}
+KEYS = {TOTALS.name: ["sensor"], SPREADS.name: ["value"], CLIMBS.name: ["sensor"], FALLS.name: ["sensor"]}
 
 
 def totals() -> mr.Job:
@@ -53,6 +63,21 @@ def spreads() -> mr.Job:
     readings = mr.read(READINGS, watermark=watermarks.bounded("2s")).filter(pl.col("value") > 0)
     window = readings.window(windows.fixed("10s"), lateness="20s")
     return mr.Job("spreads", window.by("sensor").latest("value").by("value").count(name="sensors").write(SPREADS))
+
+
+def climbs() -> mr.Job:
+    """A relaxed pattern that looks back: what is kept of a sensor is the matches that have begun."""
+    value, low = pl.col("value"), patterns.last("low", "value")
+    climb = mr.pattern("low", value < 6).followed_by("high", (value > 20) & (value > 6 * low)).within("15s").skip_to_next()
+    found = mr.read(READINGS, watermark=watermarks.bounded("2s")).by("sensor").match(climb, select=ENDS)
+    return mr.Job("climbs", found.write(CLIMBS))
+
+
+def falls() -> mr.Job:
+    """A regular pattern: what is kept of a sensor is its newest rows."""
+    fall = mr.pattern("high", pl.col("value") > 20).next("low", pl.col("value") < 15).times(2).consecutive().within("15s").skip_past_last()
+    found = mr.read(READINGS, watermark=watermarks.bounded("2s")).by("sensor").match(fall, select=ENDS)
+    return mr.Job("falls", found.write(FALLS))
 
 
 def copies() -> mr.Job:
@@ -113,7 +138,8 @@ def assert_exactly_once(log: Log, jobs: Sequence[mr.Job], topics: Sequence[mr.To
     outputs, aside = in_one_piece(log, jobs)
     for topic in topics:
         shown = written(log, topic)
-        key = [*KEYS[topic.name], "window_end", "index", "op"]
+        assert shown.height > 10
+        key = [*KEYS[topic.name], "window_start", "window_end", "index", "op"]
         assert shown.select(key).is_duplicated().sum() == 0, "no pane is there twice"
         assert last_words(shown, topic).equals(last_words(outputs[topic.name], topic)), "no last word is missing or wrong"
     told = letters(log, dead_topic(READINGS.name))

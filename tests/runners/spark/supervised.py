@@ -7,7 +7,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from millrace.config import Settings
     from millrace.runners import Batch, run
-    from runners.spark.readings import spreads, totals
+    from runners.spark.readings import climbs, falls, spreads, totals
 
     def report(batch: Batch) -> None:
         """So that a test can wait for progress."""
@@ -17,4 +17,4 @@ if __name__ == "__main__":
     chosen = Settings().changed(
         log_url=sys.argv[1], state_dir=sys.argv[2], run_name="test", run_max_events_per_batch=150, spark_partitions=2
     )
-    run(totals(), spreads(), on="spark", settings=chosen, until_caught_up="caught-up" in sys.argv, report=report)
+    run(totals(), spreads(), climbs(), falls(), on="spark", settings=chosen, until_caught_up="caught-up" in sys.argv, report=report)

@@ -20,7 +20,7 @@ from millrace.log import Log
 from millrace.runners.folder import hold
 from millrace.runners.processes import alive, tree
 from millrace.runners.spark import run, supervise
-from runners.spark.readings import SPREADS, TOTALS, append, assert_exactly_once, readings, spreads, totals
+from runners.spark.readings import CLIMBS, FALLS, SPREADS, TOTALS, append, assert_exactly_once, climbs, falls, readings, spreads, totals
 
 SCRIPT = Path(__file__).with_name("supervised.py")
 PATIENCE = 180
@@ -53,7 +53,7 @@ def query_of(child: subprocess.Popen[str]) -> int:
 
 @pytest.mark.spark
 def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(log: Log, settings: Settings) -> None:
-    """One run through all of it, since each start takes its time."""
+    """One run through all of it, since each start takes its time; windows and patterns, killed in the middle."""
     rows = readings(1_200)
     append(log, rows[:600])
     with running(log, settings) as child:
@@ -75,7 +75,7 @@ def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(log: Log, settin
     with running(log, settings, "caught-up") as child:
         _, said = child.communicate(timeout=PATIENCE)
         assert child.returncode == 0, said
-    assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
+    assert_exactly_once(log, [totals(), spreads(), climbs(), falls()], [TOTALS, SPREADS, CLIMBS, FALLS])
 
 
 @pytest.mark.spark
