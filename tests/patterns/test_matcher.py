@@ -71,6 +71,8 @@ def test_a_function_sees_the_event_and_the_match() -> None:
         (pl.col("value") - patterns.max("a", "value") == 4, [[1, 2, 5]]),
         ((pl.col("value") - previous("value")).abs() == 4, [[1, 2, 5]]),
         (pl.col("value").is_between(previous("value"), last("a", "value") + 1), [[1, 2, 3]]),
+        ((pl.col("value") - first("a", "value")).sqrt() > 2.4, [[1, 2, 5]]),
+        ((last("a", "value") * 0.0).cos().arcsin().sin() > -pl.col("value") + previous("value"), [[1, 2, 3]]),
         (~(pl.col("value") >= last("a", "value")) | (first("a", "value") > 100), [[1, 2, 4]]),
     ],
 )

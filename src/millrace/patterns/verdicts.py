@@ -7,6 +7,7 @@ the operators above them run for each event and each match that has begun. What 
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -153,12 +154,9 @@ class Tests:
             case {"BinaryExpr": {"op": str(op)}} if op in _OPERATORS or op in ("And", "Or", "LogicalAnd", "LogicalOr"):
                 right, left = (self._value(child) for child in expr.meta.pop())
                 return _logic(op.removeprefix("Logical"), left, right) if op not in _OPERATORS else _plain(_OPERATORS[op], left, right)
-            case {"Function": {"function": {"Boolean": "Not"}}}:
+            case {"Function": {"function": name}} if (function := _FUNCTIONS.get(str(name))) is not None:
                 [inner] = (self._value(child) for child in expr.meta.pop())
-                return lambda event, node: None if (value := inner(event, node)) is None else not value
-            case {"Function": {"function": "Abs"}}:
-                [inner] = (self._value(child) for child in expr.meta.pop())
-                return lambda event, node: None if (value := inner(event, node)) is None else abs(value)
+                return lambda event, node: None if (value := inner(event, node)) is None else function(value)
             case _:
                 return self._by_polars(expr)
 
@@ -183,6 +181,30 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Multiply": operator.mul,
     "TrueDivide": _true_divide,
 }
+
+
+def _real(function: Callable[[float], float]) -> Callable[[Any], float]:
+    """Where there is no answer, it is no number."""
+
+    def value(of: Any) -> float:
+        try:
+            return function(of)
+        except ValueError:
+            return float("nan")
+
+    return value
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "Abs": abs,
+    "Negate": operator.neg,
+    str({"Boolean": "Not"}): operator.not_,
+    str({"Pow": "Sqrt"}): _real(math.sqrt),
+    str({"Trigonometry": "Sin"}): _real(math.sin),
+    str({"Trigonometry": "Cos"}): _real(math.cos),
+    str({"Trigonometry": "ArcSin"}): _real(math.asin),
+}
+"""Functions of one value, by what polars calls them."""
 
 
 def _plain(op: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
