@@ -16,6 +16,8 @@ Closing: TypeAlias = Literal["none", "if_new", "always"]
 PaneTime: TypeAlias = Literal["end", "earliest", "latest"]
 """The event time of a pane: its window's last millisecond, or that of its earliest or latest new row that was not late."""
 
+Delivery: TypeAlias = Literal["exactly_once", "at_least_once", "at_most_once"]
+"""What a crash may do to results that were on their way: nothing; write them again; lose them."""
 
 ADD, RETRACT = "+", "-"
 

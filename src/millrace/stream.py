@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import polars as pl
 
@@ -358,9 +358,11 @@ class Job:
 
     name: str
     outputs: tuple[graph.Write, ...]
+    delivery: panes.Delivery
 
-    def __init__(self, name: str, *outputs: Output) -> None:
-        """Checks that the job can be told apart and has somewhere to write."""
+    def __init__(self, name: str, *outputs: Output, delivery: panes.Delivery = "exactly_once") -> None:
+        """Checks that the job can be told apart and has somewhere to write. `delivery`: what a crash may do to its results."""
+        _one_of("delivery", delivery, get_args(panes.Delivery))
         if not name or not all(c.isalnum() or c in "-_." for c in name):
             raise DefinitionError(f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names")
         if not outputs:
@@ -370,6 +372,7 @@ class Job:
                 raise DefinitionError(f"job {name!r}: {output!r} is not the end of a stream; call .write(topic) on it")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "outputs", tuple(output.node for output in outputs))
+        object.__setattr__(self, "delivery", delivery)
 
     @property
     def operator_ids(self) -> dict[graph.Operation, str]:

@@ -266,7 +266,7 @@ class Script:
 
 def scripted(job: Job, partitions: int, done: dict[int, graph.Node]) -> Job:
     """The same job, its watermarks told by rows of their own, which nothing but the clock sees; `done`: nodes of it and other jobs that are remade."""
-    return Job(job.name, *(Output(_rebuilt(output, partitions, done)) for output in job.outputs))
+    return Job(job.name, *(Output(_rebuilt(output, partitions, done)) for output in job.outputs), delivery=job.delivery)
 
 
 def _rebuilt(node: Any, partitions: int, done: dict[int, graph.Node]) -> Any:

@@ -84,6 +84,16 @@ def test_the_fingerprint_changes_with_what_state_depends_on_and_with_nothing_els
         assert other.fingerprint != fingerprint
 
 
+def test_the_fingerprint_of_a_join_changes_with_the_columns_of_its_sides() -> None:
+    def joined(*columns: str) -> dict[str, str]:
+        other = read(RIDES).select(*columns)
+        pairs = rides().select("line", "riders").by("line").join(other.by("line"), suffix="_there")
+        return Plan.of([Job("j", pairs.select("line", "riders").write(TOTALS))], slots=1).fingerprints
+
+    assert joined("line", "riders") == joined("line", "riders")
+    assert joined("line", "riders") != joined("line", "riders", "stop")
+
+
 def test_a_plan_travels() -> None:
     plan = Plan.of([one_stage(), two_stages()], slots=2)
     there = pickle.loads(pickled(plan))

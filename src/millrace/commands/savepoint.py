@@ -18,16 +18,22 @@ def savepoint(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Write the state of a stopped run on the local runner to a file, from which millrace run --restore FILE starts, also with other slots or jobs.
+    """Write the state of a stopped run to a file, from which millrace run --restore FILE starts, on either runner, also with other slots or jobs.
 
-    The run must have been stopped in the ordinary way (Ctrl-C), so that no batch is half done.
+    The run must have been stopped in the ordinary way (Ctrl-C), so that no batch is half done. For a run on Spark this starts Spark, which reads its own checkpoint.
     """
     from millrace.runners.folder import hold
-    from millrace.runners.savepoint import save
+    from millrace.runners.savepoint import check_target, save
 
     chosen = settings(config, state_dir=state, run_name=name)
+    check_target(file)
     with hold(chosen.state.dir / chosen.run.name) as folder:
-        saved = save(folder, file)
+        if folder.of_spark:
+            from millrace.runners.spark.foreground import save_stopped
+
+            saved = save_stopped(folder, file, chosen)
+        else:
+            saved = save(folder, file)
     said = {"file": str(file), "jobs": list(saved.identity.jobs), "slots": saved.identity.slots, "bytes": file.stat().st_size}
     if json:
         output.json_lines([said])

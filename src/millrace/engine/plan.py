@@ -326,4 +326,7 @@ def _reads(route: Route, topic: Topic) -> bool:
 
 
 def _what(node: graph.Operation) -> str:
-    return ", ".join(f"{name}={aggregate}" for name, aggregate in node.aggregates.items())
+    """What is computed; where rows are kept as they came, as those of both sides of a join are, also their columns."""
+    kept = {name: dtype for name in node.aggregates if isinstance(dtype := node.schema[name], pl.List)}
+    fields = {name: f" of {dtype.inner}" for name, dtype in kept.items() if isinstance(dtype.inner, pl.Struct)}
+    return ", ".join(f"{name}={aggregate}{fields.get(name, '')}" for name, aggregate in node.aggregates.items())

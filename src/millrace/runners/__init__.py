@@ -55,9 +55,9 @@ def run(
     """Runs jobs together, as one query, until stopped or, with `until_caught_up`, until they have read what the log holds now.
 
     A job whose own code raises is stopped alone, and stays so until it is named in `retry`; at the end `JobQuarantined` says so.
-    On the local runner jobs may join and leave between runs in one state folder, and the number of slots may change. A job whose operators changed is refused, unless it is
+    Jobs may join and leave between runs in one state folder, and the number of slots, on Spark also of partitions, may change. A job whose operators changed is refused, unless it is
     in `reset` (its state is dropped, and it starts at the present, as new jobs do) or in `migrate` (a function of operator, table and rows rewrites its state).
-    `restore`: a savepoint from which a new state folder starts. On Spark what a state folder is bound to cannot change yet.
+    `restore`: a savepoint from which a new state folder starts.
 
     `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
@@ -69,19 +69,16 @@ def run(
     if twice := {name for name in names if names.count(name) > 1}:
         raise DefinitionError(f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs apart, so give each its own")
     chosen = (settings or load()).changed(run_on=on, **options)
+    from millrace.runners.evolution import Wishes
+
+    wishes, saved = Wishes(reset, migrate or {}), None if restore is None else Path(restore)
     match chosen.run.on:
         case "local":
-            from millrace.runners.evolution import Wishes
             from millrace.runners.local import Hooks, run_local
 
             hooks = Hooks(report=lambda results: report(Batch(results.counts, results.watermarks, results.holds, results.quarantined)))
-            wishes, saved = Wishes(reset, migrate or {}), None if restore is None else Path(restore)
             run_local(jobs, settings=chosen, until_caught_up=until_caught_up, hooks=hooks, retry=retry, wishes=wishes, restore=saved)
         case "spark":
-            if reset or migrate or restore:
-                raise DefinitionError(
-                    "reset, migrate and restore are known to the local runner alone; use on='local', or start a new state folder"
-                )
             if importlib.util.find_spec("pyspark") is None:
                 raise ComponentMissing("on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'")
             from millrace.engine.progress import Hold
@@ -96,4 +93,4 @@ def run(
                 holds = {name: Hold(**held) for name, held in said["holds"].items()}
                 report(Batch(said["counts"], said["watermarks"], holds, said["quarantined"]))
 
-            spark.run(jobs, settings=chosen, until_caught_up=until_caught_up, report=told, retry=retry)
+            spark.run(jobs, settings=chosen, until_caught_up=until_caught_up, report=told, retry=retry, wishes=wishes, restore=saved)

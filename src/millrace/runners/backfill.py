@@ -42,7 +42,7 @@ def versioned(job: Job, version: str) -> Job:
     """The same job under a name of its own, writing to topics of its own."""
     check_name(version)
     nodes = [replace(write, topic=replace(write.topic, name=f"{write.topic.name}.{version}")) for write in job.outputs]
-    return Job(f"{job.name}.{version}", *(Output(node) for node in nodes))
+    return Job(f"{job.name}.{version}", *(Output(node) for node in nodes), delivery=job.delivery)
 
 
 def backfill(

@@ -18,7 +18,7 @@ from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
 from millrace.runners.folder import Identity, StateFolder
 
-_TABLES = """
+TABLES = """
 create table if not exists facts (name text primary key, value text not null);
 create table if not exists metas (stage integer, slot integer, meta blob not null, primary key (stage, slot));
 create table if not exists chunks (stage integer, slot integer, id integer, data blob not null, primary key (stage, slot, id));
@@ -33,7 +33,7 @@ class Checkpoint:
 
     def __init__(self, folder: StateFolder, plan: Plan, wishes: Wishes | None = None) -> None:
         """Finds out where the last run in this folder stopped, and whose it was; jobs may have joined, left or changed since, as far as wished."""
-        if folder.checkpoint.exists():
+        if folder.of_spark:
             raise StateMismatch(
                 f"{folder.path} holds state of the Spark runner; go on with --on spark, or name another folder (state.dir) or run (run.name)"
             )
@@ -70,7 +70,7 @@ class Checkpoint:
         with self._writing(), self._db:
             self._db.execute("delete from metas")
             self._db.execute("delete from chunks")
-            self._store(changes)
+            store(self._db, changes)
             if offsets is not None:
                 self._db.execute("insert or replace into facts values ('committed', ?)", (offsets.to_json(),))
         if offsets is not None:
@@ -123,16 +123,8 @@ class Checkpoint:
     def _write(self, facts: dict[str, str], changes: Mapping[Place, Changes]) -> None:
         with self._writing(), self._db:
             self._db.executemany("insert or replace into facts values (?, ?)", facts.items())
-            self._store(changes)
+            store(self._db, changes)
         self._facts |= facts
-
-    def _store(self, changes: Mapping[Place, Changes]) -> None:
-        for place, change in changes.items():
-            self._db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
-            self._db.executemany(
-                "insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()]
-            )
-            self._db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -149,8 +141,16 @@ class Checkpoint:
         db = sqlite3.connect(path, timeout=5)
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
-        db.executescript(_TABLES)
+        db.executescript(TABLES)
         return db
+
+
+def store(db: sqlite3.Connection, changes: Mapping[Place, Changes]) -> None:
+    """What batches changed in each place."""
+    for place, change in changes.items():
+        db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
+        db.executemany("insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()])
+        db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
 
 
 def begun(db: sqlite3.Connection) -> bool:

@@ -1,4 +1,8 @@
-"""What a batch has to say goes to the log in one transaction with the batch's number: exactly once, however often the batch is run."""
+"""What a batch has to say goes to the log in one transaction with the batch's number: exactly once, however often the batch is run.
+
+Jobs may ask for less: results that are appended before that, again when the batch is repeated (at least once), or not then (at most once). Where no job asks for
+exactly once, there is no transaction and no number.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,16 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from millrace import graph
+from millrace import faults, graph
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
-from millrace.errors import StateMismatch
+from millrace.errors import DefinitionError, StateMismatch
 from millrace.log import Log, Outgoing
 from millrace.log.codecs import encode
 from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
 from millrace.log.status import KEPT, HeldBack, Status, status_topic
+from millrace.panes import Delivery
+from millrace.runners.folder import writing
 from millrace.runners.quarantine import Quarantine
 
 EXPIRE_EVERY = 60_000
@@ -44,7 +50,12 @@ class Committer:
         self._log = log
         self._run = run
         self._quarantine = quarantine
-        self._writer = log.writer(f"{run}.{state}")
+        self._deliveries = _deliveries(plan)
+        exact = any(job.delivery == "exactly_once" for job in plan.jobs)
+        self._writer = log.writer(f"{run}.{state}") if exact else None
+        self._repeated = -1
+        """The batch that an earlier attempt had begun, and may have written."""
+        self._loose: Path | None = None
         self._reads = {job.name: _reads(plan, job.name) for job in plan.jobs}
         self._writes = {job.name: [output.topic.name for output in job.outputs] for job in plan.jobs}
         self._since = _clock()
@@ -52,12 +63,20 @@ class Committer:
 
     @property
     def last(self) -> int:
-        """The last batch whose results are in the log, -1 if none."""
-        return self._writer.last
+        """The last batch of which the log knows, -1 if none."""
+        return -1 if self._writer is None else self._writer.last
 
     def check(self, state: Path, *, complete: int, planned: int) -> None:
-        """Refuses a state that does not belong to the log: what it calls complete must be there, and nothing that it never planned."""
-        if complete > self.last:
+        """Refuses a state that does not belong to the log: what it calls complete must be there, and nothing that it never planned.
+
+        Runs that commit nothing leave a note in the folder: then the log need not know of their batches.
+        """
+        self._repeated, self._loose = (planned if planned > complete else -1), state / "uncommitted"
+        if self._writer is None:
+            with writing(state):
+                self._loose.touch()
+            return
+        if complete > self.last and not self._loose.exists():
             raise StateMismatch(
                 f"{state} has completed batch {complete}, but the log knows only of {self.last}, so results are missing from it; restore the log that belongs to this state, or start anew with another state folder"
             )
@@ -67,7 +86,7 @@ class Committer:
             )
 
     def commit(self, batch: int, results: Results, now: int | None = None) -> bool:
-        """Results, late rows, dead letters, the run's status and the batch's number, all or nothing. False: an earlier attempt had already done it.
+        """Results, late rows, dead letters, the run's status and the batch's number, all or nothing, as far as jobs ask for that. False: an earlier attempt had already done it.
 
         `now`: the append time, by default the clock's.
         """
@@ -76,9 +95,23 @@ class Committer:
         at = _clock() if now is None else now
         outgoing = dict(self._outgoing(batch, results))
         outgoing[status_topic(self._run)] = self._status(batch, results, at).outgoing()
-        self._writer.commit(batch, outgoing, now=at)
+        exact: dict[str, Outgoing] = {}
+        for name, records in outgoing.items():
+            if self._writer is not None and self._delivery(name) == "exactly_once":
+                exact[name] = records
+            elif self._delivery(name) != "at_most_once" or batch != self._repeated:
+                self._log.append(name, records, now=at)
+        faults.at("delivered")
+        if self._writer is not None:
+            self._writer.commit(batch, exact, now=at)
+            if self._loose is not None:
+                self._loose.unlink(missing_ok=True)
         self._expire(results.now)
         return True
+
+    def _delivery(self, topic: str) -> Delivery:
+        """That of the job whose topic it is; what concerns all jobs is committed with the batch."""
+        return self._deliveries.get(topic, "exactly_once")
 
     def _expire(self, now: int) -> None:
         """Retention is kept by whoever writes results, now and then."""
@@ -88,7 +121,8 @@ class Committer:
 
     def close(self) -> None:
         """Lets go of the log."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _outgoing(self, batch: int, results: Results) -> Iterator[tuple[str, Outgoing]]:
         topics = {topic.name: topic for topic in self._plan.outputs}
@@ -126,6 +160,19 @@ class Committer:
             lookups=_lookups(counts),
             holds={operator: HeldBack(held.topic, held.partition, held.behind) for operator, held in results.holds.items()},
         )
+
+
+def _deliveries(plan: Plan) -> dict[str, Delivery]:
+    """How the topics of jobs are delivered; refuses one that two jobs want differently."""
+    said: dict[str, tuple[str, Delivery]] = {}
+    for job in plan.jobs:
+        for topic in (*(output.topic.name for output in job.outputs), late_topic(job.name), dead_topic(job.name)):
+            other, delivery = said.setdefault(topic, (job.name, job.delivery))
+            if delivery != job.delivery:
+                raise DefinitionError(
+                    f"topic {topic!r} is written by {other}, delivery={delivery!r}, and by {job.name}, delivery={job.delivery!r}; a topic holds what the weakest of them says, so let both say the same, or write to two topics"
+                )
+    return {topic: delivery for topic, (_, delivery) in said.items()}
 
 
 def _clock() -> int:

@@ -51,7 +51,7 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
         raise StateMismatch(
             f"{where} holds the state of {', '.join(known.jobs)}, not of {', '.join(names)}; run those jobs, or name another folder (state.dir) or run (run.name)"
         )
-    for job in (job for job in known.jobs if job not in names):
+    for job in (job for job in known.jobs if job not in names and states):
         _log.warning("job %s has left: its state goes", job)
     fresh = {*wishes.reset} | {name for name in names if name not in known.jobs}
     for operator in plan.operators:

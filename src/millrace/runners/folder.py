@@ -37,6 +37,8 @@ class Identity:
     """What the state of each operator depends on, where jobs may come and go."""
     births: Mapping[str, int] = field(default_factory=dict)
     """Jobs that joined later, and how far event time had come then."""
+    base: int = 0
+    """On Spark: how many batches were done before its checkpoint was made anew, as jobs, slots or partitions had changed."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class StateFolder:
     """The file descriptor that holds the lock; whoever inherits it holds it too."""
 
     @property
-    def checkpoint(self) -> Path:
-        """Spark's own."""
-        return self.path / "checkpoint"
+    def of_spark(self) -> bool:
+        """Whether a run on Spark has been here, or is to begin with what was restored."""
+        known = self.identity()
+        return known is not None and (checkpoint_of(self.path, known).exists() or seed_of(self.path, known).exists())
 
     @property
     def scratch(self) -> Path:
@@ -84,6 +87,13 @@ class StateFolder:
                 f"{self.path} was written by another version of millrace (state {said.get('version')}, here {VERSION}); use a new state folder"
             )
         return Identity(**{**said, "jobs": tuple(said["jobs"])})
+
+    def check_new(self) -> None:
+        """Refuses to restore a savepoint over other state."""
+        if self.identity() is not None:
+            raise StateMismatch(
+                f"{self.path} holds state already; leave out --restore to go on with it, or name another state.dir or run.name"
+            )
 
     def bind(self, *, jobs: tuple[str, ...], fingerprint: str, slots: int, partitions: int) -> Identity:
         """Binds a new folder to these jobs, or checks that it is theirs."""
@@ -129,6 +139,16 @@ class StateFolder:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self.path / name)
+
+
+def checkpoint_of(path: Path, identity: Identity) -> Path:
+    """Where Spark keeps its own."""
+    return path / ("checkpoint" if not identity.base else f"checkpoint-{identity.base}")
+
+
+def seed_of(path: Path, identity: Identity) -> Path:
+    """The state with which that checkpoint begins, if it does not begin with none."""
+    return path / f"seed-{identity.base}-{identity.fingerprint}.savepoint"
 
 
 @contextlib.contextmanager

@@ -16,15 +16,14 @@ from millrace.engine.progress import Reach
 from millrace.engine.sink import Results, gather
 from millrace.engine.source import Piece, route
 from millrace.engine.state import SlotState
-from millrace.errors import StateMismatch
 from millrace.log import Log, open_log
 from millrace.runners import feed
 from millrace.runners.checkpoint import Checkpoint, States
 from millrace.runners.commit import Committer
-from millrace.runners.evolution import Wishes, evolved
+from millrace.runners.evolution import Wishes
 from millrace.runners.folder import StateFolder, hold
 from millrace.runners.quarantine import Quarantine, quarantined
-from millrace.runners.savepoint import load
+from millrace.runners.savepoint import restored
 from millrace.runners.stopping import stop_signals
 from millrace.stream import Job
 
@@ -123,15 +122,11 @@ def _opened(folder: StateFolder, plan: Plan, wishes: Wishes | None, restore: Pat
     """The memory of the run, perhaps as a savepoint has it."""
     if restore is None:
         return Checkpoint(folder, plan, wishes)
-    if folder.identity() is not None:
-        raise StateMismatch(
-            f"{folder.path} holds state already; leave out --restore to go on with it, or name another state.dir or run.name"
-        )
-    saved = load(restore)
-    after = evolved(saved.identity, plan, saved.states, wishes or Wishes(), str(restore))
+    folder.check_new()
+    saved = restored(restore, plan, wishes or Wishes())
     checkpoint = Checkpoint(folder, plan)
-    checkpoint.adopt(saved.states if after.states is None else after.states, saved.offsets)
-    checkpoint.identity = replace(after.identity, id=checkpoint.id)
+    checkpoint.adopt(saved.states, saved.offsets)
+    checkpoint.identity = replace(saved.identity, id=checkpoint.id)
     folder.rebind(checkpoint.identity)
     return checkpoint
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from millrace.engine.plan import Plan
+from millrace.engine.recutting import recut
 from millrace.engine.state import SlotState
 from millrace.errors import StateMismatch, StateUnwritable
-from millrace.runners.checkpoint import Place, begun
+from millrace.runners.checkpoint import TABLES, Place, begun, store
+from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
 from millrace.runners.folder import Identity, StateFolder
 
@@ -26,25 +30,59 @@ class Savepoint:
 
 
 def save(folder: StateFolder, target: Path) -> Savepoint:
-    """Writes the state of a folder that is held; refuses a batch that was begun and not finished, which another run could not tell from one that was."""
+    """Writes the state of a local run whose folder is held; refuses a batch that was begun and not finished, which another run could not tell from one that was."""
     identity, source = folder.identity(), folder.path / "local.db"
     if identity is None or not source.exists():
-        said = "holds state of the Spark runner, of which savepoints cannot be made yet" if folder.checkpoint.exists() else "holds no state"
-        raise StateMismatch(f"{folder.path} {said}; name the folder (state.dir) and run (run.name) of a local run")
-    if target.exists():
-        raise StateUnwritable(f"savepoint {target} is there already; name another file, or remove it")
-    try:
+        raise StateMismatch(f"{folder.path} holds no state; name the folder (state.dir) and run (run.name) of a run")
+    check_target(target)
+    with _making(target):
         with sqlite3.connect(source) as db:
             if begun(db):
-                raise StateMismatch(
-                    f"{folder.path}: a batch was begun and not finished, as the run was killed; run the same jobs with --until-caught-up first, then make the savepoint"
-                )
+                raise StateMismatch(unfinished(folder.path, "make the savepoint"))
             db.execute("vacuum into ?", (str(target),))
         with sqlite3.connect(target) as copy:
             copy.execute("insert or replace into facts values ('identity', ?)", (json.dumps(asdict(identity)),))
-    except sqlite3.Error as error:
-        raise StateUnwritable(f"savepoint {target}: {error}; name a file in a folder that can be written") from error
     return load(target)
+
+
+def write(saved: Savepoint, target: Path) -> None:
+    """Writes a state that is at hand: the file is there as a whole or not at all."""
+    draft = target.with_name(f".{target.name}")
+    with _making(target):
+        draft.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(draft)) as db, db:
+            db.executescript(TABLES)
+            facts = {"identity": json.dumps(asdict(saved.identity)), "committed": saved.offsets.to_json()}
+            db.executemany("insert into facts values (?, ?)", facts.items())
+            store(db, {place: state.changes_since(SlotState()) for place, state in saved.states.items()})
+        draft.replace(target)
+
+
+def check_target(target: Path) -> None:
+    """Refuses to write over a file."""
+    if target.exists():
+        raise StateUnwritable(f"savepoint {target} is there already; name another file, or remove it")
+
+
+@contextlib.contextmanager
+def _making(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StateUnwritable(f"savepoint {target}: {error}; name a file in a folder that can be written") from error
+
+
+def unfinished(path: Path, then: str) -> str:
+    """What to do about a batch that was begun and not finished."""
+    return f"{path}: a batch was begun and not finished, as the run was killed; run the same jobs with --until-caught-up first, then {then}"
+
+
+def restored(path: Path, plan: Plan, wishes: Wishes) -> Savepoint:
+    """A savepoint as jobs of now can go on with it: under no id yet, in the stages and slots of the plan."""
+    saved = load(path)
+    after = evolved(saved.identity, plan, saved.states, wishes, str(path))
+    states = recut(plan, saved.states) if after.states is None else after.states
+    return Savepoint(replace(after.identity, base=0), saved.offsets, states)
 
 
 def load(path: Path) -> Savepoint:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.config import Settings
+from millrace.errors import StateMismatch
+from millrace.runners.evolution import Wishes
 from millrace.runners.folder import StateFolder, hold
 from millrace.runners.quarantine import Quarantine
-from millrace.runners.spark import query, session
+from millrace.runners.savepoint import Savepoint, write
+from millrace.runners.spark import moving, query, session
 from millrace.runners.spark.supervise import prepare
 from millrace.stream import Job
 
@@ -25,20 +29,39 @@ def run(
     report: query.Report = lambda batch, results: None,  # noqa: ARG005 - nobody is told
     stop: Callable[[], bool] = lambda: False,
     retry: Sequence[str] = (),
+    wishes: Wishes | None = None,
+    restore: Path | None = None,
 ) -> None:
     """Runs the query until it has caught up or `stop` says so, in the given session or a new one."""
     with hold(settings.state.dir / settings.run.name) as folder:
-        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up)
+        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore)
         Quarantine(folder.path).release(retry, [job.name for job in jobs])
         with folder.working():
-            query.run(spark or _session(task, folder), task, report=report, stop=stop, patience=0.05)
+            query.run(spark or _session(settings, task.identity.partitions, folder), task, report=report, stop=stop, patience=0.05)
 
 
-def _session(task: query.Task, folder: StateFolder) -> SparkSession:
+def save_stopped(folder: StateFolder, target: Path, settings: Settings, spark: SparkSession | None = None) -> Savepoint:
+    """A savepoint of a stopped run on Spark, read in the given session or one that is there for no longer."""
+    identity = folder.identity()
+    assert identity is not None
+    with folder.working():
+        opened = spark or _session(settings, identity.partitions, folder)
+        try:
+            saved = moving.stored(opened, folder.path, identity, "make the savepoint")
+        finally:
+            if spark is None:
+                opened.stop()
+    if saved is None:
+        raise StateMismatch(f"{folder.path} holds no state yet, as no batch was done; run its jobs first")
+    write(saved, target)
+    return saved
+
+
+def _session(settings: Settings, partitions: int, folder: StateFolder) -> SparkSession:
     return session.open_session(
-        task.settings.spark,
-        name=task.settings.run.name,
-        partitions=task.identity.partitions,
+        settings.spark,
+        name=settings.run.name,
+        partitions=partitions,
         scratch=folder.scratch,
         lock=folder.lock,
         output=folder.output,

@@ -12,12 +12,14 @@ from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.runners.commit import Committer
-from millrace.runners.folder import Identity
+from millrace.runners.folder import Identity, checkpoint_of, seed_of
 from millrace.runners.quarantine import Quarantine, quarantined
+from millrace.runners.savepoint import load
 from millrace.runners.spark import session
 from millrace.runners.spark.failures import explain
 from millrace.runners.spark.labels import labels
 from millrace.runners.spark.logs import LogPlace, opened
+from millrace.runners.spark.moving import Move, moved, newest
 from millrace.runners.spark.shipped import Shipped
 from millrace.runners.spark.sink import Sink
 from millrace.runners.spark.source import PACKETS, Feed, source
@@ -41,6 +43,8 @@ class Task:
     path: Path
     """The state folder."""
     until_caught_up: bool
+    move: Move | None = None
+    """What is to become of the state first."""
 
 
 def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], bool], patience: float = 0.5) -> None:
@@ -48,6 +52,9 @@ def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], b
 
     When a job is put under quarantine, the query starts again from its checkpoint without it: the batch is taken back, its state too.
     """
+    if task.move is not None:
+        task = replace(task, identity=moved(spark, task.path, task.plan, task.settings, task.move))
+    session.spread(spark, task.identity.partitions)
     with quarantined(task.path, task.plan) as quarantine:
         while _run(spark, task, quarantine, report=report, stop=stop, patience=patience):
             pass
@@ -72,14 +79,16 @@ def _run(spark: SparkSession, task: Task, quarantine: Quarantine, *, report: Rep
 
 def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantine) -> tuple[StreamingQuery, Sink]:
     """Starts the query from its checkpoint, or from the beginning of the log."""
-    plan, identity, run = quarantine.plan(task.plan), task.identity, task.settings.run
+    identity, run = task.identity, task.settings.run
+    plan = quarantine.plan(task.plan.born(identity.births))
     place = LogPlace.of(task.settings)
     log = opened(place, create=True)
     for topic in (*plan.topics, *plan.outputs):
         log.ensure(topic)
     committer = Committer(log, plan, run=run.name, state=identity.id, quarantine=quarantine)
-    checkpoint = task.path / "checkpoint"
-    committer.check(task.path, complete=_newest(checkpoint / "commits"), planned=_newest(checkpoint / "offsets"))
+    checkpoint, seed = checkpoint_of(task.path, identity), seed_of(task.path, identity)
+    complete, planned = newest(checkpoint / "commits"), newest(checkpoint / "offsets")
+    committer.check(task.path, complete=identity.base + complete, planned=identity.base + planned)
     shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)
     feed = Feed(
         plan=shipped,
@@ -93,23 +102,24 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
         pace=str(task.path / "reaches.json"),
         ahead=run.max_ahead_ms,
         lost=run.lost,
+        start=load(seed).offsets.to_json() if seed.exists() else None,
     )
     name = f"millrace_{identity.id}"
     spark.dataSource.register(source(feed, name))
     frame = spark.readStream.format(name).load()
-    frame = through_stages(frame, shipped, plan.depth, spread)
-    sink = Sink(plan, committer, report, task.path, quarantine)
+    frame = through_stages(frame, shipped, plan.depth, spread, str(seed) if seed.exists() else None)
+    sink = Sink(plan, committer, report, task.path, quarantine, identity.base)
     writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
     return writer.start(), sink
 
 
-def through_stages(frame: DataFrame, plan: Shipped, depth: int, spread: tuple[int, ...]) -> DataFrame:
-    """Packets from the source through every stage; a plan without keys has none."""
+def through_stages(frame: DataFrame, plan: Shipped, depth: int, spread: tuple[int, ...], seed: str | None = None) -> DataFrame:
+    """Packets from the source through every stage; a plan without keys has none. `seed`: a file with the state that they begin with."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*pandas", category=FutureWarning)  # Spark looks at its version; no frame of it is made
         for depths in stages(depth, len(spread)):
-            frame = frame.groupBy("slot").transformWithState(Stage(plan, depths, spread), PACKETS, "append", "None")
+            frame = frame.groupBy("slot").transformWithState(Stage(plan, depths, spread, seed), PACKETS, "append", "None")
     return frame
 
 
@@ -117,8 +127,3 @@ def stages(depth: int, slots: int) -> list[tuple[int, ...]]:
     """Which depths of a plan share a stage of Spark's: between them packets change slots, so with one slot all do."""
     every = range(1, depth + 1)
     return [tuple(every)] if slots == 1 and depth else [(number,) for number in every]
-
-
-def _newest(folder: Path) -> int:
-    """The last batch that Spark has written down in a folder of its checkpoint, -1 if none."""
-    return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)

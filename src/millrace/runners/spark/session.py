@@ -94,6 +94,11 @@ def open_session(
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
+def spread(spark: SparkSession, partitions: int) -> None:
+    """From now on shuffles go to so many partitions."""
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+
+
 def cores(settings: SparkSettings) -> int:
     """How many tasks can run at a time, as far as the settings tell."""
     local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", settings.master)

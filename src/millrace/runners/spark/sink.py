@@ -27,8 +27,10 @@ class Sink:
     """What `foreachBatch` calls. A batch that the log already has is computed again, for its state, and not written again."""
 
     def __init__(
-        self, plan: Plan, committer: Committer, report: Callable[[int, Results], None], folder: Path, quarantine: Quarantine
+        self, plan: Plan, committer: Committer, report: Callable[[int, Results], None], folder: Path, quarantine: Quarantine, base: int = 0
     ) -> None:
+        """`base`: how many batches were done before the checkpoint of this query."""
+        self._base = base
         self._plan = plan
         self._committer = committer
         self._report = report
@@ -39,8 +41,9 @@ class Sink:
         self.error: Exception | None = None
         """What went wrong here, before Spark wraps it."""
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
+    def __call__(self, frame: DataFrame, number: int) -> None:
         """Collects the few packets that are left and commits what they hold."""
+        batch = self._base + number
         try:
             results = gather(self._plan, collected(frame))
             self._refuse(batch, results)

@@ -53,6 +53,8 @@ class Feed:
     """How far ahead of the others a partition may be, in milliseconds."""
     lost: Lost = "fail"
     """What to do where the log no longer has what comes next."""
+    start: str | None = None
+    """The offsets, as JSON, at which the first batch begins; None: the beginning of the log."""
     rows_per_task: int = 20_000
     """Below this a second task costs more than it saves."""
 
@@ -97,10 +99,12 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._patient = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
-        """The oldest record of every partition there is."""
+        """The oldest record of every partition there is, or where the state came from that the first batch begins with."""
         from millrace.runners.feed import Offsets
         from millrace.runners.spark.logs import opened
 
+        if self._feed.start is not None:
+            return _said(Offsets.from_json(self._feed.start))
         return _said(Offsets({topic: opened(self._feed.log).begins(topic) for topic in self._feed.topics}, 0))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's interface
@@ -128,7 +132,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = feed.advance(log, begun, now=self._clock(), limit=most, pace=self._pace(), lost=self._feed.lost)
         if self._target is not None and begun.clock and end.topics == begun.topics:
             end = self._waited(begun)
-        due = begun.clock == 0 or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
+        first = begun.clock == 0 or (self._feed.start is not None and begun == Offsets.from_json(self._feed.start))
+        due = first or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
         return start if end.topics == begun.topics and not due else _said(end)
 
     def _pace(self) -> Pace | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
@@ -17,6 +18,7 @@ from millrace.runners.spark.shipped import Shipped
 
 if TYPE_CHECKING:
     from millrace.engine.packets import Packet
+    from millrace.engine.state import SlotState
 
 _BODY = StructType([StructField("body", BinaryType())])
 _ID = StructType([StructField("id", LongType())])
@@ -36,7 +38,9 @@ class Stage(StatefulProcessor):
     Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only `meta` is read.
     """
 
-    def __init__(self, plan: Shipped, depths: Sequence[int], labels: tuple[int, ...]) -> None:
+    def __init__(self, plan: Shipped, depths: Sequence[int], labels: tuple[int, ...], seed: str | None = None) -> None:
+        """`seed`: a file that holds what slots begin with that have stored nothing yet."""
+        self._seed = seed
         self._plan = plan
         self._depths = tuple(depths)
         self._labels = labels
@@ -66,7 +70,8 @@ class Stage(StatefulProcessor):
 
         meta = self._stored.getValue((META - place,))
         before = SlotState.open(None if meta is None else bytes(meta[0]), partial(self._load, place * STRIDE))
-        after, onward = step(self._plan.unpack(), depth, slot, before, [packet.body for packet in packets])
+        begin = self._begin(depth, slot) if meta is None and self._seed is not None else before
+        after, onward = step(self._plan.unpack(), depth, slot, begin, [packet.body for packet in packets])
         changes = after.changes_since(before)
         for number, body in changes.put.items():
             self._stored.updateValue((place * STRIDE + number,), (body,))
@@ -74,6 +79,13 @@ class Stage(StatefulProcessor):
             self._stored.removeKey((place * STRIDE + number,))
         self._stored.updateValue((META - place,), (changes.meta,))
         return onward
+
+    def _begin(self, depth: int, slot: int) -> SlotState:
+        from millrace.engine.state import SlotState
+        from millrace.runners.savepoint import load
+
+        assert self._seed is not None
+        return load(Path(self._seed)).states.get((depth, slot), SlotState())
 
     def _load(self, start: int, number: int) -> bytes:
         found = self._stored.getValue((start + number,))

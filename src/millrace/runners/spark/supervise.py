@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.errors import MillraceError, RunFailed, StateMismatch
 from millrace.log import open_log
-from millrace.runners.folder import StateFolder, hold, writing
+from millrace.runners.evolution import Wishes, evolved
+from millrace.runners.folder import StateFolder, hold, seed_of, writing
 from millrace.runners.processes import end_session
 from millrace.runners.quarantine import Quarantine
+from millrace.runners.savepoint import restored
 from millrace.runners.spark import session
 from millrace.runners.spark.failures import may_pass, rebuilt
 from millrace.runners.spark.shipped import pickled
@@ -41,9 +44,18 @@ _log = logging.getLogger("millrace.run")
 
 
 def run(
-    jobs: Sequence[Job], *, settings: Settings, until_caught_up: bool = False, report: Report | None = None, retry: Sequence[str] = ()
+    jobs: Sequence[Job],
+    *,
+    settings: Settings,
+    until_caught_up: bool = False,
+    report: Report | None = None,
+    retry: Sequence[str] = (),
+    wishes: Wishes | None = None,
+    restore: Path | None = None,
 ) -> None:
     """Runs jobs as one query until Ctrl-C or SIGTERM, or until caught up with the log as it is now.
+
+    `wishes`: what becomes of the state of jobs that changed; `restore`: a savepoint from which a new state folder starts.
 
     When stopped it raises KeyboardInterrupt, after everything it had started is gone.
     """
@@ -51,7 +63,7 @@ def run(
     if settings.log.url.startswith("kafka:"):
         open_log(settings).close()  # whoever waits for brokers says so here, and not in Spark's own output
     with hold(settings.state.dir / settings.run.name) as folder, stop_signals() as stopping:
-        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up)
+        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore)
         quarantine = Quarantine(folder.path)
         quarantine.release(retry, [job.name for job in jobs])
         quarantine.plan(task.plan)
@@ -64,31 +76,42 @@ def run(
         raise KeyboardInterrupt
 
 
-def prepare(folder: StateFolder, jobs: Sequence[Job], settings: Settings, *, until_caught_up: bool) -> Any:
-    """The task, with slots and partitions as the state has them: they are fixed for its life."""
+def prepare(
+    folder: StateFolder,
+    jobs: Sequence[Job],
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    wishes: Wishes | None = None,
+    restore: Path | None = None,
+) -> Any:
+    """The task, with slots and partitions as the state has them unless others are asked for; refuses changed operators, with the choices."""
+    from millrace.runners.spark.moving import Move, plant
     from millrace.runners.spark.query import Task
 
     if (folder.path / "local.db").exists():
         raise StateMismatch(
             f"{folder.path} holds state of the local runner; go on with --on local, or name another folder (state.dir) or run (run.name)"
         )
-    known = folder.identity()
-    cores = session.cores(settings.spark)
-    wanted = min(cores, settings.spark.slots or cores)
-    partitions = _kept("spark.partitions", settings.spark.partitions, known.partitions if known else None, wanted, folder)
-    slots = _kept("spark.slots", settings.spark.slots, known.slots if known else None, min(128, 2 * partitions), folder)
-    plan = Plan.of(jobs, slots=slots)
-    names = tuple(job.name for job in jobs)
-    identity = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=slots, partitions=partitions)
-    return Task(plan, settings, identity, folder.path, until_caught_up)
-
-
-def _kept(name: str, said: int | None, stored: int | None, default: int, folder: StateFolder) -> int:
-    if said is not None and stored is not None and said != stored:
-        raise StateMismatch(
-            f"{name} = {said}, but the state in {folder.path} was made with {stored}, which is fixed for its life; leave {name} out, or start anew with another state.dir or run.name"
-        )
-    return stored or said or default
+    if restore is not None:
+        folder.check_new()
+    known, cores, asked = folder.identity(), session.cores(settings.spark), wishes or Wishes()
+    partitions = settings.spark.partitions or (known.partitions if known else min(cores, settings.spark.slots or cores))
+    plan = Plan.of(jobs, slots=settings.spark.slots or (known.slots if known else min(128, 2 * partitions)))
+    if restore is not None:
+        saved = restored(restore, plan, asked)
+        known, asked = replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions), Wishes()
+        plant(folder.path, replace(saved, identity=known), plan, settings)
+        folder.rebind(known)
+    elif known is None or not known.operators:
+        names = tuple(job.name for job in jobs)
+        known = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=partitions)
+        known = replace(known, operators=dict(plan.fingerprints))
+        folder.rebind(known)
+        seed_of(folder.path, known).unlink(missing_ok=True)
+    same = evolved(known, plan, {}, asked, str(folder.path)).states is None and known.partitions == partitions
+    move = None if same else Move(known, asked, partitions)
+    return Task(plan, settings, known, folder.path, until_caught_up, move)
 
 
 def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:

@@ -1,0 +1,99 @@
+"""State leaves one checkpoint of Spark's and goes on in another: other slots and partitions, other jobs, and savepoints from one runner to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import watermarks, windows
+from millrace.config import Settings
+from millrace.errors import StateMismatch
+from millrace.log import Log
+from millrace.runners import run as run_on
+from millrace.runners.folder import hold
+from millrace.runners.savepoint import save
+from millrace.runners.spark.foreground import run, save_stopped
+from runners.spark.readings import (
+    READINGS,
+    SPREADS,
+    TOTALS,
+    append,
+    assert_exactly_once,
+    in_one_piece,
+    last_words,
+    readings,
+    spreads,
+    totals,
+    written,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def partitions_as_before(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(spark: SparkSession, log: Log, settings: Settings) -> None:
+    rows = readings(1_500)
+
+    def go(first: int, last: int, *jobs: mr.Job, **more: Any) -> None:
+        append(log, rows[first:last])
+        chosen = settings.changed(run_max_events_per_batch=300, **more)
+        run(jobs, settings=chosen, spark=spark, until_caught_up=True)
+
+    go(0, 400, totals(), spreads(), spark_slots=4)
+    go(400, 700, totals(), spreads(), spark_slots=7, spark_partitions=3)
+    assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
+    folder = settings.state.dir / "test"
+    (checkpoint,) = folder.glob("checkpoint*")
+    wide = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("20s"), lateness="5s")
+    changed = mr.Job("totals", wide.by("sensor").sum("value").write(TOTALS))
+    with pytest.raises(StateMismatch, match=r"totals/aggregation-1 no longer has .* --reset totals; .* another name.* migrate="):
+        go(700, 700, changed, spreads())
+    done = max(checkpoint.glob("commits/[0-9]*"), key=lambda file: int(file.name))
+    done.unlink()
+    with pytest.raises(StateMismatch, match=r"begun and not finished.*until-caught-up first, then change them"):
+        go(700, 700, totals())
+    go(700, 900, totals(), spreads(), spark_partitions=3)
+    assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
+    go(900, 1_000, totals(), spark_slots=1)
+    go(1_000, 1_500, totals(), spreads())
+    assert_exactly_once(log, [totals()], [TOTALS])
+    later, outputs = pl.col("window_end") > 1_060_000, in_one_piece(log, [spreads()])[0]
+    joined, whole = (last_words(frame, SPREADS).filter(later) for frame in (written(log, SPREADS), outputs[SPREADS.name]))
+    assert joined.height > 10, "a job that joined shows all windows that began after it"
+    assert joined.equals(whole)
+
+
+def test_a_savepoint_goes_from_one_runner_to_the_other(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+    jobs, rows = [totals(), spreads()], readings(900)
+    first, second = tmp_path / "first.savepoint", tmp_path / "second.savepoint"
+    append(log, rows[:300])
+    run_on(*jobs, on="local", settings=settings.changed(run_name="one", spark_slots=3), until_caught_up=True)
+    with hold(settings.state.dir / "one") as folder:
+        save(folder, first)
+    append(log, rows[300:600])
+    cut = settings.changed(run_name="two", run_max_events_per_batch=120, spark_slots=5)
+    run(jobs, settings=cut, spark=spark, until_caught_up=True, restore=first)
+    assert_exactly_once(log, jobs, [TOTALS, SPREADS])
+    with pytest.raises(StateMismatch, match="holds state of the Spark runner"):
+        run_on(*jobs, on="local", settings=cut, until_caught_up=True)
+    with pytest.raises(StateMismatch, match="holds state already"):
+        run(jobs, settings=cut, spark=spark, until_caught_up=True, restore=first)
+    with hold(settings.state.dir / "two") as folder:
+        save_stopped(folder, second, cut, spark)
+    append(log, rows[600:])
+    run_on(*jobs, on="local", settings=settings.changed(run_name="three", spark_slots=1), until_caught_up=True, restore=second)
+    assert_exactly_once(log, jobs, [TOTALS, SPREADS])
