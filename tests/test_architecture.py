@@ -14,7 +14,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 VOCABULARY = {
     "errors", "durations", "windows", "triggers", "watermarks", "aggregates", "panes", "graph", "stream", "topics", "event_types",
-    "hashing", "hidden", "faults", "explain", "views", "trigger_machines", "patterns", "processors", "processors_stored", "lookups", "aggregating", "joining", "changelogs", "ruling", "sequencing",
+    "hashing", "hidden", "faults", "explain", "views", "trigger_machines", "patterns", "processors", "processors_stored", "lookups", "aggregating", "joining", "changelogs", "feedback", "ruling", "sequencing",
 }  # fmt: skip
 """The modules with which jobs are written: they know nothing but each other."""
 

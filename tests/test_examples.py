@@ -77,6 +77,13 @@ def test_the_model_learns_and_notices_when_the_world_changes() -> None:
     assert any(600 < place < 800 for place in noticed)
 
 
+def test_spikes_and_dips_of_query_rates_are_noticed_and_nothing_else() -> None:
+    example = load("query_rates")
+    rated = mr.replay(example["rates"], example["queries"]()).select("query", "rate", "event_time")
+    found = mr.replay(example["anomalies"], rated).filter(pl.col("event_time") < 300_000)
+    assert found.select("query", "kind", "event_time").rows() == [("match", "spike", 209_999), ("news", "dip", 250_000)]
+
+
 def test_the_joins_of_the_documentation_answer() -> None:
     joins = runpy.run_path(str(EXAMPLES.parent / "docs" / "examples" / "joins.py"))
     orders = pl.DataFrame({"user": ["ann", "bob"], "item": ["pen", "ink"], "event_time": [10_000, 59_000]})

@@ -19,6 +19,7 @@ def test_the_package_exports_these_names_and_no_others() -> None:
         "__version__",
         "aggregates",
         "backfill",
+        "feed_back",
         "from_dataframe",
         "pattern",
         "patterns",

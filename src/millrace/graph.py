@@ -214,6 +214,8 @@ class Write(Node):
     """The end of a stream: a topic."""
 
     topic: Topic
+    rounds: int | None = None
+    """How often rows may go around, where the job itself reads the topic."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ import polars as pl
 from millrace import graph
 from millrace.engine.partials import partials_of
 from millrace.errors import DefinitionError
+from millrace.feedback import loops, refuse_circles
 from millrace.hashing import KEY_GROUPS
 from millrace.stream import Job
 from millrace.topics import Topic
@@ -153,6 +154,11 @@ class Plan:
         """How long, at most, a partition without events holds the watermark back; null: for ever."""
         return max((watermark.idle for watermark in self._watermarks() if watermark.idle is not None), default=None)
 
+    @cached_property
+    def loops(self) -> frozenset[str]:
+        """The topics that rows go around through."""
+        return loops(self.jobs)
+
     @property
     def ticks(self) -> bool:
         """Whether something waits for the clock, so that batches must come though no event does."""
@@ -254,6 +260,7 @@ class Plan:
         return [r.edge.origin.watermark for r in self.routes if isinstance(r.edge.origin, graph.Read)]
 
     def _check(self) -> None:
+        refuse_circles(self.jobs)
         said: dict[str, Topic] = {}
         reads = [route.edge.origin.topic for route in self.routes if isinstance(route.edge.origin, graph.Read)]
         for topic in (*reads, *(route.topic for route in self.routes if route.topic)):

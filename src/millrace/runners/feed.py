@@ -110,6 +110,11 @@ def advance(log: Ends, start: Offsets, *, now: int, limit: int | None = None, pa
     return Offsets(topics, max(now, start.clock))
 
 
+def again(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
+    """Where a run has caught up: what the log held when it began and, of what goes around through some topics, all that they hold now."""
+    return Offsets({name: log.ends(name) if name in loops else ends for name, ends in target.topics.items()}, target.clock)
+
+
 def silent(log: Log, topics: Iterable[str]) -> bool:
     """Whether some partition has never held an event, so that only patience brings the watermark past it."""
     return any(end == 0 for topic in topics for end in log.ends(topic).values())

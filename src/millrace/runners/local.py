@@ -160,7 +160,7 @@ class _Run:
                 continue
             self._batch(start, end)
             start = end
-            if target is not None and target.reached(end) and not self._waits(start):
+            if target is not None and feed.again(self.log, target, self.engine.plan.loops).reached(end) and not self._waits(start):
                 return
 
     def _due(self, start: feed.Offsets, end: feed.Offsets) -> bool:

@@ -62,6 +62,10 @@ def replay(job: Job, events: Given, *, log: Where | None = None, batch: int = BA
 def replay_all(job: Job, events: Given, *, log: Where | None = None, batch: int = BATCH) -> Replayed:
     """Like `replay`, for any number of outputs, with what was refused on the way."""
     engine = Engine([job])
+    if engine.plan.loops:
+        raise DefinitionError(
+            f"job {job.name!r} feeds {', '.join(engine.plan.loops)}, so its events are not all there; run it: mr.run(job, until_caught_up=True) ends when nothing goes around any more"
+        )
     match events:
         case Topic() | str():
             batches = _from_log(engine, log, batch)

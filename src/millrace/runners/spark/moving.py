@@ -46,6 +46,11 @@ def newest(folder: Path) -> int:
     return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
 
 
+def reached(checkpoint: Path) -> Offsets:
+    """Where the last batch that is done ended."""
+    return Offsets.from_json((checkpoint / "offsets" / str(newest(checkpoint / "commits"))).read_text().splitlines()[-1])
+
+
 def stored(spark: SparkSession, path: Path, identity: Identity, then: str) -> Savepoint | None:
     """What a checkpoint holds after its last batch; None: nothing was done yet. A batch that was begun and not finished is refused: `then` is what is to be done after it."""
     checkpoint, seed = checkpoint_of(path, identity), seed_of(path, identity)
@@ -54,7 +59,7 @@ def stored(spark: SparkSession, path: Path, identity: Identity, then: str) -> Sa
         raise StateMismatch(unfinished(path, then))
     if complete < 0:
         return load(seed) if seed.exists() else None
-    offsets = Offsets.from_json((checkpoint / "offsets" / str(complete)).read_text().splitlines()[-1])
+    offsets = reached(checkpoint)
     numbers = [folder.name for folder in (checkpoint / "state").glob("[0-9]*")]
     states: dict[Place, SlotState] = {}
     for number in numbers:

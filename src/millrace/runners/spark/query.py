@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
+from millrace.runners import feed
 from millrace.runners.commit import Committer
 from millrace.runners.folder import Identity, checkpoint_of, seed_of
 from millrace.runners.quarantine import Quarantine, quarantined
@@ -19,7 +20,7 @@ from millrace.runners.spark import session
 from millrace.runners.spark.failures import explain
 from millrace.runners.spark.labels import labels
 from millrace.runners.spark.logs import LogPlace, opened
-from millrace.runners.spark.moving import Move, moved, newest
+from millrace.runners.spark.moving import Move, moved, newest, reached
 from millrace.runners.spark.shipped import Shipped
 from millrace.runners.spark.sink import Sink
 from millrace.runners.spark.source import PACKETS, Feed, source
@@ -56,7 +57,7 @@ def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], b
         task = replace(task, identity=moved(spark, task.path, task.plan, task.settings, task.move))
     session.spread(spark, task.identity.partitions)
     with quarantined(task.path, task.plan) as quarantine:
-        while _run(spark, task, quarantine, report=report, stop=stop, patience=patience):
+        while _run(spark, task, quarantine, report=report, stop=stop, patience=patience) or (not stop() and _goes_around(task)):
             pass
     quarantine.check()
 
@@ -75,6 +76,14 @@ def _run(spark: SparkSession, task: Task, quarantine: Quarantine, *, report: Rep
         query.stop()
         sink.close()
     return False
+
+
+def _goes_around(task: Task) -> bool:
+    """Whether a query that was to catch up has left rows in topics that it feeds itself."""
+    if not task.until_caught_up or not task.plan.loops:
+        return False
+    done = reached(checkpoint_of(task.path, task.identity))
+    return not feed.again(opened(LogPlace.of(task.settings)), done, task.plan.loops).reached(done)
 
 
 def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantine) -> tuple[StreamingQuery, Sink]:
