@@ -29,8 +29,7 @@ class Table:
 def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr | None = None) -> Table:
     """A topic as a table by its key: a row holds from its event time on, until the next of its key.
 
-    A row for which `deleted` holds takes its key out. A record without a value, as compacted topics of others have them, is no event and becomes a
-    dead letter; say deletions by a field.
+    A row for which `deleted` holds takes its key out, and so does a record without a value, where the topic says `tombstones=True`.
     """
     if topic.key is None:
         raise DefinitionError(
@@ -42,4 +41,7 @@ def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr 
         missing = [column for column in found or () if column not in changes.columns]
         if missing:
             raise DefinitionError(f"table({topic.name}): deleted={deleted} looks at {missing[0]!r}; there are {', '.join(changes.columns)}")
+    if topic.tombstones:
+        nothing = pl.all_horizontal(pl.col(name).is_null() for name in topic.schema if name != topic.key)
+        deleted = nothing if deleted is None else nothing | deleted.fill_null(value=False)
     return Table(changes, (topic.key,), deleted)

@@ -41,6 +41,8 @@ class Topic:
     """How long events are kept after they were appended; None: for ever."""
     compact: bool = False
     """On Kafka, only the last event of each key is sure to be kept, and one without a value says that its key is gone; jobs pass over it."""
+    tombstones: bool = False
+    """With `compact`: events without a value are rows whose fields are null but for the key, at the time when they were appended, and what a job withdraws is written as such."""
     replicas: int | None = None
     """How many of Kafka's brokers hold each event; None: as `kafka.replicas` or the brokers say."""
 
@@ -61,6 +63,10 @@ class Topic:
         if self.compact and (self.key is None or self.retention is not None):
             raise DefinitionError(
                 f"topic {self.name!r}: compact=True keeps the last event of each key for ever; name the key, and no retention"
+            )
+        if self.tombstones and not (self.compact and len(self.schema) > 1):
+            raise DefinitionError(
+                f"topic {self.name!r}: tombstones=True says of keys that they are gone; say compact=True, and let the type have a field besides the key"
             )
         if self.replicas is not None and (type(self.replicas) is not int or self.replicas < 1):
             raise DefinitionError(f"topic {self.name!r}: replicas={self.replicas!r} must be a number from 1 on")

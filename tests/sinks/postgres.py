@@ -24,8 +24,8 @@ def missing() -> str | None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """A server that listens on a socket in the folder alone; its address."""
+def running(folder: Path, port: int | None = None) -> Iterator[str]:
+    """A server that listens on a socket in the folder, and on a port of this machine if one is given; its address."""
     where = programs()
     assert where is not None
     folder.mkdir(mode=0o700)
@@ -35,11 +35,12 @@ def running(folder: Path) -> Iterator[str]:
         become = ["runuser", "-u", "postgres", "--"]
     data = folder / "data"
     subprocess.run([*become, where / "initdb", "--pgdata", data, "--username", "millrace", "--no-sync"], check=True, capture_output=True)
-    options = f"-c listen_addresses='' -k {folder} -c fsync=off"
+    listens = "-c listen_addresses=''" if port is None else f"-c listen_addresses=127.0.0.1 -c port={port}"
+    options = f"{listens} -k {folder} -c fsync=off"
     waiting = ["--wait", "--timeout", "120", "--log", f"{folder / 'log'}", "-o", options]
     start = [*become, f"{where / 'pg_ctl'}", "--pgdata", f"{data}", *waiting, "start"]
     subprocess.run(start, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield f"host={folder} user=millrace dbname=postgres"
+        yield f"host={folder} user=millrace dbname=postgres" + ("" if port is None else f" port={port}")
     finally:
         subprocess.run([*become, where / "pg_ctl", "--pgdata", data, "--mode", "immediate", "stop"], check=True, capture_output=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from millrace import event_types
 from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
-from millrace.log import avro, binary, confluent, event_pb2, json_lines, transcode
+from millrace.log import avro, binary, confluent, event_pb2, json_lines, tombstones, transcode
 from millrace.log.contract import BinaryArray, Outgoing, Records
 from millrace.log.dead import DEAD
 from millrace.topics import Topic
@@ -38,7 +38,12 @@ class Decoded:
 
 
 def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = None) -> Outgoing:
-    """The records of rows. Pane columns, if there are any, go into the envelope."""
+    """The records of rows. Pane columns, if there are any, go into the envelope; where the topic has tombstones, what is withdrawn is one."""
+    records = _encoded(topic, frame, ingestion_time)
+    return tombstones.buried(frame, records) if topic.tombstones else records
+
+
+def _encoded(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) -> Outgoing:
     who = f"topic {topic.name!r}"
     if topic.readable_only:
         raise DefinitionError(f"{who} is one that others write; millrace reads Avro and Confluent's header, and writes neither")
@@ -58,8 +63,11 @@ def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = No
 
 def decode(topic: Topic, partition: int, records: Records, *, panes: bool = False, wanted: frozenset[str] | None = None) -> Decoded:
     """The rows of records, and the records that hold none. With `wanted`, rows have those columns of their type alone; all are read."""
-    if topic.compact and records.values.null_count:
-        records = records.valued()  # the others only say that a key is gone
+    if topic.compact and records.values.null_count:  # those without a value only say that a key is gone
+        found = decode(topic, partition, records.valued(), panes=panes, wanted=wanted)
+        if not topic.tombstones:
+            return found
+        return Decoded(pl.concat([found.rows, tombstones.rows(topic, records, found.rows)]).sort("_off"), found.dead)
     if not len(records):
         return Decoded(_no_rows(topic, panes), _no_dead())
     sieve = _Sieve(records)
