@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "sinks": {"log"},
     "serve": {"log", "transit.geocells", "transit.markers"},
     "doctor": {"config", "java", "log", "runners"},
-    "demo": {"java", "log", "runners", "serve", "transit.topics"},
+    "demo": {"ingest", "java", "log", "runners", "serve", "transit"},
     "measure": {"config", "kafka", "java", "jobs", "log", "engine", "ingest", "runners", "transit"},
     "cli": {"commands"},
     "commands": {

@@ -26,19 +26,31 @@ class View:
     """The column of which each value is shown once."""
     values: tuple[str, ...]
     """The columns that are shown; the first one ranks."""
-    kind: Literal["cells"] = "cells"
-    """How it is drawn. `cells`: the key is an H3 cell."""
+    kind: Literal["cells", "arcs", "points"] = "cells"
+    """How it is drawn. `cells`: the key is an H3 cell; `arcs`: from that cell to the one in the column `to`; `points`: the key is anything, at the place in
+    the columns `latitude` and `longitude`."""
+    noun: str = ""
+    """What is counted, in the plural: `vehicles`. By default the title."""
+    legend: str = ""
+    """What the first value means. By default the title."""
+    unit: str = ""
+    """Of the first value, where it is no count: `s`, `m/s²`."""
 
     def __post_init__(self) -> None:
         """Refuses columns that the topic does not have, and a name that no address could hold."""
         if not self.name or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in self.name):
             raise DefinitionError(f"view name {self.name!r}: use letters, digits, '-', '_' and '.'; it becomes part of an address")
-        for column in (self.key, *self.values):
+        places = {"cells": (), "arcs": ("to",), "points": ("latitude", "longitude")}
+        if self.kind not in places:
+            raise DefinitionError(f"view {self.name!r}: kind={self.kind!r} cannot be drawn; use {', '.join(places)}")
+        for column in (self.key, *self.values, *places[self.kind]):
             if column not in self.topic.schema:
                 known = ", ".join(self.topic.schema)
                 raise DefinitionError(f"view {self.name!r}: {column!r} is no column of topic {self.topic.name!r}; it has {known}")
         if not self.values:
             raise DefinitionError(f"view {self.name!r} shows no column; name at least one in values=")
+        if self.kind == "arcs" and "to" not in self.values[1:]:
+            raise DefinitionError(f"view {self.name!r}: an arc has to lead somewhere; put 'to' into values=, after the column that ranks")
         durations.positive(self.window, name="window")
         durations.positive(self.every, name="every")
 

@@ -59,6 +59,11 @@ class Demo:
         """Waits for the address, and remembers it."""
         self.port = int(self.until(r"the map is at http://127\.0\.0\.1:(\d+)")[1])
 
+    def shows(self, view: str) -> bool:
+        """Whether there is anything of a view."""
+        found = ask(self.port, f"/api/views/{view}")
+        return found is not None and bool(found["cells"])
+
     def cells(self) -> list[dict[str, object]]:
         """What the server shows now."""
         found = ask(self.port, "/api/views/vehicle-distribution")

@@ -15,6 +15,7 @@ from millrace.demo.wishes import Wishes
 from millrace.log import open_log
 from millrace.log.status import Status, read_status
 from millrace.runners.processes import alive
+from millrace.transit.views import VIEWS
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +41,7 @@ def test_a_demo_shows_hexagons_ends_without_a_trace_and_goes_on_where_it_stopped
     with demo(folder, *QUICK) as first:
         first.until_map()
         assert first.cells()
+        eventually(lambda: all(first.shows(view.name) for view in VIEWS[:4]), "every job that counts shows something")
         assert f"a demo is already running in {folder}" in refusal(folder)
         assert f"port {first.port} cannot be used for the map" in refusal(tmp_path / "other", "--port", str(first.port))
         assert first.until(r"([\d,]+) events/s · watermark [\d.]+ s behind · [\d,]+ results/s · latency [\d.]+ s")[1] != "0"
@@ -90,7 +92,7 @@ def test_a_demo_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_on_spark_a_demo_shows_hexagons_and_ends_without_a_trace(tmp_path: Path) -> None:
     with demo(tmp_path / "demo", "--port", "0") as running:
-        running.until("vehicle-distribution runs on Spark")
+        running.until("5 jobs run on Spark")
         running.until_map()
         assert running.cells()
         assert len(running.processes()) >= 6

@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import DefinitionError
+from millrace.measure.latency import final_stop_distribution
+from millrace.runners.replay import replay
 from millrace.serve.cells import Cells
 from millrace.serve.tiles import SIDE, Box, Refused, name, tile_of
-from millrace.transit.geocells import geocell
-from millrace.transit.markers import SEA
-from millrace.transit.topics import CELL_COUNTS
+from millrace.transit.jobs import BUILT_IN
+from millrace.transit.markers import MARKERS, SEA
+from millrace.transit.topics import ARRIVALS, CELL_COUNTS, FLOWS, POSITIONS
 from millrace.transit.views import VIEWS
 from millrace.views import View
 from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, named, results
@@ -73,9 +75,67 @@ def test_what_is_no_cell_is_left_out() -> None:
     assert shown(applied(results(0, {5: 1, -7: 2, CENTRE: 3}))) == {named(CENTRE): 3}
 
 
-def test_latency_markers_are_not_shown() -> None:
-    at_sea = pl.DataFrame({"latitude": [SEA[0]], "longitude": [SEA[1]]}).select(geocell()).item()
-    assert shown(applied(results(0, {at_sea: 1, CENTRE: 2}))) == {named(CENTRE): 2}
+def view(name: str) -> View:
+    return next(view for view in VIEWS if view.name == name)
+
+
+def pane(end: int, *rows: dict[str, object]) -> pl.DataFrame:
+    frame = results(end, dict.fromkeys(range(len(rows)), 0)).drop("geocell", "count")
+    return pl.DataFrame(rows, schema_overrides={"geocell": pl.Int64, "to": pl.Int64}).hstack(frame)
+
+
+def test_every_job_has_a_view() -> None:
+    assert [view.name for view in VIEWS] == list(MARKERS)
+    assert [view.topic for view in VIEWS] == [marker.topic for marker in MARKERS.values()]
+
+
+def test_an_arc_leads_to_a_cell_by_its_name() -> None:
+    cells = Cells(view("flow-direction"))
+    cells.apply(pane(0, {"geocell": CENTRE, "count": 3, "to": HARBOUR}, {"geocell": ESPOO, "count": 1, "to": 5}))
+    snapshot, changed = cells.take_changes()
+    texts = " ".join(cells.encode(snapshot.rows, changed).values())
+    assert f'["{named(CENTRE)}",3,"{named(HARBOUR)}"]' in texts
+    assert f'["{named(ESPOO)}",1,null]' in texts
+    cells.apply(pane(5, {"geocell": CENTRE, "count": 3, "to": ESPOO}))
+    assert len(cells.take_changes()[1]) == 1, "another way is a change"
+
+
+def test_a_point_is_where_its_result_says() -> None:
+    cells = Cells(view("emergency-stop"))
+    stop = {"speed_difference": 11.0, "latitude": 60.171, "longitude": 24.941}
+    nowhere = {**stop, "vehicle_id": "x", "deceleration": -1.0}
+    cells.apply(
+        pane(
+            0,
+            {**stop, "vehicle_id": "12/7", "deceleration": -4.5},
+            {**nowhere, "latitude": None},
+            {**nowhere, "longitude": float("nan")},
+            {**nowhere, "latitude": 91.0},
+            {**nowhere, "vehicle_id": "marker/emergency-stop/1", "latitude": SEA[0], "longitude": SEA[1]},
+        )
+    )
+    snapshot, changed = cells.take_changes()
+    [text] = cells.encode(snapshot.rows, changed).values()
+    assert text == f'{{"tile":"12/2331/1185","cells":[["12/7",-4.5,11.0,24.941,60.171,{T0}]]}}'
+    cells.apply(pane(599, {**stop, "vehicle_id": "12/8", "deceleration": -2.0}))
+    assert set(cells.snapshot().rows["cell"]) == {"12/7", "12/8"}
+    cells.apply(pane(606, {**stop, "vehicle_id": "12/9", "deceleration": -2.0}))
+    assert set(cells.snapshot().rows["cell"]) == {"12/8", "12/9"}, "a stop is shown for ten minutes and five seconds"
+
+
+@pytest.mark.parametrize("job", MARKERS)
+def test_no_view_shows_a_latency_marker(job: str) -> None:
+    """Whatever markers make the jobs say, their own and the others'."""
+    sent: dict[str, list[pl.DataFrame]] = {POSITIONS.name: [], ARRIVALS.name: []}
+    for marker in MARKERS.values():
+        sent[marker.reads.name].append(marker.rows(T0, T0 + 60_000))
+    events = {name: pl.concat(frames).sort("event_time") for name, frames in sent.items()}
+    made = final_stop_distribution() if job == "final-stop-distribution" else BUILT_IN[job]()
+    said = replay(made, events)
+    cells = Cells(view(job))
+    cells.apply(said)
+    assert len(said)
+    assert cells.snapshot().rows.is_empty()
 
 
 def test_only_tiles_whose_contents_differ_have_changed() -> None:
@@ -153,6 +213,9 @@ def test_what_is_no_box_is_refused_with_what_was_said(text: str) -> None:
         ({"values": ("number",)}, "'number' is no column"),
         ({"values": ()}, "shows no column"),
         ({"name": "a/b"}, "view name 'a/b'"),
+        ({"kind": "columns"}, "kind='columns' cannot be drawn; use cells, arcs, points"),
+        ({"kind": "points"}, "'latitude' is no column"),
+        ({"topic": FLOWS, "kind": "arcs"}, "put 'to' into values="),
         ({"every": "0s"}, "every='0s' must be longer than zero"),
     ],
 )

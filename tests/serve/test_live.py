@@ -17,11 +17,9 @@ WEST = [24.60, 60.19, 24.70, 60.22]
 
 def test_a_viewer_is_told_what_there_is(running: Running) -> None:
     with closing(running.watch()) as viewer:
-        assert viewer.hello == {
-            "type": "hello",
-            "layers": [{"name": LAYER, "title": "Vehicles", "kind": "cells", "window_ms": 30_000, "every_ms": 5_000}],
-            "tick_ms": 50,
-        }
+        words = {"noun": "vehicles", "legend": "Vehicles per hexagon", "unit": "", "values": ["count"]}
+        layer = {"name": LAYER, "title": "Vehicles", "kind": "cells", "window_ms": 30_000, "every_ms": 5_000, **words}
+        assert viewer.hello == {"type": "hello", "layers": [layer], "tick_ms": 50}
 
 
 def test_two_viewers_with_different_boxes_get_different_tiles(log: Log, running: Running) -> None:

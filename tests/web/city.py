@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import h3
 import numpy as np
 import polars as pl
 
 from millrace.log import Log
 from millrace.log.codecs import encode
+from millrace.topics import Topic
 from millrace.transit.geocells import geocell
-from millrace.transit.topics import CELL_COUNTS
+from millrace.transit.topics import CELL_COUNTS, DELAYS, EMERGENCY_STOPS, FINAL_STOPS, FLOWS
 
 EVERY, WINDOW = 5_000, 30_000
 HUBS = np.array(
@@ -55,6 +57,27 @@ def counted(step: int) -> pl.DataFrame:
     )
 
 
+def results(step: int) -> dict[Topic, pl.DataFrame]:
+    """What each of the five jobs might say."""
+    cells = counted(step)
+    late = pl.int_range(pl.len()) * 37 % 900 - 60
+    delays = cells.select("geocell", "count", p50=late, p90=late + 60, p99=late + 90).gather_every(2)
+    ways = [sorted(h3.grid_ring(f"{cell:x}", 1))[(cell >> 20) % 6] for cell in cells["geocell"]]
+    flows = cells.with_columns(to=pl.Series([int(way, 16) for way in ways]))
+    braking = pl.int_range(pl.len()) / 4
+    stops = (
+        vehicles(step).gather_every(25).with_columns(vehicle_id=pl.format("12/{}", pl.int_range(pl.len())), speed_difference=braking + 10)
+    )
+    ends = pl.DataFrame(HUBS, schema=["latitude", "longitude"]).select(geocell=geocell(), count=pl.int_range(1, pl.len() + 1))
+    return {
+        CELL_COUNTS: cells,
+        DELAYS: delays,
+        FINAL_STOPS: ends,
+        FLOWS: flows,
+        EMERGENCY_STOPS: stops.with_columns(deceleration=-1 - braking),
+    }
+
+
 @dataclass
 class City:
     """Writes one window after another, each of which ended just now."""
@@ -75,8 +98,9 @@ class City:
             "final": False,
             "op": "+",
         }
-        rows = counted(self.step).with_columns(event_time=pl.lit(end - 1), **{name: pl.lit(value) for name, value in pane.items()})
-        self.log.append(CELL_COUNTS.name, encode(CELL_COUNTS, rows, ingestion_time=end))
+        for topic, found in results(self.step).items():
+            rows = found.with_columns(event_time=pl.lit(end - 1), **{name: pl.lit(value) for name, value in pane.items()})
+            self.log.append(topic.name, encode(topic, rows, ingestion_time=end))
         self.step += 1
         return end
 
@@ -127,6 +151,11 @@ class Server:
     def get(self, path: str) -> Any:
         with urlopen(f"{self.address}{path}", timeout=10) as response:
             return json.load(response)
+
+    def results(self, layer: str) -> list[dict[str, Any]]:
+        """All that the API has of a view."""
+        found: list[dict[str, Any]] = self.get(f"/api/views/{layer}")["cells"]
+        return found
 
     def view(self, query: str = "") -> dict[str, int]:
         """The API's cells."""

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect, sync_playwright
 
 from millrace.log import open_log
-from millrace.transit.topics import CELL_COUNTS
+from millrace.transit.views import VIEWS
 from web.chromium import FLAGS, chromium
 from web.city import LIMIT, City, Server, wait_until
 
@@ -37,7 +37,8 @@ def free_port() -> int:
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
     """One window has gone by when the tests begin."""
     log = open_log(f"embedded:{tmp_path_factory.mktemp('city') / 'log'}")
-    log.ensure(CELL_COUNTS)
+    for view in VIEWS:
+        log.ensure(view.topic)
     made = City(log)
     made.go_on()
     yield made
@@ -58,7 +59,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def open_map(browser: Browser, server: Server) -> Iterator[Open]:
-    """Opens the map and waits for hexagons. Whatever the page complained of fails the test, but for the lack of what is not there."""
+    """Opens the map and waits for results. Whatever the page complained of fails the test, but for the lack of what is not there."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 

@@ -1,12 +1,24 @@
-/** What is known of the cell under the pointer. */
+/** What is known of what is under the pointer. */
 
 import { timeOfDay } from "./clock";
 import { element } from "./elements";
+import type { LayerInfo } from "./messages";
 import type { Slot } from "./slots";
+import { capital, nouns, told, valueOf } from "./words";
 
 export interface Window {
   readonly start: number;
   readonly end: number;
+}
+
+/** Names and what they are, from top to bottom. */
+export function facts(info: LayerInfo, slot: Slot, window: Window): [string, string][] {
+  const [longitude, latitude] = slot.position;
+  const point = info.kind === "points";
+  const place = `${latitude.toFixed(4)}, ${longitude.toFixed(4)}`;
+  const others = info.values.map((name, index): [string, string] => [capital(name), told(info, name, slot.values[index])]).slice(1);
+  const time = point ? timeOfDay(Number(slot.values.at(-1))) : `${timeOfDay(window.start)} – ${timeOfDay(window.end)}`;
+  return [[point ? "Vehicle" : "Cell", slot.cell], [point ? "Place" : "Centre", place], ...others, [point ? "Time" : "Newest window", time]];
 }
 
 export class Details {
@@ -17,14 +29,18 @@ export class Details {
   }
 
   /** Beside the pointer, on the side where there is room. */
-  show(slot: Slot, window: Window, x: number, y: number): void {
-    const [longitude, latitude] = slot.position;
-    this.#panel.innerHTML = "<p><b></b> <span class='quiet'></span></p><dl><dt>Cell</dt><dd></dd><dt>Centre</dt><dd></dd><dt>Newest window</dt><dd></dd></dl>";
-    const [value, unit] = [this.#panel.querySelector("b"), this.#panel.querySelector("span")];
-    if (value) value.textContent = String(slot.value);
-    if (unit) unit.textContent = slot.value === 1 ? "vehicle" : "vehicles";
-    const facts = [slot.cell, `${latitude.toFixed(4)}, ${longitude.toFixed(4)}`, `${timeOfDay(window.start)} – ${timeOfDay(window.end)}`];
-    for (const [index, item] of [...this.#panel.querySelectorAll("dd")].entries()) item.textContent = facts[index] ?? "";
+  show(info: LayerInfo, slot: Slot, window: Window, x: number, y: number): void {
+    const head = document.createElement("p");
+    head.innerHTML = "<b></b> <span class='quiet'></span>";
+    (head.firstElementChild as HTMLElement).textContent = valueOf(info, slot);
+    (head.lastElementChild as HTMLElement).textContent = info.unit === "" ? nouns(info, slot.value) : info.legend.toLowerCase();
+    const list = document.createElement("dl");
+    for (const [name, text] of facts(info, slot, window)) {
+      list.append(document.createElement("dt"), document.createElement("dd"));
+      (list.lastElementChild as HTMLElement).textContent = text;
+      (list.lastElementChild?.previousElementSibling as HTMLElement).textContent = name;
+    }
+    this.#panel.replaceChildren(head, list);
     this.#panel.hidden = false;
     const { offsetWidth: width, offsetHeight: height } = this.#panel;
     const left = x + 18 + width > innerWidth ? x - 18 - width : x + 18;

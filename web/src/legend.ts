@@ -1,6 +1,8 @@
 /** What the colours mean, and how many cells have each. */
 
+import type { LayerInfo } from "./messages";
 import { colour, type Step, steps, type Theme } from "./scale";
+import { things, unitOf } from "./words";
 
 /** How many of the values fall into each step. */
 export function tally(values: Iterable<number>, classes: readonly Step[]): number[] {
@@ -17,23 +19,23 @@ export class Legend {
 
   constructor(private readonly list: HTMLElement) {}
 
-  show(values: readonly number[], top: number, theme: Theme): void {
-    const classes = steps(top);
-    if (this.#drawn !== `${top} ${theme}`) this.#draw(classes, top, theme);
+  show(values: readonly number[], top: number, theme: Theme, info: LayerInfo): void {
+    const classes = steps(top, info.unit === "");
+    if (this.#drawn !== `${info.name} ${top} ${theme}`) this.#draw(classes, top, theme, info);
     const counts = tally(values, classes);
     const most = Math.max(1, ...counts);
     for (const [index, item] of [...this.list.children].entries()) {
       const count = counts[index] ?? 0;
       const bar = item.querySelector<HTMLElement>(".bar i");
       if (bar) bar.style.height = `${Math.round((count / most) * 100)}%`;
-      const said = `${classes[index]?.label} vehicles: ${count} cells`;
+      const said = `${classes[index]?.label} ${unitOf(info)}: ${count} ${things(info)}`;
       item.setAttribute("aria-label", said);
       item.setAttribute("title", said);
     }
   }
 
-  #draw(classes: readonly Step[], top: number, theme: Theme): void {
-    this.#drawn = `${top} ${theme}`;
+  #draw(classes: readonly Step[], top: number, theme: Theme, info: LayerInfo): void {
+    this.#drawn = `${info.name} ${top} ${theme}`;
     this.list.replaceChildren(
       ...classes.map(({ from, label }) => {
         const item = document.createElement("li");

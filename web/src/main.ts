@@ -7,32 +7,37 @@ import { duration, figure, ServerClock, timeOfDay } from "./clock";
 import { browser, Connection, liveUrl } from "./connection";
 import { Details } from "./details";
 import { element, say } from "./elements";
+import { Layers } from "./layers";
 import { Legend } from "./legend";
 import { MapView } from "./map";
-import type { Box, LayerInfo, ServerMessage } from "./messages";
+import type { Box, LayerInfo, ServerMessage, Value } from "./messages";
 import type { Theme } from "./scale";
 import type { Slot } from "./slots";
 import { Summary } from "./summary";
 import { CellTable } from "./table";
 import { follow } from "./theme";
 import { View } from "./view";
+import { nouns, total, unitOf, valueOf, where } from "./words";
 
 declare global {
   interface Window {
     /** For tests: what the page knows. */
-    __millrace: { cells(): [string, number][]; readonly time: number | null; readonly connected: boolean; readonly basemap: string };
+    __millrace: { cells(): [string, ...Value[]][]; readonly layer: string; readonly time: number | null; readonly connected: boolean; readonly basemap: string };
   }
 }
 
-const FIRST: LayerInfo = { name: "vehicle-distribution", title: "Vehicles", kind: "cells", window_ms: 30_000, every_ms: 5_000 };
+/** Until the server has said what there is. */
+const NOTHING: LayerInfo = { name: "", title: "", kind: "cells", window_ms: 0, every_ms: 5_000, noun: "", legend: "", unit: "", values: [] };
 const SPOKEN_EVERY = 20_000;
 
-const view = new View(FIRST);
+let view = new View(NOTHING);
 const clock = new ServerClock();
 const connection = new Connection(browser(liveUrl(document.baseURI)));
 const summary = new Summary();
 const legend = new Legend(element("steps"));
 const details = new Details();
+const layers = new Layers();
+let running: readonly string[] = [];
 let spokenAt = 0;
 let marked: string | null = null;
 let pointed: { cell: string; x: number; y: number } | null = null;
@@ -61,8 +66,8 @@ function mark(cell: string | null): void {
 function draw(): void {
   const visible = view.within(map.box());
   map.draw(view, theme.now, marked);
-  legend.show(visible.map((slot) => slot.value), view.top, theme.now);
-  table.show(visible, view.top, theme.now);
+  legend.show(visible.map((slot) => slot.value), view.top, theme.now, view.info);
+  table.show(view.info, visible, view.top, theme.now);
   showDetails();
   tell(visible);
 }
@@ -71,32 +76,39 @@ function showDetails(): void {
   const slot = pointed && view.slots.list[view.slots.find(pointed.cell)];
   const end = view.tiles.time;
   if (!pointed || !slot || end === null) details.hide();
-  else details.show(slot, { start: end - view.info.window_ms, end }, pointed.x, pointed.y);
+  else details.show(view.info, slot, { start: end - view.info.window_ms, end }, pointed.x, pointed.y);
 }
 
 /** Everything that depends on the clock. */
 function tell(visible: readonly Slot[] = view.within(map.box())): void {
   const now = Date.now();
-  const total = visible.reduce((sum, slot) => sum + slot.value, 0);
-  const time = view.tiles.time;
-  const serverNow = clock.at(now);
-  summary.show({ line: connection.state, total, cells: visible.length, time, every: view.info.every_ms, serverNow, now });
+  const [info, time, serverNow] = [view.info, view.tiles.time, clock.at(now)];
+  const all = total(info, visible);
+  const said = { total: figure(all), noun: nouns(info, all), where: where(info, visible.length) };
+  const idle = running.length > 0 && !running.includes(info.name) ? info.name : null;
+  summary.show({ line: connection.state, ...said, time, every: info.every_ms, idle, serverNow, now });
   if (time === null || now - spokenAt < SPOKEN_EVERY) return;
   spokenAt = now;
-  const most = Math.max(0, ...visible.map((slot) => slot.value));
-  say(
-    element("spoken"),
-    `At ${timeOfDay(time)}, ${duration(serverNow - time)} ago: ${figure(total)} vehicles in ${figure(visible.length)} cells in view; the busiest cell has ${most}.`,
-  );
+  const most = visible.reduce<Slot | null>((one, other) => (one && one.value >= other.value ? one : other), null);
+  const greatest = most ? `; the greatest is ${valueOf(info, most)}` : "";
+  say(element("spoken"), `At ${timeOfDay(time)}, ${duration(serverNow - time)} ago: ${said.total} ${said.noun} ${said.where}${greatest}.`);
+}
+
+/** Shows another layer; what there is of it comes with the next tick. */
+function show(info: LayerInfo): void {
+  view = new View(info);
+  spokenAt = 0;
+  mark((pointed = null));
+  say(element("legend-title"), info.unit === "" ? info.legend : `${info.legend}, ${unitOf(info)}`);
+  subscribe(map.box());
 }
 
 function heard(message: ServerMessage): void {
   const now = Date.now();
   switch (message.type) {
     case "hello":
-      view.info = message.layers.find((layer) => layer.name === view.info.name) ?? view.info;
-      say(element("legend-title"), `${view.info.title} per hexagon`);
       view.tiles.doubt();
+      offered(message.layers);
       break;
     case "tick":
       clock.heard(message.now, now);
@@ -106,15 +118,22 @@ function heard(message: ServerMessage): void {
       break;
     case "status":
       clock.heard(message.now, now);
-      summary.job(message.jobs.find((job) => job.job === view.info.name) ?? message.jobs[0]);
+      running = message.jobs.map((job) => job.job);
+      summary.job(message.jobs.find((job) => job.job === view.info.name) ?? (message.jobs.length === 1 ? message.jobs[0] : undefined));
       break;
     case "error":
       console.warn(`the server refused what the page asked for: ${message.error}`);
   }
 }
 
+/** After a break the layer that is shown stays, unless the server has another one under its name. */
+function offered(infos: readonly LayerInfo[]): void {
+  const chosen = layers.offer(infos);
+  if (chosen && JSON.stringify(chosen) !== JSON.stringify(view.info)) show(chosen);
+}
+
 function subscribe(box: Box): void {
-  connection.subscribe({ layers: [view.info.name], box });
+  connection.subscribe({ layers: view.info === NOTHING ? [] : [view.info.name], box });
   view.keepWithin(box, Date.now());
   draw();
 }
@@ -128,6 +147,7 @@ function toggle(button: HTMLElement, attribute: string, change: (on: boolean) =>
 }
 
 connection.onMessage = heard;
+layers.onChosen = show;
 connection.onState = () => tell();
 map.onMoved = subscribe;
 table.onOpen = draw;
@@ -144,7 +164,10 @@ document.addEventListener("visibilitychange", () => {
 setInterval(() => tell(), 200);
 
 window.__millrace = {
-  cells: () => [...view.tiles.cells()],
+  cells: () => [...view.tiles.cells()].map(([cell, values]) => [cell, ...values]),
+  get layer() {
+    return view.info.name;
+  },
   get time() {
     return view.tiles.time;
   },

@@ -7,13 +7,23 @@ export interface LayerInfo {
   readonly kind: string;
   readonly window_ms: number;
   readonly every_ms: number;
+  /** What is counted, in the plural. */
+  readonly noun: string;
+  /** What the first value means. */
+  readonly legend: string;
+  /** Of the first value; empty where it is a count. */
+  readonly unit: string;
+  /** The names of the values. */
+  readonly values: readonly string[];
 }
 
 /** West, south, east, north, in degrees. */
 export type Box = readonly [number, number, number, number];
 
-/** A geocell and its value. */
-export type Cell = readonly [cell: string, value: number];
+export type Value = number | string | null;
+
+/** A geocell, or what else a layer has a result for, and its values. Of points, longitude, latitude and time come after them. */
+export type Cell = readonly [cell: string, ...values: Value[]];
 
 /** The whole content of a web-mercator tile, in place of what was there. */
 export interface Tile {

@@ -39,12 +39,14 @@ export interface Step {
   readonly label: string;
 }
 
-/** One step for each doubling, the last one open. */
-export function steps(top: number): Step[] {
+/** One step for each doubling, the first and the last one open. Counts are whole; of what is measured, a step ends where the next begins. */
+export function steps(top: number, counts = true): Step[] {
   const powers = Array.from({ length: Math.round(Math.log2(top)) + 1 }, (_, power) => 2 ** power);
-  return powers.map((from) => {
-    const until = from === top ? Infinity : from * 2;
-    const label = until === Infinity ? `${from}+` : until - from === 1 ? `${from}` : `${from}–${until - 1}`;
+  return powers.map((power) => {
+    const from = power === 1 ? -Infinity : power;
+    const until = power === top ? Infinity : power * 2;
+    const last = counts ? until - 1 : until;
+    const label = until === Infinity ? `${power}+` : last === power ? `${power}` : power === 1 ? `<${until}` : `${power}–${last}`;
     return { from, until, label };
   });
 }

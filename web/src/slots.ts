@@ -5,11 +5,37 @@
 
 import { cellToLatLng } from "h3-js";
 
+import type { LayerInfo, Value } from "./messages";
+
+export type Position = readonly [longitude: number, latitude: number];
+
 export interface Slot {
   readonly cell: string;
+  /** What is coloured: the first of the values; a duration in minutes; of points, how far from zero. */
   readonly value: number;
+  readonly values: readonly Value[];
   readonly alive: boolean;
-  readonly position: readonly [longitude: number, latitude: number];
+  readonly position: Position;
+  /** Of arcs: where it leads. */
+  readonly target: Position;
+}
+
+function centre(cell: string): Position {
+  const [latitude, longitude] = cellToLatLng(cell);
+  return [longitude, latitude];
+}
+
+/** A result as it is drawn. */
+export function slotOf(info: Pick<LayerInfo, "kind" | "unit" | "values">, cell: string, values: readonly Value[]): Slot {
+  const first = Number(values[0] ?? 0) / (info.unit === "s" ? 60 : 1);
+  if (info.kind === "points") {
+    const [longitude, latitude] = values.slice(info.values.length);
+    const position: Position = [Number(longitude), Number(latitude)];
+    return { cell, value: Math.abs(first), values, alive: true, position, target: position };
+  }
+  const to = info.kind === "arcs" ? values[info.values.indexOf("to")] : null;
+  const position = centre(cell);
+  return { cell, value: first, values, alive: true, position, target: typeof to === "string" ? centre(to) : position };
 }
 
 export const FADE = 700;
@@ -18,11 +44,13 @@ export class Slots {
   /** A new array after each change, as deck.gl wants it. */
   list: readonly Slot[] = [];
 
+  constructor(private readonly info: Pick<LayerInfo, "kind" | "unit" | "values">) {}
+
   #places = new Map<string, number>();
   #leftAt = new Map<number, number>();
 
   /** Shows these cells from now on; says whether anything is different. */
-  show(cells: ReadonlyMap<string, number>, now: number): boolean {
+  show(cells: ReadonlyMap<string, readonly Value[]>, now: number): boolean {
     const next = [...this.list];
     let changed = false;
     for (const [cell, index] of this.#places) {
@@ -34,13 +62,13 @@ export class Slots {
       }
     }
     const free = this.#faded(now);
-    for (const [cell, value] of cells) {
+    for (const [cell, values] of cells) {
       const index = this.#places.get(cell);
       const slot = index === undefined ? undefined : next[index];
-      if (index === undefined || !slot) this.#enter(next, free.pop() ?? next.length, cell, value);
-      else if (slot.value === value && slot.alive) continue;
+      if (index === undefined || !slot) this.#enter(next, free.pop() ?? next.length, cell, values);
+      else if (slot.alive && values.every((value, place) => value === slot.values[place])) continue;
       else {
-        next[index] = { ...slot, value, alive: true };
+        next[index] = slotOf(this.info, cell, values);
         this.#leftAt.delete(index);
       }
       changed = true;
@@ -54,12 +82,11 @@ export class Slots {
     return index !== undefined && this.list[index]?.alive ? index : -1;
   }
 
-  #enter(next: Slot[], index: number, cell: string, value: number): void {
+  #enter(next: Slot[], index: number, cell: string, values: readonly Value[]): void {
     const before = next[index];
     if (before) this.#places.delete(before.cell);
     this.#leftAt.delete(index);
-    const [latitude, longitude] = cellToLatLng(cell);
-    next[index] = { cell, value, alive: true, position: [longitude, latitude] };
+    next[index] = slotOf(this.info, cell, values);
     this.#places.set(cell, index);
   }
 

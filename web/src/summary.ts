@@ -8,11 +8,14 @@ import type { JobStatus } from "./messages";
 /** What the panel says, computed elsewhere. */
 export interface Facts {
   readonly line: LineState;
-  readonly total: number;
-  readonly cells: number;
+  readonly total: string;
+  readonly noun: string;
+  readonly where: string;
   /** The newest end of a window; null before the first result. */
   readonly time: number | null;
   readonly every: number;
+  /** The job of this layer, where jobs run and it is none of them; else null. */
+  readonly idle: string | null;
   /** The server's clock, now. */
   readonly serverNow: number;
   /** This browser's clock, now. */
@@ -36,7 +39,7 @@ const SAID: Record<Phase, string> = { connecting: "Connecting", waiting: "Waitin
 export function noticeFor(phase: Phase, facts: Facts): string | null {
   switch (phase) {
     case "waiting":
-      return "Connected. The first hexagons appear when the first window is complete.";
+      return facts.idle === null ? "Connected. The first results appear when the first window is complete." : `Nothing to show yet: is ${facts.idle} running?`;
     case "old":
       return `Nothing new for ${duration(facts.serverNow - (facts.time ?? facts.serverNow))}: is the job running?`;
     case "lost":
@@ -60,10 +63,10 @@ export class Summary {
     say(state.lastElementChild as HTMLElement, SAID[phase]);
     document.querySelector("main")?.setAttribute("data-line", phase);
     this.#notice(phase, facts);
+    say(element("title"), facts.noun);
+    say(element("total"), facts.time === null ? "–" : facts.total);
+    say(element("where"), facts.time === null ? "in view" : facts.where);
     if (facts.time === null) return;
-    say(element("total"), figure(facts.total));
-    say(element("title"), facts.total === 1 ? "vehicle" : "vehicles");
-    say(element("where"), `in ${figure(facts.cells)} ${facts.cells === 1 ? "cell" : "cells"}, in view`);
     this.#pulse(facts.time);
     const time = element<HTMLTimeElement>("time");
     say(time, timeOfDay(facts.time));

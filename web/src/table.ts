@@ -1,8 +1,10 @@
-/** The busiest cells as a table: the map for those who do not see it, and for those who like numbers. */
+/** The greatest values as a table: the map for those who do not see it, and for those who like numbers. */
 
 import { element, say } from "./elements";
+import type { LayerInfo } from "./messages";
 import { colour, type Theme } from "./scale";
 import type { Slot } from "./slots";
+import { capital, unitOf, valueOf } from "./words";
 
 const ROWS = 25;
 
@@ -53,22 +55,27 @@ export class CellTable {
   }
 
   /** Rows are changed in place, so that the one with the focus keeps it. */
-  show(slots: readonly Slot[], top: number, theme: Theme): void {
+  show(info: LayerInfo, slots: readonly Slot[], top: number, theme: Theme): void {
     if (!this.open) return;
+    const point = info.kind === "points";
+    const heads = [point ? "Vehicle" : "Cell", info.kind === "arcs" ? "To" : point ? "Place" : "Centre", capital(unitOf(info))];
+    for (const [index, head] of [...element("heads").children].entries()) say(head as HTMLElement, heads[index] ?? "");
+    say(element("table-title"), `${info.title}, the greatest in view`);
     const shown = busiest(slots);
     while (this.#rows.children.length > shown.length) this.#rows.lastElementChild?.remove();
     while (this.#rows.children.length < shown.length) this.#rows.append(row());
-    for (const [index, slot] of shown.entries()) this.#fill(this.#rows.children[index] as HTMLTableRowElement, slot, top, theme);
+    for (const [index, slot] of shown.entries()) this.#fill(this.#rows.children[index] as HTMLTableRowElement, info, slot, top, theme);
   }
 
-  #fill(target: HTMLTableRowElement, slot: Slot, top: number, theme: Theme): void {
+  #fill(target: HTMLTableRowElement, info: LayerInfo, slot: Slot, top: number, theme: Theme): void {
     const [name, centre, value] = target.cells;
     const button = name?.querySelector("button");
     if (!name || !centre || !value || !button) return;
     say(button.querySelector("span") as HTMLElement, slot.cell);
     (button.querySelector("i") as HTMLElement).style.background = `rgb(${colour(slot.value, top, theme).join(" ")})`;
-    say(centre, `${slot.position[1].toFixed(3)}, ${slot.position[0].toFixed(3)}`);
-    say(value, String(slot.value));
+    const to = info.kind === "arcs" ? slot.values[info.values.indexOf("to")] : null;
+    say(centre, typeof to === "string" ? to : `${slot.position[1].toFixed(3)}, ${slot.position[0].toFixed(3)}`);
+    say(value, valueOf(info, slot));
     button.onclick = () => this.events.chosen(slot);
     button.onfocus = button.onmouseenter = () => this.events.marked(slot.cell);
     button.onblur = button.onmouseleave = () => this.events.marked(null);

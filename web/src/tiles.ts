@@ -1,6 +1,6 @@
 /** The newest content of each tile of a layer: what the server has said, and nothing else. */
 
-import type { Box, Tick } from "./messages";
+import type { Box, Tick, Value } from "./messages";
 
 /** The box of a web-mercator tile named "zoom/x/y". */
 export function boxOf(tile: string): Box {
@@ -19,7 +19,7 @@ export class Tiles {
   /** The newest end of a window, milliseconds since the epoch; null before the first result. */
   time: number | null = null;
 
-  #tiles = new Map<string, ReadonlyMap<string, number>>();
+  #tiles = new Map<string, ReadonlyMap<string, readonly Value[]>>();
   #doubtful = false;
 
   /** Takes a tick. Each tile in it replaces what was there. */
@@ -28,7 +28,7 @@ export class Tiles {
     this.#doubtful = false;
     this.time = tick.time;
     for (const { tile, cells } of tick.tiles) {
-      if (cells.length > 0) this.#tiles.set(tile, new Map(cells));
+      if (cells.length > 0) this.#tiles.set(tile, new Map(cells.map(([cell, ...values]) => [cell, values])));
       else this.#tiles.delete(tile);
     }
   }
@@ -43,10 +43,10 @@ export class Tiles {
     this.#doubtful = true;
   }
 
-  /** Every cell with its value. */
-  cells(): Map<string, number> {
-    const all = new Map<string, number>();
-    for (const cells of this.#tiles.values()) for (const [cell, value] of cells) all.set(cell, value);
+  /** Every cell with its values. */
+  cells(): Map<string, readonly Value[]> {
+    const all = new Map<string, readonly Value[]>();
+    for (const cells of this.#tiles.values()) for (const [cell, values] of cells) all.set(cell, values);
     return all;
   }
 }

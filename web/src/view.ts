@@ -7,10 +7,12 @@ import { Tiles } from "./tiles";
 
 export class View {
   readonly tiles = new Tiles();
-  readonly slots = new Slots();
+  readonly slots: Slots;
   top = 0;
 
-  constructor(public info: LayerInfo) {}
+  constructor(readonly info: LayerInfo) {
+    this.slots = new Slots(info);
+  }
 
   apply(tick: Tick, now: number): void {
     this.tiles.apply(tick);
@@ -23,9 +25,9 @@ export class View {
   }
 
   refresh(now: number): void {
-    const cells = this.tiles.cells();
-    this.slots.show(cells, now);
-    this.top = topFor(Math.max(0, ...cells.values()), this.top);
+    this.slots.show(this.tiles.cells(), now);
+    const largest = this.slots.list.reduce((most, slot) => (slot.alive ? Math.max(most, slot.value) : most), 0);
+    this.top = topFor(largest, this.top);
   }
 
   /** The cells whose centre is in the box. */

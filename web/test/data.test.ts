@@ -2,7 +2,7 @@ import { latLngToCell } from "h3-js";
 import { describe, expect, it } from "vitest";
 
 import type { Cell, Tick } from "../src/messages";
-import { FADE, Slots } from "../src/slots";
+import { FADE, Slots, slotOf } from "../src/slots";
 import { boxOf, overlap, Tiles } from "../src/tiles";
 
 const tick = (time: number, tiles: Record<string, Cell[]>): Tick => ({
@@ -13,6 +13,9 @@ const tick = (time: number, tiles: Record<string, Cell[]>): Tick => ({
   tiles: Object.entries(tiles).map(([tile, cells]) => ({ tile, cells })),
 });
 
+const COUNTS = { kind: "cells", unit: "", values: ["count"] };
+const counts = (...cells: [string, number][]) => new Map(cells.map(([cell, count]) => [cell, [count]]));
+
 const [A, B, C] = [60.17, 60.18, 60.19].map((latitude) => latLngToCell(latitude, 24.94, 9)) as [string, string, string];
 
 describe("tiles", () => {
@@ -20,7 +23,7 @@ describe("tiles", () => {
     const tiles = new Tiles();
     tiles.apply(tick(1, { "12/2331/1185": [[A, 1], [B, 2]], "12/2332/1185": [[C, 3]] }));
     tiles.apply(tick(2, { "12/2331/1185": [[A, 5]] }));
-    expect(tiles.cells()).toEqual(new Map([[A, 5], [C, 3]]));
+    expect(tiles.cells()).toEqual(counts([A, 5], [C, 3]));
     expect(tiles.time).toBe(2);
   });
 
@@ -37,7 +40,7 @@ describe("tiles", () => {
     tiles.doubt();
     expect(tiles.cells().size).toBe(2);
     tiles.apply(tick(9, { "12/2332/1185": [[B, 4]] }));
-    expect(tiles.cells()).toEqual(new Map([[B, 4]]));
+    expect(tiles.cells()).toEqual(counts([B, 4]));
     tiles.apply(tick(10, { "12/2331/1185": [[A, 1]] }));
     expect(tiles.cells().size).toBe(2);
   });
@@ -61,44 +64,63 @@ describe("tiles", () => {
 
 describe("slots", () => {
   it("a cell keeps its index while it is shown, whatever comes and goes", () => {
-    const slots = new Slots();
-    slots.show(new Map([[A, 1], [B, 2]]), 0);
+    const slots = new Slots(COUNTS);
+    slots.show(counts([A, 1], [B, 2]), 0);
     const place = slots.find(B);
-    slots.show(new Map([[C, 7], [B, 3]]), 100);
+    slots.show(counts([C, 7], [B, 3]), 100);
     expect(slots.find(B)).toBe(place);
     expect(slots.list[place]).toMatchObject({ cell: B, value: 3, alive: true });
     expect(slots.find(C)).toBe(2);
   });
 
   it("a cell that left keeps its place until it has faded, then another takes it", () => {
-    const slots = new Slots();
-    slots.show(new Map([[A, 1]]), 0);
+    const slots = new Slots(COUNTS);
+    slots.show(counts([A, 1]), 0);
     slots.show(new Map(), 0);
     expect(slots.list[0]).toMatchObject({ cell: A, value: 1, alive: false });
     expect(slots.find(A)).toBe(-1);
-    slots.show(new Map([[B, 1]]), FADE - 1);
+    slots.show(counts([B, 1]), FADE - 1);
     expect(slots.find(B)).toBe(1);
-    slots.show(new Map([[B, 1], [C, 1]]), FADE);
+    slots.show(counts([B, 1], [C, 1]), FADE);
     expect(slots.find(C)).toBe(0);
-    slots.show(new Map([[A, 4], [B, 1], [C, 1]]), FADE + 1);
+    slots.show(counts([A, 4], [B, 1], [C, 1]), FADE + 1);
     expect(slots.find(A)).toBe(2);
     expect(slots.list).toHaveLength(3);
   });
 
   it("a cell that returns while it fades is the same again", () => {
-    const slots = new Slots();
-    slots.show(new Map([[A, 1]]), 0);
+    const slots = new Slots(COUNTS);
+    slots.show(counts([A, 1]), 0);
     slots.show(new Map(), 10);
-    slots.show(new Map([[A, 2]]), 20);
-    slots.show(new Map([[A, 2], [B, 1]]), 20 + FADE);
+    slots.show(counts([A, 2]), 20);
+    slots.show(counts([A, 2], [B, 1]), 20 + FADE);
     expect(slots.list.map(({ cell, alive }) => [cell, alive])).toEqual([[A, true], [B, true]]);
   });
 
   it("nothing new leaves the list as it is, so that nothing is uploaded again", () => {
-    const slots = new Slots();
-    slots.show(new Map([[A, 1]]), 0);
+    const slots = new Slots(COUNTS);
+    slots.show(counts([A, 1]), 0);
     const before = slots.list;
-    expect(slots.show(new Map([[A, 1]]), 5)).toBe(false);
+    expect(slots.show(counts([A, 1]), 5)).toBe(false);
     expect(slots.list).toBe(before);
+  });
+});
+
+describe("what is drawn", () => {
+  it("a delay is coloured by minutes", () => {
+    expect(slotOf({ kind: "cells", unit: "s", values: ["p50"] }, A, [150]).value).toBe(2.5);
+  });
+
+  it("an arc leads to the cell that it names, and nowhere without one", () => {
+    const arcs = { kind: "arcs", unit: "", values: ["count", "to"] };
+    const { position, target } = slotOf(arcs, A, [3, B]);
+    expect(target[1]).toBeGreaterThan(position[1]);
+    expect(target).toEqual(slotOf(arcs, B, [1, A]).position);
+    expect(slotOf(arcs, A, [3, null]).target).toEqual(position);
+  });
+
+  it("a point is where it says, and counts by how far it is from zero", () => {
+    const slot = slotOf({ kind: "points", unit: "m/s²", values: ["deceleration", "speed_difference"] }, "12/7", [-4.5, 11, 24.9, 60.2, 1_000]);
+    expect(slot).toMatchObject({ cell: "12/7", value: 4.5, position: [24.9, 60.2], alive: true });
   });
 });

@@ -20,7 +20,7 @@ def demo(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the map in a browser, where there is one.")] = True,
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where log and state are kept.")] = Path("millrace-data/demo"),
 ) -> None:
-    """Start a simulated city, vehicle-distribution over it and the server, and show the way to the map. Ctrl-C ends them all.
+    """Start a simulated city, the five jobs of public transport over it and the server, and show the way to the map. Ctrl-C ends them all.
 
     Started again, it goes on from where it stopped.
     """

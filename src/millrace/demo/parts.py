@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from millrace.demo.wishes import JOB, Wishes
+from millrace.demo.jobs import CITY, JOBS, SEED
+from millrace.demo.wishes import Wishes
 from millrace.errors import RunFailed
 from millrace.runners.processes import end_trees
 
@@ -43,14 +44,26 @@ class Part:
 
 
 def parts_of(wishes: Wishes) -> list[Part]:
-    """City, job and server."""
+    """City, jobs and server."""
     log = ("--log", wishes.log_url)
-    city = ("ingest", "--simulator", "--scale", f"{wishes.scale:g}", "--seed", str(wishes.seed), "--volume", "mean", *log)
-    job = ("run", JOB, "--on", wishes.on, "--name", wishes.run, "--state", str(wishes.state), *log)
+    city = (
+        "ingest",
+        "--simulator",
+        "--scale",
+        f"{wishes.scale:g}",
+        "--seed",
+        str(wishes.seed),
+        "--volume",
+        "mean",
+        "--events",
+        "all",
+        *log,
+    )
+    job = ("run", *JOBS, "--on", wishes.on, "--name", wishes.run, "--state", str(wishes.state), *log)
     server = ("serve", "--port", str(wishes.port), *log)
     few = {"POLARS_MAX_THREADS": "1"}
     return [
-        Part("job", job, wishes.home / "job.log", {"MILLRACE_SPARK_SLOTS": "1"}),
+        Part("job", job, wishes.home / "job.log", {"MILLRACE_SPARK_SLOTS": "1", CITY: str(wishes.city), SEED: str(wishes.seed)}),
         Part("city", city, wishes.home / "city.log", few),
         Part("server", server, wishes.home / "server.log", few),
     ]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from millrace.demo import checks
+from millrace.demo.jobs import JOBS
 from millrace.demo.parts import Part, Parts, parts_of
 from millrace.demo.screen import Screen, screen
 from millrace.demo.watch import Watch, ask, hexagons
-from millrace.demo.wishes import JOB, Wishes
+from millrace.demo.wishes import Wishes
 from millrace.log import open_log
 from millrace.runners.stopping import stop_signals
 
@@ -75,11 +76,11 @@ def _until_the_map_is_there(wishes: Wishes, watch: Watch, parts: Parts, job: Par
 
 def _milestones(wishes: Wishes, watch: Watch, since: int) -> list[Milestone]:
     where = "on Spark" if wishes.on == "spark" else "in one process"
-    starting = "Spark starts" if wishes.on == "spark" else f"{JOB} starts"
+    starting = "Spark starts" if wishes.on == "spark" else "the jobs start"
     return [
         Milestone("the city starts", _city(watch)),
         Milestone("the server starts", lambda: "the server answers" if ask(wishes.port, "/healthz") else None),
-        Milestone(starting, lambda: f"{JOB} runs {where}: first batch" if watch.batches() else None),
+        Milestone(starting, lambda: f"{len(JOBS)} jobs run {where}: first batch" if watch.batches() else None),
         Milestone("first window", lambda: f"first results: {watch.results():,}" if watch.results() else None),
         Milestone("the map fills", lambda: f"{count:,} hexagons on the map" if (count := hexagons(wishes.port, since)) else None),
     ]

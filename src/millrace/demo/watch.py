@@ -10,7 +10,8 @@ from millrace.errors import TopicMissing
 from millrace.log import Log
 from millrace.log.status import read_status, status_topic
 from millrace.serve.jobs import Jobs
-from millrace.transit.topics import CELL_COUNTS, POSITIONS
+from millrace.transit.topics import ARRIVALS, CELL_COUNTS, DEPARTURES, DOOR_EVENTS, POSITIONS
+from millrace.transit.views import VIEWS
 
 QUIET = 10_000
 """Milliseconds without a batch after which figures would only mislead."""
@@ -32,7 +33,7 @@ class Watch:
         return self._new(POSITIONS.name)
 
     def results(self) -> int:
-        """How many results the job has written."""
+        """How many results the first job has written."""
         return self._new(CELL_COUNTS.name)
 
     def batches(self) -> int:
@@ -49,15 +50,15 @@ class Watch:
         quiet = now - (found[0]["last_batch_at"] if found else self._since)
         if quiet > QUIET or not found:
             return f"no batch for {quiet // 1000} s"
-        job = found[0]
+        job = next((job for job in found if job["job"] == JOB), found[0])
         return (
             f"{_count(job['events_per_s'])} events/s · watermark {_seconds(job['watermark'] and now - job['watermark'])} behind · "
             f"{_count(job['results_per_s'])} results/s · latency {_seconds(job['latency_ms'])}"
         )
 
     def forget_old_events(self) -> None:
-        """The city and the job declare that these topics are kept for ever, each time they start; the demo does not need that."""
-        for topic in (POSITIONS, CELL_COUNTS):
+        """The city and the jobs declare that these topics are kept for ever, each time they start; the demo does not need that."""
+        for topic in (POSITIONS, ARRIVALS, DEPARTURES, DOOR_EVENTS, *(view.topic for view in VIEWS)):
             self._log.ensure(replace(topic, retention=KEPT))
 
     def _new(self, topic: str) -> int:

@@ -6,6 +6,7 @@ from typing import Literal
 
 HOST = "127.0.0.1"
 JOB = "vehicle-distribution"
+"""The one whose hexagons are waited for."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Wishes:
     def state(self) -> Path:
         """What the job remembers."""
         return self.home / "state"
+
+    @property
+    def city(self) -> Path:
+        """What is known of the city: its routes and stops."""
+        return self.home / f"city-{self.seed}"
 
     @property
     def run(self) -> str:

@@ -89,6 +89,7 @@ def sources(count: int) -> Iterator[Ingested]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"
         path.write_bytes(b"".join(b'{"received":%d,"topic":"%s","payload":%s}\n' % (START, t.encode(), p) for t, p in said))
+        _measured("warm-up", Recording(path, speed="max"), min(count, _TOGETHER))
         yield _measured("recording", Recording(path, speed="max"), count)
     if _mosquitto() is not None:
         with broker() as url:

@@ -26,8 +26,12 @@ from millrace.log import Log, open_log
 from millrace.log.codecs import decode, encode
 from millrace.log.status import status_topic
 from millrace.measure import events
-from millrace.transit.markers import MARKERS, Marker
-from millrace.transit.topics import POSITIONS
+from millrace.stream import Job
+from millrace.topics import Topic
+from millrace.transit import jobs as transit_jobs
+from millrace.transit.final_stops import FinalStop
+from millrace.transit.markers import END, MARKERS, ROUTE, Marker
+from millrace.transit.topics import ARRIVALS, POSITIONS
 
 VOLUME = 676
 """Events a second of a real city, on average."""
@@ -37,6 +41,11 @@ BLOCK = 20
 """Seconds of events that are made at a time."""
 PATIENCE = 180.0
 """Seconds that jobs have to complete their first batch, on a machine that is busy with other things."""
+ARRIVES = 33
+"""One of so many positions is an arrival, too."""
+_TERMINUS = 60.17, 24.94
+_KNOWN = {"final-stop-distribution": f"{__name__}:final_stop_distribution"}
+"""How `millrace run` is told of jobs that need more than their name."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +73,10 @@ def bench(jobs: Sequence[str], *, url: str | None = None, on: str = "local", sca
     with tempfile.TemporaryDirectory(prefix="millrace-latency-") as folder:
         place = url or f"embedded:{folder}/log"
         log = open_log(place)
-        for topic in (POSITIONS, *(MARKERS[job].topic for job in jobs)):
+        read = {MARKERS[job].reads.name: MARKERS[job].reads for job in jobs}
+        for topic in (*read.values(), *(MARKERS[job].topic for job in jobs)):
             log.ensure(topic)
-        feeder, begins = Feeder(log, jobs, scale), log.ends(POSITIONS.name)
+        feeder, begins = Feeder(log, jobs, scale), {name: log.ends(name) for name in read}
         watchers = {job: Watcher(open_log(place), MARKERS[job]) for job in jobs}
         name = f"latency-{uuid.uuid4().hex[:8]}"
         with _running(feeder, *watchers.values()), _run(jobs, place, on, Path(folder), name) as child:
@@ -76,11 +86,11 @@ def bench(jobs: Sequence[str], *, url: str | None = None, on: str = "local", sca
             ended = time.time_ns() // 1_000_000
             _await_results(watchers, ended, child)
         load = round(os.getloadavg()[0], 1)
-        clocks = _clocks(log, begins)
+        clocks = {name: _clocks(log, topic, begins[name]) for name, topic in read.items()}
         log.close()
         measured = {job: watcher.seen().filter(pl.col("event").is_between(began, ended)) for job, watcher in watchers.items()}
         kind = place.partition(":")[0]
-        return [_figures(job, measured[job], clocks, scale=scale, on=on, log=kind, load=load) for job in jobs]
+        return [_figures(job, measured[job], clocks[MARKERS[job].reads.name], scale=scale, on=on, log=kind, load=load) for job in jobs]
 
 
 class _Beside(threading.Thread):
@@ -119,17 +129,40 @@ class Feeder(_Beside):
             now = time.time_ns() // 1_000_000
             if upto - now < 2_000:
                 block += 1
-                waiting = pl.concat([waiting, self._made(upto, block)]).sort("ingestion_time")
+                more = self._made(upto, block)
+                waiting = {topic: pl.concat([waiting[topic], more[topic]]).sort("ingestion_time") for topic in waiting}
                 upto += BLOCK * 1000
-            come = waiting["ingestion_time"].search_sorted(now, side="right")
-            if come:
-                self._log.append(POSITIONS.name, encode(POSITIONS, waiting.head(come)))
-                waiting = waiting.tail(-come)
+            for topic, rows in waiting.items():
+                come = rows["ingestion_time"].search_sorted(now, side="right")
+                if come:
+                    self._log.append(topic.name, encode(topic, rows.head(come)))
+                    waiting[topic] = rows.tail(-come)
 
-    def _made(self, start: int, block: int) -> pl.DataFrame:
-        city = events.positions(BLOCK, vehicles=self._vehicles, seed=block, start=start)
-        markers = [MARKERS[job].rows(start, start + BLOCK * 1000).select(city.columns) for job in self._jobs]
-        return pl.concat([city, *(frame.cast(city.schema) for frame in markers)]).sort("ingestion_time")
+    def _made(self, start: int, block: int) -> dict[Topic, pl.DataFrame]:
+        """A block of the city's events, by the topics that the jobs read."""
+        positions = events.positions(BLOCK, vehicles=self._vehicles, seed=block, start=start)
+        made = {POSITIONS: positions, ARRIVALS: _arrivals(positions)}
+        for marker in map(MARKERS.__getitem__, self._jobs):
+            own = marker.rows(start, start + BLOCK * 1000)
+            made[marker.reads] = pl.concat([made[marker.reads].select(own.columns).cast(own.schema), own])
+        read = {MARKERS[job].reads for job in self._jobs}
+        return {topic: frame.sort("ingestion_time") for topic, frame in made.items() if topic in read}
+
+
+def _arrivals(positions: pl.DataFrame) -> pl.DataFrame:
+    """Of a hundred positions three are at a stop."""
+    some = positions.gather_every(ARRIVES, ARRIVES // 2)
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in ARRIVALS.schema.items() if name not in some.columns]
+    return some.with_columns(*absent, delay=pl.col("event_time") // 1000 % 600 - 60)
+
+
+def final_stop_distribution() -> Job:
+    """The job, with a timetable in which all of the city's vehicles end at one place and the marker at sea."""
+    return transit_jobs.final_stop_distribution(stops=_end_of)
+
+
+def _end_of(route: str, _direction: int) -> FinalStop:
+    return FinalStop(route, *(END if route == ROUTE else _TERMINUS))
 
 
 class Watcher(_Beside):
@@ -180,7 +213,7 @@ def _run(jobs: Sequence[str], url: str, on: str, folder: Path, name: str) -> Ite
         "-m",
         "millrace.cli",
         "run",
-        *jobs,
+        *(_KNOWN.get(job, job) for job in jobs),
         "--on",
         on,
         "--log",
@@ -222,12 +255,12 @@ def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Po
         time.sleep(0.2)
 
 
-def _clocks(log: Log, begins: dict[int, int]) -> list[pl.DataFrame]:
+def _clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.DataFrame]:
     """Of each partition, how far its clock had come (`clock`) with each record, and when that was appended (`at`)."""
     found = []
-    for partition, end in log.ends(POSITIONS.name).items():
-        records = log.read(POSITIONS.name, partition, begins.get(partition, 0), end)
-        rows = decode(POSITIONS, partition, records).rows
+    for partition, end in log.ends(topic.name).items():
+        records = log.read(topic.name, partition, begins.get(partition, 0), end)
+        rows = decode(topic, partition, records).rows
         at = pl.DataFrame({"_off": records.offsets, "at": records.timestamps})
         clock = pl.min_horizontal("event_time", "ingestion_time").cum_max()
         found.append(rows.select("_off", clock=clock).join(at, on="_off", maintain_order="left").select("clock", "at"))

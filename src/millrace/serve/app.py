@@ -99,8 +99,10 @@ async def view(request: Request) -> Response:
         rows = rows.filter(Box.parse(asked["box"]).holds(pl.col("latitude"), pl.col("longitude")))
     rows = rows.sort("cell")
     if "top" in asked:
-        rows = rows.sort(chosen.values[0], descending=True, nulls_last=True, maintain_order=True).head(_count(asked["top"]))
-    found = rows.select("cell", *chosen.values, "latitude", "longitude", "window_start", "window_end").write_json()
+        rank = pl.col(chosen.values[0]).abs() if chosen.kind == "points" else pl.col(chosen.values[0])
+        rows = rows.sort(rank, descending=True, nulls_last=True, maintain_order=True).head(_count(asked["top"]))
+    called = chosen.key if chosen.kind == "points" else "cell"
+    found = rows.select(pl.col("cell").alias(called), *chosen.values, "latitude", "longitude", "window_start", "window_end").write_json()
     about = {"view": chosen.name, "time": snapshot.time, "window_ms": chosen.window_ms, "every_ms": chosen.every_ms}
     return _json({**about, "cells": msgspec.Raw(found.encode())})
 

@@ -1,4 +1,4 @@
-"""A view as it stands: the newest result of each cell, and which tiles have changed."""
+"""A view as it stands: the newest result of each key, and which tiles have changed."""
 
 import threading
 from dataclasses import dataclass
@@ -38,7 +38,8 @@ class Cells:
         self.taken = 0
         """How many results were applied."""
         types = {column: view.topic.schema[column] for column in (view.key, *view.values)}
-        self._kept = pl.DataFrame(schema={**types, **_COLUMNS})
+        named = {"to": pl.String} if view.kind == "arcs" else {}
+        self._kept = pl.DataFrame(schema={**types, **named, **_COLUMNS})
         self._changed: set[int] = set()
         self._lock = threading.Lock()
 
@@ -54,17 +55,19 @@ class Cells:
             results.filter(pl.col(key).is_not_null() & pl.col("window_end").is_not_null())
             .filter(event_time == event_time.max().over(key))
             .unique(key, keep="last", maintain_order=True)
-            .select(key, *view.values, *_PANE, (pl.col("op") != panes.RETRACT).alias("shown"))
+            .select(key, *view.values, *_PANE, *_PLACED[view.kind], (pl.col("op") != panes.RETRACT).alias("shown"))
         )
         if last.is_empty():
             return
+        if view.kind == "arcs":
+            last = last.with_columns(to=centres(last["to"])["cell"])
         time = max(last.select(pl.col("window_end").max()).item(), self.time or 0)
         fresh = pl.col("window_end") >= time - view.every_ms - GRACE
         old = self._kept.select(key, *(pl.col(c).alias(f"_{c}") for c in (*view.values, "event_time", "shown")))
         taken = last.join(old, on=key, how="left", maintain_order="left").filter(
             (event_time >= pl.col("_event_time").fill_null(event_time)) & fresh
         )
-        placed = _placed(taken, key).filter(pl.col("cell").is_not_null() & ~at_sea())
+        placed = _placed(taken, view).filter(~at_sea())
         differs = pl.any_horizontal(pl.col(value).ne_missing(pl.col(f"_{value}")) for value in view.values)
         was = pl.col("_shown").fill_null(value=False)
         changed = placed.filter((pl.col("shown") != was) | (pl.col("shown") & differs))["tile"]
@@ -85,7 +88,7 @@ class Cells:
 
     def encode(self, rows: pl.DataFrame, wanted: set[int]) -> dict[int, str]:
         """The contents of each wanted tile as JSON text; a tile without rows is empty."""
-        columns = ("cell", *self.view.values)
+        columns = ("cell", *self.view.values, *_TOLD[self.view.kind])
         found = rows.filter(pl.col("tile").is_in(list(wanted))).group_by("tile").agg(*columns)
         texts = {tile: _text(tile, b"[]") for tile in wanted}
         for tile, *contents in found.iter_rows():
@@ -109,12 +112,19 @@ _COLUMNS: dict[str, type[pl.DataType]] = {
     "tile": pl.Int64,
 }
 """What is kept of a result besides its key and values."""
+_PLACED: dict[str, tuple[str, ...]] = {"cells": (), "arcs": (), "points": ("latitude", "longitude")}
+"""By kind: columns of a result that say where it is."""
+_TOLD: dict[str, tuple[str, ...]] = {"cells": (), "arcs": (), "points": ("longitude", "latitude", "window_end")}
+"""By kind: what viewers are told of a result after its values."""
 
 
-def _placed(results: pl.DataFrame, key: str) -> pl.DataFrame:
-    """With the name, place and tile of each cell."""
-    placed = results.hstack(centres(results[key]))
-    return placed.with_columns(tiles.tile_of(pl.col("latitude"), pl.col("longitude")))
+def _placed(results: pl.DataFrame, view: View) -> pl.DataFrame:
+    """With the name, place and tile of each key."""
+    named = (
+        results.with_columns(cell=pl.col(view.key).cast(pl.String)) if _PLACED[view.kind] else results.hstack(centres(results[view.key]))
+    )
+    there = pl.col("latitude").is_between(-90, 90) & pl.col("longitude").is_between(-180, 180)
+    return named.filter(there).with_columns(tiles.tile_of(pl.col("latitude"), pl.col("longitude")))
 
 
 def _text(tile: int, contents: bytes) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from millrace.serve.cells import Cells, Snapshot
 from millrace.serve.tiles import Box, Refused
+from millrace.views import View
 
 TICK = 0.5
 """Seconds between two looks at what changed."""
@@ -128,8 +129,7 @@ class Hub:
     def hello(self) -> str:
         """What a viewer is told first."""
         views = [layer.cells.view for layer in self._layers.values()]
-        layers = [{"name": v.name, "title": v.title, "kind": v.kind, "window_ms": v.window_ms, "every_ms": v.every_ms} for v in views]
-        return _text({"type": "hello", "layers": layers, "tick_ms": round(self._tick * 1000)})
+        return _text({"type": "hello", "layers": [_about(view) for view in views], "tick_ms": round(self._tick * 1000)})
 
     async def run(self) -> None:
         """Ticks until cancelled."""
@@ -217,6 +217,12 @@ class Hub:
         held |= wanted & layer.tiles
         head = _text({"type": "tick", "layer": name, "time": layer.snapshot.time, "now": self._clock()})
         return f'{head[:-1]},"tiles":[{layer.joined(wanted)}]}}'
+
+
+def _about(view: View) -> dict[str, object]:
+    """All that a page needs to know in order to show a view that it has never heard of."""
+    words = {"noun": view.noun or view.title.lower(), "legend": view.legend or view.title, "unit": view.unit, "values": view.values}
+    return {"name": view.name, "title": view.title, "kind": view.kind, "window_ms": view.window_ms, "every_ms": view.every_ms, **words}
 
 
 def error(reason: str) -> str:

@@ -19,9 +19,13 @@ from millrace.ingest.processors.hsl import Hsl
 from millrace.log import Log, open_log
 from millrace.log.codecs import decode
 from millrace.log.dead import read_letters
+from millrace.runners.replay import replay
+from transit.jobs import five
 
 pytestmark = [pytest.mark.mqtt, pytest.mark.slow]
 
+PATIENCE = 7_200_000
+"""More than all of the recording: no repeat comes too late to be told from a new event."""
 DEAD = "dead.input.vehicle-positions"
 VEHICLE = {"oper": 12, "veh": 1, "tst": "2020-09-21T03:00:00.000Z", "lat": 60.2, "long": 24.9}
 
@@ -115,9 +119,20 @@ def test_a_node_that_is_killed_again_and_again_loses_nothing(
         assert found.equals(distinct(expected[topic.name].select(found.columns))), topic.name
     assert sum(map(len, events(log).values())) + len(dead_letters(log)) == 5_133
     assert held(log) >= 5_237
+    each_job_counts_each_event_once(log, expected)
     for node in nodes:
         assert "stopped: " in node.end(signal.SIGINT)
         assert node.process.returncode == 130
+
+
+def each_job_counts_each_event_once(log: Log, recorded: dict[str, pl.DataFrame]) -> None:
+    """However often and in whatever order the log has them: what nodes that died had not acknowledged came again, minutes of the recording later."""
+    once = {name: rows.unique([c for c in rows.columns if c != "ingestion_time"], maintain_order=True) for name, rows in recorded.items()}
+    expected = five.expected(once, five.far_away, patience=PATIENCE)
+    for job in five.jobs(five.far_away, patience=PATIENCE):
+        [topic] = [output.topic for output in job.outputs]
+        assert len(expected[topic.name]), job.name
+        assert five.last_words(topic.name, replay(job, "the log's", log=log.url)).equals(expected[topic.name]), job.name
 
 
 def test_ctrl_c_acknowledges_what_the_log_has(broker: Mosquitto, log: Log, nodes: tuple[Node, Node]) -> None:

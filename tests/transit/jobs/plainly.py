@@ -1,5 +1,6 @@
 """What the jobs are defined to say, in plain polars over all rows at once: nothing here is shared with the engine."""
 
+from collections.abc import Iterator
 from functools import cache
 
 import h3
@@ -66,24 +67,38 @@ def _shown(found: pl.DataFrame, size: int) -> pl.DataFrame:
     return made.select(sorted(made.columns)).sort("window_end", "geocell")
 
 
-def stops(rows: pl.DataFrame, *, delay: int, within: int = 10_000) -> list[tuple[str, int, int]]:
-    """Hard stops by plain loops: for each beginning in order the first end, then nothing before that end. Vehicle, begin, end."""
-    taken = rows.filter(pl.col("event_time") >= pl.col("clock") - delay).sort("event_time", "number")
-    found: list[tuple[str, int, int]] = []
-    for (vehicle,), own in taken.group_by("vehicle_id"):
-        times, speeds, changes = (own[column].to_list() for column in ("event_time", "speed", "acceleration"))
-        free = 0
-        for start, speed in enumerate(speeds):
-            if start < free or speed is None or speed < 10:
-                continue
-            for end in range(start + 1, len(times)):
-                if times[end] - times[start] >= within or (end > start + 1 and not _braking(changes[end - 1])):
-                    break
-                if end > start + 1 and speeds[end] is not None and speeds[end] < 1:
-                    found.append((str(vehicle), times[start], times[end]))
-                    free = end + 1
-                    break
-    return sorted(found)
+STOP = {
+    "vehicle_id": pl.String,
+    "window_start": pl.Int64,
+    "event_time": pl.Int64,
+    "speed_difference": pl.Float64,
+    "deceleration": pl.Float64,
+    "latitude": pl.Float64,
+    "longitude": pl.Float64,
+}
+
+
+def stops(rows: pl.DataFrame, *, delay: int, within: int = 10_000) -> pl.DataFrame:
+    """Hard stops by plain loops, of each event once: for each beginning in order the first end, then nothing before that end."""
+    once = rows.filter(pl.col("event_time") >= pl.col("clock") - delay).unique(["vehicle_id", "event_time"], keep="first")
+    found = [stop for _, own in once.sort("event_time").group_by("vehicle_id") for stop in _stops_of(own, within)]
+    return pl.DataFrame(found, schema=STOP, orient="row").sort("event_time", "vehicle_id")
+
+
+def _stops_of(own: pl.DataFrame, within: int) -> Iterator[tuple[object, ...]]:
+    vehicle, free = own["vehicle_id"][0], 0
+    times, speeds, changes = (own[column].to_list() for column in ("event_time", "speed", "acceleration"))
+    for start, speed in enumerate(speeds):
+        if start < free or speed is None or speed < 10:
+            continue
+        for end in range(start + 1, len(times)):
+            if times[end] - times[start] >= within or (end > start + 1 and not _braking(changes[end - 1])):
+                break
+            if end > start + 1 and speeds[end] is not None and speeds[end] < 1:
+                hardest = min(changes[start + 1 : end])
+                yield vehicle, times[start], times[end], speed - speeds[end], hardest, own["latitude"][end], own["longitude"][end]
+                free = end + 1
+                break
 
 
 def _braking(change: float | None) -> bool:

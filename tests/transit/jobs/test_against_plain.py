@@ -7,13 +7,11 @@ import polars as pl
 import pytest
 
 from ingest.simulator.cities import MORNING
-from millrace import panes
 from millrace.ingest import bounded
 from millrace.ingest.simulator.city import City, Plan
 from millrace.runners.replay import replay, replay_all
 from millrace.stream import Job
-from millrace.transit import ARRIVALS, POSITIONS
-from millrace.transit.final_stops import FinalStop
+from millrace.transit import ARRIVALS, EMERGENCY_STOPS, POSITIONS
 from millrace.transit.jobs import (
     delay_distribution,
     emergency_stop,
@@ -23,7 +21,7 @@ from millrace.transit.jobs import (
     pass_through,
     vehicle_distribution,
 )
-from transit.jobs import plainly
+from transit.jobs import five, plainly
 
 pytestmark = pytest.mark.slow
 
@@ -51,9 +49,7 @@ def events(request: pytest.FixtureRequest) -> Events:
 
 
 def last_word(shown: pl.DataFrame) -> pl.DataFrame:
-    """What stands in the end, for each cell and window."""
-    newest = panes.newest(shown, ["geocell"])
-    return newest.select(sorted(newest.columns)).sort("window_end", "geocell")
+    return five.last_words("cells", shown)
 
 
 @pytest.mark.parametrize("lateness", LATE.values(), ids=LATE)
@@ -76,32 +72,20 @@ def test_flow_direction(events: Events, lateness: int) -> None:
     assert last_word(replay(flow_direction(lateness=lateness), events, batch=20_000)).equals(expected)
 
 
-def far_away(route: str, direction: int) -> FinalStop | None:
-    """Every route but one ends somewhere, a few of them in the same cell."""
-    return None if route == "1003" else FinalStop(route, 60.1 + int(route[:4]) % 7 / 100, 24.8 + direction / 50)
-
-
 @pytest.mark.parametrize("lateness", LATE.values(), ids=LATE)
 def test_final_stop_distribution(events: Events, lateness: int) -> None:
-    rows = events[POSITIONS.name].drop_nulls(["route", "direction"])
-    ways = rows.select("route", "direction").unique().rows()
-    ends = {way: far_away(*way) for way in ways}
-    cells = {way: None if end is None else plainly.cell(end.stop_latitude, end.stop_longitude) for way, end in ends.items()}
-    clocked = plainly.placed(events[POSITIONS.name]).drop("geocell")
-    known = pl.DataFrame([(*way, found) for way, found in cells.items()], schema=["route", "direction", "geocell"], orient="row")
-    known = known.with_columns(pl.col("direction").cast(pl.Int32), pl.col("geocell").cast(pl.Int64))
-    heading = clocked.join(known, on=["route", "direction"], how="left", maintain_order="left").drop_nulls("geocell")
+    heading = five.heading(plainly.placed(events[POSITIONS.name]), five.far_away)
     expected = plainly.counted(heading, size=300_000, lateness=lateness)
     assert len(expected) > 500
-    assert last_word(replay(final_stop_distribution(stops=far_away, lateness=lateness), events)).equals(expected)
+    assert last_word(replay(final_stop_distribution(stops=five.far_away, lateness=lateness), events)).equals(expected)
 
 
 @pytest.mark.parametrize("watermark", [1_000, 5_000, 30_000])
 def test_emergency_stop(events: Events, watermark: int) -> None:
     expected = plainly.stops(plainly.placed(events[POSITIONS.name]), delay=watermark)
-    assert expected
-    found = replay(emergency_stop(watermark=watermark), events, batch=5_000).select("vehicle_id", "window_start", "event_time")
-    assert sorted(found.rows()) == expected
+    assert len(expected)
+    found = replay(emergency_stop(watermark=watermark), events, batch=5_000)
+    assert five.last_words(EMERGENCY_STOPS.name, found).equals(expected)
 
 
 def test_the_jobs_for_measuring(events: Events) -> None:
@@ -112,23 +96,21 @@ def test_the_jobs_for_measuring(events: Events) -> None:
     assert dict(counts.select("vehicle_id", "count").rows()) == dict(rows["vehicle_id"].value_counts().rows())
 
 
-def test_there_are_late_rows_in_the_simulated_hour_and_nothing_is_lost_silently() -> None:
-    late = replay_all(vehicle_distribution(lateness="2s"), city()).late
-    assert len(late) > 100
+@pytest.mark.parametrize("job", five.jobs(five.far_away, patience=2_000), ids=lambda job: job.name)
+def test_exactly_what_comes_too_late_is_told_with_the_reason(job: Job) -> None:
+    late = replay_all(job, city()).late
     assert late["reason"].null_count() == 0
+    assert late.select(pl.col("_rows").fill_null(1).sum()).item() == five.too_late(job, city(), patience=2_000) > 2
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize(
-    "job", [vehicle_distribution(), delay_distribution(), flow_direction(), emergency_stop()], ids=lambda job: job.name
-)
+@pytest.mark.parametrize("job", five.jobs(five.far_away, patience=60_000), ids=lambda job: job.name)
 def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> None:
     events = bounded.recorded(recordings / HOUR, processor="hsl")
     twice = {name: pl.concat([rows, rows.head(2_000)]).sort("ingestion_time", maintain_order=True) for name, rows in events.items()}
-    key = ["vehicle_id"] if job.name == "emergency-stop" else ["geocell"]
-    once, again = (panes.newest(replay(job, given), key) for given in (events, twice))
+    once, again = (five.last_words(job.outputs[0].topic.name, replay(job, given)) for given in (events, twice))
     assert len(once)
-    assert again.sort(again.columns).equals(once.sort(once.columns))
+    assert again.equals(once)
 
 
 @pytest.mark.recordings
