@@ -78,10 +78,15 @@ class Service(BaseHTTPRequestHandler):
         pass
 
 
+class Patient(ThreadingHTTPServer):
+    request_queue_size = 128
+    """Callers come all at once; with the usual 5 the system would let some try again only after a second."""
+
+
 @contextmanager
 def served(known: dict[tuple[str, int], FinalStop]) -> Iterator[str]:
     Service.known, Service.asked[:] = known, []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+    with Patient(("127.0.0.1", 0), Service) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/{{route}}/{{direction}}"
         server.shutdown()
