@@ -1,4 +1,4 @@
-"""Takes the pictures of the documentation anew, of a city that is running: `PYTHONPATH=tests python -m web.pictures http://127.0.0.1:8080`."""
+"""Takes the pictures of the documentation anew, of a city that is running: `PYTHONPATH=tests python -m web.pictures http://127.0.0.1:8080 [NAME ...]`."""
 
 import sys
 from pathlib import Path
@@ -36,13 +36,14 @@ PICTURES: dict[str, tuple[str, dict[str, Any], Any]] = {
 """Where to look, with what, and what to do before the picture is taken."""
 
 
-def main(address: str) -> None:
+def main(address: str, names: list[str]) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        for name, (place, options, then) in PICTURES.items():
+        for name in names or PICTURES:
+            place, options, then = PICTURES[name]
             page = browser.new_page(reduced_motion="reduce", **options)
             page.goto(f"{address}/{place}")
-            page.wait_for_function("window.__millrace.cells().length > 100", timeout=90_000)
+            page.wait_for_function("window.__millrace.cells().length > 50", timeout=90_000)
             page.wait_for_load_state("networkidle")
             if then is not None:
                 then(page)
@@ -54,4 +55,4 @@ def main(address: str) -> None:
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
-    main(sys.argv[1].rstrip("/"))
+    main(sys.argv[1].rstrip("/"), sys.argv[2:])
