@@ -242,8 +242,8 @@ SLICES = [
     ),
     Mutant(
         "engine/running.py",
-        "odd = slices.filter(pl.any_horizontal(pl.col(self.rare).ne_missing(0.0)))",
-        "odd = slices.clear()",
+        "return slices.filter(pl.any_horizontal(pl.col(self.rare).ne_missing(0.0))) if self.rare else slices.clear()",
+        "return slices.clear()",
         "what is infinite is not in running sums",
     ),
     Mutant(
@@ -252,5 +252,18 @@ SLICES = [
         ".fill_null(high)",
         "the last window of running sums is not shown",
     ),
+    Mutant(
+        "engine/running.py",
+        "new.filter(coming > last)",
+        "new.clear()",
+        "what is ahead of the watermark never comes into the running sums",
+    ),
+    Mutant(
+        "engine/running.py",
+        "until = low if low >= GREATEST else low - window.size + 2 * window.every",
+        "until = low if low >= GREATEST else low - window.size - window.every",
+        "slices that go out of the running sums are not looked for",
+    ),
+    Mutant("engine/running.py", 'kept("odd").between(floor, low)', 'kept("odd").between(LEAST, LEAST)', "what is infinite is forgotten"),
     Mutant("engine/running.py", '.filter(pl.col("_n") > 0)', "", "windows without rows are shown where sums run along"),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from millrace.engine.packets import Block, Body
 from millrace.engine.progress import Progress, Said
 from millrace.engine.running import Moved, Running, runs_along
 from millrace.engine.state import Layout, SlotState
-from millrace.engine.windowing import GREATEST, LEAST, Grid, ends_of, grid_of
+from millrace.engine.windowing import LEAST, Grid, ends_of, grid_of
 
 MERGED = 8
 """How many of the windows at hand a slice must be in before slices that are in the same ones are merged first."""
@@ -35,7 +35,8 @@ class RowWindows(Windows):
     @cached_property
     def layout(self) -> Layout:
         """How slices are kept."""
-        return Layout(pl.col("_from"), self.grid.last_end(pl.col("_slice")), self.partials.merged)
+        start = pl.col("_slice")
+        return Layout(self.grid.first_end(start), self.grid.last_end(start), self.partials.merged)
 
     @cached_property
     def running(self) -> Running | None:
@@ -51,8 +52,8 @@ class RowWindows(Windows):
         after = before.move(said, body.now, end=body.end)
         moved = self._moved(state, new, before.low, after.low)
         shown, changes, numbers = self._fire(state, new, before.low, after.low, moved)
-        if self.running is not None and moved is not None:
-            state = state.append(id, "sums", self.running.kept(moved), self.running.layout)
+        if self.running is not None:
+            state = self.running.kept(state, id, moved, new)
         state = state.append(id, "slices", new, self.layout)
         state = state.append(id, "panes", numbers, self.pane_layout)
         if after.low is not None:
@@ -62,11 +63,7 @@ class RowWindows(Windows):
 
     def _moved(self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None) -> Moved | None:
         """What the batch does to running sums, if there are any."""
-        if self.running is None or low is None:
-            return None
-        id, floor = self.operator.id, LEAST if low0 is None else low0
-        old = pl.concat([self._nothing, *state.table(id, "slices").between(floor - self.grid.window.every, low)])
-        return self.running.moved(state.table(id, "sums").between(LEAST, GREATEST), old, new, low0, low)
+        return None if self.running is None or low is None else self.running.moved(state, self.operator.id, new, low0, low)
 
     def _take(self, blocks: list[Block], said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The batch's accepted rows as partials, and the rows that some window refused."""
@@ -138,7 +135,8 @@ class RowWindows(Windows):
             return self.no_shown, self.no_panes, numbers
         touched = self.grid.expand(new, None, low0).select(group).unique().collect() if late else self.no_numbers.select(group)
         oldest = min(floor, ends_of(touched)[0] - 1)
-        old = pl.concat([self._nothing, *state.table(id, "slices").between(oldest, low)])
+        needed = [] if touched.is_empty() and moved is not None else state.table(id, "slices").between(oldest, low)
+        old = pl.concat([self._nothing, *needed])
         if not touched.is_empty():
             known = pl.concat([numbers, *state.table(id, "panes").between(oldest, low)])
             before, now = self._touched(old, touched), self._touched(new, touched)
@@ -160,10 +158,9 @@ class RowWindows(Windows):
 
     def _complete(self, old: pl.DataFrame, new: pl.DataFrame, low0: int | None, low: int, moved: Moved | None) -> pl.DataFrame:
         """The aggregates of each key and window that is complete now."""
-        slices = pl.concat([old, new])
         if self.running is None or moved is None:
-            return self._values(slices, low0, low)
-        return self.running.complete(moved, slices, low0)
+            return self._values(pl.concat([old, new]), low0, low)
+        return self.running.complete(moved, low0)
 
     def _values(self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]`, or of those listed in `only`."""

@@ -33,6 +33,8 @@ RUN = "chaos"
 PATIENCE = 240.0
 """Seconds for whatever must happen in the end; more than it takes on a starved machine."""
 TRANSACTION_MS = 5_000
+_CUTTER = "ss"
+"""Of iproute2: `ss -K` ends connections of others, for root on Linux."""
 FENCED = 3
 """How a run ends that found itself replaced."""
 
@@ -181,6 +183,18 @@ class Assassin:
             self._recovered("brokers silent", time.monotonic(), process)
         self._noted("brokers silent")
 
+    def cut(self, times: int = 20) -> None:
+        """Every connection to a broker is cut, again and again, in the middle of whatever it carries."""
+        ports = [port for node in self._brokers().nodes for port in (node.port, node.controller_port)]
+        with self._alive() as process:
+            self._await_result(process)
+            for _ in range(times):
+                for port in ports:
+                    subprocess.run([_CUTTER, "-K", "-t", "dport", "=", f":{port}"], check=True, capture_output=True)
+                time.sleep(self._luck.uniform(0.02, 0.3))
+            self._recovered("connections cut", time.monotonic(), process)
+        self._noted("connections cut")
+
     def full_disk(self, disk: Path) -> None:
         """The disk of the state is full: the run ends with an error, and goes on when there is space."""
         ballast = disk / "ballast"
@@ -320,6 +334,7 @@ def _deeds(assassin: Assassin, script: Script, disk: Path | None) -> list[Callab
     if assassin.cluster is not None:
         others.append(assassin.silence)
         others += [assassin.broker] if len(assassin.cluster.nodes) > 1 else []
+        others += [assassin.cut] if shutil.which(_CUTTER) and os.geteuid() == 0 else []
     deeds.extend(others * script.rounds)
     random.Random(script.seed).shuffle(deeds)  # noqa: S311 - an order, not a secret
     return deeds
