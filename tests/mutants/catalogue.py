@@ -1,9 +1,10 @@
 """All wrong changes, in the order in which they are tried."""
 
 from mutants.cells import CELLS
+from mutants.keyed import KEYED
 from mutants.machines import MACHINES
 from mutants.patterns import PATTERNS
 from mutants.rows import ROWS
 from mutants.slices import SLICES
 
-MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS]
+MUTANTS = [*SLICES, *CELLS, *MACHINES, *PATTERNS, *ROWS, *KEYED]

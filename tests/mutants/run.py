@@ -35,6 +35,11 @@ PATTERNS: tuple[tuple[str, ...], ...] = (
     ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine and (patterns or rows)"),
     ("tests/patterns", "tests/engine/test_matching.py"),
 )
+KEYED: tuple[tuple[str, ...], ...] = (
+    ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine and (joins or processors)"),
+    ("tests/test_random_processors.py", "tests/test_interval_joins.py", "tests/test_tables.py", "tests/test_joins.py"),
+    ("tests/engine/test_processing.py", "tests/engine/test_deduplicating.py", "tests/engine/test_recutting.py"),
+)
 WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
@@ -70,7 +75,8 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
     try:
         about_patterns = any(word in mutant.file for word in ("patterns/", "matching", "contiguous"))
-        phases = (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
+        about_keys = any(word in mutant.file for word in ("process", "calling", "dedup", "intervals", "versions", "joining", "recutting"))
+        phases = KEYED if about_keys else (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
         return next((failed for tests in phases if (failed := first_failure(package.parent, tests))), None)
     finally:
         path.write_text(right)
@@ -144,7 +150,7 @@ def main() -> int:
         if not picked:
             print("there is no such mutant")
             return 2
-        for tests in () if sure else (*WINDOWS, *PATTERNS):
+        for tests in () if sure else (*WINDOWS, *PATTERNS, *KEYED):
             if unmutated := first_failure(package.parent, tests):
                 print(f"the tests fail without any change: {unmutated}")
                 return 2

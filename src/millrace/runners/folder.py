@@ -24,7 +24,7 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Identity:
-    """What a state folder is bound to for life."""
+    """What a state folder is bound to."""
 
     id: str
     """Told apart from any other state, also of the same name: it names the marker in the log."""

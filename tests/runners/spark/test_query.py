@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
 
+import millrace as mr
+from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import Log
 from millrace.log.dead import dead_topic
 from millrace.log.status import read_status
+from millrace.panes import Delivery
 from millrace.runners.spark.foreground import run
 from millrace.runners.spark.query import stages
 from runners.spark.readings import (
@@ -96,6 +100,30 @@ def test_a_batch_that_is_already_in_the_log_is_not_written_again(spark: SparkSes
     assert_exactly_once(log, [totals()], [TOTALS])
 
 
+def test_a_batch_that_is_repeated_is_written_as_each_job_says(spark: SparkSession, log: Log, settings: Settings) -> None:
+    deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once", "at_most_once")
+    topics = [dataclasses.replace(TOTALS, name=f"analytics.{delivery}") for delivery in deliveries]
+    window = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("5s"))
+    jobs = [
+        mr.Job(delivery, window.by("sensor").sum("value").write(topic), delivery=delivery)
+        for delivery, topic in zip(deliveries, topics, strict=True)
+    ]
+    append(log, readings(400))
+    run(jobs, settings=settings, spark=spark, until_caught_up=True)
+    first = [sum(log.ends(topic.name).values()) for topic in topics]
+    assert first[0] > 20
+    for file in (settings.state.dir / "test" / "checkpoint" / "commits").glob("*0*"):
+        file.unlink()
+    run(jobs, settings=settings, spark=spark, until_caught_up=True)
+    exact, least, most = (sum(log.ends(topic.name).values()) for topic in topics)
+    assert (exact, least, most) == (first[0], first[0], first[0]), "the log knew the batch, so nothing of it was written again"
+    run(jobs[1:], settings=settings.changed(run_name="loose"), spark=spark, until_caught_up=True)
+    for file in (settings.state.dir / "loose" / "checkpoint" / "commits").glob("*0*"):
+        file.unlink()
+    run(jobs[1:], settings=settings.changed(run_name="loose"), spark=spark, until_caught_up=True)
+    assert [sum(log.ends(topic.name).values()) for topic in topics[1:]] == [3 * first[0], 2 * first[0]], "twice more, and once more"
+
+
 def test_a_log_that_lacks_what_the_state_has_completed_is_refused(
     spark: SparkSession, log: Log, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -107,9 +135,6 @@ def test_a_log_that_lacks_what_the_state_has_completed_is_refused(
 
 
 def test_an_exception_in_a_jobs_own_code_is_named(spark: SparkSession, log: Log, settings: Settings) -> None:
-    import millrace as mr
-    from millrace import windows
-
     def broken(frame: object) -> object:
         if len(frame):  # type: ignore[arg-type]
             raise ZeroDivisionError("by design")

@@ -16,13 +16,14 @@ from millrace.engine.plan import Plan
 from millrace.engine.recutting import recut
 from millrace.engine.state import SlotState
 from millrace.errors import StateMismatch
-from millrace.log import open_log
+from millrace.log import Log
 from millrace.runners import feed
 from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
 from millrace.runners.folder import Identity, StateFolder, checkpoint_of, seed_of
 from millrace.runners.savepoint import Savepoint, load, unfinished, write
 from millrace.runners.spark.labels import labels
+from millrace.runners.spark.logs import LogPlace, opened
 from millrace.runners.spark.stage import META, STRIDE
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def moved(spark: SparkSession, path: Path, plan: Plan, settings: Settings, move:
     identity = replace(after.identity, partitions=move.partitions, base=move.known.base + done)
     if saved is not None:
         cut = recut(plan, states) if after.states is None else after.states
-        plant(path, Savepoint(identity, saved.offsets, cut), plan, settings)
+        plant(path, Savepoint(identity, saved.offsets, cut), plan, opened(LogPlace.of(settings), create=True))
     folder.rebind(identity)
     if done:
         shutil.rmtree(checkpoint_of(path, move.known), ignore_errors=True)
@@ -108,10 +109,8 @@ def moved(spark: SparkSession, path: Path, plan: Plan, settings: Settings, move:
     return identity
 
 
-def plant(path: Path, saved: Savepoint, plan: Plan, settings: Settings) -> None:
+def plant(path: Path, saved: Savepoint, plan: Plan, log: Log) -> None:
     """The seed of a checkpoint. Topics that were not read so far begin with what the log holds now."""
-    log = open_log(settings)
     for topic in plan.topics:
         log.ensure(topic)
     write(replace(saved, offsets=feed.joined(log, saved.offsets, plan.topics)), seed_of(path, saved.identity))
-    log.close()

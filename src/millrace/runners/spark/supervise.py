@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,8 @@ def prepare(
     if restore is not None:
         saved = restored(restore, plan, asked)
         known, asked = replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions), Wishes()
-        plant(folder.path, replace(saved, identity=known), plan, settings)
+        with closing(open_log(settings)) as log:
+            plant(folder.path, replace(saved, identity=known), plan, log)
         folder.rebind(known)
     elif known is None or not known.operators:
         names = tuple(job.name for job in jobs)
