@@ -24,6 +24,7 @@ import polars as pl
 from millrace import durations, graph, watermarks
 from millrace.durations import Duration
 from millrace.errors import ComponentMissing, DefinitionError
+from millrace.feedback import loops
 from millrace.model import Event, Model
 from millrace.plain_values import Row
 from millrace.stream import Job, Output
@@ -161,6 +162,10 @@ class Script:
         self, *jobs: Job, on: On | Making = "engine", partitions: int = 1, watermarks: Literal["scripted", "own"] = "scripted"
     ) -> None:
         """`partitions`: how many each topic has that the jobs read; `watermarks`: whose hold, the script's or those of the jobs."""
+        if around := loops(jobs):
+            raise DefinitionError(
+                f"what goes around through {', '.join(sorted(around))} is no script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
+            )
         self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self._partitions = dict.fromkeys(self._topics, partitions)
         self._own = watermarks == "own"

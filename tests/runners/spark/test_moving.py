@@ -11,6 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace import watermarks, windows
+from millrace.cli import main
 from millrace.config import Settings
 from millrace.errors import StateMismatch
 from millrace.log import Log
@@ -96,4 +97,18 @@ def test_a_savepoint_goes_from_one_runner_to_the_other(spark: SparkSession, log:
         save_stopped(folder, second, cut, spark)
     append(log, rows[600:])
     run_on(*jobs, on="local", settings=settings.changed(run_name="three", spark_slots=1), until_caught_up=True, restore=second)
+    assert_exactly_once(log, jobs, [TOTALS, SPREADS])
+
+
+@pytest.mark.long
+def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Settings, tmp_path: Path) -> None:
+    """In processes of their own, as users run them."""
+    jobs, rows, file = [totals(), spreads()], readings(900), tmp_path / "stopped.savepoint"
+    for number, slots in enumerate((4, 3)):
+        append(log, rows[number * 300 : number * 300 + 300])
+        run_on(*jobs, on="spark", settings=settings.changed(spark_slots=slots), until_caught_up=True)
+        assert_exactly_once(log, jobs, [TOTALS, SPREADS])
+    assert main(["savepoint", str(file), "--state", str(settings.state.dir), "--name", "test"]) == 0
+    append(log, rows[600:])
+    run_on(*jobs, on="spark", settings=settings.changed(run_name="restored", spark_slots=2), until_caught_up=True, restore=file)
     assert_exactly_once(log, jobs, [TOTALS, SPREADS])
