@@ -8,14 +8,16 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Producer
 from confluent_kafka.admin import OffsetSpec
 
 from log import children
@@ -396,3 +398,22 @@ def secure(brokers: Cluster, name: str, password: str, mechanism: str = "PLAIN")
         "sasl.password": password,
     }
     return KafkaSettings.model_validate({"client": said, "wait": "60s"})
+
+
+def test_an_answer_without_an_offset_is_asked_for_again(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that change places may answer with neither an offset nor an error; such an answer is no end of a partition."""
+    log.ensure_raw("t")
+    log.append("t", texts("a", "b"))
+    ask, empty = log._admin.list_offsets, [True]
+
+    def said(*args: Any, **options: Any) -> Any:
+        found = ask(*args, **options)
+        if empty and empty.pop():
+            for place in found:
+                found[place] = Future()
+                found[place].set_result(SimpleNamespace(offset=OFFSET_INVALID))
+        return found
+
+    monkeypatch.setattr(log._admin, "list_offsets", said)
+    assert log.ends("t") == {0: 2}
+    assert not empty

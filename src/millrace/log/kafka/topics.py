@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -96,7 +96,7 @@ class Topics:
 
         def call() -> dict[int, int]:
             asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=REQUEST)
-            return {place.partition: future.result(2 * REQUEST).offset for place, future in asked.items()}
+            return {place.partition: _offset(future) for place, future in asked.items()}
 
         try:
             return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
@@ -110,8 +110,7 @@ class Topics:
 
         def call() -> int:
             asked = self._admin.list_offsets({place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST)
-            found: int = self._one(asked).offset
-            return found
+            return _offset(next(iter(asked.values())))
 
         return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
 
@@ -123,7 +122,7 @@ class Topics:
             found = self._admin.list_offsets(
                 {place: OffsetSpec.latest() for place in asked}, isolation_level=isolation, request_timeout=REQUEST
             )
-            return {(place.topic, place.partition): future.result(2 * REQUEST).offset for place, future in found.items()}
+            return {(place.topic, place.partition): _offset(future) for place, future in found.items()}
 
         with contextlib.suppress(KafkaException):  # it is committed all the same
             upto = offsets(IsolationLevel.READ_UNCOMMITTED)
@@ -177,6 +176,14 @@ class Topics:
 
 
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+
+
+def _offset(asked: "Future[Any]") -> int:
+    """What a broker said. While leaders change places, an answer may hold neither an offset nor an error: it is asked for again."""
+    found: int = asked.result(2 * REQUEST).offset
+    if found <= OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no offset was said"))
+    return found
 
 
 def retention_settings(retention: int | None) -> dict[str, str]:
