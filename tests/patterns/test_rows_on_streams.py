@@ -121,6 +121,14 @@ def test_a_match_is_a_pane_from_its_first_row_to_its_last() -> None:
     assert (pane["top"], pane["low"], pane["window_start"], pane["window_end"], pane["event_time"]) == (5, 1, 10, 14, 13)
 
 
+def test_the_last_row_comes_less_than_the_bound_after_the_first() -> None:
+    with closing(testing.Script(job(FALL))) as script:
+        script.events(*({"key": key, "value": 5, "event_time": 10} for key in "xy"))
+        script.events({"key": "x", "value": 1, "event_time": 15}, {"key": "y", "value": 1, "event_time": 16})
+        script.watermark(30)
+        assert [(pane["key"], pane["low"]) for pane in script.panes()] == [("x", 1)]
+
+
 def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
     matcher = stream_matcher(FALL, SCHEMA, ("key",))
     known: dict[tuple[Any, ...], Course] = {}
