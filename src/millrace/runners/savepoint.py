@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -51,10 +52,14 @@ def write(saved: Savepoint, target: Path) -> None:
     with _making(target):
         draft.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(draft)) as db, db:
+            db.execute("pragma journal_mode = off")
+            db.execute("pragma synchronous = off")
             db.executescript(TABLES)
             facts = {"identity": json.dumps(asdict(saved.identity)), "committed": saved.offsets.to_json()}
             db.executemany("insert into facts values (?, ?)", facts.items())
             store(db, {place: state.changes_since(SlotState()) for place, state in saved.states.items()})
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
         draft.replace(target)
 
 
