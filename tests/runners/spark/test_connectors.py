@@ -1,4 +1,4 @@
-"""Spark's own connectors at either end of a job: Kafka in, PostgreSQL by JDBC and Kafka out, as docs/examples/dataframes.py shows it."""
+"""Spark's own connectors at either end of a job, as docs/examples/dataframes.py shows them: a table of PostgreSQL by JDBC, and a topic of Kafka."""
 
 from __future__ import annotations
 
@@ -13,30 +13,36 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyspark
 import pytest
 
 from millrace.kafka import Cluster
-from millrace.kafka.jars import PLUGIN
 from sinks import postgres
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "dataframes.py"
+JDBC = ("org.postgresql:postgresql:42.7.8",)
+KAFKA = (
+    *(f"org.apache.spark:spark-{name}-kafka-0-10_2.13:{pyspark.__version__}" for name in ("sql", "token-provider")),
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+SALES = [("ab"[second % 2], second, f"2026-01-01T00:00:{second:02}Z") for second in range(40)]
+SOLD = sorted((name, sum(n for n in range(start, start + 10) if "ab"[n % 2] == name)) for start in (0, 10, 20) for name in "ab")
 
 
-@pytest.fixture(scope="module")
-def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
+def jars(folder: Path, artifacts: tuple[str, ...]) -> str:
+    """Fetched by Maven; where they cannot be had, the test says so."""
     if shutil.which("mvn") is None:
-        pytest.skip("there is no mvn on the PATH to fetch Spark's connector for Kafka and PostgreSQL's driver")
-    folder, pom = tmp_path_factory.mktemp("jars"), Path(__file__).with_name("connectors.xml")
-    command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mvn could not fetch the connectors: {(done.stdout + done.stderr).strip().splitlines()[:1]}")
-    wanted = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "postgresql")
-    return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")) if jar.name.startswith(wanted))
+        pytest.skip("there is no mvn on the PATH to fetch the connector")
+    for artifact in artifacts:
+        command = ["mvn", "--batch-mode", "--quiet", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+        if subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode:
+            pytest.skip(f"mvn could not fetch {artifact}")
+    return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[tuple[str, int]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -46,31 +52,35 @@ def server() -> Iterator[tuple[str, int]]:
             yield url, port
 
 
-def consumed(servers: str, topic: str, count: int) -> list[Any]:
-    from confluent_kafka import Consumer
+def show(kind: str, needed: str, where: str, folder: Path) -> None:
+    ended = subprocess.run([sys.executable, str(EXAMPLE), kind, needed, where, str(folder)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2_000:]
 
+
+@pytest.mark.postgres
+def test_a_table_in_and_a_table_out(server: tuple[str, int], tmp_path: Path) -> None:
+    needed = jars(tmp_path, JDBC)
+    with psycopg.connect(server[0], autocommit=True) as connection:
+        connection.execute("create table shop (article text, quantity bigint, at timestamptz)")
+        connection.cursor().executemany("insert into shop values (%s, %s, %s)", SALES)
+        show("jdbc", needed, f"jdbc:postgresql://127.0.0.1:{server[1]}/postgres?user=millrace", tmp_path)
+        assert sorted(connection.execute("select article, quantity from sold").fetchall()) == SOLD
+
+
+@pytest.mark.kafka
+def test_a_topic_in_and_a_topic_out(brokers: Cluster, tmp_path: Path) -> None:
+    from confluent_kafka import Consumer, Producer
+
+    needed, servers = jars(tmp_path, KAFKA), brokers.url.removeprefix("kafka://")
+    producer = Producer({"bootstrap.servers": servers})
+    for article, quantity, at in SALES:
+        producer.produce("shop", json.dumps({"article": article, "quantity": quantity, "at": at}))
+    producer.flush(30)
+    show("kafka", needed, servers, tmp_path)
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
+    consumer.subscribe(["sold"])
     found: list[Any] = []
-    while len(found) < count and (message := consumer.poll(30)) is not None:
+    while len(found) < len(SOLD) and (message := consumer.poll(30)) is not None:
         found.append(json.loads(message.value() or b""))
     consumer.close()
-    return found
-
-
-def test_kafka_in_and_postgresql_and_kafka_out(jars: str, brokers: Cluster, server: tuple[str, int], tmp_path: Path) -> None:
-    from confluent_kafka import Producer
-
-    servers = brokers.url.removeprefix("kafka://")
-    producer = Producer({"bootstrap.servers": servers})
-    for second in range(40):
-        sale = {"article": "ab"[second % 2], "quantity": second, "at": f"2026-01-01T00:00:{second:02}Z"}
-        producer.produce("shop", json.dumps(sale))
-    producer.flush(30)
-    jdbc = f"jdbc:postgresql://127.0.0.1:{server[1]}/postgres?user=millrace"
-    ended = subprocess.run([sys.executable, str(EXAMPLE), jars, servers, jdbc, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr[-2_000:]
-    wanted = sorted((name, sum(n for n in range(start, start + 10) if "ab"[n % 2] == name)) for start in (0, 10, 20) for name in "ab")
-    with psycopg.connect(server[0]) as connection:
-        assert sorted(connection.execute("select article, quantity from sold").fetchall()) == wanted
-    assert sorted((said["article"], said["quantity"]) for said in consumed(servers, "sold", len(wanted))) == wanted
+    assert sorted((said["article"], said["quantity"]) for said in found) == SOLD
