@@ -95,8 +95,7 @@ class Topics:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def call() -> dict[int, int]:
-            asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=REQUEST)
-            return {place.partition: _offset(future) for place, future in asked.items()}
+            return self._said(topic, wanted, isolation)
 
         try:
             return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
@@ -106,13 +105,23 @@ class Topics:
 
     def position(self, topic: str, partition: int, spec: OffsetSpec) -> int:
         """The same of one partition."""
-        place = TopicPartition(self._place.full(topic), partition)
+        wanted = {TopicPartition(self._place.full(topic), partition): spec}
 
         def call() -> int:
-            asked = self._admin.list_offsets({place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST)
-            return _offset(next(iter(asked.values())))
+            return self._said(topic, wanted, IsolationLevel.READ_COMMITTED)[partition]
 
         return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
+
+    def _said(self, topic: str, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel) -> dict[int, int]:
+        """What brokers say of some partitions of a topic. That none of them leads any passes, unless the topic is gone."""
+        asked = self._admin.list_offsets(dict(wanted), isolation_level=isolation, request_timeout=REQUEST)
+        try:
+            return {place.partition: _offset(future) for place, future in asked.items()}
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NOENT:
+                raise
+            self.partitions(topic, fresh=True)  # says so if the topic is gone
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
 
     def await_seen(self, places: Collection[tuple[str, int]], *, within: float) -> None:
         """Returns when what was committed to these partitions can be read; Kafka says that a transaction is committed a moment before."""
