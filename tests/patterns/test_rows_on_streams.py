@@ -121,6 +121,15 @@ def test_a_match_is_a_pane_from_its_first_row_to_its_last() -> None:
     assert (pane["top"], pane["low"], pane["window_start"], pane["window_end"], pane["event_time"]) == (5, 1, 10, 14, 13)
 
 
+def test_a_match_that_has_begun_takes_rows_with_which_none_begins() -> None:
+    said = rows("A B", define={"A": "value = 5", "B": "value = 1"}, measures={"n": "COUNT(*)"}, within=6)
+    with closing(testing.Script(job(said))) as script:
+        for time, value in ((10, 5), (12, 1)):
+            script.events({"key": "x", "value": value, "event_time": time})
+            script.watermark(time + 1)
+        assert [(pane["window_start"], pane["n"]) for pane in script.panes()] == [(10, 2)]
+
+
 def test_the_last_row_comes_less_than_the_bound_after_the_first() -> None:
     with closing(testing.Script(job(FALL))) as script:
         script.events(*({"key": key, "value": 5, "event_time": 10} for key in "xy"))
