@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,6 @@ import pytest
 
 import millrace as mr
 from millrace import watermarks, windows
-from millrace.cli import main
 from millrace.config import Settings
 from millrace.errors import StateMismatch
 from millrace.log import Log
@@ -108,7 +109,8 @@ def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Setting
         append(log, rows[number * 300 : number * 300 + 300])
         run_on(*jobs, on="spark", settings=settings.changed(spark_slots=slots), until_caught_up=True)
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
-    assert main(["savepoint", str(file), "--state", str(settings.state.dir), "--name", "test"]) == 0
+    command = [sys.executable, "-m", "millrace.cli", "savepoint", str(file), "--state", str(settings.state.dir), "--name", "test"]
+    subprocess.run(command, check=True)
     append(log, rows[600:])
     run_on(*jobs, on="spark", settings=settings.changed(run_name="restored", spark_slots=2), until_caught_up=True, restore=file)
     assert_exactly_once(log, jobs, [TOTALS, SPREADS])
