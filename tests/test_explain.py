@@ -83,3 +83,14 @@ def test_long_expressions_are_shortened_to_a_line() -> None:
 def test_a_job_without_windows_has_no_stages() -> None:
     passing = mr.Job("passing", mr.read(POSITIONS).write(mr.Topic("analytics.some", Position)))
     assert "stage 1" not in str(passing)
+
+
+def test_how_results_are_delivered_and_how_often_rows_go_around_is_said() -> None:
+    again: type = dataclass(type("Again", (), {"__annotations__": {"vehicle": str, "round": int}}))
+    topic = mr.Topic("loop.again", again)
+    job = mr.Job("loop", mr.feed_back(mr.read(topic), topic, rounds=3), delivery="at_least_once")
+    first, *steps = str(job).splitlines()
+    assert first == "job loop, delivered at least once"
+    assert any(
+        line.strip().split("  ")[1].startswith("write loop.again (Again), at most 3 times around") for line in steps if "write" in line
+    )

@@ -20,7 +20,7 @@ def explain(jobs: Sequence[Job]) -> str:
 def _graph(job: Job) -> str:
     ids = job.operator_ids
     numbers: dict[graph.Node, int] = {}
-    lines = [f"job {job.name}"]
+    lines = [f"job {job.name}{'' if job.delivery == 'exactly_once' else ', delivered ' + job.delivery.replace('_', ' ')}"]
     seen: dict[int, graph.Node] = {}
     for output in job.outputs:
         for node in graph.walk(output, seen):
@@ -59,8 +59,8 @@ def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
             return "timeouts: partial matches whose time was over"
         case graph.Side(port=port):
             return f"{port}: what the operator says besides its results"
-        case graph.Write(topic=topic):
-            return f"write {topic.name} ({topic.type.__name__})"
+        case graph.Write(topic=topic, rounds=rounds):
+            return f"write {topic.name} ({topic.type.__name__}){'' if rounds is None else f', at most {rounds} times around'}"
         case _:
             return node.kind
 
