@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ from millrace.kafka.properties import Wanted
 from millrace.kafka.security import Security
 from sinks import postgres
 from web import chromium
+
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:  # in the background of a shell they are, and what tests start inherits it
+        signal.signal(number, usual)
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)

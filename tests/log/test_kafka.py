@@ -8,16 +8,14 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import OffsetSpec
 
 from log import children
@@ -398,26 +396,3 @@ def secure(brokers: Cluster, name: str, password: str, mechanism: str = "PLAIN")
         "sasl.password": password,
     }
     return KafkaSettings.model_validate({"client": said, "wait": "60s"})
-
-
-@pytest.mark.parametrize("answer", ["nothing", "no leaders"])
-def test_while_brokers_change_places_offsets_are_asked_for_again(log: KafkaLog, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    """They may answer with neither an offset nor an error, or that none of them leads a partition: that is not where it ends."""
-    log.ensure_raw("t")
-    log.append("t", texts("a", "b"))
-    ask, troubled = log._admin.list_offsets, [True]
-
-    def said(*args: Any, **options: Any) -> Any:
-        found = ask(*args, **options)
-        if troubled and troubled.pop():
-            for place in found:
-                found[place] = Future()
-                if answer == "nothing":
-                    found[place].set_result(SimpleNamespace(offset=OFFSET_INVALID))
-                else:
-                    found[place].set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
-        return found
-
-    monkeypatch.setattr(log._admin, "list_offsets", said)
-    assert log.ends("t") == {0: 2}
-    assert not troubled

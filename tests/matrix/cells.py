@@ -51,10 +51,10 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def cells() -> Iterator[tuple[str, Cell]]:
-    """The name of each of our transcripts, and its cell; those that are wrong on purpose are about the runner, and joins are another matter."""
+    """The name of each of our transcripts, and its cell; those that are wrong on purpose are about the runner; joins and processors are another matter."""
     for path in sorted(TRANSCRIPTS.glob("*.yaml")):
         for document in documents(path):
-            if "steps" in document and not {"must_fail", "join"} & document.keys():
+            if "steps" in document and "window" in document and not {"must_fail", "join", "process", "deduplicate"} & document.keys():
                 yield document["name"], cell(document)
 
 

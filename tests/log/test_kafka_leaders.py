@@ -1,0 +1,42 @@
+"""What a log on Kafka makes of brokers that change places."""
+
+import uuid
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+
+from log.children import texts
+from millrace.kafka import Cluster
+from millrace.log import open_log
+from millrace.log.kafka.log import KafkaLog
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize("answer", ["nothing", "no leaders"])
+def test_while_brokers_change_places_offsets_are_asked_for_again(brokers: Cluster, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """They may answer with neither an offset nor an error, or that none of them leads a partition: that is not where it ends."""
+    log = open_log(f"{brokers.url}/own-{uuid.uuid4().hex[:8]}")
+    assert isinstance(log, KafkaLog)
+    log.ensure_raw("t")
+    log.append("t", texts("a", "b"))
+    ask, troubled = log._admin.list_offsets, [True]
+
+    def said(*args: Any, **options: Any) -> Any:
+        found = ask(*args, **options)
+        if troubled and troubled.pop():
+            for place in found:
+                found[place] = Future()
+                if answer == "nothing":
+                    found[place].set_result(SimpleNamespace(offset=OFFSET_INVALID))
+                else:
+                    found[place].set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+        return found
+
+    monkeypatch.setattr(log._admin, "list_offsets", said)
+    assert log.ends("t") == {0: 2}
+    assert not troubled
+    log.close()
