@@ -32,11 +32,16 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], *, ac
         _add(svg, "text", "middle", x=f"{x:.1f}", y=HEIGHT - BOTTOM + 18).text = f"{most_x * fifth / 5:.3g}"
     _add(svg, "text", "end", x=WIDTH - RIGHT, y=HEIGHT - 6).text = across
     _add(svg, "text", x=8, y=TOP - 6).text = along
+    ends: dict[str, float] = {}
     for number, (name, points) in enumerate(series.items()):
         places = [(LEFT + (WIDTH - LEFT - RIGHT) * x / most_x, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / most_y) for x, y in points]
         drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         _add(svg, "polyline", "line", points=drawn, stroke=_COLOURS[number % len(_COLOURS)])
-        _add(svg, "text", x=WIDTH - RIGHT + 8, y=f"{places[-1][1] + 4:.1f}").text = name
+        ends[name] = places[-1][1] + 4
+    above = 0.0
+    for name, y in sorted(ends.items(), key=lambda end: end[1]):
+        above = max(y, above + 14)  # names of lines that end together stand one below the other
+        _add(svg, "text", x=WIDTH - RIGHT + 8, y=f"{above:.1f}").text = name
     ET.indent(svg)
     return ET.tostring(svg, encoding="unicode") + "\n"
 
