@@ -123,6 +123,19 @@ def test_a_point_is_where_its_result_says() -> None:
     assert set(cells.snapshot().rows["cell"]) == {"12/8", "12/9"}, "a stop is shown for ten minutes and five seconds"
 
 
+def test_a_point_that_is_elsewhere_now_has_left_the_tile_where_it_was() -> None:
+    cells = Cells(view("emergency-stop"))
+    stop = {"vehicle_id": "12/7", "deceleration": -4.5, "speed_difference": 11.0, "latitude": 60.171, "longitude": 24.941}
+    cells.apply(pane(0, stop))
+    [before] = cells.take_changes()[1]
+    cells.apply(pane(5, {**stop, "longitude": 24.942}))
+    assert cells.take_changes()[1] == {before}, "a few steps further on"
+    cells.apply(pane(10, {**stop, "latitude": 60.3}))
+    snapshot, changed = cells.take_changes()
+    assert changed == {before, *snapshot.rows["tile"]}
+    assert sorted("12/7" in text for text in cells.encode(snapshot.rows, changed).values()) == [False, True]
+
+
 @pytest.mark.parametrize("job", MARKERS)
 def test_no_view_shows_a_latency_marker(job: str) -> None:
     """Whatever markers make the jobs say, their own and the others'."""

@@ -63,17 +63,19 @@ class Cells:
             last = last.with_columns(to=centres(last["to"])["cell"])
         time = max(last.select(pl.col("window_end").max()).item(), self.time or 0)
         fresh = pl.col("window_end") >= time - view.every_ms - GRACE
-        old = self._kept.select(key, *(pl.col(c).alias(f"_{c}") for c in (*view.values, "event_time", "shown")))
+        told = (*view.values, *_TOLD[view.kind])
+        old = self._kept.select(key, *(pl.col(c).alias(f"_{c}") for c in (*told, "event_time", "shown", "tile")))
         taken = last.join(old, on=key, how="left", maintain_order="left").filter(
             (event_time >= pl.col("_event_time").fill_null(event_time)) & fresh
         )
         placed = _placed(taken, view).filter(~at_sea())
-        differs = pl.any_horizontal(pl.col(value).ne_missing(pl.col(f"_{value}")) for value in view.values)
+        differs = pl.any_horizontal(pl.col(column).ne_missing(pl.col(f"_{column}")) for column in told)
         was = pl.col("_shown").fill_null(value=False)
         changed = placed.filter((pl.col("shown") != was) | (pl.col("shown") & differs))["tile"]
+        left = placed.filter(was & (pl.col("tile") != pl.col("_tile")))["_tile"]
         kept = self._kept.join(placed.select(key), on=key, how="anti")
         gone = kept.filter(~fresh & pl.col("shown"))["tile"]
-        self._put(pl.concat([kept.filter(fresh), placed.select(self._kept.columns)]), {*changed, *gone}, time, len(results))
+        self._put(pl.concat([kept.filter(fresh), placed.select(self._kept.columns)]), {*changed, *left, *gone}, time, len(results))
 
     def snapshot(self) -> Snapshot:
         """What is shown now."""
