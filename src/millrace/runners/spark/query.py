@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Report = Callable[[int, Results], None]
+_VERSION = re.compile(r"\.?(\d+)\.(?:changelog|zip)(?:\.crc)?")
+"""A file of the state after as many batches, or its checksum."""
 """Told of each batch that is in the log."""
 
 
@@ -98,6 +101,7 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
     checkpoint, seed = checkpoint_of(task.path, identity), seed_of(task.path, identity)
     complete, planned = newest(checkpoint / "commits"), newest(checkpoint / "offsets")
     committer.check(task.path, complete=identity.base + complete, planned=identity.base + planned)
+    _forget_unfinished(checkpoint, complete)
     shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)
     feed = Feed(
         plan=shipped,
@@ -121,6 +125,13 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
     writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
     return writer.start(), sink
+
+
+def _forget_unfinished(checkpoint: Path, complete: int) -> None:
+    """Removes the state that batches stored which were not finished: they are repeated, perhaps without a job that failed, and the checkpoint manager does not replace a file."""
+    for file in (checkpoint / "state").glob("*/*/*"):
+        if (found := _VERSION.fullmatch(file.name)) and int(found[1]) > complete + 1:
+            file.unlink(missing_ok=True)
 
 
 def through_stages(frame: DataFrame, plan: Shipped, depth: int, spread: tuple[int, ...], seed: str | None = None) -> DataFrame:
