@@ -49,3 +49,4 @@ def test_an_answer_that_fails_in_one_slot_is_taken_back_in_all(spark: SparkSessi
         mine, theirs = ([row for row in panes if row[0] == end] for panes in (after, sums))
         assert mine == theirs, "all slots go on from the state before the batch"
     assert len(letters(log)) == 1
+    assert not list(settings.state.dir.rglob("*.tmp")), "no file of the attempt that was taken back was left in the place of a newer one"
