@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 from millrace.errors import DefinitionError
-from millrace.measure.latency import bench, final_stop_distribution, floors
+from millrace.measure.flow import final_stop_distribution
+from millrace.measure.latency import bench, floors
 from millrace.runners.local import Engine
 from millrace.transit.jobs import BUILT_IN
 from millrace.transit.markers import MARKERS, at_sea

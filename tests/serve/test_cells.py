@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import DefinitionError
-from millrace.measure.latency import final_stop_distribution
+from millrace.measure.flow import final_stop_distribution
 from millrace.runners.replay import replay
 from millrace.serve.cells import Cells
 from millrace.serve.tiles import SIDE, Box, Refused, name, tile_of

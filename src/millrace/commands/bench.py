@@ -1,12 +1,13 @@
 """`millrace bench`: how fast this machine is."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from millrace.commands import output
-from millrace.commands.options import Json, LogUrl, examples
+from millrace.commands.options import Json, examples
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
@@ -95,6 +96,9 @@ def live(
         output.table(LIVE, ([_figure(result[column]) for column in LIVE] for result in results))
 
 
+OwnLog = Annotated[
+    str | None, typer.Option("--log", metavar="URL", help="The log; kafka is a broker of its own. By default an embedded log of its own.")
+]
 LATENCY = ("job", "scale", "on", "log", "n", "p50_ms", "p90_ms", "p99_ms", "above_floor_p50_ms", "above_floor_p99_ms", "load")
 
 
@@ -102,7 +106,7 @@ LATENCY = ("job", "scale", "on", "log", "n", "p50_ms", "p90_ms", "p99_ms", "abov
     epilog=examples(
         "millrace bench latency",
         "millrace bench latency emergency-stop --on spark --scale 16",
-        "millrace bench latency --log kafka://localhost:9092 --json",
+        "millrace bench latency --on spark --log kafka --json",
     )
 )
 def latency(
@@ -110,14 +114,14 @@ def latency(
         list[str] | None, typer.Argument(metavar="JOB", help="Jobs that run together; by default all that have markers.")
     ] = None,
     on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "local",
-    log: LogUrl = None,
+    log: OwnLog = None,
     scale: Annotated[float, typer.Option(min=0.01, help="How many times the volume of a real city, which is 676 events a second.")] = 1,
     seconds: Annotated[float, typer.Option(min=1, help="How long to measure, once the jobs run.")] = 60,
     json: Json = False,
 ) -> None:
     """How long results take from event to reader, by markers, and how much of that is more than window and watermark demand.
 
-    Without --log it measures on an embedded log of its own. On a log that is in use, other events in input.vehicle-positions count as load.
+    On a log that is in use, other events in input.vehicle-positions count as load.
     """
     from millrace.measure.latency import bench
     from millrace.transit.markers import MARKERS
@@ -127,6 +131,72 @@ def latency(
         output.json_lines(results)
     else:
         output.table(LATENCY, ([_figure(result[column]) for column in LATENCY] for result in results))
+
+
+SUSTAINED = (
+    "jobs",
+    "scale",
+    "on",
+    "log",
+    "events_per_s",
+    "batch_ms",
+    "behind_s_p50",
+    "behind_s_p99",
+    "behind_s_last",
+    "mb_second",
+    "mb_last",
+    "load",
+)
+
+
+@app.command(
+    epilog=examples(
+        "millrace bench sustained --scale 64",
+        "millrace bench sustained --log kafka --scale 16 --seconds 1800 --out measured",
+        "millrace bench sustained vehicle-distribution emergency-stop --on local --json",
+    )
+)
+def sustained(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="JOB", help="Jobs that run together; by default vehicle-distribution.")
+    ] = None,
+    on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "spark",
+    log: OwnLog = None,
+    scale: Annotated[float, typer.Option(min=0.01, help="How many times the volume of a real city, which is 676 events a second.")] = 16,
+    seconds: Annotated[float, typer.Option(min=20, help="How long to measure, once the jobs run.")] = 300,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write all samples as CSV and a picture of memory here.")] = None,
+    json: Json = False,
+) -> None:
+    """Whether jobs keep up with events that keep flowing, how far they are behind, and whether memory stays flat.
+
+    Memory and CPU are those of the jobs' processes and, with a broker of its own, the broker's.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from millrace.measure.sustained import bench, write
+
+    with Progress(console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(f"×{scale:g} for {seconds:,.0f} s", total=1.0)
+        found = bench(
+            jobs or ["vehicle-distribution"],
+            url=log,
+            on=on,
+            scale=scale,
+            seconds=seconds,
+            progress=lambda part: shown.update(task, completed=part),
+        )
+    written = write(found, out) if out is not None else []
+    result = {name: value for name, value in asdict(found).items() if name != "samples"}
+    if json:
+        output.json_lines([result])
+        return
+    output.table(SUSTAINED, [[_figure(result[column]) for column in SUSTAINED]])
+    for name, value in found.cores.items():
+        grown = f", memory {found.growth[name]:+.1%}" if name in found.growth else ""
+        typer.echo(f"{name}: {value:.2f} cores{grown}")
+    for path in written:
+        typer.echo(f"wrote {path}")
 
 
 def _figure(value: object) -> object:

@@ -8,44 +8,21 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from millrace.errors import DefinitionError, RunFailed, TopicMissing
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode, encode
-from millrace.log.status import status_topic
-from millrace.measure import events
-from millrace.stream import Job
+from millrace.log.codecs import decode
+from millrace.measure.flow import Beside, Feeder, await_batch, log_for, read_by, started, together
 from millrace.topics import Topic
-from millrace.transit import jobs as transit_jobs
-from millrace.transit.final_stops import FinalStop
-from millrace.transit.markers import END, MARKERS, ROUTE, Marker
-from millrace.transit.topics import ARRIVALS, POSITIONS
-
-VOLUME = 676
-"""Events a second of a real city, on average."""
-PACE = 0.05
-"""Seconds between two appends."""
-BLOCK = 20
-"""Seconds of events that are made at a time."""
-PATIENCE = 180.0
-"""Seconds that jobs have to complete their first batch, on a machine that is busy with other things."""
-ARRIVES = 33
-"""One of so many positions is an arrival, too."""
-_TERMINUS = 60.17, 24.94
-_KNOWN = {"final-stop-distribution": f"{__name__}:final_stop_distribution"}
-"""How `millrace run` is told of jobs that need more than their name."""
+from millrace.transit.markers import MARKERS, Marker
 
 
 @dataclass(frozen=True)
@@ -67,20 +44,17 @@ class Latency:
 
 
 def bench(jobs: Sequence[str], *, url: str | None = None, on: str = "local", scale: float = 1, seconds: float = 60) -> list[Latency]:
-    """Measures jobs that run together; by default on an embedded log of their own, which is gone afterwards."""
-    if strange := [job for job in jobs if job not in MARKERS]:
-        raise DefinitionError(f"{', '.join(strange)}: no markers are known for this job; there are some for {', '.join(MARKERS)}")
-    with tempfile.TemporaryDirectory(prefix="millrace-latency-") as folder:
-        place = url or f"embedded:{folder}/log"
+    """Measures jobs that run together; on a log of their own (`kafka`: on a broker of their own), which is gone afterwards, or on `url`."""
+    read = read_by(jobs)
+    with tempfile.TemporaryDirectory(prefix="millrace-latency-") as made, log_for(url, folder := Path(made)) as (place, _):
         log = open_log(place)
-        read = {MARKERS[job].reads.name: MARKERS[job].reads for job in jobs}
         for topic in (*read.values(), *(MARKERS[job].topic for job in jobs)):
             log.ensure(topic)
         feeder, begins = Feeder(log, jobs, scale), {name: log.ends(name) for name in read}
         watchers = {job: Watcher(open_log(place), MARKERS[job]) for job in jobs}
         name = f"latency-{uuid.uuid4().hex[:8]}"
-        with _running(feeder, *watchers.values()), _run(jobs, place, on, Path(folder), name) as child:
-            _await_batch(log, name, child, Path(folder))
+        with together(feeder, *watchers.values()), started(jobs, place, on, folder, name) as child:
+            await_batch(log, name, child, folder)
             began = time.time_ns() // 1_000_000 + 5_000
             time.sleep(seconds + 5)
             ended = time.time_ns() // 1_000_000
@@ -88,84 +62,12 @@ def bench(jobs: Sequence[str], *, url: str | None = None, on: str = "local", sca
         load = round(os.getloadavg()[0], 1)
         clocks = {name: _clocks(log, topic, begins[name]) for name, topic in read.items()}
         log.close()
-        measured = {job: watcher.seen().filter(pl.col("event").is_between(began, ended)) for job, watcher in watchers.items()}
-        kind = place.partition(":")[0]
-        return [_figures(job, measured[job], clocks[MARKERS[job].reads.name], scale=scale, on=on, log=kind, load=load) for job in jobs]
+    measured = {job: watcher.seen().filter(pl.col("event").is_between(began, ended)) for job, watcher in watchers.items()}
+    kind = place.partition(":")[0]
+    return [_figures(job, measured[job], clocks[MARKERS[job].reads.name], scale=scale, on=on, log=kind, load=load) for job in jobs]
 
 
-class _Beside(threading.Thread):
-    """Something that goes on until told to stop."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.enough = threading.Event()
-        self.problem: Exception | None = None
-
-    def run(self) -> None:
-        """Keeps what goes wrong for whoever waits."""
-        try:
-            self.work()
-        except Exception as error:  # noqa: BLE001 - it is raised where it is heard
-            self.problem = error
-
-    def work(self) -> None:
-        """What it does."""
-        raise NotImplementedError
-
-
-class Feeder(_Beside):
-    """A city's events and the markers', each when its time has come."""
-
-    def __init__(self, log: Log, jobs: Sequence[str], scale: float) -> None:
-        super().__init__()
-        self._log, self._jobs, self._vehicles = log, jobs, max(1, round(VOLUME * scale))
-
-    def work(self) -> None:
-        """Appends what has come since the last time."""
-        upto = time.time_ns() // 1_000_000
-        waiting, block = self._made(upto, 0), 0
-        upto += BLOCK * 1000
-        while not self.enough.wait(PACE):
-            now = time.time_ns() // 1_000_000
-            if upto - now < 2_000:
-                block += 1
-                more = self._made(upto, block)
-                waiting = {topic: pl.concat([waiting[topic], more[topic]]).sort("ingestion_time") for topic in waiting}
-                upto += BLOCK * 1000
-            for topic, rows in waiting.items():
-                come = rows["ingestion_time"].search_sorted(now, side="right")
-                if come:
-                    self._log.append(topic.name, encode(topic, rows.head(come)))
-                    waiting[topic] = rows.tail(-come)
-
-    def _made(self, start: int, block: int) -> dict[Topic, pl.DataFrame]:
-        """A block of the city's events, by the topics that the jobs read."""
-        positions = events.positions(BLOCK, vehicles=self._vehicles, seed=block, start=start)
-        made = {POSITIONS: positions, ARRIVALS: _arrivals(positions)}
-        for marker in map(MARKERS.__getitem__, self._jobs):
-            own = marker.rows(start, start + BLOCK * 1000)
-            made[marker.reads] = pl.concat([made[marker.reads].select(own.columns).cast(own.schema), own])
-        read = {MARKERS[job].reads for job in self._jobs}
-        return {topic: frame.sort("ingestion_time") for topic, frame in made.items() if topic in read}
-
-
-def _arrivals(positions: pl.DataFrame) -> pl.DataFrame:
-    """Of a hundred positions three are at a stop."""
-    some = positions.gather_every(ARRIVES, ARRIVES // 2)
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in ARRIVALS.schema.items() if name not in some.columns]
-    return some.with_columns(*absent, delay=pl.col("event_time") // 1000 % 600 - 60)
-
-
-def final_stop_distribution() -> Job:
-    """The job, with a timetable in which all of the city's vehicles end at one place and the marker at sea."""
-    return transit_jobs.final_stop_distribution(stops=_end_of)
-
-
-def _end_of(route: str, _direction: int) -> FinalStop:
-    return FinalStop(route, *(END if route == ROUTE else _TERMINUS))
-
-
-class Watcher(_Beside):
+class Watcher(Beside):
     """Reads the results of a job as they are committed, and notes when each marker's came."""
 
     def __init__(self, log: Log, marker: Marker) -> None:
@@ -187,63 +89,6 @@ class Watcher(_Beside):
         """What came so far: `event`, `complete`, `came`."""
         nothing = pl.DataFrame(schema={"event": pl.Int64, "complete": pl.Int64, "came": pl.Float64})
         return pl.concat([nothing, *(frame.cast(nothing.schema) for frame in self._found)])
-
-
-@contextmanager
-def _running(*threads: _Beside) -> Iterator[None]:
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for thread in threads:
-            thread.enough.set()
-        for thread in threads:
-            thread.join()
-    for thread in threads:
-        if thread.problem is not None:
-            raise thread.problem
-
-
-@contextmanager
-def _run(jobs: Sequence[str], url: str, on: str, folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`millrace run`, as anybody would start it."""
-    command = [
-        sys.executable,
-        "-m",
-        "millrace.cli",
-        "run",
-        *(_KNOWN.get(job, job) for job in jobs),
-        "--on",
-        on,
-        "--log",
-        url,
-        "--state",
-        str(folder / "state"),
-        "--name",
-        name,
-    ]
-    with (folder / "run.log").open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as child:
-        try:
-            yield child
-        finally:
-            child.terminate()
-
-
-def _await_batch(log: Log, name: str, child: subprocess.Popen[bytes], folder: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not _batches(log, name):
-        if child.poll() is not None or time.monotonic() > deadline:
-            said = (folder / "run.log").read_text(errors="replace").strip()
-            raise RunFailed(f"the run completed no batch within {PATIENCE:.0f} s: {said[-500:]}")
-        time.sleep(0.1)
-
-
-def _batches(log: Log, name: str) -> int:
-    try:
-        return sum(log.ends(status_topic(name)).values())
-    except TopicMissing:
-        return 0
 
 
 def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Popen[bytes]) -> None:

@@ -18,11 +18,11 @@ def describe() -> str:
 
 
 def cpu_seconds(root: int) -> dict[str, float]:
-    """CPU time of a process and its descendants so far, by kind: `jvm`, `workers`, `driver`."""
+    """CPU time of a process and its descendants so far, by kind: `jvm`, its Python `workers`, and `driver`, which is all else."""
     stats, spent = dict(_stats()), {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
-    for pid in tree(root):
+    for pid, kind in _kinds(root).items():
         if pid in stats:
-            spent[_kind(pid, root)] += (int(stats[pid][11]) + int(stats[pid][12])) / _TICKS
+            spent[kind] += (int(stats[pid][11]) + int(stats[pid][12])) / _TICKS
     return spent
 
 
@@ -32,15 +32,19 @@ def memory_mb(root: int) -> float:
 
 
 def memory_by_kind(root: int) -> dict[str, float]:
-    """The same by kind: `jvm`, `workers`, `driver`."""
+    """The same by kind."""
     held = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
-    for pid in tree(root):
-        held[_kind(pid, root)] += _resident(pid) / 1024
+    for pid, kind in _kinds(root).items():
+        held[kind] += _resident(pid) / 1024
     return held
 
 
-def _kind(pid: int, root: int) -> str:
-    return "driver" if pid == root else "jvm" if _name(pid) == "java" else "workers"
+def _kinds(root: int) -> dict[int, str]:
+    """What each process of a tree is. A run that is supervised has its driver, and that the JVM, further down."""
+    kinds = dict.fromkeys(tree(root), "driver")
+    for pid in [pid for pid in kinds if _name(pid) == "java"]:
+        kinds |= dict.fromkeys(tree(pid), "workers") | {pid: "jvm"}
+    return kinds
 
 
 def _resident(pid: int) -> int:

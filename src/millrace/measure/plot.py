@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 320, 64, 150, 40, 40
-_COLOURS = ("#2f6fb3", "#b35900", "#1b7f4d", "#6a4fb3")
+_COLOURS = ("#2f6fb3", "#b35900", "#1b7f4d", "#6a4fb3", "#a8324a")
 _STYLE = """
     svg { --paper: #ffffff; --ink: #1f2933; --grid: #e4e7eb; font: 12px system-ui, sans-serif; }
     @media (prefers-color-scheme: dark) { svg { --paper: #14181d; --ink: #e6e9ec; --grid: #2a3038; } }
