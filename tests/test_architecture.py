@@ -24,6 +24,7 @@ RECORDS = {"log.codecs", "log.contract", "log.dead"}
 ALLOWED: dict[str, set[str]] = {
     "": {"runners", "testing"},
     **{module: set() for module in VOCABULARY},
+    "stream": {"runners.spark.frames"},  # Job.to_dataframe hands over to it
     "config": set(),
     "java": set(),
     "kafka": {"java", "runners.processes"},

@@ -30,7 +30,6 @@ def test_the_package_exports_these_names_and_no_others() -> None:
         "sql",
         "table",
         "testing",
-        "to_dataframe",
         "triggers",
         "watermarks",
         "windows",

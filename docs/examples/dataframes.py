@@ -70,7 +70,7 @@ def main(kind: str, jars: str, where: str, folder: str) -> None:
         query = mr.from_dataframe(from_kafka(spark, where), SALES, time="at", log=log, checkpoint=f"{folder}/seen", available_now=True)
         query.awaitTermination()
     mr.run(sold, on="local", until_caught_up=True, log_url=log, state_dir=f"{folder}/state")
-    results = mr.to_dataframe(sold, spark, log=log).where("op = '+'")
+    results = sold.to_dataframe(spark, log=log).where("op = '+'")
     (to_jdbc if kind == "jdbc" else to_kafka)(results, where)
     spark.stop()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from millrace.runners import run
     from millrace.runners.backfill import backfill
     from millrace.runners.replay import replay
-    from millrace.runners.spark.frames import from_dataframe, to_dataframe
+    from millrace.runners.spark.frames import from_dataframe
     from millrace.stream import Job, Keyed, Stream, read
     from millrace.topics import Topic
 
@@ -39,7 +39,6 @@ __all__ = [
     "sql",
     "table",
     "testing",
-    "to_dataframe",
     "triggers",
     "watermarks",
     "windows",
@@ -55,7 +54,6 @@ _HOMES = {
     "backfill": "millrace.runners.backfill",
     "feed_back": "millrace.feedback",
     "from_dataframe": "millrace.runners.spark.frames",
-    "to_dataframe": "millrace.runners.spark.frames",
     "pattern": "millrace.patterns",
     "read": "millrace.stream",
     "replay": "millrace.runners.replay",

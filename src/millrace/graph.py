@@ -350,6 +350,11 @@ def side(node: Node, name: str) -> Side:
     return Side((node,), node.ports[name], name)
 
 
+def said(columns: Iterable[Any], named: Mapping[str, Any] | None = None) -> str:
+    """Expressions as their user wrote them, for `explain`."""
+    return ", ".join([*map(str, columns), *(f"{name}={value}" for name, value in (named or {}).items())])
+
+
 INTERNAL = {
     "_part": pl.Int64(),
     "_clock": pl.Int64(),

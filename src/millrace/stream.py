@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millrace.changelogs import Table
 
 IntoExpr = str | pl.Expr
+_RIDE_ALONG = SYSTEM | graph.INTERNAL.keys()
 
 
 def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
@@ -51,20 +52,20 @@ class Stream:
 
     def filter(self, *conditions: pl.Expr) -> Stream:
         """Keeps the rows for which all conditions hold."""
-        text, reads = f"filter({_text(conditions)})", graph.roots(conditions)
+        text, reads = f"filter({graph.said(conditions)})", graph.roots(conditions)
         return self._stateless(lambda frame: frame.filter(*conditions), text, reads, changes=frozenset())
 
     def select(self, *columns: IntoExpr, **named: pl.Expr) -> Stream:
         """Keeps only these columns; the times, and those of the pane, stay."""
         return self._stateless(
-            lambda frame: frame.select(*columns, *[c for c in frame.columns if _rides_along(c) and c not in columns], **named),
-            f"select({_text(columns, named)})",
+            lambda frame: frame.select(*columns, *[c for c in frame.columns if c in _RIDE_ALONG and c not in columns], **named),
+            f"select({graph.said(columns, named)})",
             graph.roots([*columns, *named.values()]),
         )
 
     def with_columns(self, *columns: pl.Expr, **named: pl.Expr) -> Stream:
         """Adds or replaces columns."""
-        text, reads = f"with_columns({_text(columns, named)})", graph.roots([*columns, *named.values()])
+        text, reads = f"with_columns({graph.said(columns, named)})", graph.roots([*columns, *named.values()])
         return self._stateless(lambda frame: frame.with_columns(*columns, **named), text, reads, changes=graph.made(columns, named))
 
     def explode(self, *columns: str) -> Stream:
@@ -79,7 +80,7 @@ class Stream:
         """Any number of rows for each row, by a Python function; `schema` names the columns it makes."""
 
         def each(frame: pl.DataFrame) -> pl.DataFrame:
-            kept = {c: t for c, t in frame.schema.items() if _rides_along(c)}
+            kept = {c: t for c, t in frame.schema.items() if c in _RIDE_ALONG}
             rows = ({**{c: row[c] for c in kept}, **made} for row in frame.iter_rows(named=True) for made in fn(row))
             return pl.DataFrame(list(rows), schema={**schema, **kept}, orient="row")
 
@@ -379,6 +380,12 @@ class Job:
         """The stable name of each operator that keeps state."""
         return graph.operator_ids(self.name, self.outputs)
 
+    def to_dataframe(self, spark: Any, *, log: str | None = None, topic: str | None = None, streaming: bool = False) -> Any:
+        """The results in `log` as a DataFrame of Spark; a streaming one goes on with those that come. The job itself is run by `mr.run`."""
+        from millrace.runners.spark.frames import to_dataframe
+
+        return to_dataframe(self, spark, log=log, topic=topic, streaming=streaming)
+
     def __str__(self) -> str:
         """The graph, its stages, and what, where, when and how."""
         from millrace.explain import explain
@@ -389,11 +396,3 @@ class Job:
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
-
-
-def _rides_along(column: str) -> bool:
-    return column in SYSTEM or column in graph.INTERNAL
-
-
-def _text(columns: Iterable[Any], named: dict[str, Any] | None = None) -> str:
-    return ", ".join([*map(str, columns), *(f"{k}={v}" for k, v in (named or {}).items())])

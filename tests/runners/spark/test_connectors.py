@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyspark
 import pytest
 
 from millrace.kafka import Cluster
@@ -22,8 +21,9 @@ from sinks import postgres
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "dataframes.py"
 JDBC = ("org.postgresql:postgresql:42.7.8",)
-KAFKA = (
-    *(f"org.apache.spark:spark-{name}-kafka-0-10_2.13:{pyspark.__version__}" for name in ("sql", "token-provider")),
+KAFKA = (  # Spark 4.3's own are not to be had everywhere; those before it do the same with it
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
@@ -70,12 +70,16 @@ def test_a_table_in_and_a_table_out(server: tuple[str, int], tmp_path: Path) -> 
 @pytest.mark.kafka
 def test_a_topic_in_and_a_topic_out(brokers: Cluster, tmp_path: Path) -> None:
     from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
 
     needed, servers = jars(tmp_path, KAFKA), brokers.url.removeprefix("kafka://")
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in ("shop", "sold")]).values():
+        future.result(30)
     producer = Producer({"bootstrap.servers": servers})
     for article, quantity, at in SALES:
         producer.produce("shop", json.dumps({"article": article, "quantity": quantity, "at": at}))
-    producer.flush(30)
+    assert producer.flush(30) == 0
     show("kafka", needed, servers, tmp_path)
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.subscribe(["sold"])

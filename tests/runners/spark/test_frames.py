@@ -53,7 +53,7 @@ def held(log: Log, topic: mr.Topic = READINGS) -> list[tuple[Any, ...]]:
 
 
 def test_files_in_and_files_out(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
-    from millrace.runners.spark.frames import from_dataframe, to_dataframe
+    from millrace.runners.spark.frames import from_dataframe
 
     written(tmp_path / "in", "one.parquet", 0, 300)
     frame = spark.read.parquet(str(tmp_path / "in"))
@@ -62,7 +62,7 @@ def test_files_in_and_files_out(spark: SparkSession, log: Log, settings: Setting
     assert from_dataframe(frame, READINGS, time="at", log=log.url) is None
     assert held(log) == sorted(readings(0, 300).select("event_time", "sensor", "value").rows())
     run_local([totals()], settings=settings, until_caught_up=True)
-    results = to_dataframe(totals(), spark, log=log.url)
+    results = totals().to_dataframe(spark, log=log.url)
     results.write.parquet(str(tmp_path / "out"))
     back = pl.read_parquet(tmp_path / "out" / "*.parquet")
     assert last_words(back) == last_words(shown(log))
@@ -70,7 +70,7 @@ def test_files_in_and_files_out(spark: SparkSession, log: Log, settings: Setting
 
 
 def test_a_stream_of_files_is_in_the_log_once_over_restarts(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
-    from millrace.runners.spark.frames import from_dataframe, to_dataframe
+    from millrace.runners.spark.frames import from_dataframe
 
     folder, out = tmp_path / "in", tmp_path / "out"
     for n in range(2):
@@ -84,7 +84,7 @@ def test_a_stream_of_files_is_in_the_log_once_over_restarts(spark: SparkSession,
         assert held(log, OWN) == sorted(readings(0, 300 * (n + 1)).select("event_time", "sensor", "value").rows())
         from_dataframe(spark.read.parquet(str(folder / f"{n}.parquet")), READINGS, time="at", log=log.url)
         run_local([totals()], settings=settings.changed(log_url=log.url), until_caught_up=True)
-        stream = to_dataframe(totals(), spark, log=log.url, streaming=True)
+        stream = totals().to_dataframe(spark, log=log.url, streaming=True)
         writing = (
             stream.writeStream.format("parquet").option("path", str(out)).option("checkpointLocation", str(tmp_path / "out-checkpoint"))
         )

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace import panes
+from millrace.config import load
 from millrace.errors import DefinitionError
 from millrace.log import open_log
 from millrace.log.codecs import decode, encode
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def from_dataframe(
-    frame: DataFrame, topic: Topic, *, time: str, log: str, checkpoint: str | None = None, available_now: bool = False
+    frame: DataFrame, topic: Topic, *, time: str, log: str | None = None, checkpoint: str | None = None, available_now: bool = False
 ) -> StreamingQuery | None:
     """Appends the rows of a DataFrame to a topic; `time` is the column of event time: a timestamp, or whole milliseconds.
 
@@ -42,6 +43,7 @@ def from_dataframe(
     missing = [name for name in (*topic.schema, time) if name not in frame.columns]
     if missing:
         raise DefinitionError(f"from_dataframe: {topic.name} needs {missing[0]!r}; the DataFrame has {', '.join(frame.columns)}")
+    log = log or load().log.url
     with_time = frame.select(*dict.fromkeys([*topic.schema, time]))
     opened = open_log(log)
     opened.ensure(topic)
@@ -78,7 +80,7 @@ def _events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:
     return frame.select(*fields, millis.alias("event_time"), now.alias("ingestion_time"))
 
 
-def to_dataframe(job: Job, spark: SparkSession, *, log: str, topic: str | None = None, streaming: bool = False) -> DataFrame:
+def to_dataframe(job: Job, spark: SparkSession, *, log: str | None = None, topic: str | None = None, streaming: bool = False) -> DataFrame:
     """The results of a job, as far as the log holds them: the fields of their type, `event_time`, and the columns of panes.
 
     A streaming one goes on with the results that come. The job itself runs by itself; this follows the topic that it writes.
@@ -87,7 +89,7 @@ def to_dataframe(job: Job, spark: SparkSession, *, log: str, topic: str | None =
     if topic is None and len(topics) > 1:
         raise DefinitionError(f"job {job.name!r} writes {', '.join(topics)}; say topic=")
     chosen = next(iter(topics.values())) if topic is None else topics[topic]
-    source = _source(chosen, log)
+    source = _source(chosen, log or load().log.url)
     spark.dataSource.register(source)
     return (spark.readStream if streaming else spark.read).format(source.name()).load()
 
