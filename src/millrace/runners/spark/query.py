@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Report = Callable[[int, Results], None]
+"""Told of each batch that is in the log."""
 _VERSION = re.compile(r"\.?(\d+)\.(?:changelog|zip)(?:\.crc)?")
 """A file of the state after as many batches, or its checksum."""
-"""Told of each batch that is in the log."""
 
 
 @dataclass(frozen=True)
