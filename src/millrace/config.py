@@ -162,6 +162,10 @@ class SparkSettings(_Section):
     driver_memory: str = Field(
         "2g", pattern=r"^\d+[kmgKMG]$", description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g."
     )
+    standby: bool = Field(
+        False,
+        description="Keep a second session of Spark ready, which takes over when the one at work dies: results go on within seconds, for the memory of another JVM.",
+    )
     conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = Field(
         default_factory=dict, description="Any further Spark settings, passed through as they are; they win over those that millrace sets."
     )

@@ -40,6 +40,8 @@ BLOCK = 300
 """Seconds of events that are made at a time."""
 VICTIMS = ("everything", "driver", "jvm", "workers")
 """What of a run on Spark is killed, in turn; whatever is left, the supervisor must begin again."""
+STEPS = ("computed", "begun", "produced", "marked", "committed")
+"""Where on the way of a batch Spark's driver is killed, too: the steps that are its own, and not Spark's."""
 
 
 class Feeder(threading.Thread):
@@ -81,9 +83,10 @@ def chaos(
     seed: int = 1,
     vehicles: int = 500,
     pace: float = 0.1,
+    standby: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Feeds, kills Spark, lets the run catch up, and compares; on an embedded log unless a `url` is given."""
+    """Feeds, kills Spark, lets the run catch up, and compares; on an embedded log unless a `url` is given. `standby`: with a session that stands by."""
     luck = random.Random(seed)  # noqa: S311 - moments, not secrets
     place = url or f"embedded:{folder}/log"
     log = open_log(place)
@@ -91,18 +94,25 @@ def chaos(
     with _feeding(log, vehicles=vehicles, seed=seed, pace=pace):
         for number in range(kills):
             victim = victims[number % len(victims)]
-            with _started(folder, place) as child:
+            fault = f"{victim}:{luck.randint(2, 4)}" if victim in STEPS else None
+            with _started(folder, place, *(["--standby"] if standby else []), fault=fault) as child:
                 early = number % 4 == 3 and victim == "everything"
-                if not early:
-                    _wait_for_batches(log, child, luck.randint(1, 3))
-                time.sleep(luck.uniform(0, 8 if early else 1.5))
-                gone, began = kill(child.pid, victim), time.monotonic()
+                gone, began = 1, 0.0
+                if fault is not None:
+                    _wait_for_death(child)
+                    began = time.monotonic()
+                else:
+                    if not early:
+                        _wait_for_batches(log, child, luck.randint(1, 3))
+                    time.sleep(luck.uniform(0, 8 if early else 1.5))
+                    gone, began = kill(child.pid, victim), time.monotonic()
                 if victim == "everything":
                     child.wait()
                 else:
                     _wait_for_batches(log, child, 1)
             took = "" if victim == "everything" else f"; next result after {time.monotonic() - began:.1f} s"
-            say(f"kill {number + 1} of {kills}: {victim}, {gone} processes{took}; results reach {results(log)}")
+            at = f"driver at {fault}" if fault else victim
+            say(f"kill {number + 1} of {kills}: {at}, {gone} processes{took}; results reach {results(log)}")
     with _started(folder, place, "--until-caught-up") as child:
         if child.wait(PATIENCE) != 0:
             raise RunFailed(f"the last run did not catch up; see {folder}/state/{RUN}/spark.log")
@@ -122,10 +132,11 @@ def _feeding(log: Log, *, vehicles: int, seed: int, pace: float) -> Iterator[Fee
 
 
 @contextlib.contextmanager
-def _started(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A supervised run in a process of its own; nothing of it is left in the end."""
+def _started(folder: Path, url: str, *options: str, fault: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A supervised run in a process of its own, whose driver dies at `fault`; nothing of it is left in the end."""
     command = [sys.executable, "-m", "millrace.measure.chaos", "--run", str(folder), "--log", url, *options]
-    child = subprocess.Popen(command, start_new_session=True)
+    env = {**os.environ, faults.VARIABLE: fault} if fault else None
+    child = subprocess.Popen(command, start_new_session=True, env=env)
     try:
         yield child
     finally:
@@ -137,12 +148,25 @@ def kill(root: int, victim: str) -> int:
     """Kill -9 for everything, or for one part of a run on Spark; how many processes there were."""
     if victim == "everything":
         return kill_tree(root)
-    children = [pid for pid in tree(root) if pid != root]
-    doomed = [pid for pid in children if _part(pid) == victim]
+    driver = _driver(root)
+    doomed = [pid for pid in tree(driver) if _part(pid) == victim] if driver else []
     for pid in doomed:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return len(doomed)
+
+
+def _driver(root: int) -> int | None:
+    """Of a supervised run, the process whose query is at work: one that stands by is younger."""
+    found = [pid for pid in tree(root) if _part(pid) == "driver"]
+    return min(found, key=_began, default=None)
+
+
+def _began(pid: int) -> float:
+    """When a process was started, in the kernel's ticks; one that is gone comes last."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()[19])
+    return math.inf
 
 
 def _part(pid: int) -> str:
@@ -180,6 +204,16 @@ def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> N
         time.sleep(0.02)
 
 
+def _wait_for_death(child: subprocess.Popen[bytes]) -> None:
+    """Returns when the driver at work is gone."""
+    deadline, first = time.monotonic() + PATIENCE, None
+    while first is None or _driver(child.pid) == first:
+        first = first or _driver(child.pid)
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise RunFailed(f"its driver did not die within {PATIENCE:.0f} s")
+        time.sleep(0.02)
+
+
 def chaos_at_every_step(
     folder: Path,
     url: str,
@@ -209,14 +243,16 @@ def chaos_on_kafka(
     script: Script,
     brokers: int = 3,
     vehicles: int = 100,
+    standby: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Starts brokers, and torments the local runner as the script says, or kills Spark so many times."""
     cluster = kafka.start(folder / "kafka", brokers=brokers, port=0)
     try:
         if on == "spark":
+            victims = VICTIMS[1:] + STEPS + VICTIMS[:1]
             return chaos(
-                folder, kills=kills, url=cluster.url, victims=VICTIMS[1:] + VICTIMS[:1], seed=script.seed, vehicles=vehicles, say=say
+                folder, kills=kills, url=cluster.url, victims=victims, seed=script.seed, vehicles=vehicles, standby=standby, say=say
             )
         return chaos_at_every_step(folder, cluster.url, cluster, script=script, vehicles=vehicles, say=say)
     finally:
@@ -224,11 +260,12 @@ def chaos_on_kafka(
         kafka.stop(left or cluster, grace=5)
 
 
-def _run(folder: Path, url: str, *, until_caught_up: bool) -> None:
+def _run(folder: Path, url: str, *, until_caught_up: bool, standby: bool) -> None:
     from millrace.runners import run
 
     logging.basicConfig(filename=folder / "run.log", format="%(created)f %(message)s", level=logging.INFO)
-    settings = Settings().changed(log_url=url, state_dir=folder / "state", run_name=RUN, run_max_events_per_batch=20_000)
+    chosen = {"log_url": url, "state_dir": folder / "state", "run_name": RUN, "run_max_events_per_batch": 20_000, "spark_standby": standby}
+    settings = Settings().changed(**chosen)
     run(job(), on="spark", settings=settings, until_caught_up=until_caught_up)
 
 
@@ -246,12 +283,13 @@ def main() -> int:
     parser.add_argument("--hits", type=int, default=10, help=f"on the local runner: kills at each of {', '.join(faults.PLACES)}")
     parser.add_argument("--rounds", type=int, default=3, help="on the local runner: how often each other trouble is made")
     parser.add_argument("--seconds", type=float, default=math.inf, help="on the local runner: after which nothing more is begun")
+    parser.add_argument("--standby", action="store_true", help="on Spark: with a session that stands by to take over")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until-caught-up", action="store_true", help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.run:
-        _run(said.run, said.log, until_caught_up=said.until_caught_up)
+        _run(said.run, said.log, until_caught_up=said.until_caught_up, standby=said.standby)
         return 0
     if said.on == "local" and said.log != "kafka":
         parser.error("the local runner is tormented on brokers of its own: say --log kafka, too")
@@ -259,9 +297,12 @@ def main() -> int:
         folder = Path(name)
         if said.log == "kafka":
             script = Script(said.hits, said.rounds, said.seed, said.seconds)
-            verdict = chaos_on_kafka(folder, on=said.on, kills=said.kills, script=script, brokers=said.brokers, say=_say)
+            verdict = chaos_on_kafka(
+                folder, on=said.on, kills=said.kills, script=script, brokers=said.brokers, standby=said.standby, say=_say
+            )
         else:
-            verdict = chaos(folder, kills=said.kills, url=None if said.log == "embedded" else said.log, seed=said.seed, say=_say)
+            url = None if said.log == "embedded" else said.log
+            verdict = chaos(folder, kills=said.kills, url=url, seed=said.seed, standby=said.standby, say=_say)
     print(verdict)
     return 0 if (verdict.missing, verdict.doubled, verdict.wrong) == (0, 0, 0) else 1
 

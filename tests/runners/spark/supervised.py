@@ -1,4 +1,4 @@
-"""A supervised run in a process of its own: `python supervised.py LOG STATE [caught-up]`. It prints a line for each batch."""
+"""A supervised run in a process of its own: `python supervised.py LOG STATE [caught-up] [standby]`. It prints a line for each batch."""
 
 import sys
 from pathlib import Path
@@ -15,6 +15,11 @@ if __name__ == "__main__":
         sys.stdout.flush()
 
     chosen = Settings().changed(
-        log_url=sys.argv[1], state_dir=sys.argv[2], run_name="test", run_max_events_per_batch=150, spark_partitions=2
+        log_url=sys.argv[1],
+        state_dir=sys.argv[2],
+        run_name="test",
+        run_max_events_per_batch=150,
+        spark_partitions=2,
+        spark_standby="standby" in sys.argv,
     )
     run(totals(), spreads(), climbs(), falls(), on="spark", settings=chosen, until_caught_up="caught-up" in sys.argv, report=report)

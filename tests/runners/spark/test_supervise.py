@@ -52,17 +52,19 @@ def query_of(child: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.spark
-def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(log: Log, settings: Settings) -> None:
+@pytest.mark.parametrize("more", [[], ["standby"]], ids=["alone", "with a standby"])
+def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(log: Log, settings: Settings, more: list[str]) -> None:
     """One run through all of it, since each start takes its time; windows and patterns, killed in the middle."""
     rows = readings(1_200)
     append(log, rows[:600])
-    with running(log, settings) as child:
+    with running(log, settings, *more) as child:
         await_batches(child, 2)
-        first = tree(child.pid)
-        os.kill(query_of(child), signal.SIGKILL)
+        query = query_of(child)
+        first = tree(query)
+        os.kill(query, signal.SIGKILL)
         append(log, rows[600:])
         await_batches(child, 4)
-        assert not any(alive(pid) for pid in first[1:]), "nothing of the first attempt is left"
+        assert not any(alive(pid) for pid in first), "nothing of the first attempt is left"
         with pytest.raises(StateInUse, match=f"process {child.pid}"):
             run([totals(), spreads()], settings=settings)
         second = tree(child.pid)
@@ -132,6 +134,33 @@ say(event='done')"""
     batches: list[int] = []
     run([totals()], settings=settings, report=lambda said: batches.append(said["batch"]))
     assert batches == [1, 2, 3, 4, 5]
+
+
+def test_a_standby_gets_ready_while_another_works_and_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each process notes that it has begun before it waits to be told; the third is still waiting when all is done."""
+    begun = tmp_path / "begun"
+    begun.touch()
+    body = f"""
+import time
+open({str(begun)!r}, 'a').write(f'{{os.getpid()}}\\n')
+number = open({str(begun)!r}).read().count('\\n')
+assert sys.stdin.readline() == 'go\\n'
+say(event='batch', batch=number, counts={{}}, watermarks={{}})
+while open({str(begun)!r}).read().count('\\n') <= number:
+    time.sleep(0.01)
+if number == 1:
+    os._exit(3)
+say(event='done')"""
+    fake(tmp_path, monkeypatch, body)
+    batches: list[int] = []
+    run([totals()], settings=settings.changed(spark_standby=True), report=lambda said: batches.append(said["batch"]))
+    assert batches == [1, 2]
+    assert ["now" in record.getMessage() for record in caplog.records] == [True]
+    pids = [int(line) for line in begun.read_text().split()]
+    assert len(pids) == 3
+    assert not any(alive(pid) for pid in pids)
 
 
 def test_what_a_user_must_mend_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:

@@ -1,22 +1,31 @@
-"""The process that runs the query: `python -m millrace.runners.spark.child TASK REPORT LOCK PARENT`, started by the supervisor."""
+"""The process that runs the query: `python -m millrace.runners.spark.child TASK REPORT LOCK PARENT SCRATCH`, started by the supervisor.
+
+It starts Spark at once, and the query when it is told so on its standard input: until then it stands by.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millrace.engine.sink import Results
 from millrace.runners.processes import die_with_parent
 from millrace.runners.spark import query, session
 from millrace.runners.spark.failures import explain
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import SparkSession
 
 
 class Reports:
@@ -47,18 +56,39 @@ class Reports:
         )
 
 
-def work(task: query.Task, reports: Reports, *, lock: int | None, stopping: threading.Event) -> None:
-    """Runs the query until it ends, fails or is told to stop."""
+def work(
+    task: query.Task,
+    reports: Reports,
+    *,
+    lock: int | None,
+    stopping: threading.Event,
+    scratch: Path,
+    wait: Callable[[SparkSession], None] = lambda _: None,
+) -> None:
+    """Runs the query until it ends, fails or is told to stop; `wait` returns when it may begin."""
     spark = session.open_session(
-        task.settings.spark, name=task.settings.run.name, partitions=task.identity.partitions, scratch=task.path / "scratch", lock=lock
+        task.settings.spark, name=task.settings.run.name, partitions=task.identity.partitions, scratch=scratch, lock=lock
     )
+    wait(spark)
     reports(event="started")
     query.run(spark, task, report=reports.batch, stop=stopping.is_set)
 
 
+def stand_by(spark: SparkSession) -> None:
+    """Returns when told to go. Who has to wait makes use of the time: Python's workers load what they need."""
+    if not select.select([sys.stdin], [], [], 0)[0]:
+        spark.range(1).mapInArrow(_nothing, "id long").collect()
+    if sys.stdin.readline() != "go\n":
+        os._exit(0)
+
+
+def _nothing(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    return batches
+
+
 def main(arguments: list[str]) -> int:
     """Loads the task, runs it, and reports how it ended."""
-    task_file, report, lock, parent = Path(arguments[0]), int(arguments[1]), int(arguments[2]), int(arguments[3])
+    task_file, report, lock, parent, scratch = Path(arguments[0]), *map(int, arguments[1:4]), Path(arguments[4])
     die_with_parent()
     if os.getppid() != parent:
         return 1
@@ -73,7 +103,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         task: query.Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - written by the supervisor
-        work(task, reports, lock=lock, stopping=stopping)
+        work(task, reports, lock=lock, stopping=stopping, scratch=scratch, wait=stand_by)
     except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor decides
         cause = explain(error, state=task_file.parent)
         reports(event="failed", kind=type(cause).__name__, message=str(cause))

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import select
-import subprocess
-import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from millrace import java
 from millrace.config import Settings
 from millrace.engine.plan import Plan
-from millrace.errors import MillraceError, RunFailed, StateMismatch
+from millrace.errors import RunFailed, StateMismatch
 from millrace.log import open_log
 from millrace.runners.evolution import Wishes, evolved
-from millrace.runners.folder import StateFolder, hold, seed_of, writing
-from millrace.runners.processes import end_session
+from millrace.runners.folder import StateFolder, hold, seed_of
 from millrace.runners.quarantine import Quarantine
 from millrace.runners.savepoint import restored
 from millrace.runners.spark import session
-from millrace.runners.spark.failures import may_pass, rebuilt
+from millrace.runners.spark.attempt import Attempt, Report
+from millrace.runners.spark.failures import may_pass
 from millrace.runners.spark.shipped import pickled
 from millrace.runners.stopping import stop_signals
 from millrace.stream import Job
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0)
-"""Seconds before each new attempt; after as many failures in a row without a batch completed, the run gives up."""
-GRACE = 15.0
-"""Seconds that a query has to stop of its own accord."""
-
-Report = Callable[[dict[str, Any]], None]
-"""Told of each batch: its number, counts and watermarks."""
+"""Seconds before each new attempt, unless the last one had done a batch; after as many failures in a row without any, the run gives up."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -72,7 +62,7 @@ def run(
             _in_this_process(task, folder, stopping)
         else:
             folder.write_task(pickled(task))
-            _supervise(folder, report or (lambda _: None), stopping, settings.kafka.secrets())
+            _supervise(folder, settings, report or (lambda _: None), stopping)
     if stopping.is_set():
         raise KeyboardInterrupt
 
@@ -121,109 +111,47 @@ def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) 
     from millrace.runners.spark.child import Reports, work
 
     with folder.working(), Path(os.devnull).open("wb") as nowhere:
-        work(task, Reports(nowhere.fileno()), lock=None, stopping=stopping)
+        work(task, Reports(nowhere.fileno()), lock=None, stopping=stopping, scratch=folder.scratch)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How an attempt ended."""
+def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping: threading.Event) -> None:
+    """Attempt after attempt. With a standby, the next one gets ready as soon as the present one has done a batch, and takes over when that dies."""
+    failures, secrets, ready = 0, settings.kafka.secrets(), list[Attempt]()
 
-    error: MillraceError | None
-    """None: it did what it was asked to."""
-    batches: int
+    def told(said: dict[str, Any]) -> None:
+        report(said)
+        if ready and not ready[0].lives:
+            ready.pop().end()
+        if settings.spark.standby and not ready:
+            ready.append(Attempt(folder, secrets))
 
-
-def _supervise(folder: StateFolder, report: Report, stopping: threading.Event, secrets: Mapping[str, str]) -> None:
-    """`secrets`: passwords for the child, in its environment, as the task in the folder holds none."""
-    failures = 0
-    while not stopping.is_set():
-        with folder.working():
-            outcome = _attempt(folder, report, stopping, secrets)
-        if outcome.error is None or stopping.is_set():
-            return
-        if not may_pass(outcome.error):
-            raise outcome.error
-        failures = 0 if outcome.batches else failures
-        if failures == len(BACK_OFF):
-            raise RunFailed(
-                f"the query failed {failures + 1} times in a row without completing a batch; the last time: {outcome.error}. Nothing is lost: mend the cause and run again. Spark's own words are in {folder.output}"
-            )
-        wait = BACK_OFF[failures]
-        failures += 1
-        _log.warning(
-            "the query stopped (%s); it starts again from its checkpoint in %.0f s (%d of %d)", outcome.error, wait, failures, len(BACK_OFF)
-        )
-        stopping.wait(wait)
-
-
-def _attempt(folder: StateFolder, report: Report, stopping: threading.Event, secrets: Mapping[str, str]) -> Outcome:
-    reader, writer = os.pipe()
-    with writing(folder.path), folder.output.open("ab") as output, os.fdopen(reader, "rb", buffering=0) as reports:
+    with folder.working():
         try:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "millrace.runners.spark.child", str(folder.task), str(writer), str(folder.lock), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(writer, folder.lock),
-                start_new_session=True,
-                env={**os.environ, **secrets, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
-            )
+            while not stopping.is_set():
+                now = ready.pop() if ready else Attempt(folder, secrets)
+                try:
+                    outcome = now.run(told, stopping)
+                finally:
+                    now.end()
+                if outcome.error is None or stopping.is_set():
+                    return
+                if not may_pass(outcome.error):
+                    raise outcome.error
+                failures = 0 if outcome.batches else failures
+                if failures == len(BACK_OFF):
+                    raise RunFailed(
+                        f"the query failed {failures + 1} times in a row without completing a batch; the last time: {outcome.error}. Nothing is lost: mend the cause and run again. Spark's own words are in {folder.output}"
+                    )
+                wait = 0.0 if outcome.batches else BACK_OFF[failures]
+                failures += 1
+                _log.warning(
+                    "the query stopped (%s); it starts again from its checkpoint %s (%d of %d)",
+                    outcome.error,
+                    f"in {wait:.0f} s" if wait else "now",
+                    failures,
+                    len(BACK_OFF),
+                )
+                stopping.wait(wait)
         finally:
-            os.close(writer)
-        try:
-            return _follow(child, reports.fileno(), report, stopping)
-        finally:
-            end_session(child.pid, patience=GRACE)
-            child.wait()
-
-
-def _follow(child: subprocess.Popen[bytes], reports: int, report: Report, stopping: threading.Event) -> Outcome:
-    """Takes reports until the child has ended; asks it to end when told to, and insists when it does not."""
-    batches, deadline, error, ended = 0, None, None, False
-    for line in _lines(child, reports):
-        if stopping.is_set():
-            deadline = _ask_to_stop(child, deadline)
-        if line is None:
-            continue
-        said = json.loads(line)
-        match said["event"]:
-            case "batch":
-                batches += 1
-                report(said)
-            case "started":
-                _log.info("Spark has started; the first batch follows")
-            case "failed":
-                error = rebuilt(said["kind"], said["message"])
-            case "done" | "stopped":
-                ended = True
-    code = child.wait()
-    if error is None and not ended and not stopping.is_set():
-        error = RunFailed(f"its process was ended by signal {-code}" if code < 0 else f"its process ended with code {code}")
-    return Outcome(error, batches)
-
-
-def _ask_to_stop(child: subprocess.Popen[bytes], deadline: float | None) -> float:
-    if deadline is None:
-        child.terminate()
-        return time.monotonic() + GRACE
-    if time.monotonic() > deadline:
-        child.kill()
-    return deadline
-
-
-def _lines(child: subprocess.Popen[bytes], descriptor: int) -> Iterator[bytes | None]:
-    """Lines as they come, and None now and then when none does, until the other end is closed."""
-    rest = b""
-    while True:
-        ready, _, _ = select.select([descriptor], [], [], 0.1)
-        if not ready:
-            yield None
-            if child.poll() is not None:
-                return
-            continue
-        data = os.read(descriptor, 1 << 16)
-        if not data:
-            return
-        *whole, rest = (rest + data).split(b"\n")
-        yield from whole
+            for one in ready:
+                one.end()
