@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ import polars as pl
 
 from millrace.log import Log, open_log
 from millrace.log.codecs import decode
-from millrace.measure.flow import Beside, Feeder, await_batch, log_for, read_by, started, together
+from millrace.log.status import Status
+from millrace.measure.flow import Beside, Feeder, await_batch, log_for, read_by, started, statuses, together
 from millrace.topics import Topic
 from millrace.transit.markers import MARKERS, Marker
 
@@ -39,6 +41,9 @@ class Latency:
     p99_ms: float | None
     above_floor_p50_ms: float | None
     above_floor_p99_ms: float | None
+    phases_ms: dict[str, float | None]
+    """The medians of what that is made of: `until_cut`, from the floor until a batch was cut that could have it; `computing`, until its results were ready to be committed; `committing`, until a reader had
+    them."""
     load: float
     """How many processes wanted a core, on average over the last minute: with more than there are cores, all figures are worse."""
 
@@ -59,12 +64,13 @@ def bench(jobs: Sequence[str], *, url: str | None = None, on: str = "local", sca
             time.sleep(seconds + 5)
             ended = time.time_ns() // 1_000_000
             _await_results(watchers, ended, child)
-        load = round(os.getloadavg()[0], 1)
+        load, batches = round(os.getloadavg()[0], 1), _batches(statuses(log, name, {}))
         clocks = {name: _clocks(log, topic, begins[name]) for name, topic in read.items()}
         log.close()
     measured = {job: watcher.seen().filter(pl.col("event").is_between(began, ended)) for job, watcher in watchers.items()}
     kind = place.partition(":")[0]
-    return [_figures(job, measured[job], clocks[MARKERS[job].reads.name], scale=scale, on=on, log=kind, load=load) for job in jobs]
+    figures = partial(_figures, batches=batches, scale=scale, on=on, log=kind, load=load)
+    return [figures(job, measured[job], clocks[MARKERS[job].reads.name]) for job in jobs]
 
 
 class Watcher(Beside):
@@ -121,12 +127,27 @@ def floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int) -> p
     return pl.select(pl.max_horizontal(moments)).to_series()
 
 
-def _figures(job: str, seen: pl.DataFrame, clocks: Sequence[pl.DataFrame], *, scale: float, on: str, log: str, load: float) -> Latency:
-    whole = (seen["came"] - seen["event"]).to_numpy()
-    above = (seen["came"] - floors(seen["complete"], clocks, MARKERS[job].delay)).drop_nulls().to_numpy()
-    p50, p90, p99 = _quantiles(whole, 0.5, 0.9, 0.99)
-    over50, over99 = _quantiles(above, 0.5, 0.99)
-    return Latency(job, scale, on, log, len(whole), p50, p90, p99, over50, over99, load)
+def _batches(said: Sequence[Status]) -> pl.DataFrame:
+    """When each batch was cut, and when its results were ready."""
+    known = [(float(one.at - one.took_ms), float(one.at)) for one in said if one.took_ms is not None]
+    return pl.DataFrame(known, schema={"cut": pl.Float64, "ready": pl.Float64}, orient="row").sort("ready")
+
+
+def _figures(
+    job: str, seen: pl.DataFrame, clocks: Sequence[pl.DataFrame], *, batches: pl.DataFrame, scale: float, on: str, log: str, load: float
+) -> Latency:
+    timed = seen.with_columns(floor=floors(seen["complete"], clocks, MARKERS[job].delay)).drop_nulls().sort("came")
+    timed = timed.join_asof(batches, left_on="came", right_on="ready", strategy="backward", coalesce=False)
+    above = timed.select(
+        above=pl.col("came") - pl.col("floor"),
+        until_cut=pl.col("cut") - pl.col("floor"),
+        computing=pl.col("ready") - pl.col("cut"),
+        committing=pl.col("came") - pl.col("ready"),
+    )
+    p50, p90, p99 = _quantiles((seen["came"] - seen["event"]).to_numpy(), 0.5, 0.9, 0.99)
+    over50, over99 = _quantiles(above["above"].to_numpy(), 0.5, 0.99)
+    phases = {name: _quantiles(above[name].drop_nulls().to_numpy(), 0.5)[0] for name in above.columns[1:]}
+    return Latency(job, scale, on, log, seen.height, p50, p90, p99, over50, over99, phases, load)
 
 
 def _quantiles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], *which: float) -> list[float | None]:

@@ -139,10 +139,10 @@ class _Watch:
         ends = self._log.ends(status_topic(self._name))
         self._batches += statuses(self._log, self._name, self._upto)
         self._upto = ends
-        held = machine.memory_by_kind(self._child.pid)
-        held |= {"broker": sum(machine.memory_mb(pid) for pid in self._brokers)} if self._brokers else {}
         there = sum(sum(self._log.ends(topic).values()) for topic in self._topics)
         behind = there - sum(self._batches[-1].reached.get(topic, 0) for topic in self._topics)
+        held = machine.memory_by_kind(self._child.pid)
+        held |= {"broker": sum(machine.memory_mb(pid) for pid in self._brokers)} if self._brokers else {}
         self._samples.append(Sample(round(second, 1), round(behind / self._rate, 2), {kind: round(size, 1) for kind, size in held.items()}))
 
     def figures(self, jobs: Sequence[str], *, scale: float, on: str, kind: str, seconds: float) -> Sustained:

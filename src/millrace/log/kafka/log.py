@@ -5,6 +5,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -14,12 +15,12 @@ from millrace.config import KafkaSettings
 from millrace.errors import LogDenied, LogError, OffsetGone, TopicMissing
 from millrace.log import declared
 from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
-from millrace.log.following import follow
 from millrace.log.kafka import markers, place, schemas, sending
 from millrace.log.kafka.clients import Clients
 from millrace.log.kafka.line import REQUEST, Line
 from millrace.log.kafka.reading import PartitionReader
 from millrace.log.kafka.schemas import Schema
+from millrace.log.kafka.tailing import follow
 from millrace.log.kafka.topics import COMPACTED, Topics, ready, retention_settings
 from millrace.log.kafka.writing import TRANSACTION_MS, KafkaWriter, Parts
 from millrace.topics import Topic, check_name
@@ -102,17 +103,14 @@ class KafkaLog:
         self._topics.check_partition(topic, partition)
         if start == end:
             return Records.none()
-        with self._lock:
-            try:
-                return self._reader(topic, partition).read(start, end, lambda: self._topics.position(topic, partition, OffsetSpec.latest()))
-            except OffsetGone as error:
-                begin, over = self.begins(topic)[partition], self.ends(topic)[partition]
-                raise OffsetGone(
-                    f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log"
-                ) from error
-            except TopicMissing:
-                self._topics.partitions(topic, fresh=True)
-                raise
+        with self._reading(topic, partition, f"{start} to {end}") as reader:
+            return reader.read(start, end, lambda: self._topics.position(topic, partition, OffsetSpec.latest()))
+
+    def news(self, topic: str, partition: int, start: int, wait: float) -> tuple[Records, int]:
+        """The committed records from `start` on that are there at once, or within so many seconds, and up to where those are all."""
+        self._topics.check_partition(topic, partition)
+        with self._reading(topic, partition, str(start)) as reader:
+            return reader.news(start, wait)
 
     def begins(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
@@ -256,6 +254,21 @@ class KafkaLog:
             self._topics.create(name, partitions=1, replicas=self._replicas, settings=COMPACTED)
 
     # Clients
+
+    @contextmanager
+    def _reading(self, topic: str, partition: int, wanted: str) -> Iterator[PartitionReader]:
+        """The reader of a partition; what it cannot find is said in words of the log."""
+        with self._lock:
+            try:
+                yield self._reader(topic, partition)
+            except OffsetGone as error:
+                begin, over = self.begins(topic)[partition], self.ends(topic)[partition]
+                raise OffsetGone(
+                    f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {wanted}; start again from {begin}, or restore the log"
+                ) from error
+            except TopicMissing:
+                self._topics.partitions(topic, fresh=True)
+                raise
 
     def _reader(self, topic: str, partition: int) -> PartitionReader:
         reader = self._readers.get((topic, partition))

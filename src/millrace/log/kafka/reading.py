@@ -22,6 +22,7 @@ CHUNK = 20_000
 """The most messages that are taken at a time."""
 SKIP = 20_000
 """A consumer that is this little behind reads on to where it is wanted: seeking takes as long as its last request, up to a tenth of a second."""
+_FOREVER = 1 << 62
 _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
@@ -42,10 +43,7 @@ class PartitionReader:
         """The committed records of `[start, end)`. `written` says how far the partition is written now."""
         if not 0 <= start <= end:
             raise OffsetGone("there is no such range")
-        if self._next is None or not 0 <= start - self._next <= SKIP:
-            self._left, self._over = [], -1
-            self._consumer.assign([TopicPartition(self._topic, self._partition, start)])
-        self._next = None
+        self._stand_at(start)
         columns, at = _Columns(), start
         began, said = time.monotonic(), False
         with _uncollected():
@@ -63,6 +61,26 @@ class PartitionReader:
                     raise OffsetGone(f"{self._topic}[{self._partition}] is not written up to {end}")
             self._next = end
             return columns.records()
+
+    def news(self, start: int, wait: float) -> tuple[Records, int]:
+        """The committed records from `start` on that are there at once, or within `wait` seconds, and up to where those are all there are."""
+        self._stand_at(start)
+        columns = _Columns()
+        with _uncollected():
+            messages = self._left or self._consumer.consume(1, wait)
+            messages, self._left = messages + (self._consumer.consume(CHUNK, 0) if messages else []), []
+            if not messages:
+                self._line.check()
+            upto = max(start, self._sort(messages, columns, start, _FOREVER), self._over)
+            self._next = upto
+            return columns.records(), upto
+
+    def _stand_at(self, start: int) -> None:
+        """Has the consumer go on from `start`. Where it stands is not known then until it is said anew."""
+        if self._next is None or not 0 <= start - self._next <= SKIP:
+            self._left, self._over = [], -1
+            self._consumer.assign([TopicPartition(self._topic, self._partition, start)])
+        self._next = None
 
     def close(self) -> None:
         """Lets go of the broker."""
