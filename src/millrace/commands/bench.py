@@ -43,12 +43,15 @@ def engine(
 def kafka(
     rows: Annotated[list[int] | None, typer.Option(min=1, metavar="N", help="Events a batch; may be said several times.")] = None,
     batches: Annotated[int, typer.Option(min=3, metavar="N", help="How many batches; the first four tenths warm up.")] = 10,
+    runner: Annotated[
+        Literal["spark", "spark-4-slots"] | None, typer.Option(help="spark-4-slots is Spark with spark.slots = 4. By default both.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Events per second and CPU per event, by phase, Kafka -> vehicle-distribution on Spark -> Kafka, over a backlog and a broker of its own."""
     from millrace.measure.backlog import bench
 
-    results = map(asdict, bench(rows or [400_000, 100_000], batches=batches))
+    results = map(asdict, bench(rows or [400_000, 100_000], batches=batches, runners=[runner] if runner else ["spark", "spark-4-slots"]))
     if json:
         output.json_lines(results)
     else:

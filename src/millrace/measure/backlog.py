@@ -18,8 +18,8 @@ SPARE = 2
 """Batches come out a little larger than asked for."""
 
 
-def bench(rows: Sequence[int], *, batches: int) -> Iterator[Figures]:
-    """The figures of each size of batch as soon as they are known. The broker's CPU is counted, too."""
+def bench(rows: Sequence[int], *, batches: int, runners: Sequence[str] = ("spark",)) -> Iterator[Figures]:
+    """The figures of each size of batch, on each runner, as soon as they are known. The broker's CPU is counted, too."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         cluster = kafka.start(Path(folder, "brokers"), port=0)
         try:
@@ -29,6 +29,7 @@ def bench(rows: Sequence[int], *, batches: int) -> Iterator[Figures]:
                     made = events.positions(-(-size * (batches + SPARE) // VEHICLES), vehicles=VEHICLES)
                     events.fill(log, made, rows=50_000)
                 pids = tuple(node.pid for node in cluster.nodes if node.pid is not None)
-                yield run(Case(NAME, "spark", size, batches, folder, url, pids))
+                for runner in runners:
+                    yield run(Case(NAME, runner, size, batches, folder, url, pids))
         finally:
             kafka.stop(cluster)

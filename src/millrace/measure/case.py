@@ -134,8 +134,8 @@ def measure(case: Case) -> Figures:
                 _local(case, settings, meter)
             case "spark":
                 _spark(case, settings, meter)
-            case "spark-1-slot":
-                _spark(case, settings.changed(spark_slots=1), meter)
+            case "spark-4-slots":
+                _spark(case, settings.changed(spark_slots=4), meter)
             case _:
                 _plain(case, settings, meter)
         return meter.figures()

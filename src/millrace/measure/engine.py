@@ -3,7 +3,7 @@
 Every case runs in a process of its own, one after the other, over the same synthetic events: from the embedded log, as protobuf, with
 H3. So does plain SQL (`spark-sql`, which drops what comes later than a second; `spark-sql-complete`, which waits a minute so that its answers
 are the same as ours); to see what that costs it, it is also given the same events as Parquet, decoded and with the geocell
-(`spark-sql-parquet`; see `runners/spark/plain.py`). `spark-1-slot` is millrace with all that is keyed in one task. Then come the kinds of
+(`spark-sql-parquet`; see `runners/spark/plain.py`). `spark-4-slots` is millrace with what is keyed divided by four; by default it is one task on two cores. Then come the kinds of
 windows, triggers and aggregates (see `measure/kinds.py`), each by itself.
 """
 
@@ -33,7 +33,7 @@ SIZES = {400_000: 10, 100_000: 20, 20_000: 40, 200: 60}
 """Rows a batch, and how many batches."""
 STOP_SIZES = {400_000: 10, 50_000: 20}
 """The same for emergency-stop, which is measured with the patterns."""
-RUNNERS = ("spark", "spark-1-slot", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
+RUNNERS = ("spark", "spark-4-slots", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
 SECONDS = 2_000
 """Of 2,000 vehicles: the events of the largest case."""
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from millrace import java
-from millrace.config import Settings
+from millrace.config import Settings, SparkSettings
 from millrace.engine.plan import Plan
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import open_log
 from millrace.runners.evolution import Wishes, evolved
-from millrace.runners.folder import StateFolder, hold, seed_of
+from millrace.runners.folder import Identity, StateFolder, hold, seed_of
 from millrace.runners.quarantine import Quarantine
 from millrace.runners.savepoint import restored
 from millrace.runners.spark import session
@@ -30,6 +30,9 @@ from millrace.stream import Job
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0)
 """Seconds before each new attempt, unless the last one had done a batch; after as many failures in a row without any, the run gives up."""
+
+FEW = 2
+"""With so many cores or fewer all that is keyed runs in one task: on two, that is quicker for small batches and large ones, as the other core has the sources, the JVM and the broker."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -86,9 +89,9 @@ def prepare(
         )
     if restore is not None:
         folder.check_new()
-    known, cores, asked = folder.identity(), session.cores(settings.spark), wishes or Wishes()
-    partitions = settings.spark.partitions or (known.partitions if known else min(cores, settings.spark.slots or cores))
-    plan = Plan.of(jobs, slots=settings.spark.slots or (known.slots if known else min(128, 2 * partitions)))
+    known, asked = folder.identity(), wishes or Wishes()
+    partitions, slots = _division(settings.spark, known)
+    plan = Plan.of(jobs, slots=slots)
     if restore is not None:
         saved = restored(restore, plan, asked)
         known, asked = replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions), Wishes()
@@ -104,6 +107,17 @@ def prepare(
     same = evolved(known, plan, {}, asked, str(folder.path)).states is None and known.partitions == partitions
     move = None if same else Move(known, asked, partitions)
     return Task(plan, settings, known, folder.path, until_caught_up, move)
+
+
+def _division(asked: SparkSettings, known: Identity | None) -> tuple[int, int]:
+    """How many partitions Spark shuffles to, and into how many slots keys are divided. On few cores a second slot costs more than it gains."""
+    if known is not None:
+        return asked.partitions or known.partitions, asked.slots or known.slots
+    cores = session.cores(asked)
+    if asked.partitions is None and asked.slots is None and cores <= FEW:
+        return 1, 1
+    partitions = asked.partitions or min(cores, asked.slots or cores)
+    return partitions, asked.slots or min(128, 2 * partitions)
 
 
 def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
