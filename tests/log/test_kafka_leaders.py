@@ -16,9 +16,15 @@ from millrace.log.kafka.log import KafkaLog
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize("answer", ["nothing", "no leaders"])
+TROUBLES = {
+    "no leaders": KafkaError(KafkaError._NOENT, "No leaders found"),
+    "not heard of it": KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART),
+}
+
+
+@pytest.mark.parametrize("answer", ["nothing", *TROUBLES])
 def test_while_brokers_change_places_offsets_are_asked_for_again(brokers: Cluster, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    """They may answer with neither an offset nor an error, or that none of them leads a partition: that is not where it ends."""
+    """They may answer with neither an offset nor an error, that none of them leads a partition, or that one has not heard of a topic yet: that is not where it ends."""
     log = open_log(f"{brokers.url}/own-{uuid.uuid4().hex[:8]}")
     assert isinstance(log, KafkaLog)
     log.ensure_raw("t")
@@ -33,7 +39,7 @@ def test_while_brokers_change_places_offsets_are_asked_for_again(brokers: Cluste
                 if answer == "nothing":
                     found[place].set_result(SimpleNamespace(offset=OFFSET_INVALID))
                 else:
-                    found[place].set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+                    found[place].set_exception(KafkaException(TROUBLES[answer]))
         return found
 
     monkeypatch.setattr(log._admin, "list_offsets", said)

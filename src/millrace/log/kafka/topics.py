@@ -113,12 +113,12 @@ class Topics:
         return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
 
     def _said(self, topic: str, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel) -> dict[int, int]:
-        """What brokers say of some partitions of a topic. That none of them leads any passes, unless the topic is gone."""
+        """What brokers say of some partitions of a topic. That none of them leads any passes, unless the topic is gone; so does that one of them has not heard of a topic which others know."""
         asked = self._admin.list_offsets(dict(wanted), isolation_level=isolation, request_timeout=REQUEST)
         try:
             return {place.partition: _offset(future) for place, future in asked.items()}
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._NOENT:
+            if error.args[0].code() not in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART):
                 raise
             self.partitions(topic, fresh=True)  # says so if the topic is gone
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
