@@ -32,6 +32,7 @@ from millrace.log import Log, Outgoing, open_log
 from millrace.log.codecs import encode
 from millrace.measure import events
 from millrace.measure.assassin import PATIENCE, RUN, Script, results, torment
+from millrace.measure.flow import ends, statuses
 from millrace.measure.verifying import Verdict, compare, job
 from millrace.runners.processes import tree
 from millrace.transit.topics import POSITIONS
@@ -94,7 +95,7 @@ def chaos(
     with _feeding(log, vehicles=vehicles, seed=seed, pace=pace):
         for number in range(kills):
             victim = victims[number % len(victims)]
-            fault = f"{victim}:{luck.randint(2, 4)}" if victim in STEPS else None
+            fault = f"{victim}:{luck.randint(2, 4) + (120 if standby else 0)}" if victim in STEPS else None
             with _started(folder, place, *(["--standby"] if standby else []), fault=fault) as child:
                 early = number % 4 == 3 and victim == "everything"
                 gone, began = 1, 0.0
@@ -104,6 +105,8 @@ def chaos(
                 else:
                     if not early:
                         _wait_for_batches(log, child, luck.randint(1, 3))
+                        if standby:
+                            _wait_for_standby(child, folder)
                     time.sleep(luck.uniform(0, 8 if early else 1.5))
                     gone, began = kill(child.pid, victim), time.monotonic()
                 if victim == "everything":
@@ -192,16 +195,29 @@ def kill_tree(root: int) -> int:
 
 
 def _wait_for_batches(log: Log, child: subprocess.Popen[bytes], count: int) -> None:
-    """Returns when the result topic has grown so many times."""
-    deadline, seen = time.monotonic() + PATIENCE, results(log)
-    while count:
-        now = results(log)
-        count, seen = (count - 1, now) if now > seen else (count, seen)
+    """Returns when the run has committed so many batches more. That a topic grows says less: on Kafka a transaction that is taken back takes up room, too."""
+    deadline, upto = time.monotonic() + PATIENCE, ends(log, RUN)
+    while count > 0:
+        now = ends(log, RUN)
+        if now != upto:
+            count, upto = count - len(statuses(log, RUN, upto)), now
         if child.poll() is not None:
             raise RunFailed(f"the run ended by itself, with code {child.returncode}")
         if time.monotonic() > deadline:
             raise RunFailed(f"no result for {PATIENCE:.0f} s")
         time.sleep(0.02)
+
+
+def _wait_for_standby(child: subprocess.Popen[bytes], folder: Path) -> None:
+    """Returns when a second session has done a batch for practice."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        drivers = sorted((pid for pid in tree(child.pid) if _part(pid) == "driver"), key=_began)
+        if len(drivers) > 1 and list((folder / "state" / RUN / "scratch").glob("*/rehearsal/reaches.json")):
+            return
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise RunFailed(f"no session stood by within {PATIENCE:.0f} s")
+        time.sleep(0.1)
 
 
 def _wait_for_death(child: subprocess.Popen[bytes]) -> None:

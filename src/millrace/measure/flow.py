@@ -174,11 +174,15 @@ def await_batch(log: Log, name: str, child: subprocess.Popen[bytes], folder: Pat
         time.sleep(0.1)
 
 
+def ends(log: Log, name: str) -> dict[int, int]:
+    """How much a run has said of itself, by partition."""
+    try:
+        return log.ends(status_topic(name))
+    except TopicMissing:
+        return {}
+
+
 def statuses(log: Log, name: str, start: Mapping[int, int]) -> list[Status]:
     """What a run said of its batches from `start` on, in its order."""
-    try:
-        ends = log.ends(status_topic(name))
-    except TopicMissing:
-        return []
-    parts = [read_status(log.read(status_topic(name), part, start.get(part, 0), end)) for part, end in ends.items()]
+    parts = [read_status(log.read(status_topic(name), part, start.get(part, 0), end)) for part, end in ends(log, name).items()]
     return sorted((status for part in parts for status in part), key=lambda status: status.batch)

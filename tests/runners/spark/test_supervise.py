@@ -109,6 +109,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(java, "find", lambda: None)
     monkeypatch.setattr(supervise, "BACK_OFF", (0.01, 0.01))
+    monkeypatch.setattr(supervise, "STANDBY_AGAIN", 0.0)
 
 
 def test_a_query_that_keeps_failing_is_given_up_with_its_last_words(

@@ -12,8 +12,9 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ from millrace.runners.spark import query, session
 from millrace.runners.spark.failures import explain
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
     from pyspark.sql import SparkSession
 
 
@@ -63,27 +63,41 @@ def work(
     lock: int | None,
     stopping: threading.Event,
     scratch: Path,
-    wait: Callable[[SparkSession], None] = lambda _: None,
+    wait: Callable[[SparkSession, query.Task, Path], None] = lambda *_: None,
 ) -> None:
     """Runs the query until it ends, fails or is told to stop; `wait` returns when it may begin."""
     spark = session.open_session(
         task.settings.spark, name=task.settings.run.name, partitions=task.identity.partitions, scratch=scratch, lock=lock
     )
-    wait(spark)
+    wait(spark, task, scratch)
     reports(event="started")
     query.run(spark, task, report=reports.batch, stop=stopping.is_set)
 
 
-def stand_by(spark: SparkSession) -> None:
-    """Returns when told to go. Who has to wait makes use of the time: Python's workers load what they need."""
-    if not select.select([sys.stdin], [], [], 0)[0]:
-        spark.range(1).mapInArrow(_nothing, "id long").collect()
+def stand_by(spark: SparkSession, task: query.Task, scratch: Path) -> None:
+    """Returns when told to go. Who has to wait makes use of the time: a rehearsal on an empty log loads what the query will need, in the JVM and in Python's workers."""
+    if not _told():
+        folder = scratch / "rehearsal"
+        folder.mkdir()
+        done: list[int] = []
+        trial = replace(
+            task,
+            settings=task.settings.changed(log_url=f"embedded:{folder}/log"),
+            identity=replace(task.identity, id=uuid.uuid4().hex, base=0),
+            path=folder,
+            until_caught_up=False,
+            move=None,
+        )
+        try:
+            query.run(spark, trial, report=lambda batch, _: done.append(batch), stop=lambda: bool(done) or _told(), patience=0.05)
+        except Exception as error:  # noqa: BLE001 - it was for practice
+            print(f"the rehearsal failed: {error}", file=sys.stderr, flush=True)
     if sys.stdin.readline() != "go\n":
         os._exit(0)
 
 
-def _nothing(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    return batches
+def _told() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def main(arguments: list[str]) -> int:

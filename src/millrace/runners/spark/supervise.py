@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
@@ -31,6 +32,8 @@ from millrace.stream import Job
 BACK_OFF = (1.0, 2.0, 5.0, 10.0)
 """Seconds before each new attempt, unless the last one had done a batch; after as many failures in a row without any, the run gives up."""
 
+STANDBY_AGAIN = 60.0
+"""Seconds between two starts of a session that stands by, lest one that cannot live is started again and again."""
 FEW = 2
 """With so many cores or fewer all that is keyed runs in one task: on two, that is quicker for small batches and large ones, as the other core has the sources, the JVM and the broker."""
 
@@ -130,14 +133,16 @@ def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) 
 
 def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping: threading.Event) -> None:
     """Attempt after attempt. With a standby, the next one gets ready as soon as the present one has done a batch, and takes over when that dies."""
-    failures, secrets, ready = 0, settings.kafka.secrets(), list[Attempt]()
+    failures, secrets, ready, due = 0, settings.kafka.secrets(), list[Attempt](), 0.0
 
     def told(said: dict[str, Any]) -> None:
+        nonlocal due
         report(said)
         if ready and not ready[0].lives:
             ready.pop().end()
-        if settings.spark.standby and not ready:
+        if settings.spark.standby and not ready and time.monotonic() >= due:
             ready.append(Attempt(folder, secrets))
+            due = time.monotonic() + STANDBY_AGAIN
 
     with folder.working():
         try:
