@@ -1,6 +1,6 @@
-"""Memory and time of a processor with very many keys: `python -m millrace.measure.keyed_state [--keys 1000000] [--slots 4]`.
+"""Memory and time of a processor with very many keys: `python -m millrace.measure.keyed_state [--keys 1000000] [--slots 4] [--on local|spark]`.
 
-Every key comes once, then a part of them again, on the local runner with its state folder and log on disk. Printed are the peak memory of all processes, the
+Every key comes once, then a part of them again, with state folder and log on disk. Printed are the peak memory of all processes, the
 size of the state, and the time per event.
 """
 
@@ -10,7 +10,6 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,13 +45,18 @@ class Remembers(Processor):
             ctx.emit(times=self.times)
 
 
-def measured(keys: int, slots: int, folder: Path) -> dict[str, float]:
+def measured(keys: int, slots: int, folder: Path, *, on: str = "local", driver_memory: str = "2g") -> dict[str, float]:
     """All keys once and a tenth of them again, in batches."""
     topic = Topic("input.readings", readings.Reading, key="key")
     stream = read(topic, watermark=watermarks.ascending()).by("key").process(Remembers())
     job = Job("remembers", readings.written(stream, "analytics.remembers"))
     settings = Settings().changed(
-        log_url=f"embedded:{folder}/log", state_dir=folder / "state", run_name="keys", spark_slots=slots, run_max_events_per_batch=BATCH
+        log_url=f"embedded:{folder}/log",
+        state_dir=folder / "state",
+        run_name="keys",
+        spark_slots=slots,
+        spark_driver_memory=driver_memory,
+        run_max_events_per_batch=BATCH,
     )
     with closing(open_log(settings.log.url)) as log:
         log.ensure(topic)
@@ -61,12 +65,21 @@ def measured(keys: int, slots: int, folder: Path) -> dict[str, float]:
             at = readings.START + number
             frame = pl.DataFrame({"value": number, "place": number % 100, "event_time": at, "ingestion_time": at})
             log.append(topic.name, encode(topic, frame.with_columns(key=pl.format("key-{}", number % keys))))
-    peaks: list[float] = []
-    begun = time.process_time()
-    hooks = Hooks(report=lambda _: peaks.append(sum(machine.memory_by_kind(os.getpid()).values())))
-    run_local([job], settings=settings, until_caught_up=True, hooks=hooks)
+    peaks, spent = [0.0], [0.0]
+
+    def look(*_: object) -> None:
+        peaks.append(machine.memory_mb(os.getpid()))
+        spent.append(sum(machine.cpu_seconds(os.getpid()).values()))
+
+    begun = sum(machine.cpu_seconds(os.getpid()).values())
+    if on == "local":
+        run_local([job], settings=settings, until_caught_up=True, hooks=Hooks(report=look))
+    else:
+        from millrace.runners.spark.foreground import run
+
+        run([job], settings=settings, until_caught_up=True, report=look)
     stored = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())
-    per_event = (time.process_time() - begun) / (keys + keys // 10) * 1e6
+    per_event = (spent[-1] - begun) / (keys + keys // 10) * 1e6
     return {"keys": keys, "slots": slots, "peak_mb": max(peaks), "state_mb": stored / 2**20, "cpu_us_per_event": per_event}
 
 
@@ -75,10 +88,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Memory of a processor with very many keys.")
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--on", choices=("local", "spark"), default="local")
+    parser.add_argument("--driver-memory", default="2g", help="of Spark's JVM")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-keys-") as folder:
-        found = measured(asked.keys, asked.slots, Path(folder))
+        found = measured(asked.keys, asked.slots, Path(folder), on=asked.on, driver_memory=asked.driver_memory)
     sys.stdout.write(", ".join(f"{name} {value:,.1f}" for name, value in found.items()) + f"\n{machine.describe()}\n")
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

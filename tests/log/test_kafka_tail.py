@@ -1,0 +1,59 @@
+"""Following a topic of Kafka, in which transactions leave offsets without records."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from log.children import texts
+from millrace.kafka import Cluster
+from millrace.log import open_log
+from millrace.log.kafka.log import KafkaLog
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def log(brokers: Cluster) -> Iterator[KafkaLog]:
+    opened = open_log(f"{brokers.url}/own-{uuid.uuid4().hex[:8]}")
+    assert isinstance(opened, KafkaLog)
+    yield opened
+    opened.close()
+
+
+def test_what_is_committed_is_shown_once_and_what_is_taken_back_never(log: KafkaLog) -> None:
+    log.ensure_raw("t", partitions=2)
+    writer, numbers = log.writer("w"), count(1)
+
+    def wait() -> bool:
+        number = next(numbers)
+        if number % 3 == 0:
+            producer = log.transactional("other")
+            producer.init_transactions(30)
+            producer.begin_transaction()
+            producer.produce(log.full("t"), b"taken back", partition=number % 2)
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            writer.commit(number, {"t": texts(*(f"{number}/{place}" for place in range(5)))})
+        return number < 7
+
+    shown = Counter(value for _, records in log.tail("t", wait=wait) for value in records.values.to_pylist())
+    assert shown == Counter(f"{number}/{place}".encode() for number in (1, 2, 4, 5) for place in range(5))
+    writer.close()
+
+
+def test_records_are_shown_before_the_broker_says_that_nothing_is_left(log: KafkaLog) -> None:
+    log.ensure_raw("t")
+    writer = log.writer("w")
+    writer.commit(1, {"t": texts("a", "b")})
+    records, upto = log.news("t", 0, 0, 30)
+    assert records.values.to_pylist() == [b"a", b"b"]
+    assert upto in (2, 3), "the third offset is the transaction's own"
+    while upto < 3:
+        records, upto = log.news("t", 0, upto, 1)
+        assert not len(records)
+    assert log.ends("t") == {0: 3}
+    writer.close()
