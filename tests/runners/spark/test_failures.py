@@ -52,3 +52,17 @@ def test_an_unknown_kind_from_another_process_is_a_failed_run() -> None:
     assert type(rebuilt("Nonsense", "x")) is RunFailed
     assert type(rebuilt("Path", "x")) is RunFailed
     assert isinstance(rebuilt("OffsetGone", "x"), MillraceError)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.lang.OutOfMemoryError: Java heap space\n\tat org.apache.spark",
+        'File "stateful_processor_api_client.py", line 462, in _receive_proto_message\n    length = read_int(self.sockfile)\n  File "serializers.py", line 604, in read_int\n    raise EOFError\nEOFError\n',
+    ],
+)
+def test_a_heap_that_is_too_small_is_named(text: str) -> None:
+    found = explain(Exception(text), state=STATE)
+    assert type(found) is RunFailed
+    assert "spark.driver_memory" in str(found)
+    assert str(STATE / "spark.log") in str(found)

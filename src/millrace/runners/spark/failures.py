@@ -12,6 +12,9 @@ _OURS = re.compile(r"millrace\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
 _DISK = re.compile(r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded")
 
+_MEMORY = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}?raise EOFError")
+"""Where its heap is full, the JVM also drops the line to a task's state, and the worker finds the end of it."""
+
 
 def explain(error: BaseException, *, state: Path) -> MillraceError:
     """The cause in our own words where it is known; `RunFailed` with its last word where it is not."""
@@ -25,6 +28,10 @@ def explain(error: BaseException, *, state: Path) -> MillraceError:
     if disk:
         return StateUnwritable(
             f"state folder {state}: {disk[0]}; make room or make it writable. Nothing is lost: the run goes on from its last complete batch"
+        )
+    if _MEMORY.search(text):
+        return RunFailed(
+            f"the memory of Spark's JVM is too small; raise spark.driver_memory, or take fewer events a batch (run.max_events_per_batch). Its own words are in {state / 'spark.log'}"
         )
     return RunFailed(summary(text) or type(error).__name__)
 
