@@ -152,12 +152,12 @@ class SparkSettings(_Section):
         None,
         gt=0,
         le=128,
-        description="Into how many parts keys are divided; left out, a state folder keeps what it has. 1: all that is keyed runs in one task, which gives the shortest batches as long as one core can follow. Default: 1 where there are no more than two cores, else 2 x partitions.",
+        description="Into how many parts keys are divided; left out, a state folder keeps what it has. 1: all that is keyed runs in one task, which gives the shortest batches as long as one core can follow. Default: 1 where there are no more than two cores and keys change on the way, else 2 x partitions.",
     )
     partitions: int | None = Field(
         None,
         gt=0,
-        description="Spark's shuffle partitions; left out, a state folder keeps what it has. Default: the number of cores, but no more than slots; 1 where there are no more than two cores.",
+        description="Spark's shuffle partitions; left out, a state folder keeps what it has. Default: the number of cores, but no more than slots.",
     )
     driver_memory: str = Field(
         "2g", pattern=r"^\d+[kmgKMG]$", description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g."

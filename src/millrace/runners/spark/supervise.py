@@ -35,7 +35,7 @@ BACK_OFF = (1.0, 2.0, 5.0, 10.0)
 STANDBY_AGAIN = 60.0
 """Seconds between two starts of a session that stands by, lest one that cannot live is started again and again."""
 FEW = 2
-"""With so many cores or fewer all that is keyed runs in one task: on two, that is quicker for small batches and large ones, as the other core has the sources, the JVM and the broker."""
+"""With so many cores or fewer all that is keyed runs in one task, if it is keyed more than once: on two, that is quicker for small batches and large ones, as the other core has the sources, the JVM and the broker."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -93,7 +93,7 @@ def prepare(
     if restore is not None:
         folder.check_new()
     known, asked = folder.identity(), wishes or Wishes()
-    partitions, slots = _division(settings.spark, known)
+    partitions, slots = _division(settings.spark, known, Plan.of(jobs, slots=1).depth)
     plan = Plan.of(jobs, slots=slots)
     if restore is not None:
         saved = restored(restore, plan, asked)
@@ -112,12 +112,12 @@ def prepare(
     return Task(plan, settings, known, folder.path, until_caught_up, move)
 
 
-def _division(asked: SparkSettings, known: Identity | None) -> tuple[int, int]:
-    """How many partitions Spark shuffles to, and into how many slots keys are divided. On few cores a second slot costs more than it gains."""
+def _division(asked: SparkSettings, known: Identity | None, depth: int) -> tuple[int, int]:
+    """How many partitions Spark shuffles to, and into how many slots keys are divided. On few cores a second slot costs more than it gains where keys change: each change is a stage then."""
     if known is not None:
         return asked.partitions or known.partitions, asked.slots or known.slots
     cores = session.cores(asked)
-    if asked.partitions is None and asked.slots is None and cores <= FEW:
+    if asked.partitions is None and asked.slots is None and cores <= FEW and depth > 1:
         return 1, 1
     partitions = asked.partitions or min(cores, asked.slots or cores)
     return partitions, asked.slots or min(128, 2 * partitions)
