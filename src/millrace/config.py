@@ -162,6 +162,10 @@ class SparkSettings(_Section):
     driver_memory: str = Field(
         "2g", pattern=r"^\d+[kmgKMG]$", description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g."
     )
+    read_ahead: bool = Field(
+        True,
+        description="While a batch is worked on and enough events wait for another, read that one already, in a process of its own. Only with a local master: on a cluster the next batch may be read elsewhere.",
+    )
     standby: bool = Field(
         False,
         description="Keep a second session of Spark ready, which takes over when the one at work dies: results go on within seconds, for the memory of another JVM.",

@@ -160,6 +160,12 @@ class Plan:
         return loops(self.jobs)
 
     @property
+    def asks(self) -> bool:
+        """Whether somebody is asked about rows where they are read, whose answer depends on when."""
+        reads = (route.edge for route in self.routes if isinstance(route.edge.origin, graph.Read))
+        return any(isinstance(step, graph.Asked) for edge in reads for step in edge.steps)
+
+    @property
     def ticks(self) -> bool:
         """Whether something waits for the clock, so that batches must come though no event does."""
         return self.patience is not None or self.clocked

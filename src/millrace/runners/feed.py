@@ -47,6 +47,11 @@ class Offsets:
         """Whether `by` is at least as far in every partition."""
         return all(by.topics[topic][p] >= offset for topic, partitions in self.topics.items() for p, offset in partitions.items())
 
+    def moved(self, since: Offsets) -> set[Place]:
+        """The partitions that are elsewhere than before, or new."""
+        before = {(topic, p): offset for topic, partitions in since.topics.items() for p, offset in partitions.items()}
+        return {(t, p) for t, partitions in self.topics.items() for p, offset in partitions.items() if before.get((t, p)) != offset}
+
     @classmethod
     def from_json(cls, text: str) -> Offsets:
         """The offsets of `to_json`."""

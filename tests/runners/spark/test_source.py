@@ -181,3 +181,48 @@ def test_a_partition_far_ahead_is_not_read_until_the_others_have_caught_up(log: 
     marks = [Reach(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)]
     tell(tmp_path / "reaches.json", {"totals/aggregation-1": marks})
     assert paced.latestOffset(start, ALL)["topics"][READINGS.name] == {**every, "1": 0}
+
+
+def ahead_of(log: Log, clock: Clock, *, pace: Path | None = None) -> Reader:
+    return Reader(replace(reader(log, clock)._feed, name="query", pace=str(pace) if pace else None, ahead=1_000), clock=clock)
+
+
+def test_where_a_whole_batch_waits_its_shares_are_known_before_and_stay_as_they_were_told(log: Log) -> None:
+    source = ahead_of(log, Clock())
+    append(log, 100)
+    start = source.initialOffset()
+    first = source.latestOffset(start, ReadMaxRows(30))
+    told = [each.ranges for share in source.partitions(start, first) for each in share.following]
+    append(log, 77)
+    second = source.latestOffset(first, ReadMaxRows(30))
+    assert [share.ranges for share in source.partitions(first, second)] == told
+    assert total(second) - total(first) == pytest.approx(30, abs=READINGS.partitions)
+
+
+def test_what_is_less_than_a_batch_is_left_to_grow(log: Log) -> None:
+    source = ahead_of(log, Clock())
+    append(log, 50)
+    start = source.initialOffset()
+    first = source.latestOffset(start, ReadMaxRows(30))
+    assert not any(share.following for share in source.partitions(start, first))
+    append(log, 50)
+    assert total(source.latestOffset(first, ReadMaxRows(30))) - total(first) == pytest.approx(30, abs=READINGS.partitions)
+
+
+def test_what_was_told_does_not_hold_where_a_partition_has_come_too_far_ahead_meanwhile(log: Log, tmp_path: Path) -> None:
+    source = ahead_of(log, Clock(), pace=tmp_path / "reaches.json")
+    append(log, 100)
+    start = source.initialOffset()
+    first = source.latestOffset(start, ReadMaxRows(30))
+    assert any(share.following for share in source.partitions(start, first))
+    marks = [Reach(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)]
+    tell(tmp_path / "reaches.json", {"totals/aggregation-1": marks})
+    second = source.latestOffset(first, ReadMaxRows(30))
+    assert second["topics"][READINGS.name]["1"] == first["topics"][READINGS.name]["1"]
+    assert total(second) > total(first)
+
+
+def test_nothing_is_told_where_answers_depend_on_when_they_are_asked_for() -> None:
+    asked = mr.read(READINGS).lookup(lambda sensor: None, "sensor", schema={"place": str})
+    assert Plan.of([mr.Job("asks", asked.select("sensor", "value").write(TOTALS))], slots=1).asks
+    assert not Plan.of([mr.Job("silent", mr.read(READINGS).write(TOTALS))], slots=1).asks

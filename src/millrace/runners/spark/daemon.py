@@ -12,6 +12,7 @@ import os
 import sys
 
 from millrace.runners.processes import die_with_parent
+from millrace.runners.spark import ahead
 
 PRELOADED = (
     "numpy",
@@ -57,9 +58,12 @@ def serve() -> None:
     _without_zips()
     import pyspark.daemon
 
-    if sys.argv[1:2] == ["pyspark.worker"]:
+    heavy = sys.argv[1:2] == ["pyspark.worker"]
+    if heavy:
         preload()
     os.register_at_fork(after_in_child=die_with_parent)
+    if heavy:
+        ahead.begin()
     pyspark.daemon.manager()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -116,6 +117,7 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
         ahead=run.max_ahead_ms,
         lost=run.lost,
         start=load(seed).offsets.to_json() if seed.exists() else None,
+        name=None if plan.asks else uuid.uuid4().hex,
     )
     name = f"millrace_{identity.id}"
     spark.dataSource.register(source(feed, name))

@@ -10,6 +10,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millrace.runners.spark import ahead
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -58,6 +60,7 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
     }
     if local:
         ours |= {
+            **({f"spark.executorEnv.{ahead.FOLDER}": str(scratch / "ahead")} if settings.read_ahead else {}),
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "spark.shuffle.compress": "false",
             "spark.driver.host": "localhost",

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -31,6 +31,9 @@ _ARROW = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
 
 Range = tuple[str, int, int, int]
 """A topic, a partition, and the offsets `[start, end)`."""
+_Topics: TypeAlias = dict[str, dict[int, int]]
+_Promise: TypeAlias = tuple[_Topics, _Topics]
+"""Where a batch begins that is not due yet, and where it will end, so that it can be read ahead."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Feed:
     """The offsets, as JSON, at which the first batch begins; None: the beginning of the log."""
     rows_per_task: int = 20_000
     """Below this a second task costs more than it saves."""
+    name: str | None = None
+    """Of this query, under which its shares are read ahead; null: they are not."""
 
 
 @dataclass
@@ -65,6 +70,8 @@ class Share(InputPartition):
 
     now: int
     ranges: list[Range] = field(default_factory=list)
+    following: list[Share] = field(default_factory=list)
+    """What may be read ahead meanwhile, of the batch after this one."""
 
     @property
     def rows(self) -> int:
@@ -97,6 +104,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._target: _Frozen | None = None
         self._patient = False
+        self._promise: _Promise | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """The oldest record of every partition there is, or where the state came from that the first batch begins with."""
@@ -126,15 +134,35 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from millrace.runners.feed import Offsets
         from millrace.runners.spark.logs import opened
 
-        begun = Offsets.from_json(json.dumps(start))
+        begun = _offsets(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         log = opened(self._feed.log) if self._target is None else self._target
-        end = feed.advance(log, begun, now=self._clock(), limit=most, pace=self._pace(), lost=self._feed.lost)
+        ends = _Frozen({topic: log.ends(topic) for topic in begun.topics})
+        end = feed.advance(ends, begun, now=self._clock(), limit=most, pace=self._pace(), lost=self._feed.lost)
+        end = self._kept(begun, end, ends)
+        self._promise = None if most is None or self._feed.name is None else self._promised(ends, end, most)
         if self._target is not None and begun.clock and end.topics == begun.topics:
             end = self._waited(begun)
         first = begun.clock == 0 or (self._feed.start is not None and begun == Offsets.from_json(self._feed.start))
         due = first or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
         return start if end.topics == begun.topics and not due else _said(end)
+
+    def _kept(self, begun: Offsets, end: Offsets, ends: _Frozen) -> Offsets:
+        """The end that was promised for the batch that begins here, if it is there and the same partitions go on; else `end`."""
+        from millrace.runners.feed import Offsets
+
+        if self._promise is None or self._promise[0] != begun.topics:
+            return end
+        promised = Offsets(self._promise[1], end.clock)
+        return promised if promised.moved(begun) == end.moved(begun) and promised.reached(Offsets(ends.at, 0)) else end
+
+    def _promised(self, ends: _Frozen, end: Offsets, most: int) -> _Promise | None:
+        """Where the batch after this one ends, if there is enough for a whole one."""
+        from millrace.runners import feed
+
+        following = feed.advance(ends, end, now=end.clock, limit=most, pace=self._pace(), lost=self._feed.lost)
+        rows = sum(stop - end.topics[topic][p] for topic, partitions in following.topics.items() for p, stop in partitions.items())
+        return (end.topics, following.topics) if rows >= most else None
 
     def _pace(self) -> Pace | None:
         from millrace.runners.spark.pacing import told
@@ -158,28 +186,46 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Every known partition in one of a few tasks, those without news too: their silence counts."""
         if start == end:
             return []
-        before = start["topics"]
-        ranges = [
-            (topic, int(number), before.get(topic, {}).get(number, 0), stop)
-            for topic, partitions in end["topics"].items()
-            for number, stop in partitions.items()
-        ]
-        return shares(ranges, end["clock"], most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
+        begun, done = _offsets(start), _offsets(end)
+        dealt = self._dealt(begun.topics, done.topics, done.clock)
+        if self._promise is not None and self._promise[0] == done.topics:
+            for number, share in enumerate(self._dealt(*self._promise, done.clock)):
+                dealt[number % len(dealt)].following.append(share)
+        return dealt
+
+    def _dealt(self, begun: _Topics, done: _Topics, now: int) -> list[Share]:
+        ranges = [(topic, p, begun.get(topic, {}).get(p, 0), stop) for topic, partitions in done.items() for p, stop in partitions.items()]
+        return shares(ranges, now, most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decodes and routes; runs in a worker."""
-        from millrace.engine.source import route
-        from millrace.runners import feed
-        from millrace.runners.spark.logs import opened
+        """Decodes and routes, or takes what was read ahead; runs in a worker."""
+        from millrace.engine.packets import Body, Packet
+        from millrace.runners.spark import ahead
 
         assert isinstance(partition, Share)
-        plan, log = self._feed.plan.unpack(), opened(self._feed.log)
-        topics = {topic.name: topic for topic in plan.topics}
-        pieces = [
-            feed.read_piece(log, topics[topic], number, start, end, lost=self._feed.lost, wanted=plan.wanted[topic])
-            for topic, number, start, end in partition.ranges
-        ]
-        yield as_rows(route(plan, pieces, partition.now), self._feed.labels)
+        found = ahead.taken(self._feed, partition)
+        for share in partition.following:
+            ahead.ask(self._feed, share)
+        if found is None:
+            found = packets(self._feed, partition)
+        else:  # they know the clock of the batch before
+            found += [Packet(slot, Body(partition.now).encode()) for slot in range(len(self._feed.labels))]
+        yield as_rows(found, self._feed.labels)
+
+
+def packets(feed: Feed, share: Share) -> list[Packet]:
+    """What a share brings to every slot."""
+    from millrace.engine.source import route
+    from millrace.runners.feed import read_piece
+    from millrace.runners.spark.logs import opened
+
+    plan, log = feed.plan.unpack(), opened(feed.log)
+    topics = {topic.name: topic for topic in plan.topics}
+    pieces = [
+        read_piece(log, topics[topic], number, start, end, lost=feed.lost, wanted=plan.wanted[topic])
+        for topic, number, start, end in share.ranges
+    ]
+    return route(plan, pieces, share.now)
 
 
 @dataclass(frozen=True)
@@ -205,6 +251,12 @@ def as_rows(packets: Sequence[Packet], labels: tuple[int, ...]) -> pa.RecordBatc
     """Packets as Spark's rows."""
     slots = pa.array([labels[packet.slot] for packet in packets], pa.int32())
     return pa.RecordBatch.from_arrays([slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW)
+
+
+def _offsets(said: dict[str, Any]) -> Offsets:
+    from millrace.runners.feed import Offsets
+
+    return Offsets.from_json(json.dumps(said))
 
 
 def _said(offsets: Offsets) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""Reading ahead: while a batch is worked on, a process beside the workers reads, decodes and routes what the next one will take.
+
+Spark works on one batch at a time, and what is keyed may leave cores idle; what the log holds for the next batch is known already
+where events wait. The process is forked from the daemon of the workers, as they are, and shares a folder with them. A request is a file that changes its name:
+`asked` by a worker, `begun` (and locked) by whoever works on it, `ready` when it holds packets. Nothing depends on it: what is not begun when
+it is needed, or failed, or died, is read by the worker itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import pickle
+import signal
+import tempfile
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millrace.engine.packets import Packet
+    from millrace.runners.spark.source import Feed, Share
+
+FOLDER = "MILLRACE_AHEAD"
+"""The variable that says where requests may be kept; without it nobody reads ahead."""
+NICE = 5
+"""How far this work steps back behind that of the batch at hand."""
+
+_log = logging.getLogger("millrace.run")
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """Where requests lie, and the pipe that says there is a new one."""
+
+    folder: Path
+    bell: int
+
+
+_desk: _Desk | None = None
+
+
+def begin() -> None:
+    """Forks the process that reads ahead, if there is a folder for it; in the daemon, before its first worker."""
+    global _desk  # noqa: PLW0603 - inherited by all workers
+    if FOLDER not in os.environ:
+        return
+    Path(os.environ[FOLDER]).mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=os.environ[FOLDER]))
+    hears, bell = os.pipe()
+    if os.fork() == 0:
+        os.close(bell)
+        _serve(folder, hears)
+        os._exit(0)
+    os.close(hears)
+    os.set_blocking(bell, False)
+    _desk = _Desk(folder, bell)
+
+
+def ask(feed: Feed, share: Share) -> None:
+    """Has a share read ahead; without anybody to do so, nothing happens."""
+    if _desk is None:
+        return
+    place = _place(_desk.folder, feed, share)
+    place.write_bytes(pickle.dumps((feed, share)))
+    place.rename(place.with_suffix(".asked"))
+    with contextlib.suppress(OSError):
+        os.write(_desk.bell, b".")
+
+
+def taken(feed: Feed, share: Share) -> list[Packet] | None:
+    """The packets of a share, if they were read ahead; one that is being read is waited for, one that is not begun is called off."""
+    if _desk is None:
+        return None
+    place = _place(_desk.folder, feed, share)
+    with contextlib.suppress(FileNotFoundError):
+        place.with_suffix(".asked").unlink()
+        return None
+    with contextlib.suppress(FileNotFoundError), place.with_suffix(".begun").open("rb") as begun:
+        fcntl.flock(begun, fcntl.LOCK_EX)
+    with contextlib.suppress(FileNotFoundError):
+        body = place.with_suffix(".ready").read_bytes()
+        place.with_suffix(".ready").unlink()
+        found: list[Packet] = pickle.loads(body)  # noqa: S301 - written by our own process
+        return found
+    return None
+
+
+def _place(folder: Path, feed: Feed, share: Share) -> Path:
+    return folder / f"{feed.name}-{blake2b(repr(share.ranges).encode(), digest_size=12).hexdigest()}"
+
+
+def _serve(folder: Path, hears: int) -> None:
+    """Works off requests, the oldest first, until all who could ask are gone."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICE)
+    while os.read(hears, 4096):
+        while asked := sorted(folder.glob("*.asked"), key=_age):
+            _work(asked[0])
+
+
+def _age(asked: Path) -> int:
+    try:
+        return asked.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _work(asked: Path) -> None:
+    """One request; if a worker has called it off meanwhile, none."""
+    begun = asked.with_suffix(".begun")
+    with contextlib.suppress(FileNotFoundError), asked.open("rb") as request:
+        fcntl.flock(request, fcntl.LOCK_EX)
+        asked.rename(begun)
+        try:
+            from millrace.runners.spark.source import packets
+
+            feed, share = pickle.loads(request.read())  # noqa: S301 - written by our own workers
+            body = pickle.dumps(packets(feed, share))
+            asked.with_suffix(".draft").write_bytes(body)
+            asked.with_suffix(".draft").rename(asked.with_suffix(".ready"))
+        except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
+            _log.debug("reading ahead: %s", error)
+        finally:
+            begun.unlink()

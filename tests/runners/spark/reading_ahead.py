@@ -1,0 +1,69 @@
+"""Two batches, the second read ahead, in an interpreter of its own: `python reading_ahead.py LOG FOLDER MISHAP`; prints what the second one brought.
+
+What befalls the process that reads ahead: `none`; it is `killed` before it could begin; it is `stalled` until it is too late; it is asked for
+something `broken` first.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+
+def main(url: str, place: Path, mishap: str, helper: int) -> None:
+    """Reads both, and says how."""
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from millrace.log import open_log
+    from millrace.runners.spark import ahead
+    from millrace.runners.spark.source import Reader
+    from runners.spark.test_source import Clock, reader
+
+    if mishap == "stalled":
+        os.kill(helper, signal.SIGSTOP)
+    if mishap == "killed":
+        os.kill(helper, signal.SIGKILL)
+        os.waitpid(helper, 0)
+    clock, limit = Clock(), ReadMaxRows(60)
+    feed = replace(reader(open_log(url), clock)._feed, name="query")
+    source = Reader(feed, clock=clock)
+    start = source.initialOffset()
+    first = source.latestOffset(start, limit)
+    shares = source.partitions(start, first)
+    asked = [each for share in shares for each in share.following]
+    if mishap == "broken":
+        ahead.ask(feed, replace(asked[0], ranges=[("nowhere", 0, 0, 1)]))
+    for share in shares:
+        list(source.read(share))
+    (desk,) = place.iterdir()
+    deadline = time.monotonic() + 30
+    while mishap in ("none", "broken") and len(list(desk.glob("*.ready"))) < len(asked) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    ready = len(list(desk.glob("*.ready")))
+    clock.now += 7
+    second = source.latestOffset(first, limit)
+    batches = [batch for share in source.partitions(first, second) for batch in source.read(share)]
+    said = {
+        "bodies": [body.hex() for batch in batches for body in batch["packet"].to_pylist()],
+        "asked": len(asked),
+        "ready": ready,
+        "offsets": [first, second],
+    }
+    sys.stdout.write(json.dumps(said))
+    sys.stdout.flush()
+    if mishap == "stalled":
+        os.kill(helper, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    os.environ["MILLRACE_AHEAD"] = sys.argv[2]
+    from millrace.runners.processes import tree
+    from millrace.runners.spark import ahead
+
+    ahead.begin()  # before anything is loaded that has threads
+    (helper,) = set(tree(os.getpid())) - {os.getpid()}
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], helper)
