@@ -1,7 +1,7 @@
-"""Reading ahead: while a batch is worked on, a process beside the workers reads, decodes and routes what the next one will take.
+"""Reading ahead: while a batch is worked on, processes beside the workers read, decode and route what the next one will take.
 
 Spark works on one batch at a time, and what is keyed may leave cores idle; what the log holds for the next batch is known already
-where events wait. The process is forked from the daemon of the workers, as they are, and shares a folder with them. A request is a file that changes its name:
+where events wait. They are forked from the daemon of the workers, as these are, and share a folder with them. A request is a file that changes its name:
 `asked` by a worker, `begun` (and locked) by whoever works on it, `ready` when it holds packets. Nothing depends on it: what is not begun when
 it is needed, or failed, or died, is read by the worker itself.
 """
@@ -28,6 +28,8 @@ FOLDER = "MILLRACE_AHEAD"
 """The variable that says where requests may be kept; without it nobody reads ahead."""
 NICE = 5
 """How far this work steps back behind that of the batch at hand."""
+MOST = 4
+"""As many processes, at most; else one for every two cores."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -44,17 +46,18 @@ _desk: _Desk | None = None
 
 
 def begin() -> None:
-    """Forks the process that reads ahead, if there is a folder for it; in the daemon, before its first worker."""
+    """Forks the processes that read ahead, if there is a folder for it; in the daemon, before its first worker."""
     global _desk  # noqa: PLW0603 - inherited by all workers
     if FOLDER not in os.environ:
         return
     Path(os.environ[FOLDER]).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=os.environ[FOLDER]))
     hears, bell = os.pipe()
-    if os.fork() == 0:
-        os.close(bell)
-        _serve(folder, hears)
-        os._exit(0)
+    for _ in range(min(MOST, max(1, len(os.sched_getaffinity(0)) // 2))):
+        if os.fork() == 0:
+            os.close(bell)
+            _serve(folder, hears)
+            os._exit(0)
     os.close(hears)
     os.set_blocking(bell, False)
     _desk = _Desk(folder, bell)
@@ -100,9 +103,10 @@ def _serve(folder: Path, hears: int) -> None:
     os.dup2(nowhere, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICE)
-    while os.read(hears, 4096):
-        while asked := sorted(folder.glob("*.asked"), key=_age):
-            _work(asked[0])
+    while os.read(hears, 1):
+        for asked in sorted(folder.glob("*.asked"), key=_age):
+            if _work(asked):
+                break
 
 
 def _age(asked: Path) -> int:
@@ -112,20 +116,28 @@ def _age(asked: Path) -> int:
         return 0
 
 
-def _work(asked: Path) -> None:
-    """One request; if a worker has called it off meanwhile, none."""
+def _work(asked: Path) -> bool:
+    """Works off a request, unless another does so or a worker has called it off meanwhile."""
     begun = asked.with_suffix(".begun")
-    with contextlib.suppress(FileNotFoundError), asked.open("rb") as request:
-        fcntl.flock(request, fcntl.LOCK_EX)
-        asked.rename(begun)
-        try:
-            from millrace.runners.spark.source import packets
-
-            feed, share = pickle.loads(request.read())  # noqa: S301 - written by our own workers
-            body = pickle.dumps(packets(feed, share))
-            asked.with_suffix(".draft").write_bytes(body)
-            asked.with_suffix(".draft").rename(asked.with_suffix(".ready"))
-        except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
-            _log.debug("reading ahead: %s", error)
-        finally:
+    try:
+        with asked.open("rb") as request:
+            fcntl.flock(request, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            asked.rename(begun)
+            _answer(request.read(), asked)
             begun.unlink()
+    except (FileNotFoundError, BlockingIOError):
+        return False
+    return True
+
+
+def _answer(request: bytes, place: Path) -> None:
+    from millrace.runners.spark.source import packets
+
+    feed, share = pickle.loads(request)  # noqa: S301 - written by our own workers
+    try:
+        found = pickle.dumps(packets(feed, share))
+    except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
+        _log.debug("reading ahead: %s", error)
+        return
+    place.with_suffix(".draft").write_bytes(found)
+    place.with_suffix(".draft").rename(place.with_suffix(".ready"))

@@ -104,6 +104,7 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
     committer.check(task.path, complete=identity.base + complete, planned=identity.base + planned)
     _forget_unfinished(checkpoint, complete)
     shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)
+    ahead = session.reads_ahead(task.settings.spark) and not plan.asks
     feed = Feed(
         plan=shipped,
         topics=tuple(topic.name for topic in plan.topics),
@@ -117,11 +118,13 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
         ahead=run.max_ahead_ms,
         lost=run.lost,
         start=load(seed).offsets.to_json() if seed.exists() else None,
-        name=None if plan.asks else uuid.uuid4().hex,
+        name=uuid.uuid4().hex if ahead else None,
+        one_task=ahead and plan.depth > 0 and identity.partitions == plan.slots == 1,
     )
     name = f"millrace_{identity.id}"
     spark.dataSource.register(source(feed, name))
     frame = spark.readStream.format(name).load()
+    frame = frame.coalesce(1) if feed.one_task else frame
     frame = through_stages(frame, shipped, plan.depth, spread, str(seed) if seed.exists() else None)
     sink = Sink(plan, committer, report, task.path, quarantine, identity.base)
     writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)

@@ -60,13 +60,19 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
     }
     if local:
         ours |= {
-            **({f"spark.executorEnv.{ahead.FOLDER}": str(scratch / "ahead")} if settings.read_ahead else {}),
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "spark.shuffle.compress": "false",
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+    if reads_ahead(settings):
+        ours[f"spark.executorEnv.{ahead.FOLDER}"] = str(scratch / "ahead")
     return ours | settings.conf
+
+
+def reads_ahead(settings: SparkSettings) -> bool:
+    """Whether batches are read ahead: what is ready lies on the machine of whoever read it."""
+    return settings.read_ahead and settings.master.startswith("local")
 
 
 def open_session(

@@ -62,6 +62,8 @@ class Feed:
     """Below this a second task costs more than it saves."""
     name: str | None = None
     """Of this query, under which its shares are read ahead; null: they are not."""
+    one_task: bool = False
+    """Whether one task of Spark's reads all shares, one after the other, and works on them: whoever reads ahead helps it."""
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Share(InputPartition):
     now: int
     ranges: list[Range] = field(default_factory=list)
     following: list[Share] = field(default_factory=list)
-    """What may be read ahead meanwhile, of the batch after this one."""
+    """What may be read ahead meanwhile: the rest of the batch, and the one after it."""
 
     @property
     def rows(self) -> int:
@@ -188,9 +190,10 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         begun, done = _offsets(start), _offsets(end)
         dealt = self._dealt(begun.topics, done.topics, done.clock)
+        if self._feed.one_task:
+            dealt[0].following += dealt[1:]
         if self._promise is not None and self._promise[0] == done.topics:
-            for number, share in enumerate(self._dealt(*self._promise, done.clock)):
-                dealt[number % len(dealt)].following.append(share)
+            dealt[0].following += self._dealt(*self._promise, done.clock)
         return dealt
 
     def _dealt(self, begun: _Topics, done: _Topics, now: int) -> list[Share]:
