@@ -64,10 +64,12 @@ def begin() -> None:
 
 
 def ask(feed: Feed, share: Share) -> None:
-    """Has a share read ahead; without anybody to do so, nothing happens."""
+    """Has a share read ahead, unless it is already; without anybody to do so, nothing happens."""
     if _desk is None:
         return
     place = _place(_desk.folder, feed, share)
+    if any(place.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")):  # in this order: so no change is missed
+        return
     place.write_bytes(pickle.dumps((feed, share)))
     place.rename(place.with_suffix(".asked"))
     with contextlib.suppress(OSError):

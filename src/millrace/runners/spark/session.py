@@ -34,6 +34,7 @@ FIXED = {
     "spark.python.daemon.module": "millrace.runners.spark.daemon",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.task.maxDirectResultSize": "64m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
