@@ -8,11 +8,15 @@ from typing import Any
 
 import polars as pl
 
+LARGE = 1 << 16
+"""From so many bytes on, compressing a frame costs less than carrying it through the JVM."""
+
 
 def dump(frame: pl.DataFrame) -> bytes:
     """A frame as Arrow IPC stream bytes."""
     buffer = io.BytesIO()
-    frame.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.newest())
+    large = frame.estimated_size() >= LARGE
+    frame.rechunk().write_ipc_stream(buffer, compression="lz4" if large else "uncompressed", compat_level=pl.CompatLevel.newest())
     return buffer.getvalue()
 
 

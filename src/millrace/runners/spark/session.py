@@ -10,6 +10,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millrace import java
+from millrace.errors import ComponentMissing
 from millrace.runners.spark import ahead
 
 if TYPE_CHECKING:
@@ -40,11 +42,16 @@ FIXED = {
 }
 """The default checkpoint manager forks `chmod` for each file; RocksDB's changelog writes what a batch changed; counting its rows
 would read each one before it is written; a dozen rows a batch are not worth generating code for; a plan above a mebibyte would
-be broadcast, which the worker that prepares state on the driver cannot read; workers are forked from a daemon that has loaded everything; one task uses one core."""
+be broadcast, which the worker that prepares state on the driver cannot read; workers are forked from a daemon that has loaded everything; one task uses one core; results above a mebibyte would
+take the way of blocks that executors fetch from each other."""
 
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m"
 """The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because Spark matches
 the text of whole Python tracebacks by a recursive pattern when a query is stopped."""
+QUICK_START = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""Hadoop starts a `chmod` for each file of a checkpoint and its checksum, six in a batch; Java starts each by a helper program unless told otherwise."""
+NO_QUICK_START = 26
+"""From this Java on it may not be told so."""
 
 
 def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) -> dict[str, str]:
@@ -66,6 +73,8 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+    if local and _starts_quickly():
+        ours["spark.driver.extraJavaOptions"] += f" {QUICK_START}"
     if reads_ahead(settings):
         ours[f"spark.executorEnv.{ahead.FOLDER}"] = str(scratch / "ahead")
     return ours | settings.conf
@@ -74,6 +83,13 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
 def reads_ahead(settings: SparkSettings) -> bool:
     """Whether batches are read ahead: what is ready lies on the machine of whoever read it."""
     return settings.read_ahead and settings.master.startswith("local")
+
+
+def _starts_quickly() -> bool:
+    try:
+        return sys.platform == "linux" and java.find().major < NO_QUICK_START
+    except ComponentMissing:
+        return False
 
 
 def open_session(
