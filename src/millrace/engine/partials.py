@@ -63,7 +63,7 @@ class Partials:
     def of_rows(self, rows: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
         """Rows condensed per key and `per`, with whatever `more` is asked of them."""
         if self.ordered:
-            rows = rows.sort(*ORDER)
+            rows = rows.sort(ORDER[0], maintain_order=True) if _as_read(rows) else rows.sort(*ORDER)
         return rows.group_by(*self.keys, *per).agg(*self._from_rows, *more)
 
     def merged(self, partials: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
@@ -108,6 +108,12 @@ class Partials:
     def of_gone(self, rows: pl.DataFrame, *, per: tuple[str, ...]) -> pl.DataFrame:
         """Partials that undo rows, where all aggregates are additive."""
         return rows.group_by(*self.keys, *per).agg(*self._from_gone)
+
+
+def _as_read(rows: pl.DataFrame) -> bool:
+    """Whether rows come in the order in which they were read, so that only their times have to be sorted: that takes half as long."""
+    source, offset = (pl.col(column).diff() for column in ORDER[1:])
+    return bool(rows.select(((source > 0) | ((source == 0) & (offset > 0))).all()).item())
 
 
 @lru_cache(maxsize=1024)

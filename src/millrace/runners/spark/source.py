@@ -247,6 +247,8 @@ def shares(ranges: Sequence[Range], now: int, *, most: int, rows_per_task: int) 
     dealt = [Share(now) for _ in range(max(1, min(most, busy, rows // rows_per_task)))]
     for each in sorted(ranges, key=lambda each: each[2] - each[3]):
         min(dealt, key=lambda share: share.rows).ranges.append(each)
+    for share in dealt:
+        share.ranges.sort()
     return dealt
 
 
