@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import polars as pl
 
 from millrace import graph
-from millrace.aggregates import ORDER
+from millrace.aggregates import ORDER, Latest
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,12 @@ class Partials:
     def additive(self) -> bool:
         """Whether rows can be taken back by subtraction."""
         return all(aggregate.additive for aggregate in self.node.aggregates.values())
+
+    @cached_property
+    def newest(self) -> list[str]:
+        """Where the latest value is all that is asked for, the columns that say which one that is; else none."""
+        aggregates = list(self.node.aggregates.items())
+        return [f"{name}.{c}" for name, aggregate in aggregates for c in ORDER if len(aggregates) == 1 and type(aggregate) is Latest]
 
     @cached_property
     def needs(self) -> list[str]:
@@ -96,14 +102,13 @@ class Partials:
         """The answers, read off partials."""
         return self._results
 
-    def results(self, partials: pl.DataFrame, *, per: Sequence[str] = ("_end",)) -> pl.DataFrame:
+    def results(self, partials: pl.DataFrame | pl.LazyFrame, *, per: Sequence[str] = ("_end",)) -> pl.DataFrame:
         """The answers: key columns, those of `per`, aggregates."""
-        return partials.select(*self.keys, *per, *self._results)
+        return partials.lazy().select(*self.keys, *per, *self._results).collect()
 
     def answers(self, partials: pl.LazyFrame) -> pl.DataFrame:
         """Partials per key and `_end`, merged, and the answers."""
-        merged = partials.group_by(*self.keys, "_end").agg(*self._from_partials)
-        return merged.select(*self.keys, "_end", *self._results).collect()
+        return self.results(partials.group_by(*self.keys, "_end").agg(*self._from_partials))
 
     def of_gone(self, rows: pl.DataFrame, *, per: tuple[str, ...]) -> pl.DataFrame:
         """Partials that undo rows, where all aggregates are additive."""

@@ -167,6 +167,9 @@ class RowWindows(Windows):
         if self.running is not None and only is not None and low is not None and high is not None:
             values = self.running.refined(slices, low, high)
             return values.join(only, on=only.columns, how="semi", nulls_equal=True)
+        if self.partials.newest and high is not None and not any(slices[c].null_count() for c in self.partials.newest):
+            alone = self.grid.newest(slices, low, high, self.partials.keys, self.partials.newest)
+            return self.partials.results(_among(alone, only))
         window = self.grid.window
         first, last = self._bounds(slices, low, high)
         per_slice = min(window.size, max(last - first, window.every)) // window.every
@@ -177,10 +180,7 @@ class RowWindows(Windows):
             sooner = slices.filter(pl.col("_from") <= middle)
             later = slices.filter(self.grid.last_end(pl.col("_slice")) > middle)
             return pl.concat([self._values(sooner, first, middle, only), self._values(later, middle, last, only)])
-        wide = self.grid.expand(slices, low, high)
-        if only is not None:
-            wide = wide.join(only.lazy(), on=only.columns, how="semi", nulls_equal=True)
-        return self.partials.answers(wide)
+        return self.partials.answers(_among(self.grid.expand(slices, low, high), only))
 
     def _bounds(self, slices: pl.DataFrame, low: int | None, high: int | None) -> tuple[int, int]:
         """`(low, high]`, no wider than the windows that the slices at hand can reach."""
@@ -188,3 +188,8 @@ class RowWindows(Windows):
             return 0, 0
         first, last = slices.select(pl.col("_from").min(), self.grid.last_end(pl.col("_slice")).max().alias("last")).row(0)
         return max(LEAST if low is None else low, first - 1), min(high, last)
+
+
+def _among(frame: pl.LazyFrame, groups: pl.DataFrame | None) -> pl.LazyFrame:
+    """The rows of some groups, or of all."""
+    return frame if groups is None else frame.join(groups.lazy(), on=groups.columns, how="semi", nulls_equal=True)

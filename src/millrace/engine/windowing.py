@@ -45,16 +45,31 @@ class Grid:
 
     def expand(self, slices: pl.DataFrame, low: int | None, high: int | None) -> pl.LazyFrame:
         """A row for each window end in `(low, high]` that takes the slice, as `_end`. Null is minus infinity."""
-        w, frame = self.window, slices.lazy()
         if high is None:
-            return frame.with_columns(pl.lit(0, pl.Int64).alias("_end")).clear()
+            return slices.lazy().with_columns(pl.lit(0, pl.Int64).alias("_end")).clear()
+        return self._exploded(self._bounded(slices, low, high))
+
+    def newest(self, slices: pl.DataFrame, low: int | None, high: int, keys: list[str], places: list[str]) -> pl.LazyFrame:
+        """A row for each key and window end in `(low, high]`, as `_end`: of the slices that it takes, the one whose place is the greatest.
+
+        Where places follow time, a slice is hidden from the first window on that takes a later one: no other windows see it as the last.
+        """
+        hidden = pl.col("_end").cum_min(reverse=True).shift(-1).over(keys)
+        frame = self._bounded(slices, low, high).sort(places)
+        seen = frame.with_columns(pl.min_horizontal("_last", hidden - self.window.every)).filter(pl.col("_end") <= pl.col("_last"))
+        return self._exploded(seen)
+
+    def _bounded(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
+        """The slices that some window takes which ends in `(low, high]`, the first such end as `_end` and the last as `_last`."""
         first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
-        last = pl.min_horizontal(self.last_end(pl.col("_slice")), pl.lit(_last_up_to(w, high), pl.Int64))
-        frame = frame.with_columns(first.alias("_end"), last.alias("_last")).filter(pl.col("_end") <= pl.col("_last"))
-        if w.size > w.every:
-            ends = pl.int_ranges("_end", pl.col("_last") + 1, w.every)
-            frame = frame.with_columns(ends.alias("_end")).explode("_end", empty_as_null=False)
-        return frame
+        last = pl.min_horizontal(self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64))
+        return slices.lazy().with_columns(first.alias("_end"), last.alias("_last")).filter(pl.col("_end") <= pl.col("_last"))
+
+    def _exploded(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        if self.window.size <= self.window.every:
+            return frame
+        ends = pl.int_ranges("_end", pl.col("_last") + 1, self.window.every)
+        return frame.with_columns(ends.alias("_end")).explode("_end", empty_as_null=False)
 
 
 def grid_of(windowing: Windowing) -> Grid:
