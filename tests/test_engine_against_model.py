@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from millrace import panes, watermarks
+import millrace as mr
+from millrace import panes, watermarks, windows
 from millrace.engine import cells, rows, running, state
 from millrace.graph import Aggregation, Write, edges
 from millrace.plain_values import Row
 from millrace.testing import Backend, Fed, OnEngine, OnModel
-from strategies import Batch, Given, batches, examples, givens, recut
+from strategies import A, Batch, Given, batches, examples, givens, recut, write
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -94,6 +95,21 @@ def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
             hold_batch(engine, model, batch)
 
 
+def check_latest(data: st.DataObject) -> None:
+    """The latest value alone, in windows that overlap: they are made without merging slices. Half of the runs see null as a value, too."""
+    unit = data.draw(st.sampled_from([1, 1_000]))
+    readings = mr.read(A, watermark=watermarks.bounded(data.draw(st.sampled_from([0, 2, 5])) * unit))
+    some = readings.filter(pl.col("v").is_not_null()) if data.draw(st.booleans()) else readings
+    every, times, lateness = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 6), st.sampled_from([20, 6, 1, 0])))
+    windowed = some.window(windows.sliding(every * times * unit, every=every * unit), lateness=lateness * unit)
+    latest = windowed.by(*data.draw(st.sampled_from([("k",), ("k", "g")]))).latest("v")
+    jobs = Given((mr.Job("one", write(latest, "analytics.one"), write(latest.by("v").count(), "analytics.two")),), unit, {A.name: 2})
+    engine, model = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 3]))), OnModel(jobs.jobs, jobs.partitions)
+    with patch.object(state, "FAN", 2):
+        for batch in data.draw(batches(jobs, most=24)):
+            hold_batch(engine, model, batch)
+
+
 def check_kinds(data: st.DataObject) -> None:
     """The same with windows, triggers and output of all kinds."""
     check_every_batch(data, anyhow=True)
@@ -147,12 +163,18 @@ def test_windows_and_triggers_of_all_kinds_show_the_same_panes(data: st.DataObje
 
 
 @given(data=st.data())
+@examples(60)
+def test_the_latest_value_alone_is_the_same_in_every_window(data: st.DataObject) -> None:
+    check_latest(data)
+
+
+@given(data=st.data())
 @examples(8)
 def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObject) -> None:
     check_every_cut(data)
 
 
-LONG: tuple[Callable[[st.DataObject], None], ...] = (check_every_batch, check_every_batch, check_kinds, check_kinds, check_every_cut)
+LONG: tuple[Callable[[st.DataObject], None], ...] = (check_every_batch, check_latest, check_kinds, check_kinds, check_every_cut)
 """What the chunks of the long run do, in turn, so that a part of it is of all sorts."""
 
 

@@ -28,11 +28,46 @@ SLICES = [
     ),
     Mutant(
         "engine/windowing.py",
-        'pl.int_ranges("_end", pl.col("_last") + 1, w.every)',
-        'pl.int_ranges("_end", pl.col("_last"), w.every)',
+        'pl.int_ranges("_end", pl.col("_last") + 1, self.window.every)',
+        'pl.int_ranges("_end", pl.col("_last"), self.window.every)',
         "the last window of a slice is left out",
     ),
-    Mutant("engine/windowing.py", "if w.size > w.every:", "if w.size > 2 * w.every:", "windows that overlap once count as not overlapping"),
+    Mutant(
+        "engine/windowing.py",
+        "if self.window.size <= self.window.every:",
+        "if self.window.size <= 2 * self.window.every:",
+        "windows that overlap once count as not overlapping",
+    ),
+    Mutant(
+        "engine/windowing.py",
+        ".cum_min(reverse=True).shift(-1).over(keys)",
+        ".shift(-1).over(keys)",
+        "a slice is hidden by the next one alone, though one after that begins sooner",
+    ),
+    Mutant(
+        "engine/windowing.py",
+        ".shift(-1).over(keys)",
+        ".shift(-1)",
+        "a slice is hidden by those of other keys",
+    ),
+    Mutant(
+        "engine/windowing.py",
+        "frame = self._bounded(slices, low, high).sort(places)",
+        "frame = self._bounded(slices, low, high)",
+        "the latest value is the one that came last",
+    ),
+    Mutant(
+        "engine/rows.py",
+        "and not any(slices[c].null_count() for c in self.partials.newest)",
+        "",
+        "a slice without a value hides those before it",
+    ),
+    Mutant(
+        "engine/partials.py",
+        "if _as_read(rows) else rows.sort(*ORDER)",
+        "if True else rows.sort(*ORDER)",
+        "rows of equal time keep the order in which they are at hand",
+    ),
     Mutant(
         "engine/windowing.py",
         "return GREATEST if at >= GREATEST else window.first_end(at) - window.every",
@@ -211,7 +246,7 @@ SLICES = [
     Mutant("engine/state.py", 'layout.high.max().alias("high")', 'layout.high.min().alias("high")', "a chunk counts as old as its oldest row"),
     # partials and slots
     Mutant("engine/partials.py", 'return [pl.col("_n").sum(), *made]', 'return [pl.col("_n").max(), *made]', "merged partials forget how many rows they hold"),
-    Mutant("engine/partials.py", "rows = rows.sort(*ORDER)", "rows = rows.sort(*reversed(ORDER))", "the latest row is the one that came last"),
+    Mutant("engine/partials.py", "else rows.sort(*ORDER)", "else rows.sort(*reversed(ORDER))", "the latest row is the one that came last"),
     Mutant("engine/source.py", "slot = hashing.key_groups(frame, keys).astype(np.int32) * slots // hashing.KEY_GROUPS", "slot = hashing.key_groups(frame, keys).astype(np.int32) % slots", "a slot holds key groups that are no range"),
     Mutant("engine/stage.py", "for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):", "for to, part in by_slot(frame, list(operator.node.keys), plan.slots):", "panes go to the slot of the key they had"),
     # running sums
