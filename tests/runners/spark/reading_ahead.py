@@ -1,7 +1,7 @@
 """Two batches, the second read ahead, in an interpreter of its own: `python reading_ahead.py LOG FOLDER MISHAP`; prints what the second one brought.
 
-What befalls the process that reads ahead: `none`; it is `killed` before it could begin; it is `stalled` until it is too late; it is asked for
-something `broken` first.
+What befalls the processes that read ahead: `none`; they are `killed` before they could begin; they are `stalled` until it is too late; they are asked
+for something `broken` first.
 """
 
 import json
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 
-def main(url: str, place: Path, mishap: str, helper: int) -> None:
+def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
     """Reads both, and says how."""
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -22,11 +22,9 @@ def main(url: str, place: Path, mishap: str, helper: int) -> None:
     from millrace.runners.spark.source import Reader
     from runners.spark.test_source import Clock, reader
 
-    if mishap == "stalled":
-        os.kill(helper, signal.SIGSTOP)
-    if mishap == "killed":
-        os.kill(helper, signal.SIGKILL)
-        os.waitpid(helper, 0)
+    for helper in helpers if mishap in ("stalled", "killed") else ():
+        os.kill(helper, signal.SIGSTOP if mishap == "stalled" else signal.SIGKILL)
+        os.waitpid(helper, os.WUNTRACED)
     clock, limit = Clock(), ReadMaxRows(60)
     feed = replace(reader(open_log(url), clock)._feed, name="query")
     source = Reader(feed, clock=clock)
@@ -54,7 +52,7 @@ def main(url: str, place: Path, mishap: str, helper: int) -> None:
     }
     sys.stdout.write(json.dumps(said))
     sys.stdout.flush()
-    if mishap == "stalled":
+    for helper in helpers if mishap == "stalled" else ():
         os.kill(helper, signal.SIGKILL)
 
 
@@ -65,5 +63,4 @@ if __name__ == "__main__":
     from millrace.runners.spark import ahead
 
     ahead.begin()  # before anything is loaded that has threads
-    (helper,) = set(tree(os.getpid())) - {os.getpid()}
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], helper)
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], set(tree(os.getpid())) - {os.getpid()})

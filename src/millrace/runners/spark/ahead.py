@@ -29,7 +29,7 @@ FOLDER = "MILLRACE_AHEAD"
 NICE = 5
 """How far this work steps back behind that of the batch at hand."""
 MOST = 4
-"""As many processes, at most; else one for every two cores."""
+"""As many processes, at most; else one for each core, which others may need more: see `NICE`."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -53,7 +53,7 @@ def begin() -> None:
     Path(os.environ[FOLDER]).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=os.environ[FOLDER]))
     hears, bell = os.pipe()
-    for _ in range(min(MOST, max(1, len(os.sched_getaffinity(0)) // 2))):
+    for _ in range(min(MOST, len(os.sched_getaffinity(0)))):
         if os.fork() == 0:
             os.close(bell)
             _serve(folder, hears)
@@ -70,9 +70,9 @@ def ask(feed: Feed, share: Share) -> None:
     place = _place(_desk.folder, feed, share)
     if any(place.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")):  # in this order: so no change is missed
         return
-    place.write_bytes(pickle.dumps((feed, share)))
-    place.rename(place.with_suffix(".asked"))
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # no room, or nobody there: then the worker reads by itself
+        place.write_bytes(pickle.dumps((feed, share)))
+        place.rename(place.with_suffix(".asked"))
         os.write(_desk.bell, b".")
 
 
@@ -136,10 +136,10 @@ def _answer(request: bytes, place: Path) -> None:
     from millrace.runners.spark.source import packets
 
     feed, share = pickle.loads(request)  # noqa: S301 - written by our own workers
+    draft = place.with_suffix(".draft")
     try:
-        found = pickle.dumps(packets(feed, share))
+        draft.write_bytes(pickle.dumps(packets(feed, share)))
+        draft.rename(place.with_suffix(".ready"))
     except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
         _log.debug("reading ahead: %s", error)
-        return
-    place.with_suffix(".draft").write_bytes(found)
-    place.with_suffix(".draft").rename(place.with_suffix(".ready"))
+        draft.unlink(missing_ok=True)
