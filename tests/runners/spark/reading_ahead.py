@@ -1,9 +1,10 @@
 """Two batches, the second read ahead, in an interpreter of its own: `python reading_ahead.py LOG FOLDER MISHAP`; prints what the second one brought.
 
-What befalls the processes that read ahead: `none`; they are `killed` before they could begin; they are `stalled` until it is too late; they are asked
-for something `broken` first.
+What befalls the processes that read ahead: `none`; they are `killed` before they could begin; they are `stalled` until it is too late, or `stuck` when they
+have begun; they are asked for something `broken` first.
 """
 
+import fcntl
 import json
 import os
 import signal
@@ -11,6 +12,15 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
+
+
+def hold(request: Path) -> IO[bytes]:
+    """Does with a request what a process does that then gets no further."""
+    file = request.open("rb")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    request.rename(request.with_suffix(".begun"))
+    return file
 
 
 def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
@@ -22,8 +32,8 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
     from millrace.runners.spark.source import Reader
     from runners.spark.test_source import Clock, reader
 
-    for helper in helpers if mishap in ("stalled", "killed") else ():
-        os.kill(helper, signal.SIGSTOP if mishap == "stalled" else signal.SIGKILL)
+    for helper in helpers if mishap in ("stalled", "killed", "stuck") else ():
+        os.kill(helper, signal.SIGKILL if mishap == "killed" else signal.SIGSTOP)
         os.waitpid(helper, os.WUNTRACED)
     clock, limit = Clock(), ReadMaxRows(60)
     feed = replace(reader(open_log(url), clock)._feed, name="query")
@@ -40,6 +50,7 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
     deadline = time.monotonic() + 30
     while mishap in ("none", "broken") and len(list(desk.glob("*.ready"))) < len(asked) and time.monotonic() < deadline:
         time.sleep(0.01)
+    held = [hold(request) for request in desk.glob("*.asked")] if mishap == "stuck" else []
     ready = len(list(desk.glob("*.ready")))
     clock.now += 7
     second = source.latestOffset(first, limit)
@@ -52,7 +63,9 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
     }
     sys.stdout.write(json.dumps(said))
     sys.stdout.flush()
-    for helper in helpers if mishap == "stalled" else ():
+    for file in held:
+        file.close()
+    for helper in helpers if mishap in ("stalled", "stuck") else ():
         os.kill(helper, signal.SIGKILL)
 
 

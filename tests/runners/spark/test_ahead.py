@@ -32,7 +32,7 @@ def said(body: Body) -> tuple[Any, ...]:
     return body.now, body.end, sources, body.counts, rows
 
 
-@pytest.mark.parametrize(("mishap", "ahead"), [("none", True), ("broken", True), ("killed", False), ("stalled", False)])
+@pytest.mark.parametrize(("mishap", "ahead"), [("none", True), ("broken", True), ("killed", False), ("stalled", False), ("stuck", False)])
 def test_a_batch_read_ahead_is_the_batch(log: Log, tmp_path: Path, mishap: str, *, ahead: bool) -> None:
     append(log, 200)
     found = second_batch(log, tmp_path / "ahead", mishap)

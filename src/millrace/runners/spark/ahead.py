@@ -14,11 +14,14 @@ import logging
 import os
 import pickle
 import signal
+import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millrace.engine.packets import Packet
@@ -26,10 +29,11 @@ if TYPE_CHECKING:
 
 FOLDER = "MILLRACE_AHEAD"
 """The variable that says where requests may be kept; without it nobody reads ahead."""
-NICE = 5
-"""How far this work steps back behind that of the batch at hand."""
 MOST = 4
-"""As many processes, at most; else one for each core, which others may need more: see `NICE`."""
+"""As many processes, at most; else one for each core: they work when nobody else wants to."""
+PATIENCE = 0.05, 2e-6
+"""How many seconds a worker waits for a share that is being read, and how many more for each row: about as long as reading it takes. On a busy machine
+it might not come at all."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -77,7 +81,7 @@ def ask(feed: Feed, share: Share) -> None:
 
 
 def taken(feed: Feed, share: Share) -> list[Packet] | None:
-    """The packets of a share, if they were read ahead; one that is being read is waited for, one that is not begun is called off."""
+    """The packets of a share, if they were read ahead; one that is being read is waited for a while, one that is not begun is called off."""
     if _desk is None:
         return None
     place = _place(_desk.folder, feed, share)
@@ -85,13 +89,26 @@ def taken(feed: Feed, share: Share) -> list[Packet] | None:
         place.with_suffix(".asked").unlink()
         return None
     with contextlib.suppress(FileNotFoundError), place.with_suffix(".begun").open("rb") as begun:
-        fcntl.flock(begun, fcntl.LOCK_EX)
+        if not _locked(begun, PATIENCE[0] + PATIENCE[1] * share.rows):
+            place.with_suffix(".begun").unlink()
+            return None
     with contextlib.suppress(FileNotFoundError):
         body = place.with_suffix(".ready").read_bytes()
         place.with_suffix(".ready").unlink()
         found: list[Packet] = pickle.loads(body)  # noqa: S301 - written by our own process
         return found
     return None
+
+
+def _locked(file: IO[bytes], patience: float) -> bool:
+    """Whether whoever works on a request has let go of it, or does so soon."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def _place(folder: Path, feed: Feed, share: Share) -> Path:
@@ -104,7 +121,10 @@ def _serve(folder: Path, hears: int) -> None:
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICE)
+    if sys.platform == "linux":
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    else:
+        os.nice(19)
     while os.read(hears, 1):
         for asked in sorted(folder.glob("*.asked"), key=_age):
             if _work(asked):
@@ -125,21 +145,22 @@ def _work(asked: Path) -> bool:
         with asked.open("rb") as request:
             fcntl.flock(request, fcntl.LOCK_EX | fcntl.LOCK_NB)
             asked.rename(begun)
-            _answer(request.read(), asked)
-            begun.unlink()
+            _answer(request.read(), asked, wanted=begun.exists)
+            begun.unlink(missing_ok=True)
     except (FileNotFoundError, BlockingIOError):
         return False
     return True
 
 
-def _answer(request: bytes, place: Path) -> None:
+def _answer(request: bytes, place: Path, *, wanted: Callable[[], bool]) -> None:
     from millrace.runners.spark.source import packets
 
     feed, share = pickle.loads(request)  # noqa: S301 - written by our own workers
     draft = place.with_suffix(".draft")
     try:
         draft.write_bytes(pickle.dumps(packets(feed, share)))
-        draft.rename(place.with_suffix(".ready"))
+        if wanted():
+            draft.rename(place.with_suffix(".ready"))
     except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
         _log.debug("reading ahead: %s", error)
-        draft.unlink(missing_ok=True)
+    draft.unlink(missing_ok=True)
