@@ -234,7 +234,8 @@ SLICES = [
     Mutant("engine/changes.py", 'partials.filter(pl.col("_n") > 0)', "partials", "groups of which nothing is left are shown"),
     Mutant("engine/changes.py", 'or (timing == "late" and node.windowing.once)', "", "a trigger that fires once fires late"),
     Mutant("engine/changes.py", '(timing == "early" and not node.same_window) or ', "", "another windowing shows panes early"),
-    Mutant("engine/changes.py", '.unique() if timing == "on_time" else due', '.unique() if timing == "late" else due', "on time only touched groups are shown"),
+    Mutant("engine/partials.py", "type(aggregate) is Count and aggregate.column is None", "type(aggregate) is Count", "values that are null are counted where panes are"),
+    Mutant("engine/changes.py", 'return before if timing == "on_time" else', 'return before if timing == "late" else', "on time only touched groups are shown"),
     Mutant("engine/changes.py", 'expire(id, "rows", low - horizon)', 'expire(id, "rows", low)', "rows of later aggregations are forgotten when their window is complete"),
     Mutant("engine/changes.py", 'ordered = ["event_time"] if self.partials.ordered else []', "ordered: list[str] = []", "which value is the latest is forgotten"),
     # state

@@ -79,6 +79,8 @@ class PaneWindows(Windows):
 
     def _sums(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Additive partials of rows with weights."""
+        if self.partials.counts:
+            return rows.select(*self.partials.keys, *self.per, *[pl.col("_w").alias(column) for column in self.partials.columns])
         back = rows.filter(pl.col("_w") < 0)
         if back.is_empty():
             return self._condensed(rows)
@@ -120,13 +122,13 @@ class PaneWindows(Windows):
         kept = state.table(id, "rows").between(oldest, newest)
         if net.is_empty() and (floor == roof or not kept):
             return self.no_shown, nothing, self.no_numbers
-        touched = net.select(self.group).unique()
         old = pl.concat([self._nothing, *kept])
         known = pl.concat([self.no_numbers, *state.table(id, "panes").between(oldest, newest)])
         fired = [
-            firing.emit(self._firing(timing, due, old, net, known), known, roof)
+            firing.emit(self._firing(timing, before, now, known), known, roof)
             for timing, after, until in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest))
-            if not (due := self._due(timing, old, touched, after, until)).is_empty()
+            for before, now in (self._due(timing, old, net, after, until),)
+            if not (before.is_empty() and now.is_empty())
         ]
         if not fired:
             return self.no_shown, nothing, self.no_numbers
@@ -136,24 +138,23 @@ class PaneWindows(Windows):
             pl.concat([self.no_numbers, *(f.numbers for f in fired)]),
         )
 
-    def _firing(self, timing: str, due: pl.DataFrame, old: pl.DataFrame, net: pl.DataFrame, known: pl.DataFrame) -> Firing:
+    def _firing(self, timing: str, before: pl.DataFrame, now: pl.DataFrame, known: pl.DataFrame) -> Firing:
         """The values of the groups that are due, now and as they were shown. Before its window ended a group was shown only if counted."""
-        new = self._values(_of(pl.concat([old, net]), due))
+        new = self._values(pl.concat([before, now]))
         if timing == "late":
-            return Firing(self.operator, new, self._values(_of(old, due)), timing)
+            return Firing(self.operator, new, self._values(before), timing)
         if known.is_empty():
             return Firing(self.operator, new, None, timing)
-        shown = due.join(known.select(self.group).unique(), on=self.group, how="semi", nulls_equal=True)
-        return Firing(self.operator, new, self._values(_of(old, shown)), timing)
+        return Firing(self.operator, new, self._values(_of(before, known.select(self.group))), timing)
 
-    def _due(self, timing: str, old: pl.DataFrame, touched: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-        """The groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early, and a trigger that fires once nothing late."""
+    def _due(self, timing: str, old: pl.DataFrame, net: pl.DataFrame, low: int, high: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """What was and what came of the groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early, and a trigger that fires once nothing late."""
         node = self.operator.node
         if (timing == "early" and not node.same_window) or (timing == "late" and node.windowing.once):
-            return touched.clear()
+            return old.clear(), net.clear()
         within = pl.col("_end").is_between(low, high, closed="right")
-        due = touched.filter(within)
-        return pl.concat([due, old.filter(within).select(self.group)]).unique() if timing == "on_time" else due
+        before, now = old.filter(within), net.filter(within)
+        return before if timing == "on_time" else _of(before, now.select(self.group)), now
 
 
 def _of(rows: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import polars as pl
 
 from millrace import graph
-from millrace.aggregates import ORDER, Latest
+from millrace.aggregates import ORDER, Count, Latest
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,11 @@ class Partials:
     def additive(self) -> bool:
         """Whether rows can be taken back by subtraction."""
         return all(aggregate.additive for aggregate in self.node.aggregates.values())
+
+    @cached_property
+    def counts(self) -> bool:
+        """Whether nothing but rows is counted, so that all that is kept of them is how many there are."""
+        return all(type(aggregate) is Count and aggregate.column is None for aggregate in self.node.aggregates.values())
 
     @cached_property
     def newest(self) -> list[str]:
