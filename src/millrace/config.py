@@ -164,7 +164,7 @@ class SparkSettings(_Section):
     )
     read_ahead: bool = Field(
         True,
-        description="While a batch is worked on and enough events wait for another, read that one already, in a process of its own. Only with a local master: on a cluster the next batch may be read elsewhere.",
+        description="While a batch is worked on and enough events wait for another, read that one already, in processes of its own that step back behind all others. Only with a local master: on a cluster the next batch may be read elsewhere.",
     )
     standby: bool = Field(
         False,

@@ -165,8 +165,7 @@ class RowWindows(Windows):
     def _values(self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]`, or of those listed in `only`."""
         if self.running is not None and only is not None and low is not None and high is not None:
-            values = self.running.refined(slices, low, high)
-            return values.join(only, on=only.columns, how="semi", nulls_equal=True)
+            return _among(self.running.refined(slices, low, high).lazy(), only).collect()
         if self.partials.newest and high is not None and not any(slices[c].null_count() for c in self.partials.newest):
             alone = self.grid.newest(slices, low, high, self.partials.keys, self.partials.newest)
             return self.partials.results(_among(alone, only))

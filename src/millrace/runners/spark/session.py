@@ -40,7 +40,7 @@ FIXED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""The default checkpoint manager forks `chmod` for each file; RocksDB's changelog writes what a batch changed; counting its rows
+"""The default checkpoint manager takes longer for each file; RocksDB's changelog writes what a batch changed; counting its rows
 would read each one before it is written; a dozen rows a batch are not worth generating code for; a plan above a mebibyte would
 be broadcast, which the worker that prepares state on the driver cannot read; workers are forked from a daemon that has loaded everything; one task uses one core; results above a mebibyte would
 take the way of blocks that executors fetch from each other."""

@@ -139,10 +139,10 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = _offsets(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         log = opened(self._feed.log) if self._target is None else self._target
-        ends = _Frozen({topic: log.ends(topic) for topic in begun.topics})
-        end = feed.advance(ends, begun, now=self._clock(), limit=most, pace=self._pace(), lost=self._feed.lost)
+        ends, pace = _Frozen({topic: log.ends(topic) for topic in begun.topics}), self._pace()
+        end = feed.advance(ends, begun, now=self._clock(), limit=most, pace=pace, lost=self._feed.lost)
         end = self._kept(begun, end, ends)
-        self._promise = None if most is None or self._feed.name is None else self._promised(ends, end, most)
+        self._promise = None if most is None or self._feed.name is None else self._promised(ends, end, most, pace)
         if self._target is not None and begun.clock and end.topics == begun.topics:
             end = self._waited(begun)
         first = begun.clock == 0 or (self._feed.start is not None and begun == Offsets.from_json(self._feed.start))
@@ -158,11 +158,11 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         promised = Offsets(self._promise[1], end.clock)
         return promised if promised.moved(begun) == end.moved(begun) and promised.reached(Offsets(ends.at, 0)) else end
 
-    def _promised(self, ends: _Frozen, end: Offsets, most: int) -> _Promise | None:
+    def _promised(self, ends: _Frozen, end: Offsets, most: int, pace: Pace | None) -> _Promise | None:
         """Where the batch after this one ends, if there is enough for a whole one."""
         from millrace.runners import feed
 
-        following = feed.advance(ends, end, now=end.clock, limit=most, pace=self._pace(), lost=self._feed.lost)
+        following = feed.advance(ends, end, now=end.clock, limit=most, pace=pace, lost=self._feed.lost)
         rows = sum(stop - end.topics[topic][p] for topic, partitions in following.topics.items() for p, stop in partitions.items())
         return (end.topics, following.topics) if rows >= most else None
 
