@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test-core test test-spark test-kafka test-web test-long mutants chaos bench web wheel memory proto docs lock clean
+.PHONY: help setup demo fmt check test-core test test-spark test-kafka test-web test-long fuzz peers mutants chaos bench web wheel memory proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,10 +59,16 @@ test-web: setup web ## only the tests that open the map in Chromium
 test-long: setup ## the tests that take minutes
 	$(BIN)/pytest -m long $(ARGS)
 
+fuzz: setup ## wrong, damaged and hostile input at every entrance, many times (FUZZ_CASES=20000)
+	FUZZ_CASES=$(or $(FUZZ_CASES),20000) $(BIN)/pytest tests/fuzz -n 2 $(ARGS)
+
+peers: setup ## random cases, also run by Apache Beam, Flink CEP, Trino and DuckDB (PEER_CASES=1500)
+	PEER_CASES=$(or $(PEER_CASES),1500) $(BIN)/pytest -m long tests/peers $(ARGS)
+
 mutants: setup ## make small wrong changes to the engine, one at a time, and see that the tests notice (ARGS="--only lateness")
 	PYTHONPATH=tests $(BIN)/python -m mutants.run $(ARGS)
 
-chaos: setup ## kill runs again and again while events flow, and compare the results (ARGS="--kills 20", "--log kafka", "--log kafka --on local")
+chaos: setup ## kill runs again and again while events flow, and compare the results (ARGS="--kills 20", "--log kafka", "--log kafka --on local", "--on local")
 	$(BIN)/python -m millrace.measure.chaos $(ARGS)
 
 bench: setup ## engine and Spark beside plain Structured Streaming, and every kind of window, trigger and aggregate, as a table

@@ -21,7 +21,7 @@ Program: TypeAlias = Mapping[Any, Sequence[Call]]
 
 KEYS = [("k",), ("g",), ("k", "g"), ("b",)]
 NAMES = ("one", "two")
-CELLS = ("total", "items", "entries")
+CELLS = ("total", "items", "entries", "seen")
 RINGS = 6
 """How often timers of a key do something: one that always sets itself would never end."""
 
@@ -34,6 +34,7 @@ class Chancy(Processor):
     total = processors.value(0)
     items = processors.items()
     entries = processors.entries()
+    seen = processors.value([])
     rings = processors.value(0)
     rules = processors.entries(shared=True)
 
@@ -62,6 +63,8 @@ class Chancy(Processor):
                 self.total += number
             case ("append",):
                 self.items.append({"number": number, "at": ctx.time})
+            case ("see",):
+                self.seen.append(number)
             case ("put",):
                 self.entries[number] = ctx.time
             case ("drop",):
@@ -75,7 +78,7 @@ class Chancy(Processor):
             case ("cancel", name):
                 ctx.cancel(name)
             case ("tell",):
-                said = f"{list(self.items)} {sorted(self.entries.items())} {sorted(self.rules.items(), key=repr)}"
+                said = f"{self.seen} {list(self.items)} {sorted(self.entries.items())} {sorted(self.rules.items(), key=repr)}"
                 ctx.emit(what=said, number=self.total)
             case ("aside",):
                 ctx.emit_to("aside", what=f"{number} {ctx.time}")
@@ -85,7 +88,7 @@ class Chancy(Processor):
 def programs(draw: st.DrawFn, unit: int) -> Program:
     waits = st.integers(-2, 12).map(lambda n: n * unit)
     calls = st.one_of(
-        st.sampled_from([("add",), ("append",), ("put",), ("drop",), ("tell",), ("tell",), ("aside",)]),
+        st.sampled_from([("add",), ("append",), ("see",), ("put",), ("drop",), ("tell",), ("tell",), ("aside",)]),
         st.tuples(st.just("forget"), st.sampled_from(CELLS)),
         st.tuples(st.sampled_from(["timer", "timer", "alarm"]), st.sampled_from(NAMES), waits),
         st.tuples(st.just("cancel"), st.sampled_from(NAMES)),
@@ -101,6 +104,7 @@ def chancy(draw: st.DrawFn, unit: int) -> Processor:
         lambda ttl: processors.value(0, ttl=ttl),
         lambda ttl: processors.items(ttl=ttl),
         lambda ttl: processors.entries(ttl=ttl),
+        lambda ttl: processors.value([], ttl=ttl),
     ]
     cells = {name: make(ttl) for name, make, ttl in zip(CELLS, makes, ttls, strict=True)}
     made: Processor = type("Chancy", (Chancy,), cells)(draw(programs(unit)))

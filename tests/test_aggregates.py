@@ -1,11 +1,12 @@
 """What is computed: the answer depends on the rows alone, in whatever parts and order they are condensed."""
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millrace import aggregates, plain_values
@@ -55,7 +56,7 @@ def test_sums_of_fractions_do_not_depend_on_the_order(values: list[float], rando
     shuffled = random.sample(values, len(values))
     total = answer(aggregates.sum("v"), values, 3, pl.Float64())
     assert total == answer(aggregates.sum("v"), shuffled, 7, pl.Float64())
-    assert total == pytest.approx(math.fsum(values), rel=1e-12, abs=1e-9)
+    assert total == math.fsum(values)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e300, math.nan])
@@ -143,3 +144,67 @@ def test_what_is_infinite_can_be_taken_back() -> None:
         ]
         left = pl.concat(parts).group_by("g").agg(*aggregate.merge("a", pl.Float64()))
         assert left.select(aggregate.result("a", pl.Float64()))["a"].to_list() == [pytest.approx(expected)]
+
+
+any_float = st.floats(allow_nan=False, allow_infinity=False)
+near_zero = st.floats(-1e-9, 1e-9)
+far_out = st.integers(0, 2**20).map(lambda n: 2.0**52 + n)
+powers = st.tuples(st.sampled_from([-1, 1, 3]), st.integers(-120, 64)).map(lambda part: math.ldexp(*part))
+any_whole = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.one_of(any_float, near_zero, far_out, powers), min_size=1, max_size=12), st.integers(0, 12))
+@example([9007199250546689.0, 4194303.9999999995], 0)  # half a unit below a half: only the floor, not the nearest unit, rounds to odd
+@examples(200)
+def test_a_sum_of_floats_is_the_exact_one_rounded_once(values: list[float], cut: int) -> None:
+    assert answer(aggregates.sum("v"), values, cut, pl.Float64()) == plain_values.rounded(sum(map(Fraction, values)))
+
+
+@pytest.mark.parametrize(
+    "values", [[3e-17], [1e-9, 1e-16, 3e-10], [0.1] * 10, [1e16, 1.0, -1e16], [5e-324, 5e-324], [1e308, 1e308, -1e308]]
+)
+def test_small_and_large_floats_keep_their_digits(values: list[float]) -> None:
+    assert answer(aggregates.sum("v"), values, 1, pl.Float64()) == plain_values.rounded(sum(map(Fraction, values)))
+
+
+@given(st.lists(st.one_of(any_float, near_zero, far_out), min_size=2, max_size=8), st.integers(0, 8))
+@examples(100)
+def test_a_deviation_of_floats_is_exact(values: list[float], cut: int) -> None:
+    assert answer(aggregates.stddev("v"), values, cut, pl.Float64()) == pytest.approx(plain_values.deviation(values), rel=1e-15, abs=0)
+
+
+@given(st.lists(any_whole, min_size=1, max_size=8), st.integers(0, 8))
+@examples(100)
+def test_whole_numbers_of_64_bits_have_exact_means_and_deviations(values: list[int], cut: int) -> None:
+    assert answer(aggregates.mean("v"), values, cut, pl.Int64()) == float(sum(values)) / len(values)
+    expected = plain_values.deviation(values)
+    got = answer(aggregates.stddev("v"), values, cut, pl.Int64())
+    assert got == (None if expected is None else pytest.approx(expected, rel=1e-15, abs=0))
+
+
+def test_a_whole_sum_beyond_64_bits_is_an_error_and_not_a_negative_number() -> None:
+    with pytest.raises(pl.exceptions.InvalidOperationError, match="conversion from `i128` to `i64` failed"):
+        answer(aggregates.sum("v"), [2**63 - 1, 1], 1, pl.Int64())
+    with pytest.raises(OverflowError, match="does not fit 64 bits"):
+        plain_values.value_of(aggregates.sum("v"), [{"v": 2**63 - 1}, {"v": 1}])
+    assert answer(aggregates.sum("v"), [2**63 - 1, 1, -5], 2, pl.Int64()) == 2**63 - 5
+
+
+@given(st.lists(st.one_of(any_float, near_zero), min_size=3, max_size=8))
+@example([1.7e308, -1.7e308, 1.0])  # a deviation that no float holds
+@examples(50)
+def test_what_is_taken_back_leaves_no_trace(values: list[float]) -> None:
+    rows, gone = pl.DataFrame({"g": 0, "v": values}), pl.DataFrame({"g": 0, "v": values[2:]})
+    for aggregate in (aggregates.sum("v"), aggregates.stddev("v")):
+        parts = [
+            rows.group_by("g").agg(*aggregate.partials("a", pl.Float64())),
+            gone.group_by("g").agg(*aggregate.taken_back("a", pl.Float64())),
+        ]
+        left = (
+            pl.concat(parts)
+            .group_by("g")
+            .agg(*aggregate.merge("a", pl.Float64()))
+            .select(aggregate.result("a", pl.Float64()))["a"]
+            .to_list()
+        )
+        assert left == [pytest.approx(plain_values.value_of(aggregate, [{"v": value} for value in values[:2]]), rel=1e-15, abs=0)]

@@ -55,6 +55,17 @@ def test_buckets_are_even_and_spread_over_the_slots() -> None:
     assert len(set(hashing.key_groups(dealt.select("bucket").unique(), ["bucket"]).tolist())) > 40
 
 
+@pytest.mark.parametrize("unit", [1, 1_000, 60_000, 3_600_000])
+def test_times_in_whole_seconds_minutes_or_hours_are_spread_over_all_buckets(unit: int) -> None:
+    node = mr.read(ROWS).shuffle(64).stream.node
+    times = pl.Series(range(1_700_000_000_000 // unit * unit, 1_700_000_000_000 // unit * unit + 6_400 * unit, unit))
+    frame = pl.DataFrame({"key": "k", "value": 1, "event_time": times, "ingestion_time": times})
+    dealt = next(iter(graph.edges(graph.Union((node,), node.schema)))).apply(frame)
+    counts = dealt["bucket"].value_counts()
+    assert counts.height == 64
+    assert counts["count"].min() > 50, "about 100 in each"  # type: ignore[operator]  # a whole number
+
+
 def test_a_shuffle_needs_buckets() -> None:
     with pytest.raises(DefinitionError, match="between 1 and"):
         mr.read(ROWS).shuffle(0)

@@ -32,7 +32,12 @@ number = 3
 
 from millrace.views import View
 
-VIEW = View("counts", Topic("counts", Count), "Words", window="1m", every="1m", key="word", values=("count",))
+@dataclass
+class Placed:
+    geocell: int
+    count: int
+
+VIEW = View("counts", Topic("placed", Placed), "Words", window="1m", every="1m", key="geocell", values=("count",))
 VIEWS = (VIEW, VIEW)
 """
 

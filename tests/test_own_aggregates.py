@@ -59,6 +59,27 @@ class RetractingMode(Mode):
         return state
 
 
+class CarelessMode(RetractingMode):
+    """Begins every time with the same object."""
+
+    def __init__(self, *columns: str) -> None:
+        super().__init__(*columns)
+        self.start: Counter[float] = Counter()
+
+    def create(self) -> Counter[float]:
+        return self.start
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_state_that_is_created_once_is_not_shared_by_keys(on: testing.On) -> None:
+    rides = mr.read(RIDES).window(windows.fixed("1m"))
+    script = testing.Script(mr.Job("modes", rides.by("line").aggregate(mode=CarelessMode("speed")).write(MODES)), on=on)
+    seen = [("6", 5.0), ("6", 5.0), ("7", 3.0)]
+    script.events(*({"line": line, "vehicle": "a", "speed": speed, "event_time": 1} for line, speed in seen))
+    script.watermark("1m")
+    assert sorted((pane["line"], pane["mode"]) for pane in script.panes()) == [("6", 5.0), ("7", 3.0)]
+
+
 def chain(mode: type[Mode]) -> mr.Job:
     """The most frequent of the latest speeds of a line's vehicles."""
     latest = mr.read(RIDES).window(windows.fixed("1m"), lateness="1h").by("line", "vehicle").latest("speed")

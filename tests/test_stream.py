@@ -118,7 +118,7 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         (lambda: positions().window(windows.fixed("1s"), output="all"), "output='all' is unknown; use one of 'value', 'delta'"),  # type: ignore[arg-type]
         (lambda: positions().window(windows.fixed("1s"), closing="yes"), "closing='yes' is unknown"),  # type: ignore[arg-type]
         (lambda: positions().window("1s"), "window('1s') is no window"),  # type: ignore[arg-type]
-        (lambda: positions().window(windows.fixed("1s"), trigger="often"), "trigger='often' is no trigger"),  # type: ignore[arg-type]
+        (lambda: positions().window(windows.fixed("1s"), trigger="often"), "trigger='often' is not a trigger"),  # type: ignore[arg-type]
         (lambda: positions().window(windows.counted(3), lateness="1s"), "leave out trigger, lateness"),
         (lambda: positions().window(windows.delta("vehicle", 1)).by("cell").count(), "needs a number, but that is String"),
         (lambda: positions().window(windows.punctuated(pl.col("last"))).by("cell").count(), "does not fit the columns vehicle, cell"),

@@ -1,13 +1,33 @@
 """When panes fire: what can be said, and what is refused."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
 import pytest
 
-from millrace import triggers
+import millrace as mr
+from millrace import testing, triggers, watermarks, windows
 from millrace.errors import DefinitionError
+from millrace.model import Event
+from millrace.panes import newest
 from millrace.triggers import Trigger
+
+
+@dataclass
+class Row:
+    key: str
+    value: int
+
+
+@dataclass
+class Sum:
+    key: str
+    sum: int
+
+
+ROWS, SUMS = mr.Topic("input.rows", Row), mr.Topic("sums", Sum)
 
 COUNT, DELAY = triggers.after_count(3), triggers.after_delay("5s")
 WRITTEN: list[tuple[Trigger, str]] = [
@@ -80,3 +100,71 @@ def test_a_trigger_waits_for_the_clock_if_anything_in_it_does() -> None:
 def test_what_is_impossible_is_named(make: Callable[[], Any], named: str) -> None:
     with pytest.raises(DefinitionError, match=named):
         make()
+
+
+class Own(triggers.Trigger):
+    """A trigger of a user's own."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mr.read(ROWS).window(windows.fixed(10), trigger=Own()),
+        lambda: mr.read(ROWS).window(windows.fixed(10), trigger=triggers.Repeatedly(Own())),
+        lambda: triggers.repeatedly(Own()),
+        lambda: triggers.any_of(triggers.after_count(1), Own()),
+        lambda: triggers.at_watermark(early=Own()),
+        lambda: triggers.after_count(1).until(Own()),
+    ],
+)
+def test_a_trigger_of_ones_own_is_refused(make: Any) -> None:
+    with pytest.raises(DefinitionError, match="Own is a trigger of your own, which would never fire"):
+        make()
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+@pytest.mark.parametrize("cut", [1, 2, 3, 5])
+@pytest.mark.parametrize("trigger", [triggers.every_event_time(7), triggers.repeatedly(triggers.after_count(2))], ids=str)
+def test_the_last_value_of_a_window_does_not_depend_on_how_batches_are_cut(trigger: triggers.Trigger, cut: int, on: testing.On) -> None:
+    rows = mr.read(ROWS, watermark=watermarks.bounded(3)).window(windows.fixed(10), trigger=trigger)
+    backend: Any = testing.backend([mr.Job("sums", rows.by("key").sum("value", name="sum").write(SUMS))], {"input.rows": 1}, on)
+    events = [Event("input.rows", 0, n, at, at, {"key": "k", "value": at}) for n, at in enumerate([7, 8, 9, 10, 13])]
+    last: dict[int, int] = {}
+    for start in range(0, len(events), cut):
+        batch = events[start : start + cut]
+        fed = backend.feed(batch, batch[-1].event_time, end=start + cut >= len(events))
+        last |= {row["window_end"]: row["sum"] for row in fed.written.get("sums", [])}
+    assert last == {10: 24, 20: 23}
+
+
+def sessions(output: Any, trigger: triggers.Trigger) -> mr.Job:
+    rows = mr.read(ROWS).window(windows.sessions(10), trigger=trigger, lateness=100, output=output)
+    return mr.Job("sums", rows.by("key").sum("value", name="sum").write(SUMS))
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+@pytest.mark.parametrize("output", ["value", "value_and_retract"])
+def test_the_newest_pane_of_each_window_leaves_out_sessions_that_were_merged(output: Any, on: testing.On) -> None:
+    script = testing.Script(sessions(output, triggers.repeatedly(triggers.after_count(1))), on=on)
+    shown = []
+    for at in (0, 15, 1, 8, 30, 22, 60):
+        script.events({"key": "k", "value": at, "event_time": at})
+        script.restart()
+        shown += script.panes()
+    table = newest(pl.DataFrame(shown), ["key"])
+    assert table.select("window_start", "window_end", "sum").rows() == [(0, 40, 76), (60, 70, 60)]
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_session_that_grows_is_withdrawn_at_once_and_counts_its_panes_anew(on: testing.On) -> None:
+    script = testing.Script(sessions("value", triggers.at_watermark()), on=on)
+    script.events({"key": "k", "value": 1, "event_time": 0})
+    script.watermark(10)
+    script.events({"key": "k", "value": 2, "event_time": 8})
+    script.watermark(18)
+    names = ("window_start", "window_end", "sum", "index", "timing", "op")
+    assert [tuple(row[name] for name in names) for row in script.panes()] == [
+        (0, 10, 1, 0, "on_time", "+"),
+        (0, 10, 1, 1, "late", "-"),
+        (0, 18, 3, 0, "on_time", "+"),
+    ]

@@ -1,16 +1,18 @@
 """When input is believed complete: ascending, ingestion time, and delays that are learned."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace import testing, watermarks, windows
+from millrace import testing, triggers, watermarks, windows
 from millrace.engine.learning import _changes, _sizes
 from millrace.errors import DefinitionError
 from millrace.model import Event
@@ -57,6 +59,36 @@ def test_by_ingestion_time_nothing_is_late_and_nothing_too_early(on: testing.On)
     assert backend.watermarks["job/aggregation-1"] == 1_500
     assert [(pane["count"], pane["window_end"]) for pane in fed.written["analytics.counts"]] == [(3, 1_000)]
     assert not fed.late.get("job")
+
+
+KINDS: dict[str, Callable[[], watermarks.Watermark]] = {
+    "bounded": lambda: watermarks.bounded(0),
+    "ascending": watermarks.ascending,
+    "percentile": lambda: watermarks.percentile(0.9, start=0),
+    "punctuation": lambda: watermarks.punctuation(pl.col("event_time")),
+}
+YEAR_3000 = 32_503_680_000_000
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+@pytest.mark.parametrize("trigger", [triggers.at_watermark(), triggers.repeatedly(triggers.after_count(1))])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_set_aside_as_future_does_not_move_the_watermark(kind: str, trigger: triggers.Trigger, on: testing.On) -> None:
+    rides = mr.read(RIDES, watermark=KINDS[kind]()).window(windows.fixed(1_000), trigger=trigger)
+    job = mr.Job("job", rides.by("line").count().write(COUNTS))
+    backend: Any = testing.backend([job], {"input.rides": 1}, on)
+    fed = backend.feed([ride(0, YEAR_3000, 90_000), ride(1, 500, 90_000), ride(2, YEAR_3000, 90_000)], 90_000)
+    assert [(row["reason"], row["offset"]) for row in fed.late["job"]] == [("future", 0), ("future", 2)]
+    assert backend.watermarks["job/aggregation-1"] == 500
+    assert not backend.feed([ride(3, 600, 90_000)], 90_000).late.get("job")
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_punctuation_from_the_year_3000_is_ignored(on: testing.On) -> None:
+    says = pl.when(pl.col("event_time") == 700).then(YEAR_3000).otherwise(pl.col("event_time"))
+    backend: Any = testing.backend([counting(watermarks.punctuation(says))], {"input.rides": 1}, on)
+    backend.feed([ride(0, 500), ride(1, 700)], 0)
+    assert backend.watermarks["job/aggregation-1"] == 500
 
 
 @given(st.integers(0, 2**45))

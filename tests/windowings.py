@@ -7,6 +7,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from millrace import triggers, windows
+from millrace.aggregating import windowing_upstream
 from millrace.stream import Stream
 from millrace.triggers import Trigger
 from millrace.windows import Sliding, WindowFn
@@ -144,9 +145,12 @@ def cut_by_rows(draw: st.DrawFn) -> WindowFn:
 @st.composite
 def windowed(draw: st.DrawFn, stream: Stream, unit: int, steady: bool) -> Stream:
     once = not steady and not draw(st.integers(0, 3))
+    lateness = draw(st.sampled_from([20, 30, 20, 6, 1, 0])) * unit
+    if once and lateness and windowing_upstream(stream.node) is not None:
+        once = False  # refused for panes
     return stream.window(
         draw(window_of(unit)),
         trigger=triggers.at_watermark(late=triggers.never()) if once else triggers.at_watermark(),
-        lateness=draw(st.sampled_from([20, 30, 20, 6, 1, 0])) * unit,
+        lateness=lateness,
         output=draw(st.sampled_from(["value", "value_and_retract"])),
     )

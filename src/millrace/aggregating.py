@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from millrace import graph, panes
+from millrace import durations, expressions, graph, panes
 from millrace.aggregates import Reduction
+from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import SYSTEM
-from millrace.windows import Delta, Punctuated, Unaligned
+from millrace.triggers import Trigger
+from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 
 def aggregation(source: graph.Node, keys: tuple[str, ...], named: Mapping[str, Reduction], windowing: graph.Windowing) -> graph.Aggregation:
@@ -93,7 +95,7 @@ def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph
     if before is not windowing and windowing.sliced is None:
         raise DefinitionError(
             f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for rows; "
-            "use windows.fixed() or sliding() with at_watermark(), or leave out the second window()"
+            "use windows.fixed() or sliding() with at_watermark(), where late=never() needs lateness=0, or leave out the second window()"
         )
 
 
@@ -122,7 +124,8 @@ def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
     try:
         [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
     except pl.exceptions.PolarsError as error:
-        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {error}") from error
+        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {graph.first_line(error)}") from error
+    expressions.check_elementwise(str(window), [asked], schema)
     fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
     if not fits:
         raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")
@@ -150,3 +153,35 @@ def _asks_of_panes(node: graph.Node) -> graph.Asked | None:
     """A lookup by panes on the way to `node`, if there is one."""
     found = (step for edge in graph.edges(graph.Union((node,), node.schema)) if edge.read is None for step in edge.steps)
     return next((step for step in found if isinstance(step, graph.Asked)), None)
+
+
+def windowing_of(
+    window: WindowFn,
+    trigger: Trigger,
+    lateness: Duration,
+    output: panes.Output,
+    on_time: panes.OnTime,
+    closing: panes.Closing,
+    time: panes.PaneTime,
+) -> graph.Windowing:
+    """Where, when and how; refuses what is not a window, a trigger or one of the choices."""
+    if not isinstance(window, WindowFn):
+        raise DefinitionError(f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')")
+    one_of("output", output, ("value", "delta", "value_and_retract"))
+    one_of("on_time", on_time, ("always", "if_new"))
+    one_of("closing", closing, ("none", "if_new", "always"))
+    one_of("time", time, ("end", "earliest", "latest"))
+    late = durations.not_negative(lateness, name="lateness")
+    windowing = graph.Windowing(window, trigger, late, output, on_time, closing, time)
+    if windowing.ordered and windowing not in [graph.Windowing(window, output=output, closing=usual) for usual in ("none", "if_new")]:
+        raise DefinitionError(
+            f"window({window}) cuts windows by the rows themselves, each shown once when it is full; "
+            "leave out trigger, lateness, on_time, closing and time"
+        )
+    return windowing
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is not one of the choices."""
+    if value not in choices:
+        raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from millrace import graph, joining
+from millrace.calls import clear_functions, need
 from millrace.errors import DefinitionError
 from millrace.stream import Stream, read
 from millrace.topics import Topic
@@ -31,17 +32,24 @@ def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr 
 
     A row for which `deleted` holds takes its key out, and so does a record without a value, where the topic says `tombstones=True`.
     """
+    need("table", topic, Topic, "a topic; say Topic('name', Type, key='...')")
     if topic.key is None:
         raise DefinitionError(
             f"table({topic.name}): the topic has no key, so no row could take the place of another; say Topic(..., key=...)"
         )
     changes = read(topic, watermark=watermark)
     if deleted is not None:
+        if not isinstance(deleted, pl.Expr):
+            raise DefinitionError(f"table({topic.name}): deleted={deleted!r} is not an expression; use one such as pl.col('gone')")
         found = graph.roots([deleted])
         missing = [column for column in found or () if column not in changes.columns]
         if missing:
             raise DefinitionError(f"table({topic.name}): deleted={deleted} looks at {missing[0]!r}; there are {', '.join(changes.columns)}")
+        changes.filter(deleted)
     if topic.tombstones:
         nothing = pl.all_horizontal(pl.col(name).is_null() for name in topic.schema if name != topic.key)
         deleted = nothing if deleted is None else nothing | deleted.fill_null(value=False)
     return Table(changes, (topic.key,), deleted)
+
+
+clear_functions(globals(), "table")

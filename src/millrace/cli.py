@@ -19,6 +19,12 @@ def main(argv: "list[str] | None" = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except MemoryError:
+        return _failed("there is not enough memory; work on less at a time (run.max_events_per_batch), or on a larger machine")
+    except Exception as error:
+        if "--debug" in words:
+            raise
+        return _unexpected(error)
 
 
 def _run(words: list[str], *, debug: bool) -> int:
@@ -58,6 +64,36 @@ def _failed(message: str) -> int:
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     sys.stderr.write(f"{red}error:{plain} {message}\n")
     return 1
+
+
+def _unexpected(error: Exception) -> int:
+    """A fault of millrace itself, or of what it stands on: one line, and the trace in a file."""
+    said = (str(error).splitlines() or [""])[0][:300]
+    if isinstance(error, OSError):  # a path that cannot be, a disk that fails: the system's own words say it
+        return _failed(f"{_without_secrets(said)}; see that the path is right and can be used. Where it comes from: --debug")
+    import tempfile
+    import traceback
+
+    text = _without_secrets("".join(traceback.format_exception(error)))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="millrace-", suffix=".trace", delete=False) as file:
+            file.write(text)
+    except OSError:
+        where = "run it again with --debug to see where it comes from"
+    else:
+        where = f"where it comes from is in {file.name}; please report it with that file"
+    return _failed(f"this should not have happened: {type(error).__name__}: {_without_secrets(said)}; {where}")
+
+
+def _without_secrets(text: str) -> str:
+    """The text without the values of environment variables that are named like secrets, and without passwords in URLs."""
+    import re
+
+    words = ("PASSWORD", "SECRET", "TOKEN", "KEY")
+    secrets = [value for name, value in os.environ.items() if len(value) > 3 and any(word in name.upper() for word in words)]
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "(hidden)")
+    return re.sub(r"(\w+://[^\s:/@]+):[^\s@]+@", r"\1:(hidden)@", text)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from millrace import durations
 from millrace.errors import ConfigError
 from millrace.hidden import Hidden, is_secret
+from millrace.local_paths import refusal
 
 FILE = Path("millrace.toml")
 """Where settings are looked for when no file is named."""
@@ -62,6 +63,12 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _local(value: object) -> object:
+    if isinstance(value, str | Path) and (reason := refusal(value, "the state folder")):
+        raise ValueError(reason)
+    return value
+
+
 class LogSettings(_Section):
     """[log]: the durable log between ingestion, jobs and views."""
 
@@ -101,7 +108,10 @@ class KafkaSettings(_Section):
 class StateSettings(_Section):
     """[state]: what jobs remember from one batch to the next."""
 
-    dir: Path = Field(Path("millrace-data/state"), description="Folder of state and checkpoints; one run at a time may hold it.")
+    dir: Annotated[Path, BeforeValidator(_local)] = Field(
+        Path("millrace-data/state"),
+        description="Folder of state and checkpoints, on this machine or mounted; one run at a time may hold it.",
+    )
 
 
 class RunSettings(_Section):

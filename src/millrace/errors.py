@@ -8,6 +8,7 @@
     │   ├── TopicMissing     no such topic
     │   ├── TopicMismatch    the topic exists, but not as declared
     │   ├── OffsetGone       a range that retention has removed, or that was never written
+    │   ├── LogDamaged       what is stored is not what was written
     │   ├── LogUnwritable    no permission, no space
     │   ├── LogUnreachable   nobody answers
     │   ├── LogDenied        wrong password, certificate or rights
@@ -58,6 +59,10 @@ class TopicMismatch(LogError):
 
 class OffsetGone(LogError):
     """Retention has removed the range, or it was never written."""
+
+
+class LogDamaged(LogError):
+    """What is stored is not what was written: a damaged disk, or a file that was changed by others."""
 
 
 class LogUnwritable(LogError):

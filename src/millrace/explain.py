@@ -118,8 +118,10 @@ def _unusual(windowing: graph.Windowing) -> Iterator[str]:
     """What was not left as it usually is."""
     if windowing.on_time != "always":
         yield "on time only if something is new"
-    if windowing.closing != "none":
-        yield "a last pane when the window is dropped" + (", if something is new" if windowing.closing == "if_new" else "")
+    if windowing.closing == "none" and windowing.sliced is None and not windowing.ordered:
+        yield "no last pane when the window is dropped, though something is new"
+    if windowing.closing == "always":
+        yield "a last pane when the window is dropped"
     if windowing.time != "end":
         yield f"at the time of the {windowing.time} new row"
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from millrace import graph, panes
+from millrace.calls import clear_functions
 from millrace.errors import DefinitionError
 from millrace.stream import Job, Output, Stream
 from millrace.topics import Topic
@@ -70,3 +71,6 @@ def _way(onward: dict[str, set[str]], start: str) -> list[str] | None:
                 seen.add(topic)
                 ways.append([*way, topic])
     return None
+
+
+clear_functions(globals(), "feed_back")

@@ -39,7 +39,7 @@ class Windowing:
 
     @property
     def once(self) -> bool:
-        """Whether the pane on time is the only one, so that rows for windows that the watermark has passed are refused."""
+        """Whether a window shows one pane after its end and none after that, so that later rows are refused."""
         return isinstance(self.trigger, AtWatermark) and self.trigger.once
 
     @property
@@ -60,7 +60,11 @@ class Windowing:
     @property
     def sliced(self) -> Sliding | None:
         """The windows, where slices suffice to compute them: sliding ones that show each pane when the watermark or a late row says so."""
-        plain = isinstance(self.trigger, AtWatermark) and self.trigger.early is None and (self.trigger.late is None or self.trigger.once)
+        plain = (
+            isinstance(self.trigger, AtWatermark)
+            and self.trigger.early is None
+            and (self.trigger.late is None or (self.once and not self.lateness))
+        )
         usual = self.output != "delta" and self.closing != "always" and self.time == "end"
         return self.window if plain and usual and isinstance(self.window, Sliding) else None
 
@@ -250,7 +254,7 @@ class Edge:
         for step in self.steps:
             try:
                 frame = step.apply(frame)
-            except Exception as error:
+            except BaseException as error:
                 error.add_note(f"in {step.text}")
                 raise
         return frame
@@ -293,10 +297,10 @@ def roots(exprs: Iterable[object]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def made(columns: Iterable[pl.Expr], named: Mapping[str, pl.Expr]) -> frozenset[str] | None:
+def made(columns: Iterable[pl.Expr]) -> frozenset[str] | None:
     """The names of the columns that expressions make; None where only the rows can tell."""
     names = [None if one.meta.has_multiple_outputs() else one.meta.output_name(raise_if_undetermined=False) for one in columns]
-    return None if None in names else frozenset([*named, *(name for name in names if name is not None)])
+    return None if None in names else frozenset(name for name in names if name is not None)
 
 
 def depth(node: Node) -> int:
@@ -368,12 +372,26 @@ INTERNAL = {
 """Columns that ride along with rows until they reach an operator."""
 
 
+def tried(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.DataFrame:
+    """What `fn` makes of no rows of the columns that a user sees."""
+    try:
+        return fn(schema.to_frame())
+    except Exception as error:
+        raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.Schema:
     """The columns that `fn` makes of `schema`, found by trying it on no rows."""
     try:
         result: Any = fn(pl.Schema({**schema, **INTERNAL}).to_frame())
     except Exception as error:
-        raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {error}") from error
+        raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}") from error
     if not isinstance(result, pl.DataFrame):
         raise DefinitionError(f"{what} must return a polars DataFrame, not {type(result).__name__}")
     lost = [column for column in (*INTERNAL, *schema) if column not in result.columns and (column in INTERNAL or column == "event_time")]

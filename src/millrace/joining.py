@@ -195,7 +195,7 @@ def interval_joined(left: Sided, right: Sided, within: tuple[Duration, Duration]
     """Pairs of rows with the same key, the right one's time less the left one's in `[lower, upper)`."""
     check_how(how)
     check_rows((left, right), "join(within=...)")
-    lower, upper = (durations.millis(bound, name="within") for bound in within)
+    lower, upper = (durations.within(bound, name="within") for bound in within)
     if lower >= upper:
         raise DefinitionError(f"within={within!r} is empty: the second bound is not reached; write ('0s', '1ms') for equal times")
     node = together(left, right)

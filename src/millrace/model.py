@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from millrace import graph, panes
+from millrace import durations, graph, panes
 from millrace.errors import DefinitionError
 from millrace.joining import IntervalJoin, TableJoin
 from millrace.model_deduplicated import FirstRows
@@ -27,7 +27,7 @@ from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows, ne
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
 from millrace.trigger_machines import END
-from millrace.watermarks import Bounded, Percentile, Watermark, learned_at, size_of
+from millrace.watermarks import EMPTY, Bounded, IngestionTime, Percentile, Punctuation, Watermark, learned_at, size_of
 from millrace.windows import Window
 
 
@@ -52,6 +52,8 @@ class Channel:
     floor: float = -math.inf
     active_at: int | None = None
     idle: bool = False
+    is_empty: bool = True
+    """Whether it has never brought an event."""
     mark: float = -math.inf
     lags: list[tuple[int, int]] = field(default_factory=list)
     """Offset and lag of every row, where the delay is learned."""
@@ -75,13 +77,15 @@ class Channel:
         """It brings rows in this batch."""
         if self.idle:
             self.floor = low
-        self.idle, self.active_at = False, now
+        self.idle, self.active_at, self.is_empty = False, now, False
 
     def doze(self, now: int) -> None:
         """It brings none."""
         if self.active_at is None:
             self.active_at = now
         patience = self.read.watermark.idle
+        if patience is None and self.is_empty:
+            patience = EMPTY
         self.idle = patience is not None and now - self.active_at >= patience
 
 
@@ -147,7 +151,7 @@ class Operator:
         if not cell.touched:
             return None
         if window[1] <= before:
-            return None if self.windowing.once else "late"
+            return "late"
         return "early" if self.node.same_window and self.upstream else None
 
     def show(self, key: Key, window: Window, cell: Cell, timing: str) -> None:
@@ -156,7 +160,7 @@ class Operator:
         if not cell.rows and old is None:
             return
         settled = cell.settled if timing != "early" else -1
-        final = self.low >= window[1] + self.patience or (self.windowing.once and timing != "early")
+        final = self.low >= window[1] + self.patience
         about = {"index": cell.index, "settled_index": settled, "timing": timing, "final": final}
         if cell.rows:
             times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
@@ -231,8 +235,9 @@ class FirstOperator(Operator):
     def take(self, event: Event, channel: Channel) -> Iterator[Arrival]:
         """One row: it moves its partition's clock, and goes through the stateless steps."""
         watermark = channel.read.watermark
-        channel.read_clock(event)
         future = event.event_time > event.ingestion_time + watermark.ahead
+        if not future:
+            channel.read_clock(event)
         row = source_row(event)
         for way, edge in enumerate(self.edges):
             if edge.origin is channel.read:
@@ -330,7 +335,8 @@ class JobModel:
         if origin.windowing.output != "value":
             return [row for _, row in records]
         shown = [about for about, row in records if row["op"] == panes.ADD]
-        return [row for about, row in records if row["op"] == panes.ADD or about not in shown]
+        gone = [made for row in outcome.withdrawn for made in through(edge, row)]
+        return gone + [row for about, row in records if row["op"] == panes.ADD or about not in shown]
 
 
 class Model:
@@ -366,8 +372,13 @@ def vouched(watermark: Watermark, event: Event, schema: pl.Schema) -> float:
     """How far the row says that time has come; -inf where it says nothing."""
     if isinstance(watermark, Bounded):
         return min(event.event_time, event.ingestion_time)
-    said = pl.DataFrame([source_row(event)], schema=schema).select(clock=watermark.clock())["clock"][0]
-    return -math.inf if said is None else int(said)
+    if isinstance(watermark, IngestionTime):
+        return event.ingestion_time
+    assert isinstance(watermark, Punctuation)
+    said = pl.DataFrame([source_row(event)], schema=schema).select(said=watermark.expr)["said"][0]
+    if said is None or said < durations.FIRST or (watermark.is_limited and said > event.ingestion_time + watermark.ahead):
+        return -math.inf
+    return int(said)
 
 
 def through(edge: graph.Edge, row: Row) -> list[Row]:

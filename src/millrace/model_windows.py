@@ -42,6 +42,8 @@ class Outcome:
     """Rows that go on as rows."""
     refused: list[Row] = field(default_factory=list)
     reports: list[Row] = field(default_factory=list)
+    withdrawn: list[Row] = field(default_factory=list)
+    """Panes of windows that are no more, because they have become part of others."""
 
     def refuse(self, row: Row, place: Place, reason: str, missed: int) -> None:
         """A row that some window did not take."""
@@ -88,6 +90,9 @@ class Held:
     closed: bool = False
     index: int = 0
     settled: int = 0
+    """How many panes there were, also of the windows that have become this one."""
+    before: tuple[int, int] = (0, 0)
+    """How many of them were those of other windows: a window that has grown or was merged counts its own panes anew."""
     shown: list[Row] = field(default_factory=list)
     """What the last pane held, or after a merge those of several windows: the next pane takes their place."""
     sent: list[Row] = field(default_factory=list)
@@ -161,7 +166,7 @@ class RowWindows:
             watermark = self.clocks.time if self.windowing.by_clock else arrival.watermark
             if arrival.future or watermark >= window[1] + self.windowing.lateness:
                 late += 1
-            elif self.shut(key, own) or (self.windowing.once and self.clocks.time >= window[1]):
+            elif self.shut(key, own):
                 closed += 1
             else:
                 self.take(key, window, group, arrival, outcome)
@@ -185,16 +190,19 @@ class RowWindows:
 
     def take(self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: Outcome) -> None:
         """The row becomes part of a window, and the windows it belongs to become one; those that are no more are taken back downstream."""
-        parts = []
+        parts, same = [], None
         for own in (own for own in group if own in self.held[key]):
             part = self.held[key].pop(own)
-            if own != window:
-                outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in part.sent]
-                part.sent = []
+            if own == window:
+                same = part.index - part.before[0], part.settled - part.before[1]
+            else:
+                self.withdraw(own, part, outcome)
             parts.append(part)
         held = parts[0] if parts else Held()
         for part in parts[1:]:
             held.absorb(part)
+        counted = same or (0, 0)
+        held.before = held.index - counted[0], held.settled - counted[1]
         change = Change(panes.ADD, arrival.row, arrival.place)
         held.rows.append(change)
         held.fresh.append(change)
@@ -202,6 +210,16 @@ class RowWindows:
         if arrival.row["event_time"] >= arrival.watermark:
             held.times.append(arrival.row["event_time"])
         self.held[key][window] = held
+
+    def withdraw(self, own: Window, part: Held, outcome: Outcome) -> None:
+        """A window is no more: what it had shown is taken back downstream, and where tables are kept by window."""
+        outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in part.sent]
+        part.sent = []
+        early = self.clocks.time < own[1]
+        about = {"index": part.index, "settled_index": -1 if early else part.settled, "timing": "early" if early else "late"}
+        standing = [old for old in part.shown if (old["window_start"], old["window_end"]) == own]
+        if self.windowing.output == "value":
+            outcome.withdrawn += [{**old, **about, "final": True, "op": panes.RETRACT} for old in standing]
 
     def count(self, now: int) -> None:
         """Triggers are told of the batch's rows."""
@@ -213,7 +231,7 @@ class RowWindows:
                 state = trigger_machines.merged(trigger, held.states, passed=time >= window[1]) if merges else held.states[0]
             start = window[0] if window != FOREVER else min(change.row["event_time"] for change in held.fresh[-held.came :])
             base = start if time == -math.inf else int(time)
-            held.states = [trigger_machines.taken(trigger, state, Rows(held.came, now, base))]
+            held.states = [trigger_machines.taken(trigger, state, Rows(held.came, now, base, time >= window[1]))]
 
     def look(self, key: Key, window: Window, held: Held, clocks: Clocks, outcome: Outcome) -> None:
         """Whether the window fires now, or shows itself a last time before it is dropped."""
@@ -244,14 +262,18 @@ class RowWindows:
 
     def show(self, key: Key, window: Window, held: Held, timing: str, final: bool, outcome: Outcome) -> None:
         """A pane, computed anew from all rows; what it replaces is taken back."""
-        settled = held.settled if timing != "early" else -1
-        about = {"index": held.index, "settled_index": settled, "timing": timing, "final": final}
+        own_index, own_settled = held.index - held.before[0], held.settled - held.before[1]
+        settled = own_settled if timing != "early" else -1
+        about = {"index": own_index, "settled_index": settled, "timing": timing, "final": final}
         named = dict(zip(self.node.keys, key, strict=True))
         place = {"event_time": self.pane_time(window, held), "window_start": window[0], "window_end": window[1], **about, "op": panes.ADD}
         whole = {**named, **self.values(held.rows), **place}
         pane = {**named, **self.values(held.fresh), **place} if self.windowing.output == "delta" else whole
         if self.windowing.output != "delta":
-            outcome.records += [((key, window), {**old, **about, "op": panes.RETRACT}) for old in held.shown]
+            for old in held.shown:
+                grown = (old["window_start"], old["window_end"]) != window
+                index = held.index if grown else own_index
+                outcome.records.append(((key, window), {**old, **about, "index": index, "op": panes.RETRACT}))
         outcome.records.append(((key, window), pane))
         if not (len(held.sent) == 1 and self.identity(held.sent[0]) == self.identity(whole)):
             outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in held.sent]

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -53,7 +54,7 @@ def value_of(aggregate: Reduction, rows: Sequence[Row]) -> Any:
 
 def own_value(aggregate: aggregates.Aggregate, rows: Sequence[Row]) -> Any:
     """A user's aggregate, a value at a time."""
-    state = aggregate.create()
+    state = aggregate.begin()
     for row in rows:
         if len(aggregate.columns) > 1:
             state = aggregate.add(state, {column: row[column] for column in aggregate.columns})
@@ -90,8 +91,11 @@ def deviation(values: list[Any]) -> float | None:
         return None
     if not all(map(math.isfinite, values)):
         return math.nan
-    mean = sum(map(Fraction, values)) / len(values)
-    return math.sqrt(sum((Fraction(value) - mean) ** 2 for value in values) / (len(values) - 1))
+    mean = sum(map(Fraction, values), Fraction()) / len(values)
+    squares = [(Fraction(value) - mean) * (Fraction(value) - mean) for value in values]
+    square = sum(squares, Fraction()) / (len(values) - 1)
+    with localcontext(prec=60, Emin=-9999, Emax=9999):
+        return float((Decimal(square.numerator) / Decimal(square.denominator)).sqrt())
 
 
 def numbers(values: list[Any]) -> list[Any]:
@@ -102,16 +106,38 @@ def numbers(values: list[Any]) -> list[Any]:
 def total(values: list[Any]) -> Any:
     """The sum; of floats, the exact one rounded once."""
     if not any(isinstance(value, float) for value in values):
-        return sum(map(int, values))
+        return whole_total(values)
     if all(map(math.isfinite, values)):
-        return math.fsum(values)
+        return rounded(sum(map(Fraction, values)))
     return sum(value for value in values if not math.isfinite(value))
+
+
+def whole_total(values: list[Any]) -> int:
+    """The sum of whole numbers; what 64 bits do not hold is an error, as it is for the engine."""
+    found = sum(map(int, values))
+    if not -(2**63) <= found < 2**63:
+        raise OverflowError(f"the sum {found} does not fit 64 bits; cast the column to Float64 first")
+    return found
+
+
+def rounded(exact: Fraction | int) -> float:
+    """The nearest float; beyond the greatest, infinity."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def mean(values: list[Any]) -> float:
+    """The sum as a float, divided by the number of values."""
+    is_real = any(isinstance(value, float) for value in values)
+    return (total(values) if is_real else rounded(sum(map(int, values)))) / len(values)
 
 
 _PLAIN: dict[type[Reduction], Callable[[Any, list[Any]], Any]] = {
     aggregates.Count: lambda _, values: len(values),
     aggregates.Distinct: lambda _, values: len(set(map(comparable, values))),
-    aggregates.Mean: lambda _, values: total(values) / len(values) if values else None,
+    aggregates.Mean: lambda _, values: mean(values) if values else None,
     aggregates.Sum: lambda _, values: total(values) if values else None,
     aggregates.StdDev: lambda _, values: deviation(values),
     aggregates.Max: lambda _, values: max(numbers(values), default=None),

@@ -29,6 +29,7 @@ from typing import Any, ClassVar, TypeAlias, overload
 import polars as pl
 
 from millrace import durations
+from millrace.calls import clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
@@ -69,15 +70,17 @@ class Context:
         self.now = now
         """The processing time of the batch."""
         self.said: list[tuple[str, int, Mapping[str, Any]]] = []
+        self.handed: dict[str, tuple[Value, Any, Any]] = {}
+        """Lists and dicts that were read in this call, by the name of the cell: the cell, the copy that was handed out, and what it was."""
         self._kept, self._shared, self._writes = kept, shared, writes
 
     def emit(self, **values: Any) -> None:
         """A result, with a value for each column of `shows`."""
-        self.said.append(("out", self.time, values))
+        self.emit_to("out", **values)
 
     def emit_to(self, side: str, **values: Any) -> None:
-        """A row for one of `sides`."""
-        self.said.append((side, self.time, values))
+        """A row for one of `sides`. Lists and dicts are copied: changing them afterwards does not change the row."""
+        self.said.append((side, self.time, {name: _copied(value) for name, value in values.items()}))
 
     def set_timer(self, name: str, at: int) -> None:
         """`on_timer` is called with this name when the watermark reaches `at`; a time that has passed means the next millisecond. One timer per name: the last set counts."""
@@ -103,6 +106,10 @@ class Context:
                 "a broadcast row belongs to no key, so only shared cells can be read here; declare the cell with shared=True"
             )
         return (self._shared if shared else self._kept).cells
+
+    def may_write(self, *, shared: bool) -> bool:
+        """Whether such cells can be changed in this call."""
+        return shared == (self._writes == "shared")
 
     def _own(self, call: str) -> Kept:
         if self._writes == "shared":
@@ -162,7 +169,13 @@ class Cell:
 
     def __delete__(self, owner: Processor) -> None:
         """Nothing is kept any more."""
-        _asked(owner).cells(shared=self.shared, write=True).pop(self.name, None)
+        ctx = _asked(owner)
+        ctx.cells(shared=self.shared, write=True).pop(self.name, None)
+        ctx.handed.pop(self.name, None)
+
+    def shown(self, ctx: Context, value: Any) -> Any:
+        """A value inside the cell as it is handed out: itself, or a copy where it must not be changed."""
+        return value if ctx.may_write(shared=self.shared) else _copied(value)
 
 
 class Value(Cell):
@@ -175,16 +188,26 @@ class Value(Cell):
     @overload
     def __get__(self, owner: Processor, kind: type) -> Any: ...
     def __get__(self, owner: Processor | None, kind: type) -> Any:
-        """What was set last, unless its time is over."""
+        """What was set last, unless its time is over. A list or dict is a copy for this call; changed in place, it is set after the call."""
         if owner is None:
             return self
         ctx = _asked(owner)
         what, until = ctx.cells(shared=self.shared, write=False).get(self.name, (self.default, NEVER))
-        return what if ctx.time < until else self.default
+        what = what if ctx.time < until else self.default
+        if not isinstance(what, list | dict):
+            return what
+        if self.name not in ctx.handed:
+            ctx.handed[self.name] = (self, _copied(what), what)
+        return ctx.handed[self.name][1]
 
     def __set__(self, owner: Processor, new: Any) -> None:
         """Another value, which lives from now on."""
         ctx = _asked(owner)
+        self.write(ctx, new)
+        ctx.handed.pop(self.name, None)
+
+    def write(self, ctx: Context, new: Any) -> None:
+        """Another value, which lives from now on."""
         ctx.cells(shared=self.shared, write=True)[self.name] = (plain(new, self.name), self.until(ctx))
 
 
@@ -214,7 +237,7 @@ class ItemsOfKey:
 
     def __iter__(self) -> Iterator[Any]:
         """In the order they were added."""
-        return iter([one for one, _ in self._pairs()])
+        return iter([self.cell.shown(self.ctx, one) for one, _ in self._pairs()])
 
     def __len__(self) -> int:
         """How many there are."""
@@ -249,7 +272,7 @@ class EntriesOfKey(MutableMapping[Any, Any]):
         what, until = self._pairs()[key]
         if self.ctx.time >= until:
             raise KeyError(key)
-        return what
+        return self.cell.shown(self.ctx, what)
 
     def __setitem__(self, key: Any, new: Any) -> None:
         """Another value, which lives from now on."""
@@ -281,6 +304,7 @@ class EntriesOfKey(MutableMapping[Any, Any]):
 def value(default: Any = None, *, ttl: Duration | None = None, shared: bool = False) -> Any:
     """A cell for one value: `self.name` reads it, `self.name = x` writes it, `del self.name` forgets it.
 
+    A list or dict may be changed in place (`self.name.append(x)`), which writes it, too. Each key begins with its own copy of `default`.
     `ttl`: how long, in event time, what was written is kept; `shared`: one for all keys, changed by broadcast rows alone.
     """
     made = Value(_lifetime(ttl), shared)
@@ -315,11 +339,23 @@ def plain(value: Any, name: str) -> Any:
     raise DefinitionError(f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {PLAIN}")
 
 
+def _copied(value: Any) -> Any:
+    """The same value, of which nothing that can be changed is shared."""
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return value
+
+
 def called(processor: Processor, ctx: Context, call: Callable[[], None]) -> None:
     """A call of the user's code, during which cells mean those of `ctx`."""
     processor.context = ctx
     try:
         call()
+        for cell, copy, what in list(ctx.handed.values()):
+            if copy != what:
+                cell.write(ctx, copy)
     finally:
         processor.context = None
 
@@ -327,7 +363,7 @@ def called(processor: Processor, ctx: Context, call: Callable[[], None]) -> None
 def checked(processor: Processor, keys: tuple[str, ...], reserved: frozenset[str]) -> dict[str, pl.Schema]:
     """The columns of each output; refuses what is no processor, and columns that results have anyway."""
     if not isinstance(processor, Processor):
-        said = f"{processor!r} is no processor" if not isinstance(processor, type) else f"{processor.__name__} is a class"
+        said = f"{processor!r} is not a processor" if not isinstance(processor, type) else f"{processor.__name__} is a class"
         raise DefinitionError(f"process({said}); give it an object of a subclass of mr.Processor")
     if "out" in processor.sides or "late" in processor.sides:
         raise DefinitionError("a side output cannot be named 'out' or 'late': results and refused rows are; use another name")
@@ -351,3 +387,6 @@ def _asked(owner: Processor) -> Context:
     if owner.context is None:
         raise DefinitionError(f"{type(owner).__name__}: a cell belongs to a key, and is there only while a row or a timer is processed")
     return owner.context
+
+
+clear_functions(globals(), "value", "items", "entries")

@@ -20,7 +20,9 @@ def load(data: bytes) -> Kept:
     """What `dump` wrote."""
     version, cells, timers, alarms, at = msgspec.msgpack.decode(data)
     if version != VERSION:
-        raise ValueError(f"cells of version {version}, but this is version {VERSION}; start with a new state folder")
+        raise ValueError(
+            f"cells of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+        )
     return Kept({name: _decoded(*cell) for name, cell in cells.items()}, timers, alarms, at)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 import yaml
@@ -22,6 +23,25 @@ RULE, DECLARED = "rule", "declared"
 STEPS, TIMES = "steps", "times"
 """Of a match: which steps took its events, and when those were, in order."""
 KEYS = ("pattern", "within", "skip")
+MOST_TEXT, MOST_DEPTH, MOST_PARTIAL = 10_000, 30, 10_000
+"""How long a rule may be, how deep its lists and maps, and how many partial matches it may have for one key."""
+
+
+class _RuleLoader(yaml.SafeLoader):
+    """Reads documents of limited depth without aliases, with which a short text can stand for a very large one."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not possible in a rule; write the value where it is used")
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise yaml.YAMLError(f"lists and maps are more than {MOST_DEPTH} deep")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +58,33 @@ class Rules(graph.Operation):
         return 1
 
     def matcher(self, text: str) -> Matcher:
-        """What finds the matches of a rule; the error says what is wrong with it."""
+        """What finds the matches of a rule; the error says what is wrong with it. A rule is not trusted: whatever it causes is its error."""
         try:
-            said = yaml.safe_load(text)
+            return self._matcher(text)
+        except (DefinitionError, KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # polars' panics are not exceptions
+            raise DefinitionError(
+                f"the rule {_short(text)} is not understood: {type(error).__name__}: {_short(str(error))}; write it as the reference says"
+            ) from error
+
+    def _matcher(self, text: str) -> Matcher:
+        if len(text) > MOST_TEXT:
+            raise DefinitionError(
+                f"the rule has {len(text):,} characters, and at most {MOST_TEXT:,} are read; divide it into several rules"
+            )
+        try:
+            said = yaml.load(text, _RuleLoader)  # noqa: S506 - a safe loader without aliases
         except yaml.YAMLError as error:
             raise DefinitionError(f"the rule cannot be read: {' '.join(str(error).split())}") from error
         if not isinstance(said, dict) or "pattern" not in said or not set(said) <= set(KEYS):
-            raise DefinitionError(f"the rule {text!r} is no map of {', '.join(KEYS)}; write pattern: [..], within: N")
+            raise DefinitionError(f"the rule {_short(text)} is no map of {', '.join(KEYS)}; write pattern: [..], within: N")
         pattern = declared.read(said["pattern"], within=said.get("within"), skip=said.get("skip")).checked()
-        return Matcher(pattern, self.rows, self.keys, timeouts=False)
+        return Matcher(pattern, self.rows, self.keys, most=MOST_PARTIAL, timeouts=False)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 200 else f"{text[:200]}…")
 
 
 def ruled(source: graph.Node, keys: tuple[str, ...], rules: graph.Node, show: Sequence[str]) -> Rules:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from millrace import graph, panes
+from millrace import expressions, graph, panes
 from millrace.errors import DefinitionError
 from millrace.hashing import hash_series
 from millrace.patterns import Pattern, RowPattern, match_recognize
@@ -26,7 +26,8 @@ def match(
         raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
     pattern.checked(stream=endless)
     check_types(source.schema)
-    Matcher(pattern, source.schema, keys)
+    conditions = Matcher(pattern, source.schema, keys).tests.bits
+    expressions.check_elementwise("a condition of a pattern", conditions, source.schema)
     schema = checked(pattern, select, keys, source.schema)
     said = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
     return graph.Match(

@@ -4,36 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import polars as pl
 
-from millrace import aggregates, durations, graph, joining, lookups, panes, ruling, sequencing
+from millrace import aggregates, durations, expressions, graph, joining, lookups, panes, ruling, sequencing
 from millrace.aggregates import Aggregate, Reduction
-from millrace.aggregating import aggregation, check_asked_last, check_asked_once
+from millrace.aggregating import aggregation, check_asked_last, check_asked_once, one_of, windowing_of
+from millrace.calls import clear, clear_functions, need
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, RowPattern
 from millrace.processors import Processor
+from millrace.shorthands import Shorthands
 from millrace.topics import SYSTEM, Topic
 from millrace.triggers import Trigger, at_watermark
-from millrace.watermarks import IngestionTime, Watermark, bounded
+from millrace.triggers import checked as checked_trigger
+from millrace.watermarks import IngestionTime, Punctuation, Watermark, bounded
 from millrace.windows import WindowFn
 
 if TYPE_CHECKING:
     from millrace.changelogs import Table
 
-IntoExpr = str | pl.Expr
+IntoExpr = expressions.IntoExpr
 _RIDE_ALONG = SYSTEM | graph.INTERNAL.keys()
 
 
 def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     """The rows of a topic: the fields of its type, `event_time` and `ingestion_time` (whole milliseconds)."""
+    need("read", topic, Topic, "a topic; say Topic('name', Type)")
+    need(
+        f"read({topic.name}, watermark=...)", watermark, (Watermark, NoneType), "a watermark; use one of watermarks, such as bounded('5s')"
+    )
     schema = pl.Schema({**topic.schema, **graph.TIMES})
+    if isinstance(watermark, Punctuation):
+        text = f"read({topic.name}, watermark={watermark})"
+        graph.tried(lambda frame: frame.select(watermark.clock()), schema, text)
+        expressions.check_elementwise(text, [watermark.expr], schema)
     rows = Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
     return rows.with_columns(event_time=pl.col("ingestion_time")) if isinstance(watermark, IngestionTime) else rows
 
 
+@clear
 @dataclass(frozen=True, eq=False)
 class Stream:
     """A sequence of rows, or of panes once aggregated. Each method returns a new stream."""
@@ -48,29 +61,37 @@ class Stream:
 
     def named(self, name: str) -> Stream:
         """Names the last step, so that its state is found again even when steps are added before it."""
+        need("named", name, str, "a name; use letters, digits, '-', '_' and '.'")
         return replace(self, node=replace(self.node, name=name))
 
-    def filter(self, *conditions: pl.Expr) -> Stream:
-        """Keeps the rows for which all conditions hold."""
-        text, reads = f"filter({graph.said(conditions)})", graph.roots(conditions)
-        return self._stateless(lambda frame: frame.filter(*conditions), text, reads, changes=frozenset())
+    def filter(self, *conditions: Any, **equal: Any) -> Stream:
+        """Keeps the rows for which all conditions hold: expressions, names of boolean columns, or `column=value`."""
+        wanted = expressions.conditions("filter", conditions, equal)
+        text = f"filter({graph.said(wanted)})"
+        kept = self._stateless(lambda frame: frame.filter(*wanted), text, graph.roots(wanted), changes=frozenset())
+        expressions.check_elementwise(text, wanted, self.node.schema)
+        return kept
 
-    def select(self, *columns: IntoExpr, **named: pl.Expr) -> Stream:
-        """Keeps only these columns; the times, and those of the pane, stay."""
-        return self._stateless(
-            lambda frame: frame.select(*columns, *[c for c in frame.columns if c in _RIDE_ALONG and c not in columns], **named),
-            f"select({graph.said(columns, named)})",
-            graph.roots([*columns, *named.values()]),
-        )
+    def select(self, *columns: Any, **named: Any) -> Stream:
+        """Keeps only these columns (names, expressions, or lists of them); the times, and those of the pane, stay."""
+        made = expressions.expressions("select", columns, named)
+        text = f"select({graph.said(expressions.flatten(columns), named)})"
+        tried = graph.tried(lambda frame: frame.select(made), self.node.schema, text)
+        expressions.check_elementwise(text, made, self.node.schema)
+        return self._stateless(expressions.selecting(made, frozenset(tried.columns), _RIDE_ALONG, graph.INTERNAL), text, graph.roots(made))
 
-    def with_columns(self, *columns: pl.Expr, **named: pl.Expr) -> Stream:
-        """Adds or replaces columns."""
-        text, reads = f"with_columns({graph.said(columns, named)})", graph.roots([*columns, *named.values()])
-        return self._stateless(lambda frame: frame.with_columns(*columns, **named), text, reads, changes=graph.made(columns, named))
+    def with_columns(self, *columns: Any, **named: Any) -> Stream:
+        """Adds or replaces columns, each by an expression on the row alone."""
+        made = expressions.expressions("with_columns", columns, named)
+        text = f"with_columns({graph.said(expressions.flatten(columns), named)})"
+        graph.tried(lambda frame: frame.with_columns(made), self.node.schema, text)
+        expressions.check_elementwise(text, made, self.node.schema)
+        return self._stateless(expressions.adding(made, graph.INTERNAL), text, graph.roots(made), changes=graph.made(made))
 
-    def explode(self, *columns: str) -> Stream:
+    def explode(self, *columns: Any) -> Stream:
         """One row for each element of list columns."""
-        return self._stateless(lambda frame: frame.explode(*columns), f"explode({', '.join(columns)})", frozenset(columns))
+        names = expressions.names("explode", columns)
+        return self._stateless(lambda frame: frame.explode(*names), f"explode({', '.join(names)})", frozenset(names))
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame]) -> Stream:
         """Any function of columns that looks at each row by itself: how rows are cut into frames is not defined."""
@@ -97,9 +118,12 @@ class Stream:
         check_asked_once(asked.node, self.windowing)
         return asked
 
-    def union(self, *others: Stream) -> Stream:
-        """The rows of this stream and of others that have the same columns."""
+    def union(self, *others: Any) -> Stream:
+        """The rows of this stream and of others, or of lists of others, that have the same columns."""
+        others = tuple(expressions.flatten(others))
         for other in others:
+            if not isinstance(other, Stream):
+                raise DefinitionError(f"union({other!r}) is not a stream; read a topic with mr.read(topic)")
             if other.node.schema != self.node.schema:
                 raise DefinitionError(
                     f"union needs equal columns, but one stream has {dict(self.node.schema)} and the other {dict(other.node.schema)}; select() the same columns of both"
@@ -115,52 +139,41 @@ class Stream:
         lateness: Duration = 0,
         output: panes.Output = "value",
         on_time: panes.OnTime = "always",
-        closing: panes.Closing = "none",
+        closing: panes.Closing = "if_new",
         time: panes.PaneTime = "end",
     ) -> Stream:
         """Sets where, when and how for all aggregations that follow, until set again.
 
         `output`: what a pane holds; `on_time`: whether the pane on time comes though nothing is new since an early one; `closing`: whether
-        a last pane comes when the window is dropped; `time`: the event time of panes (later aggregations in the window: its end).
+        a last pane comes when the window is dropped, by default if it has rows that no pane has shown; `time`: the event time of panes (later aggregations in the window: its end).
         """
-        chosen = trigger or at_watermark()
-        if not isinstance(window, WindowFn):
-            raise DefinitionError(f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')")
-        if not isinstance(chosen, Trigger):
-            raise DefinitionError(f"trigger={chosen!r} is no trigger; use one of millrace.triggers, such as triggers.at_watermark()")
-        _one_of("output", output, ("value", "delta", "value_and_retract"))
-        _one_of("on_time", on_time, ("always", "if_new"))
-        _one_of("closing", closing, ("none", "if_new", "always"))
-        _one_of("time", time, ("end", "earliest", "latest"))
-        late = durations.not_negative(lateness, name="lateness")
-        windowing = graph.Windowing(window, chosen, late, output, on_time, closing, time)
-        if windowing.ordered and windowing != graph.Windowing(window, output=output):
-            raise DefinitionError(
-                f"window({window}) cuts windows by the rows themselves, each shown once when it is full; "
-                "leave out trigger, lateness, on_time, closing and time"
-            )
-        return replace(self, windowing=windowing)
+        chosen = at_watermark() if trigger is None else checked_trigger(trigger, "trigger")
+        return replace(self, windowing=windowing_of(window, chosen, lateness, output, on_time, closing, time))
 
-    def by(self, *columns: str) -> Keyed:
-        """Groups rows by the values of these columns."""
-        for column in columns:
+    def by(self, *columns: Any) -> Keyed:
+        """Groups rows by the values of these columns: names, `pl.col(name)`, or lists of these."""
+        keys = expressions.names("by", columns)
+        for column in keys:
             if column not in self.node.schema:
                 raise DefinitionError(f"by({column!r}): there is no such column; there are {', '.join(self.columns)}")
             if column in SYSTEM:
                 raise DefinitionError(
                     f"by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
                 )
-        if not columns:
+        if not keys:
             raise DefinitionError("by() needs at least one column")
+        if len(set(keys)) < len(keys):
+            raise DefinitionError(f"by({', '.join(map(repr, keys))}) names a column twice; name each once")
         check_asked_last(self.node)
-        return Keyed(self, columns)
+        return Keyed(self, keys)
 
     def shuffle(self, buckets: int = 64) -> Keyed:
         """Deals rows to so many `bucket`s by their times alone, whatever they hold: work that knows no key, spread evenly over all slots."""
         if not 1 <= buckets <= 10_000:
             raise DefinitionError(f"shuffle({buckets}): use between 1 and 10,000 buckets")
-        mixed = (pl.col("event_time") * 31 + pl.col("ingestion_time")) * 2_654_435_761 % 4_294_967_296 // 65_536 % buckets
-        return self.with_columns(bucket=mixed).by("bucket")
+        return self.with_columns(bucket=(_mixed(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets).cast(pl.Int64)).by(
+            "bucket"
+        )
 
     def together(self) -> Keyed:
         """All rows under one key, `all` = 0, so in one slot: for what must see everything, at the speed of one core."""
@@ -191,6 +204,7 @@ class Stream:
 
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
+        need("write", topic, Topic, "a topic; say Topic('name', Type)")
         if topic.readable_only:
             raise DefinitionError(
                 f"write({topic.name}): millrace reads Avro and Confluent's header, and writes neither; write binary or json"
@@ -219,15 +233,18 @@ class Stream:
         return replace(self, node=kind((self.node,), schema, fn, text, reads, changes))
 
 
+@clear
 @dataclass(frozen=True, eq=False)
-class Keyed:
+class Keyed(Shorthands):
     """A stream grouped by key, waiting to be told what to compute."""
 
     stream: Stream
     keys: tuple[str, ...]
 
-    def aggregate(self, **given: Reduction | Aggregate) -> Stream:
+    def aggregate(self, *unnamed: object, **given: Reduction | Aggregate) -> Stream:
         """One result per key and window, a column for each aggregate."""
+        if unnamed:
+            raise DefinitionError(f"aggregate({unnamed[0]!s:.80}) needs a name for its column; write aggregate(n=aggregates.count())")
         windowing = self.stream.windowing
         if windowing is None:
             raise DefinitionError(
@@ -247,10 +264,12 @@ class Keyed:
         (`mr.table`), each row is beside what that held for its key at its event time. `how` says which rows without a partner are kept, with
         null columns. A correction of a window adds (`op` `+`) or withdraws (`-`) single rows; the other two say everything once.
         """
+        need("join", other, (Keyed, _table()), "a keyed stream or a table; group it by its key: other.by('key')")
         return Stream(joining.join(self._side(), other._side(), within, how, suffix), self.stream.windowing)
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
         """For each key and window all rows of both streams, as two lists of structs in order of event time."""
+        need("cogroup", other, Keyed, "a keyed stream; group it by its key: other.by('key')")
         return Stream(joining.cogrouped(self._side(), other._side(), names), self.stream.windowing)
 
     def _side(self) -> joining.Sided:
@@ -266,10 +285,11 @@ class Keyed:
         Rows of `broadcast` (rules that change while the job runs) come to the processor in every slot, in order of event time with the others, and before
         rows of the same time. Time passes only as far as both streams vouch: give a quiet one a watermark with `idle=`.
         """
+        need("process(broadcast=...)", broadcast, (Stream, NoneType), "a stream")
         other = None if broadcast is None else broadcast.node
         return Stream(sequencing.process(self.stream.node, self.keys, processor, other), self.stream.windowing)
 
-    def deduplicate(self, *columns: str, within: Duration) -> Stream:
+    def deduplicate(self, *columns: Any, within: Duration) -> Stream:
         """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
 
         With `"event_time"` among the columns, copies are those of the same time: rows go on at once, and copies are known until the
@@ -280,7 +300,8 @@ class Keyed:
         Several jobs that run together can share one deduplication and its state: give it a name, and end each job's chain with the same stream.
         """
         length = durations.positive(within, name="within")
-        return Stream(sequencing.deduplication(self.stream.node, self.keys, columns, length), self.stream.windowing)
+        names = expressions.names("deduplicate", columns)
+        return Stream(sequencing.deduplication(self.stream.node, self.keys, names, length), self.stream.windowing)
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
         """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events, and the columns `show` as lists.
@@ -289,61 +310,12 @@ class Keyed:
         the others keep what they have begun. A rule sees the rows after it in event time, so the watermark waits for the topic of rules, too:
         give that read an `idle` time. A rule that cannot be understood goes to the dead letters of its topic; the one it would replace stays.
         """
+        need("match_rules", rules, Stream, "a stream of rules; read their topic")
         return Stream(ruling.ruled(self.stream.node, self.keys, rules.node, show), self.stream.windowing)
 
     def match_rows(self, rows: RowPattern | str) -> Stream:
         """MATCH_RECOGNIZE (`patterns.rows`, or what stands in its brackets in SQL) in the rows of a key; needs the extra `sql`."""
         return Stream(sequencing.match_rows(self.stream.node, self.keys, rows), self.stream.windowing)
-
-    def count(self, *, name: str = "count") -> Stream:
-        """How many rows."""
-        return self.aggregate(**{name: aggregates.count()})
-
-    def sum(self, column: str, *, name: str | None = None) -> Stream:
-        """The sum of `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.sum(column)})
-
-    def mean(self, column: str, *, name: str | None = None) -> Stream:
-        """The mean of `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.mean(column)})
-
-    def min(self, column: str, *, name: str | None = None) -> Stream:
-        """The smallest `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.min(column)})
-
-    def max(self, column: str, *, name: str | None = None) -> Stream:
-        """The greatest `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.max(column)})
-
-    def latest(self, column: str, *, name: str | None = None) -> Stream:
-        """The newest `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.latest(column)})
-
-    def earliest(self, column: str, *, name: str | None = None) -> Stream:
-        """The oldest `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.earliest(column)})
-
-    def stddev(self, column: str, *, name: str | None = None) -> Stream:
-        """The standard deviation of `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.stddev(column)})
-
-    def collect(self, column: str, *, name: str | None = None) -> Stream:
-        """All values of `column` in order of event time, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.collect(column)})
-
-    def distinct(self, column: str, *, name: str | None = None, approx: bool = False) -> Stream:
-        """How many different values of `column`, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.distinct(column, approx=approx)})
-
-    def quantiles(self, column: str, ranks: Sequence[float], *, name: str | None = None, approx: bool = False) -> Stream:
-        """The values of `column` at these ranks, as a list, under the same name unless another is given."""
-        return self.aggregate(**{name or column: aggregates.quantiles(column, ranks, approx=approx)})
-
-    def top(self, k: int, *columns: str, by: str | None = None, name: str = "top", approx: bool = False) -> Stream:
-        """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most frequent values of a column."""
-        if by is not None and not columns:
-            columns = tuple(c for c in self.stream.columns if c not in SYSTEM and c not in self.keys and c != by)
-        return self.aggregate(**{name: aggregates.top(k, *columns, by=by, approx=approx)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,6 +325,7 @@ class Output:
     node: graph.Write
 
 
+@clear
 @dataclass(frozen=True, eq=False, init=False)
 class Job:
     """A name and one or more outputs. The name is part of the identity of its state: keep it."""
@@ -363,7 +336,8 @@ class Job:
 
     def __init__(self, name: str, *outputs: Output, delivery: panes.Delivery = "exactly_once") -> None:
         """Checks that the job can be told apart and has somewhere to write. `delivery`: what a crash may do to its results."""
-        _one_of("delivery", delivery, get_args(panes.Delivery))
+        need("Job", name, str, "the name of a job")
+        one_of("delivery", delivery, get_args(panes.Delivery))
         if not name or not all(c.isalnum() or c in "-_." for c in name):
             raise DefinitionError(f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names")
         if not outputs:
@@ -393,6 +367,21 @@ class Job:
         return explain([self])
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
+def _mixed(numbers: pl.Expr) -> pl.Expr:
+    """Numbers whose every bit depends on every bit of those given (the finalizer of splitmix64), so that any remainder is spread evenly.
+
+    Times are often whole seconds or minutes: multiples of 1,000 or 60,000, whose remainders alone leave most buckets empty.
+    """
+    mixed = numbers.cast(pl.Int64).reinterpret(signed=False)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed // 2**shift)) * pl.lit(factor, pl.UInt64)
+    return mixed ^ (mixed // 2**31)
+
+
+def _table() -> type:
+    from millrace.changelogs import Table
+
+    return Table
+
+
+clear_functions(globals(), "read")

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from millrace.errors import ConfigError, InputError
+from millrace.local_paths import local
 
 _READERS: Mapping[str, Callable[[Path], pl.DataFrame]] = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}
 _WRITERS: Mapping[str, Callable[[pl.DataFrame, Path], None]] = {
@@ -17,6 +18,7 @@ _WRITERS: Mapping[str, Callable[[pl.DataFrame, Path], None]] = {
 
 def check(path: Path) -> None:
     """Refuses a name whose ending says no format, before any work is done."""
+    local(path, "the file")
     if path.suffix not in _WRITERS:
         raise ConfigError(f"{path}: the ending {path.suffix!r} is no format; use one of {', '.join(_WRITERS)}")
 

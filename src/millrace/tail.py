@@ -12,6 +12,8 @@ from millrace.topics import Topic
 
 BUILT_IN = "millrace.transit.topics"
 """Where topics are looked for when none is named."""
+_SHOWN = 1_000
+"""Characters of an unreadable value that are shown."""
 
 
 def follow(
@@ -62,9 +64,24 @@ def _events(topic: Topic, partition: int, records: Records) -> Iterator[dict[str
     from millrace.log.codecs import decode
 
     decoded = decode(topic, partition, records, panes=True)
+    unreadable = iter(decoded.dead.sort("offset").iter_rows(named=True))
+    dead = next(unreadable, None)
     for row in decoded.rows.iter_rows(named=True):
         offset = row.pop("_off")
+        while dead is not None and dead["offset"] < offset:
+            yield _unreadable(partition, dead)
+            dead = next(unreadable, None)
         yield {"partition": partition, "offset": offset, **{name: value for name, value in row.items() if value is not None}}
+    while dead is not None:
+        yield _unreadable(partition, dead)
+        dead = next(unreadable, None)
+
+
+def _unreadable(partition: int, dead: dict[str, Any]) -> dict[str, Any]:
+    """A record that is not an event of the topic's type: why, and what it holds."""
+    value = _readable(dead["value"])
+    shown = value if value is None or len(value) <= _SHOWN else f"{value[:_SHOWN]}… ({len(dead['value'])} bytes)"
+    return {"partition": partition, "offset": dead["offset"], "unreadable": dead["reason"], "value": shown}
 
 
 def _bytes(partition: int, records: Records) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import polars as pl
 
-from millrace import durations, graph, watermarks
+from millrace import durations, event_times, event_values, graph, watermarks
 from millrace.durations import Duration
 from millrace.errors import ComponentMissing, DefinitionError
 from millrace.feedback import loops
@@ -89,6 +89,7 @@ class OnEngine:
 
         self.topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self.partitions = partitions
+        self.ends: dict[tuple[str, int], int] = defaultdict(int)
         self.engine = Engine(jobs, slots=slots, partitions=dict(partitions))
         self.watermarks: Mapping[str, int | None] = {}
 
@@ -99,8 +100,14 @@ class OnEngine:
         places: dict[tuple[str, int], list[Event]] = defaultdict(list)
         for event in batch:
             places[event.topic, event.partition].append(event)
+            self.ends[event.topic, event.partition] = event.offset + 1
         pieces = [
-            Piece(name, partition, decoded(topic, places[name, partition]) if places[name, partition] else None)
+            Piece(
+                name,
+                partition,
+                decoded(topic, places[name, partition]) if places[name, partition] else None,
+                upto=self.ends[name, partition],
+            )
             for name, topic in self.topics.items()
             for partition in range(self.partitions[name])
         ]
@@ -189,8 +196,8 @@ class Script:
             values = {**row}
             if "event_time" not in values:
                 raise DefinitionError(f"event {row!r} has no event_time, so it has no place in any window; add it in milliseconds")
-            at = int(values.pop("event_time"))
-            ingested = int(values.pop("ingestion_time", max(at, self._now)))
+            at = _millis("event_time", values.pop("event_time"), row)
+            ingested = _millis("ingestion_time", values.pop("ingestion_time", max(at, self._now)), row)
             batch.append(self._event(name, place, at, ingested, values, dict(row)))
         self._feed(batch)
 
@@ -254,10 +261,20 @@ class Script:
             raise DefinitionError(f"event {given!r}: {topic} has no field {min(unknown)!r}; it has {', '.join(self._topics[topic].schema)}")
         if not 0 <= partition < self._partitions[topic]:
             raise DefinitionError(f"partition={partition}: {topic} has {self._partitions[topic]}; say more with Script(..., partitions=)")
+        values = self._converted(topic, values, given)
         empty: Row = {name: [] if isinstance(dtype, pl.List) else None for name, dtype in schema.items()}
         kept = self._events[topic, partition]
         kept.append(given)
         return Event(topic, partition, len(kept) - 1, at, ingested, {**empty, **values})
+
+    def _converted(self, topic: str, values: Row, given: Row) -> Row:
+        """The values as the columns want them; a script may leave out or null any of them."""
+        shape = event_values.shape(self._topics[topic].type)
+        try:
+            checked = {name: shape.one(name, value) if name in shape.checks else value for name, value in values.items()}
+        except event_values.Misfit as error:
+            raise DefinitionError(f"event {given!r}: {error}") from error
+        return checked
 
     def _feed(self, batch: Any, *, end: bool = False) -> None:
         fed = self._backend.feed(list(batch), self._now, end=end)
@@ -267,6 +284,13 @@ class Script:
             for report in reports:
                 given = self._events[report["topic"], report["partition"]][report["offset"]]
                 self._late.append({**given, "reason": report["reason"], "missed": report["missed"]})
+
+
+def _millis(name: str, value: Any, row: Mapping[str, Any]) -> int:
+    try:
+        return event_times.millis_of(value)
+    except (ValueError, OverflowError) as error:
+        raise DefinitionError(f"event {row!r}: {name}={value!r} is not a time: {error}") from error
 
 
 def scripted(job: Job, partitions: int, done: dict[int, graph.Node]) -> Job:
@@ -287,6 +311,7 @@ def _rebuilt(node: Any, partitions: int, done: dict[int, graph.Node]) -> Any:
 def _scripted_read(read: graph.Read, partitions: int) -> graph.Stateless:
     topic, column = scripted_topic(read.topic, partitions), _column(read.topic)
     watermark = watermarks.punctuation(pl.col(column), idle=read.watermark.idle, ahead=read.watermark.ahead)
+    watermark = dataclasses.replace(watermark, is_limited=False)
     source = graph.Read((), pl.Schema({**topic.schema, **graph.TIMES}), topic, watermark, name=read.name)
 
     def events_only(frame: pl.DataFrame) -> pl.DataFrame:

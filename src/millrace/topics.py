@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import polars as pl
 
 from millrace import durations, event_types, panes
+from millrace.calls import clear
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
@@ -17,6 +18,7 @@ SYSTEM = frozenset({"event_time", "ingestion_time", *panes.COLUMNS})
 _MAX_PARTITIONS = 1024
 
 
+@clear
 @dataclass(frozen=True)
 class Topic:
     """A named sequence of events of one type, kept in the log."""

@@ -4,7 +4,8 @@ A state is plain JSON values. Rows are told by `taken`; then, once per batch, `r
 becomes of the state and whether the trigger has finished. `merged` is the state of a window that others grew into.
 
     after_count(n)        how many rows came
-    after_delay, every…   the time it waits for, null before the first row
+    after_delay, every    the time it waits for, null before the first row
+    every_event_time      [the time it waits for, whether also for the window's end], null before the first row
     at_watermark          [whether the pane on time has been, the state of `early` before and of `late` after]
     repeatedly            that of the trigger inside
     any_of                [state, …]          all_of   [[state, finished], …]
@@ -38,6 +39,8 @@ class Rows:
     clock: int
     base: int
     """The watermark before the batch, or where there is none the window's start: multiples of event time are counted from there."""
+    passed: bool = False
+    """Whether the watermark was past the window's end before the batch."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def taken(trigger: Trigger, state: State, rows: Rows) -> State:
         case t.Every(period=period):
             return _multiple_above(rows.clock, period) if state is None else state
         case t.EveryEventTime(period=period):
-            return _multiple_above(rows.base, period) if state is None else state
+            return [_multiple_above(rows.base, period), not rows.passed] if state is None else state
         case t.AtWatermark():
             return [state[0], taken(_late(trigger) if state[0] else _early(trigger), state[1], rows)]
         case t.Repeatedly(trigger=inner):
@@ -116,7 +119,8 @@ def ready(trigger: Trigger, state: State, moment: Moment) -> bool:
         case t.AfterDelay() | t.Every():
             return state is not None and moment.clock >= state
         case t.EveryEventTime():
-            return state is not None and moment.watermark >= state
+            at, ends = _event_times(state)
+            return at is not None and (moment.watermark >= at or (ends and moment.passed))
         case t.AtWatermark():
             return ready(_late(trigger), state[1], moment) if state[0] else moment.passed or ready(_early(trigger), state[1], moment)
         case t.Repeatedly(trigger=inner):
@@ -172,8 +176,11 @@ def merged(trigger: Trigger, states: Sequence[State], *, passed: bool) -> State:
     match trigger:
         case t.AfterCount():
             return sum(states)
-        case t.AfterDelay() | t.Every() | t.EveryEventTime():
+        case t.AfterDelay() | t.Every():
             return min((state for state in states if state is not None), default=None)
+        case t.EveryEventTime():
+            times = [at for at, _ in map(_event_times, states) if at is not None]
+            return [min(times), not passed] if times else None
         case t.AtWatermark():
             if passed and all(settled for settled, _ in states):
                 return [True, merged(_late(trigger), [its for _, its in states], passed=passed)]
@@ -200,7 +207,10 @@ def dues(trigger: Trigger, state: State) -> Iterator[Due]:
         case t.AfterDelay() | t.Every() if state is not None:
             yield Due(state, clock=True)
         case t.EveryEventTime() if state is not None:
-            yield Due(state, clock=False)
+            at, ends = _event_times(state)
+            yield Due(at, clock=False)
+            if ends:
+                yield Due(None, clock=False)
         case t.AtWatermark():
             if not state[0]:
                 yield Due(None, clock=False)
@@ -245,6 +255,11 @@ def _fired_at_watermark(trigger: t.AtWatermark, state: State, moment: Moment) ->
 def _merged_of_all(trigger: Trigger, states: Sequence[State], *, passed: bool) -> State:
     going = [its for its, done in states if not done]
     return [merged(trigger, going, passed=passed), False] if going else states[0]
+
+
+def _event_times(state: State) -> tuple[int | None, bool]:
+    """What `every_event_time` waits for; a number alone was stored by versions that did not wait for the window's end."""
+    return (None, False) if state is None else (state, False) if isinstance(state, int) else (state[0], state[1])
 
 
 def _multiple_above(at: int, period: int) -> int:

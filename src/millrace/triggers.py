@@ -11,10 +11,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from millrace import durations
+from millrace.calls import clear, clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
 
+@clear
 class Trigger:
     """Decides when a window's result is shown. Subclasses are frozen and compare by value."""
 
@@ -57,7 +59,7 @@ class AtWatermark(Trigger):
 
     @property
     def once(self) -> bool:
-        """Whether the on-time pane is the last one, so that later rows are refused."""
+        """Whether a window's pane after its end is the last one, so that later rows are refused."""
         return isinstance(self.late, Never)
 
     @property
@@ -111,7 +113,7 @@ class Every(Trigger):
 
 @dataclass(frozen=True)
 class EveryEventTime(Trigger):
-    """Whenever the watermark passes a multiple of `period` and something is new."""
+    """Whenever the watermark passes a multiple of `period` or the window's end, and something is new."""
 
     period: int
 
@@ -214,7 +216,8 @@ def never() -> Never:
 def at_watermark(*, early: Trigger | None = None, late: Trigger | None = None) -> AtWatermark:
     """On time when the watermark passes the window's end; before by `early`, after by `late`, which repeat by themselves.
 
-    Without `late`, once per batch that brings late rows; with `late=never()`, no more, and late rows are refused.
+    Without `late`, once per batch that brings late rows. With `late=never()` a window is shown once: rows that come after that are refused,
+    but a window whose first row is late, and within the lateness, is shown too.
     """
     sooner = None if early is None or isinstance(early, Never) else _trigger(early, "early")
     return AtWatermark(sooner, None if late is None else _trigger(late, "late"))
@@ -226,7 +229,7 @@ def every(period: Duration) -> Every:
 
 
 def every_event_time(period: Duration) -> EveryEventTime:
-    """Whenever the watermark passes a multiple of `period` and something is new."""
+    """Whenever the watermark passes a multiple of `period` or the window's end, and something is new."""
     return EveryEventTime(durations.positive(period, name="period"))
 
 
@@ -277,10 +280,22 @@ def walk(trigger: Trigger) -> Iterator[Trigger]:
         yield from walk(inner)
 
 
-def _trigger(said: Any, name: str) -> Trigger:
+def checked(said: Any, name: str) -> Trigger:
+    """A trigger that is known, with all that it is made of; refuses others, which would never fire."""
+    if isinstance(said, type) and issubclass(said, Trigger):
+        raise DefinitionError(f"{name}={said.__name__} is a class; use one of millrace.triggers, such as triggers.after_count(100)")
     if not isinstance(said, Trigger):
-        raise DefinitionError(f"{name}={said!r} is no trigger; use one of millrace.triggers, such as triggers.after_count(100)")
+        raise DefinitionError(f"{name}={said!r} is not a trigger; use one of millrace.triggers, such as triggers.after_count(100)")
+    for one in walk(said):
+        if type(one) not in _KNOWN:
+            raise DefinitionError(
+                f"{name}: {type(one).__name__} is a trigger of your own, which would never fire; "
+                "combine those of millrace.triggers, such as triggers.any_of(triggers.after_count(100), triggers.every('1s'))"
+            )
     return said
+
+
+_trigger = checked
 
 
 def _several(said: tuple[Trigger, ...], name: str) -> tuple[Trigger, ...]:
@@ -293,6 +308,10 @@ def _said(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+_KNOWN = {
+    *(Never, AtWatermark, AfterCount, AfterDelay, Every, EveryEventTime, Repeatedly),
+    *(AnyOf, AllOf, InOrder, Until, AtClock, AtEnd),
+}
 _NAMES = {
     Never: "never",
     AfterCount: "after_count",
@@ -303,3 +322,20 @@ _NAMES = {
     AtClock: "at_clock",
     AtEnd: "at_end",
 }
+
+
+clear_functions(
+    globals(),
+    "after_count",
+    "after_delay",
+    "all_of",
+    "any_of",
+    "at_clock",
+    "at_end",
+    "at_watermark",
+    "every",
+    "every_event_time",
+    "in_order",
+    "never",
+    "repeatedly",
+)

@@ -3,15 +3,20 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+import polars as pl
+
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import Topic
 
+_PLACES: dict[str, tuple[str, ...]] = {"cells": (), "arcs": ("to",), "points": ("latitude", "longitude")}
+"""By kind: columns besides the key that say where a result is."""
+
 
 @dataclass(frozen=True)
 class View:
-    """The newest result of each key of a topic."""
+    """What of a topic's results is shown: those of the newest window, or the newest of each key."""
 
     name: str
     topic: Topic
@@ -21,7 +26,7 @@ class View:
     window: Duration
     """The size of the windows that the results are of."""
     every: Duration
-    """How often there is a new window. A result is shown until results are newer by more than this and five seconds."""
+    """How often there is a new window. With `shows="newest"`: how long a result is shown, and five seconds more, after which others are newer."""
     key: str
     """The column of which each value is shown once."""
     values: tuple[str, ...]
@@ -35,15 +40,19 @@ class View:
     """What the first value means. By default the title."""
     unit: str = ""
     """Of the first value, where it is no count: `s`, `m/s²`."""
+    shows: Literal["window", "newest"] | None = None
+    """`window`: the results of one window, the newest that is complete. `newest`: of each key the newest result, for matches, sessions and rows
+    without windows, which do not end together. By default `newest` for points and `window` for all others."""
 
     def __post_init__(self) -> None:
         """Refuses columns that the topic does not have, and a name that no address could hold."""
         if not self.name or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in self.name):
             raise DefinitionError(f"view name {self.name!r}: use letters, digits, '-', '_' and '.'; it becomes part of an address")
-        places = {"cells": (), "arcs": ("to",), "points": ("latitude", "longitude")}
-        if self.kind not in places:
-            raise DefinitionError(f"view {self.name!r}: kind={self.kind!r} cannot be drawn; use {', '.join(places)}")
-        for column in (self.key, *self.values, *places[self.kind]):
+        if self.kind not in _PLACES:
+            raise DefinitionError(f"view {self.name!r}: kind={self.kind!r} cannot be drawn; use {', '.join(_PLACES)}")
+        if self.shows not in (None, "window", "newest"):
+            raise DefinitionError(f"view {self.name!r}: shows={self.shows!r} is not known; use 'window' or 'newest'")
+        for column in (self.key, *self.values, *_PLACES[self.kind]):
             if column not in self.topic.schema:
                 known = ", ".join(self.topic.schema)
                 raise DefinitionError(f"view {self.name!r}: {column!r} is no column of topic {self.topic.name!r}; it has {known}")
@@ -51,8 +60,33 @@ class View:
             raise DefinitionError(f"view {self.name!r} shows no column; name at least one in values=")
         if self.kind == "arcs" and "to" not in self.values[1:]:
             raise DefinitionError(f"view {self.name!r}: an arc has to lead somewhere; put 'to' into values=, after the column that ranks")
+        self._check_types()
         durations.positive(self.window, name="window")
         durations.positive(self.every, name="every")
+
+    def _check_types(self) -> None:
+        """Refuses columns whose type has no place on a map, or no order."""
+        schema, where = self.topic.schema, f"view {self.name!r}: column"
+        for column in () if self.kind == "points" else (self.key, *_PLACES[self.kind]):
+            if schema[column] not in (pl.Int64, pl.UInt64):
+                raise DefinitionError(
+                    f"{where} {column!r} of topic {self.topic.name!r} is {schema[column]}, and an H3 cell is Int64, so nothing would be shown; "
+                    "make it with millrace.transit.geocells.geocell(), or declare kind='points' with columns latitude and longitude"
+                )
+        for column in _PLACES[self.kind] if self.kind == "points" else ():
+            if not schema[column].is_numeric():
+                raise DefinitionError(
+                    f"{where} {column!r} of topic {self.topic.name!r} is {schema[column]}, so nothing would be shown; use degrees as Float64"
+                )
+        if not schema[self.values[0]].is_numeric():
+            raise DefinitionError(
+                f"{where} {self.values[0]!r} is {schema[self.values[0]]}, but the first of values= ranks and colours; put a number first"
+            )
+
+    @property
+    def by_window(self) -> bool:
+        """Whether the results of one window are shown, and not of each key the newest."""
+        return self.shows == "window" or (self.shows is None and self.kind != "points")
 
     @property
     def window_ms(self) -> int:

@@ -8,17 +8,22 @@ from uuid import uuid4
 import polars as pl
 
 from millrace import durations
+from millrace.calls import clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
 AHEAD = "1h"
 """How far past its ingestion an event's time may lie before the event is set aside."""
 
+EMPTY = 10_000
+"""Milliseconds after which a partition that has never held a record no longer holds the watermark back, where no `idle` is given."""
+
 
 class Watermark(ABC):
     """How a partition's clock is read off its rows, and how far behind the clock its watermark stays.
 
-    A partition's clock is the running maximum of `clock()`; its watermark is the clock less `delay`.
+    A partition's clock is the running maximum of `clock()`; its watermark is the clock less `delay`. A row that is set aside because it lies
+    further than `ahead` past its ingestion says nothing of the clock.
     """
 
     delay: int
@@ -32,6 +37,10 @@ class Watermark(ABC):
     @abstractmethod
     def clock(self) -> pl.Expr:
         """The time that each row vouches for (null: none), over the columns of the topic."""
+
+    def is_set_aside(self) -> pl.Expr:
+        """Whether a row lies too far past its ingestion."""
+        return pl.col("event_time") > pl.col("ingestion_time") + self.ahead
 
     @property
     @abstractmethod
@@ -50,12 +59,12 @@ class Bounded(Watermark):
 
     def clock(self) -> pl.Expr:
         """The event time, or the ingestion time where a vehicle's clock runs fast."""
-        return pl.min_horizontal("event_time", "ingestion_time")
+        return pl.when(~self.is_set_aside()).then(pl.min_horizontal("event_time", "ingestion_time"))
 
     @property
     def clock_id(self) -> str:
-        """All bounded watermarks read the same clock."""
-        return "event time"
+        """All bounded watermarks that set the same rows aside read the same clock."""
+        return f"event time, ahead {self.ahead}"
 
     def __str__(self) -> str:
         """As a user would write it."""
@@ -162,10 +171,16 @@ class Punctuation(Watermark):
     delay: int = 0
     token: str = field(default_factory=lambda: uuid4().hex)
     """Two expressions that look alike may hold different functions, so each is taken for its own."""
+    is_limited: bool = True
+    """Whether a punctuation further than `ahead` past its row's ingestion is ignored."""
 
     def clock(self) -> pl.Expr:
-        """What the user's expression says."""
-        return self.expr.cast(pl.Int64)
+        """What the user's expression says, unless the row or the punctuation itself is too far past the row's ingestion."""
+        said = self.expr.cast(pl.Int64)
+        ignored = self.is_set_aside() | (said < durations.FIRST)
+        if self.is_limited:
+            ignored = ignored | (said > pl.col("ingestion_time") + self.ahead)
+        return pl.when(~ignored).then(said)
 
     @property
     def clock_id(self) -> str:
@@ -191,7 +206,10 @@ def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = 
 
 
 def punctuation(expr: pl.Expr, *, idle: Duration | None = None, ahead: Duration = AHEAD) -> Punctuation:
-    """Where `expr` is not null, no row with an earlier event time is still expected in that partition."""
+    """Where `expr` is not null, no row with an earlier event time is still expected in that partition.
+
+    A punctuation more than `ahead` past its row's ingestion is ignored, as is that of a row that is set aside.
+    """
     return Punctuation(
         expr,
         _patience(idle),
@@ -234,3 +252,6 @@ def _patience(idle: Duration | None) -> int | None:
 
 def _idle(watermark: Watermark) -> str:
     return f"idle={durations.text(watermark.idle)!r}" if watermark.idle is not None else ""
+
+
+clear_functions(globals(), "ascending", "bounded", "ingestion_time", "percentile", "punctuation")

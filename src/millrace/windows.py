@@ -12,13 +12,18 @@ from uuid import uuid4
 import polars as pl
 
 from millrace import durations
+from millrace.calls import clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 
 Window: TypeAlias = tuple[int, int]
 
-FOREVER: Window = (-9_223_372_036_854, 9_223_372_036_854)
-"""The window of `everything()`: as far as timestamps reach that count nanoseconds, so that its panes have a time that can be written."""
+FOREVER: Window = (durations.FIRST, durations.LAST + 1)
+"""The window of `everything()`: all times that events can have; its panes are at the last of them."""
+UNTIL_2262: Window = (-9_223_372_036_854, 9_223_372_036_854)
+"""What it was in stored state of older versions."""
+MOST_WINDOWS = 100_000
+"""In how many sliding windows a row may be."""
 
 
 class WindowFn(ABC):
@@ -237,6 +242,11 @@ def sliding(size: Duration, *, every: Duration, offset: Duration | pl.Expr = 0) 
     length, step = durations.positive(size, name="size"), durations.positive(every, name="every")
     if step > length:
         raise DefinitionError(f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size")
+    if length // step > MOST_WINDOWS:
+        raise DefinitionError(
+            f"sliding({size!r}, every={every!r}) puts each row into {length // step:,} windows, which no machine shows in time; "
+            f"use a longer every, so that there are at most {MOST_WINDOWS:,}"
+        )
     return _placed(length, step, offset)
 
 
@@ -292,7 +302,7 @@ def _difference(value: Any) -> bool:
 def _placed(size: int, every: int, offset: Duration | pl.Expr) -> Sliding | Unaligned:
     if isinstance(offset, pl.Expr):
         return Unaligned(size, every, offset)
-    return Sliding(size, every, durations.millis(offset, name="offset") % every)
+    return Sliding(size, every, durations.within(offset, name="offset") % every)
 
 
 def _sliding_text(size: int, every: int, offset: str) -> str:
@@ -300,3 +310,6 @@ def _sliding_text(size: int, every: int, offset: str) -> str:
     if size == every:
         return f"fixed({durations.text(size)!r}{said})"
     return f"sliding({durations.text(size)!r}, every={durations.text(every)!r}{said})"
+
+
+clear_functions(globals(), "by_clock", "counted", "delta", "everything", "fixed", "punctuated", "sessions", "sliding")

@@ -301,3 +301,75 @@ def test_a_processor_explains_itself() -> None:
     said = explain([jobs()["ruled"]])
     assert "process ruled/process-1" in said
     assert "Everything(kinds=entries(), last=value(), least=entries(shared), total=value(), values=items()) by who" in said
+
+
+class Remembers(Counts):
+    """Changes a list that began as a default."""
+
+    names = processors.value([])
+    lives = processors.value({}, ttl=10)
+    rules = processors.value([], shared=True)
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:
+        self.names.append(row["kind"])
+        self.lives.setdefault("kinds", []).append(row["kind"])
+        ctx.emit(what=f"{self.names} {self.lives}", number=len(self.names))
+        self.names.append("again")
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_default_that_can_be_changed_belongs_to_one_key_alone(on: On) -> None:
+    script = Script(mr.Job("remembers", rows().by("who").process(Remembers()).write(REPORTS)), on=on)
+    script.events(*({"who": who, "kind": kind, "value": 1, "event_time": at} for at, who, kind in [(1, "ann", "a"), (2, "bob", "b")]))
+    script.watermark(10)
+    script.restart()
+    script.events({"who": "ann", "kind": "c", "value": 1, "event_time": 15})
+    script.watermark(20)
+    assert [(row["who"], row["what"]) for row in script.panes()] == [
+        ("ann", "['a'] {'kinds': ['a']}"),
+        ("bob", "['b'] {'kinds': ['b']}"),
+        ("ann", "['a', 'again', 'c'] {'kinds': ['c']}"),
+    ]
+    assert Remembers.names.default == []
+    assert Remembers.lives.default == {}
+
+
+class Lists(mr.Processor):
+    """Emits a list, and changes it afterwards."""
+
+    shows: ClassVar = {"names": pl.List(pl.String)}
+    names = processors.value([])
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:
+        self.names.append(row["kind"])
+        ctx.emit(names=self.names)
+        self.names.append("after")
+
+
+@dataclass
+class Names:
+    who: str
+    names: list[str]
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_row_that_was_emitted_does_not_change_with_the_list_it_was_made_of(on: On) -> None:
+    script = Script(mr.Job("lists", rows().by("who").process(Lists()).write(mr.Topic("names", Names))), on=on)
+    script.events(*({"who": "x", "kind": kind, "value": 1, "event_time": at} for at, kind in enumerate("ab")))
+    script.watermark(10)
+    assert [row["names"] for row in script.panes()] == [["a"], ["a", "after", "b"]]
+
+
+class ChangesRules(Remembers):
+    """Changes what broadcast rows said, though it is not asked to."""
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:
+        self.rules.append(row["kind"])
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+def test_a_shared_list_changed_in_place_by_a_row_is_refused(on: On) -> None:
+    script = Script(mr.Job("wrong", rows().by("who").process(ChangesRules()).write(REPORTS)), on=on)
+    script.events({"who": "x", "kind": "a", "value": 1, "event_time": 1})
+    with pytest.raises(DefinitionError, match="change it in process_broadcast"):
+        script.watermark(5)

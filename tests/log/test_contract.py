@@ -136,7 +136,7 @@ def test_an_empty_topic_begins_and_ends_at_zero(log: Log) -> None:
     assert log.begins("input.positions") == log.ends("input.positions") == {0: 0, 1: 0, 2: 0}
     assert len(log.read("input.positions", 1, 0, 0)) == 0
     held = log.describe("input.positions").partitions
-    assert [p.records for p in held] == [0, 0, 0]
+    assert [p.records for p in held] in ([0, 0, 0], [None, None, None]), "Kafka tells offsets, not records"
     assert all(not p.bytes for p in held)
 
 
@@ -376,7 +376,8 @@ def test_what_is_older_than_its_retention_goes_and_offsets_stay(log: Log) -> Non
     with pytest.raises(OffsetGone, match=r"short\[0\] holds offsets 400 to 500, not all of 399 to 410"):
         log.read("short", 0, 399, 410)
     info = log.describe("short").partitions[0]
-    assert (info.begin, info.end, info.records) == (400, 500, 100)
+    assert (info.begin, info.end) == (400, 500)
+    assert info.records in (100, None), "Kafka tells offsets, not records"
     kept = log.describe("kept").partitions[0]
     assert info.bytes is None or kept.bytes is None or info.bytes * 4 < kept.bytes
 

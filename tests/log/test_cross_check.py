@@ -152,7 +152,7 @@ def test_rows_written_and_read_again_are_the_same_in_both_codecs(messages: list[
         assert_frame_equal(again.rows, first)
     else:
         empty = pl.Series([value == b"" for value in written.values.to_pylist()], dtype=pl.Boolean)
-        good = pl.col("j").is_between(FIRST, LAST) & ~empty
+        good = pl.col("j").is_between(FIRST, LAST) & (pl.col("j") != 0) & ~empty  # 0 and absent are the same in protobuf
         assert again.dead["offset"].to_list() == first.filter(~good)["_off"].to_list()
         assert_frame_equal(again.rows.select(list(topic.schema)), first.filter(good).select(list(topic.schema)))
 

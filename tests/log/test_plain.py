@@ -164,3 +164,15 @@ def test_the_topics_of_the_how_to_are_read() -> None:
     values = {"PROTOBUF": as_protobuf(bid), "JSON": as_json(bid), "AVRO": header("avro") + out.getvalue()}
     for name, value in values.items():
         assert decode(made[name], 0, records([value])).rows.select(*bid).rows(named=True) == [bid], name
+
+
+@pytest.mark.parametrize("value", [b'{"item": "clock", "price": 1.0}', b'{"item": "clock", "price": 1.0, "at": null}'])
+def test_a_json_record_without_its_time_is_dead_and_not_of_1970(value: bytes) -> None:
+    found = decode(TOPICS["json"], 0, records([value]))
+    assert (len(found.rows), len(found.dead)) == (0, 1)
+    assert "no 'at'" in found.dead["reason"][0]
+
+
+def test_a_protobuf_record_without_its_time_is_dead_and_not_of_1970() -> None:
+    found = decode(PLAIN, 0, records([as_protobuf({**BIDS[0], "at": 0}), as_protobuf(BIDS[0])]))
+    assert (len(found.rows), found.dead["reason"].to_list()) == (1, ["has no event time"])

@@ -10,7 +10,6 @@ CELLS = [
     Mutant("engine/taking.py", 'pl.when(pl.col("_ahead").any()).then(pl.lit("future")).when(pl.col("_late").any())', 'pl.when(pl.col("_ahead").any()).then(pl.lit("future")).when(pl.col("_late").all())', "a row that is late for one window and shut out of another is called closed"),
     Mutant("engine/taking.py", "if len(merge(sorted({(s, e), (ds, de)}))) == 1", "if (s, e) == (ds, de)", "a row that touches a session that is closed is taken"),
     Mutant("engine/taking.py", 'if wide["_doubtful"].any():', "if False:", "a row that is late by itself is not judged by the session it would join"),
-    Mutant("engine/taking.py", "shut = time if self.windowing.once else None", "shut = None", "a session that showed its only pane takes rows"),
     # assigning
     Mutant("engine/assigning.py", '(reach.is_null() | (pl.col("_start") > reach))', '(reach.is_null() | (pl.col("_start") >= reach))', "sessions that touch are not one"),
     Mutant("engine/assigning.py", 'pl.col("_end").cum_max().shift(1).over(keys)', 'pl.col("_end").shift(1).over(keys)', "a short session within a long one ends it"),
@@ -23,7 +22,8 @@ CELLS = [
     Mutant("engine/cells.py", '"""Whether the time has come for which a cell waited."""\n        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', '"""Whether the time has come for which a cell waited."""\n        due = pl.col("_tick") <= times.clock', "cells do not wake up for the watermark"),
     Mutant("engine/cells.py", 'lives = pl.col("_end") + self.operator.horizon > times.before', 'lives = pl.col("_end") > times.before', "cells are forgotten when their window is complete"),
     Mutant("engine/cells.py", 'lives, before = pl.col("_end") + horizon > times.after,', 'lives, before = pl.col("_end") + horizon > times.after + 1,', "cells are forgotten a tick too early"),
-    Mutant("engine/cells.py", 'sums = pl.col("_came", "_new", "_index", "_settled").sum()', 'sums = pl.col("_came", "_new", "_index", "_settled").max()', "sessions that join forget how many panes they have had"),
+    Mutant("engine/showing.py", 'pl.col("_index").alias("_index0"), ', "", "sessions that join count their panes together"),
+    Mutant("engine/cells.py", "shown = pl.concat([self.showing.withdrawn(gone, times.judged), shown])", "pass", "what a session showed before it grew is not withdrawn"),
     Mutant("engine/cells.py", 'gone = held.join(moved, on=self.group, how="semi", nulls_equal=True)', "gone = held.clear()", "a session that grew into another stays"),
     Mutant("engine/cells.py", 'keep="last", maintain_order=True))', 'keep="first", maintain_order=True))', "the oldest version of a cell counts"),
     Mutant("engine/cells.py", "return Times(before, max(before, now), END if low is not None and low >= END else max(before, now), now)", "return Times(before, before, END if low is not None and low >= END else max(before, now), now)", "windows by the clock are judged by the clock of the batch before"),

@@ -5,7 +5,7 @@ from mutants.mutant import Mutant
 PATTERNS = [
     Mutant("patterns/automaton.py", 'if contiguity == "strict":', 'if contiguity == "never":', "next passes over what does not fit"),
     Mutant("patterns/automaton.py", 'ALWAYS if contiguity == "any" else negated(where)', 'ALWAYS if contiguity != "strict" else negated(where)', "followed_by passes over what fits"),
-    Mutant("patterns/automaton.py", "            state = self._state(nots=(self._refused(part, around),))\n", "            return rest((*nots, self._refused(part, around)), guard)\n", "not_next forbids all events, as not_followed_by does"),
+    Mutant("patterns/automaton.py", "            state = self._state(nots=(refused,))\n", "            return rest((*nots, refused), guard)\n", "not_next forbids all events, as not_followed_by does"),
     Mutant("patterns/automaton.py", "return rest((*nots, refused), guard)", "return rest(nots, guard)", "not_followed_by forbids nothing"),
     Mutant("patterns/automaton.py", "waiting = self._state(**said, ignore=ignore)", "waiting = self._state(**(said | {'nots': ()}), ignore=ignore)", "what must not come is forgotten while waiting"),
     Mutant("patterns/automaton.py", "exits(nots) if part.optional", "exits(()) if part.optional", "leaving out a step forgets what must not come"),
@@ -21,7 +21,7 @@ PATTERNS = [
     Mutant("patterns/courses.py", "return match.start.seq + 1", "return match.start.seq", "skip to_next gives up nothing"),
     Mutant("patterns/courses.py", 'events[-1] if self.skip.kind == "to_first" else events[0]', 'events[0] if self.skip.kind == "to_first" else events[-1]', "skip to_first goes to the last"),
     Mutant("patterns/courses.py", "while held and all(held[0].start.seq <= run.start.seq for run in runs):", "while held:", "a match does not wait for one that began before it"),
-    Mutant("patterns/courses.py", "                    del after[before:]\n                    return\n", "                    return\n", "what must not come stops only half of a match"),
+    Mutant("patterns/courses.py", "        if is_refused:\n            del after[before:]\n", "        if is_refused:\n            del after[before + 1 :]\n", "what must not come stops only half of a match"),
     Mutant("patterns/memory.py", "return old if seen else new", "return new", "the first event of a step is its last"),
     Mutant("patterns/matcher.py", ' | pl.col("_key").is_in(begun["_key"].to_list())', "", "keys in which a match has begun are passed over"),
     Mutant("patterns/regular.py", "open_[alive[outside]], overdue[alive[late]] = True, True", "overdue[alive[late]] = True", "a match that the end of a batch cuts is forgotten"),

@@ -6,7 +6,7 @@ ROWS = [
     Mutant("patterns/rows/search.py", "scene.rows[row][self.time] >= until", "scene.rows[row][self.time] > until", "the bound of a row pattern is inside it"),
     Mutant("patterns/rows/search.py", "watermark >= until)", "watermark > until)", "a row pattern waits a tick longer than its bound"),
     Mutant("patterns/rows/search.py", "                return False\n            raise Undecided\n", "                return False\n            return False\n", "a row pattern does not wait for rows that may come"),
-    Mutant("patterns/rows/search.py", "NONE if loops[loop] == row else place + 1", "place + 1", "what takes no row is repeated", equivalent="the head of the loop was tried at this row before, and nothing is tried twice; it only ends a step later"),
+    Mutant("patterns/rows/search.py", "after if loops[loop] == row else place + 1", "place + 1", "what takes no row is repeated"),
     Mutant("patterns/rows/search.py", "tuple(begun == row for begun in loops)", "()", "what was tried inside of a loop counts as tried outside of it"),
     Mutant("patterns/rows/search.py", " if self.asks else (place, row, still)", " if not self.asks else (place, row, still)", "what was tried does not depend on how rows were mapped"),
     Mutant("patterns/rows/search.py", "row == 0 and not scene.before", "row == 0", "every batch begins a partition"),

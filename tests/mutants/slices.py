@@ -124,19 +124,10 @@ SLICES = [
         "clock.max().forward_fill()",
         "a row is judged by rows that came after it",
     ),
-    Mutant(
-        "engine/source.py",
-        'pl.col("event_time") > pl.col("ingestion_time") + read.watermark.ahead',
-        'pl.col("event_time") >= pl.col("ingestion_time") + read.watermark.ahead',
-        "an event at the very bound of the future is set aside",
-    ),
+    Mutant("watermarks.py", 'pl.col("event_time") > pl.col("ingestion_time") + self.ahead', 'pl.col("event_time") >= pl.col("ingestion_time") + self.ahead', "an event at the very bound of the future is set aside"),
     Mutant("engine/source.py", "// grid.window.every + 1", "// grid.window.every", "an event of the future misses one window too few"),
-    Mutant(
-        "watermarks.py",
-        'return pl.min_horizontal("event_time", "ingestion_time")',
-        'return pl.col("event_time")',
-        "a vehicle whose clock runs fast pushes the watermark ahead",
-    ),
+    Mutant("watermarks.py", '.then(pl.min_horizontal("event_time", "ingestion_time"))', '.then(pl.col("event_time"))', "a vehicle whose clock runs fast pushes the watermark ahead"),
+    Mutant("watermarks.py", 'return pl.when(~self.is_set_aside()).then(pl.min_horizontal("event_time", "ingestion_time"))', 'return pl.min_horizontal("event_time", "ingestion_time")', "an event that is set aside moves the clock"),
     # progress
     Mutant("engine/progress.py", "self.clock - delay", "self.clock", "the watermark stays no delay behind the clock"),
     Mutant(
@@ -200,7 +191,6 @@ SLICES = [
         "(end + self.operator.horizon < self.low)",
         "a pane at the end of its lateness is not called final",
     ),
-    Mutant("engine/firing.py", "pl.lit(once) | ", "", "the only pane of a window is not called final"),
     Mutant(
         "engine/firing.py",
         "shown = [moment.panes(_was(pairs, had, firing), panes.RETRACT), moment.panes(pairs.filter(new), panes.ADD)]",
@@ -232,8 +222,7 @@ SLICES = [
     Mutant("engine/changes.py", "return min(known) if low0 is None else max(low0, min(known))", "return max(known) if low0 is None else max(low0, max(known))", "the fastest of the operators before decides"),
     Mutant("engine/changes.py", "if len(known) < len(upstream):", "if not known:", "an operator before that has no watermark yet does not count"),
     Mutant("engine/changes.py", 'partials.filter(pl.col("_n") > 0)', "partials", "groups of which nothing is left are shown"),
-    Mutant("engine/changes.py", 'or (timing == "late" and node.windowing.once)', "", "a trigger that fires once fires late"),
-    Mutant("engine/changes.py", '(timing == "early" and not node.same_window) or ', "", "another windowing shows panes early"),
+    Mutant("engine/changes.py", 'if timing == "early" and not node.same_window:', "if False:", "another windowing shows panes early"),
     Mutant("engine/partials.py", "type(aggregate) is Count and aggregate.column is None", "type(aggregate) is Count", "values that are null are counted where panes are"),
     Mutant("engine/changes.py", 'return before if timing == "on_time" else', 'return before if timing == "late" else', "on time only touched groups are shown"),
     Mutant("engine/changes.py", 'expire(id, "rows", low - horizon)', 'expire(id, "rows", low)', "rows of later aggregations are forgotten when their window is complete"),
@@ -243,7 +232,7 @@ SLICES = [
     Mutant("engine/rows.py", '.expire(id, "panes", after.low - lateness)', '.expire(id, "panes", after.low)', "the numbers of panes are forgotten within the lateness"),
     Mutant("engine/state.py", "kept = tuple(chunk for chunk in table.chunks if chunk.high > before)", "kept = tuple(chunk for chunk in table.chunks if chunk.high > before + 1)", "state expires a tick too early"),
     Mutant("engine/state.py", "chunk.high > low and chunk.low <= high", "chunk.high > low and chunk.low < high", "a chunk that begins with the last window is overlooked"),
-    Mutant("engine/state.py", "merged = layout.merge(pl.concat([c.frame for c in alike]))", "merged = layout.merge(pl.concat([c.frame for c in alike[1:]]))", "merging chunks loses one"),
+    Mutant("engine/state.py", "merged = layout.merge(stacked([c.frame for c in alike]))", "merged = layout.merge(stacked([c.frame for c in alike[1:]]))", "merging chunks loses one"),
     Mutant("engine/state.py", 'layout.high.max().alias("high")', 'layout.high.min().alias("high")', "a chunk counts as old as its oldest row"),
     # partials and slots
     Mutant("engine/partials.py", 'return [pl.col("_n").sum(), *made]', 'return [pl.col("_n").max(), *made]', "merged partials forget how many rows they hold"),
@@ -278,9 +267,9 @@ SLICES = [
     ),
     Mutant(
         "engine/running.py",
-        "return slices.filter(pl.any_horizontal(pl.col(self.rare).ne_missing(0.0))) if self.rare else slices.clear()",
+        "return slices.filter(pl.any_horizontal(pl.col(self.rare).list.len() > 0)) if self.rare else slices.clear()",
         "return slices.clear()",
-        "what is infinite is not in running sums",
+        "what is beyond all places is not in running sums",
     ),
     Mutant(
         "engine/running.py",

@@ -45,15 +45,20 @@ def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list
                 step["gap"] = chance.choice((1, 2, 4))
         steps.append(_quantified(chance, step))
         before = steps[-1]
-        if top and "step" in before and not _leavable(before) and chance.random() < 0.2:
+        follows = top or place < number - 1
+        if follows and not _leavable(before) and chance.random() < 0.2:
             steps.append({"step": next(names), "link": chance.choice(("not_next", "not_followed_by")), "where": chance.choice(CONDITIONS)})
-    if not top and steps[0].get("optional"):
-        del steps[0]["optional"]
+    if not top:
+        steps[0].pop("optional", None)
+        if str(steps[0].get("times", "")).startswith("0"):
+            steps[0]["times"] = "1.."
     return steps
 
 
 def _leavable(step: dict[str, Any]) -> bool:
-    return bool(step.get("optional")) or str(step.get("times", "")).startswith("0")
+    if bool(step.get("optional")) or str(step.get("times", "")).startswith("0"):
+        return True
+    return "group" in step and all(_leavable(one) or one.get("link", "").startswith("not") for one in step["group"])
 
 
 def _quantified(chance: random.Random, step: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def _quantified(chance: random.Random, step: dict[str, Any]) -> dict[str, Any]:
             step["inner"] = chance.choice(("strict", "any"))
         if "group" not in step and chance.random() < 0.3 and step["times"] not in (2, 3):
             step["greedy"] = True
-        elif "group" not in step and chance.random() < 0.2:
+        if "group" not in step and chance.random() < 0.2:
             step["until"] = chance.choice(CONDITIONS)
         if chance.random() < 0.15:
             step["loop_gap"] = chance.choice((1, 2, 4))

@@ -93,7 +93,7 @@ def test_a_changed_operator_is_refused_with_the_choices(log: Log, tmp_path: Path
     append(log, 0)
     go(log, tmp_path, job(), job("others", OTHERS))
     append(log, 300)
-    with pytest.raises(StateMismatch, match=r"others/aggregation-1 no longer has .* --reset others; .* another name.* migrate="):
+    with pytest.raises(StateMismatch, match=r"others/aggregation-1 has another window.* --reset others; .* another name.* migrate="):
         go(log, tmp_path, job(), job("others", OTHERS, size="5s"))
     go(log, tmp_path, job(), job("others", OTHERS, size="5s"), reset=["others"])
     assert panes(log) == alone(tmp_path, 600)

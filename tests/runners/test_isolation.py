@@ -102,7 +102,7 @@ def test_a_watermark_that_raises_stops_its_job_alone(log: Log, tmp_path: Path) -
             raise ValueError("what time is it?")
         return numbers
 
-    rows = mr.read(EVENTS, watermark=watermarks.punctuation(pl.col("number").map_batches(told, return_dtype=pl.Int64)))
+    rows = mr.read(EVENTS, watermark=watermarks.punctuation(pl.col("number").map_batches(told, return_dtype=pl.Int64, is_elementwise=True)))
     job = mr.Job("bad", rows.window(events().windowing.window).by("key").sum("number", name="total").write(BAD))  # type: ignore[union-attr] # it has one
     fill(log, 0, 30_000)
     with pytest.raises(JobQuarantined, match="what time is it"):
@@ -119,6 +119,42 @@ def test_a_run_of_which_no_job_is_left_ends_at_once(log: Log, tmp_path: Path) ->
     assert run(log, tmp_path / "one", bad(None), retry=("bad",), limit=10_000)
     with pytest.raises(DefinitionError, match="there is no such job"):
         run(log, tmp_path / "one", bad(None), retry=("worse",))
+
+
+def test_the_letters_of_a_job_that_runs_alone_are_committed_once_and_say_where_its_code_raised(log: Log, tmp_path: Path) -> None:
+    fill(log, 0, 30_000)
+    for _ in range(2):
+        with pytest.raises(JobQuarantined, match=r"traceback is in .*bad.*\.txt") as raised:
+            run(log, tmp_path / "one", bad(5_000), limit=10_000)
+    assert [letter[:3] for letter in letters(log)] == [("input.events", "0", "2500")]
+    [trace] = (tmp_path / "one").rglob("quarantine-*.txt")
+    assert str(trace) in str(raised.value)
+    assert "stopping_jobs.py" in trace.read_text()
+    assert "ZeroDivisionError: number 5000" in trace.read_text()
+    said = read_status(log.read(status_topic("one"), 0, 0, log.ends(status_topic("one"))[0]))
+    assert [sorted(status.quarantined) for status in said] == [["bad"]]
+    run(log, tmp_path / "one", bad(None), good(), retry=("bad",), limit=10_000)
+    assert len(letters(log)) == 1
+    assert written(log, BAD) == written(log, GOOD) == alone(log, tmp_path), "the batch in which it failed alone is not lost to it"
+
+
+def test_letters_that_a_crash_kept_from_the_log_are_committed_by_the_next_run(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 0, 30_000)
+
+    def crash(name: str) -> None:
+        if name == "quarantined":
+            raise MemoryError
+
+    monkeypatch.setattr("millrace.faults.at", crash)
+    with pytest.raises(MemoryError):
+        run(log, tmp_path / "one", bad(5_000), limit=10_000)
+    assert letters(log) == []
+    monkeypatch.undo()
+    with pytest.raises(JobQuarantined, match="job bad was stopped"):
+        run(log, tmp_path / "one", bad(5_000), limit=10_000)
+    assert len(letters(log)) == 1
 
 
 def test_batches_and_status_records_say_who_is_under_quarantine(log: Log, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The newest result of each key, whatever comes late, is withdrawn or goes out of date."""
+"""What a view keeps and which tiles change, whatever comes late, is withdrawn or goes out of date."""
+
+from dataclasses import dataclass
 
 import polars as pl
 import pytest
@@ -10,9 +12,10 @@ from millrace.measure.flow import final_stop_distribution
 from millrace.runners.replay import replay
 from millrace.serve.cells import Cells
 from millrace.serve.tiles import SIDE, Box, Refused, name, tile_of
+from millrace.topics import Topic
 from millrace.transit.jobs import BUILT_IN
 from millrace.transit.markers import MARKERS, SEA
-from millrace.transit.topics import ARRIVALS, CELL_COUNTS, FLOWS, POSITIONS
+from millrace.transit.topics import ARRIVALS, CELL_COUNTS, EMERGENCY_STOPS, FLOWS, POSITIONS
 from millrace.transit.views import VIEWS
 from millrace.views import View
 from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, named, results
@@ -31,8 +34,8 @@ def shown(cells: Cells) -> dict[str, int]:
     return dict(cells.snapshot().rows.select("cell", "count").rows())
 
 
-def test_a_newer_window_replaces_an_older_one() -> None:
-    assert shown(applied(results(0, {CENTRE: 3, ESPOO: 1}), results(5, {CENTRE: 4}))) == {named(CENTRE): 4, named(ESPOO): 1}
+def test_a_newer_window_replaces_an_older_one_with_all_its_cells() -> None:
+    assert shown(applied(results(0, {CENTRE: 3, ESPOO: 1}), results(5, {CENTRE: 4}))) == {named(CENTRE): 4}
 
 
 def test_a_late_pane_of_an_older_window_does_not_replace_a_newer_one() -> None:
@@ -57,11 +60,14 @@ def test_the_withdrawal_of_an_older_window_leaves_the_newer_one() -> None:
     assert shown(applied(results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, op="-"))) == {named(CENTRE): 4}
 
 
-@pytest.mark.parametrize(("newest", "still"), [(10, True), (15, False)])
-def test_a_result_goes_when_others_are_newer_by_more_than_a_window_and_five_seconds(newest: int, still: bool) -> None:
-    cells = applied(results(0, {CENTRE: 3}), results(newest, {ESPOO: 1}))
-    assert (named(CENTRE) in shown(cells)) is still
-    assert cells.snapshot().time == T0 + newest * 1000
+def test_of_a_session_that_grows_only_the_newest_is_shown() -> None:
+    cells = applied(results(5, {CENTRE: 4}))
+    cells.apply(results(5, {CENTRE: 4}, op="-", timing="late"))
+    assert shown(cells) == {}
+    cells.apply(results(7, {CENTRE: 6}))
+    assert shown(cells) == {named(CENTRE): 6}
+    at_once = pl.concat([results(7, {CENTRE: 6}, op="-"), results(9, {CENTRE: 7})])
+    assert shown(applied(results(7, {CENTRE: 6}), at_once)) == {named(CENTRE): 7}
 
 
 def test_a_result_that_is_out_of_date_when_it_comes_is_not_shown() -> None:
@@ -69,10 +75,6 @@ def test_a_result_that_is_out_of_date_when_it_comes_is_not_shown() -> None:
     cells.take_changes()
     cells.apply(results(0, {CENTRE: 3}, timing="late"))
     assert (shown(cells), cells.take_changes()[1]) == ({named(ESPOO): 1}, set())
-
-
-def test_what_is_no_cell_is_left_out() -> None:
-    assert shown(applied(results(0, {5: 1, -7: 2, CENTRE: 3}))) == {named(CENTRE): 3}
 
 
 def view(name: str) -> View:
@@ -91,12 +93,12 @@ def test_every_job_has_a_view() -> None:
 
 def test_an_arc_leads_to_a_cell_by_its_name() -> None:
     cells = Cells(view("flow-direction"))
-    cells.apply(pane(0, {"geocell": CENTRE, "count": 3, "to": HARBOUR}, {"geocell": ESPOO, "count": 1, "to": 5}))
+    cells.apply(pane(0, {"geocell": CENTRE, "count": 3, "to": HARBOUR}, {"geocell": ESPOO, "count": 1, "to": CENTRE}))
     snapshot, changed = cells.take_changes()
     texts = " ".join(cells.encode(snapshot.rows, changed).values())
     assert f'["{named(CENTRE)}",3,"{named(HARBOUR)}"]' in texts
-    assert f'["{named(ESPOO)}",1,null]' in texts
-    cells.apply(pane(5, {"geocell": CENTRE, "count": 3, "to": ESPOO}))
+    assert f'["{named(ESPOO)}",1,"{named(CENTRE)}"]' in texts
+    cells.apply(pane(5, {"geocell": CENTRE, "count": 3, "to": ESPOO}, {"geocell": ESPOO, "count": 1, "to": CENTRE}))
     assert len(cells.take_changes()[1]) == 1, "another way is a change"
 
 
@@ -167,24 +169,6 @@ def test_only_tiles_whose_contents_differ_have_changed() -> None:
     assert sorted(text.count('"8') for text in texts.values()) == [0, 0, 1], "those that are empty say so"
 
 
-said = st.tuples(st.sampled_from(PLACES), st.integers(0, 8), st.integers(1, 5), st.sampled_from(["+", "+", "+", "-"]))
-
-
-@given(st.lists(st.lists(said, min_size=1, max_size=8), max_size=8))
-def test_it_is_as_if_results_came_one_at_a_time(batches: list[list[tuple[int, int, int, str]]]) -> None:
-    cells = Cells(VIEWS[0])
-    kept: dict[int, tuple[int, int, str]] = {}
-    newest = 0
-    for batch in batches:
-        cells.apply(pl.concat([results(window * 5, {cell: count}, op=op) for cell, window, count, op in batch]))
-        newest = max(newest, *(window for _, window, _, _ in batch))
-        for cell, window, count, op in batch:
-            if cell not in kept or window >= kept[cell][0]:
-                kept[cell] = (window, count, op)
-        kept = {cell: each for cell, each in kept.items() if (newest - each[0]) * 5 <= 10}
-        assert shown(cells) == {named(cell): count for cell, (_, count, op) in kept.items() if op == "+"}
-
-
 # Tiles and boxes
 
 
@@ -219,6 +203,18 @@ def test_what_is_no_box_is_refused_with_what_was_said(text: str) -> None:
 # Declarations
 
 
+@dataclass
+class Route:
+    geocell: int
+    to: str
+    count: int
+    latitude: str
+    longitude: float
+
+
+ROUTES = Topic("analytics.routes", Route)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -230,6 +226,21 @@ def test_what_is_no_box_is_refused_with_what_was_said(text: str) -> None:
         ({"kind": "points"}, "'latitude' is no column"),
         ({"topic": FLOWS, "kind": "arcs"}, "put 'to' into values="),
         ({"every": "0s"}, "every='0s' must be longer than zero"),
+        ({"shows": "all"}, "shows='all' is not known; use 'window' or 'newest'"),
+        (
+            {"topic": EMERGENCY_STOPS, "key": "vehicle_id", "values": ("deceleration",)},
+            "'vehicle_id' of topic 'analytics.emergency-stop' is String",
+        ),
+        (
+            {"topic": EMERGENCY_STOPS, "key": "deceleration", "values": ("deceleration",)},
+            "is Float64, and an H3 cell is Int64, so nothing would be shown",
+        ),
+        ({"topic": EMERGENCY_STOPS, "kind": "points", "key": "vehicle_id", "values": ("vehicle_id",)}, "put a number first"),
+        (
+            {"topic": ROUTES, "kind": "arcs", "values": ("count", "to")},
+            "'to' of topic 'analytics.routes' is String, and an H3 cell is Int64",
+        ),
+        ({"topic": ROUTES, "kind": "points", "key": "to"}, "'latitude' of topic 'analytics.routes' is String, so nothing would be shown"),
     ],
 )
 def test_a_view_that_cannot_be_is_refused(wrong: dict[str, object], said: str) -> None:

@@ -9,6 +9,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from millrace.log import Log
+from millrace.transit.topics import CELL_COUNTS
 from serve.conftest import CENTRE, ESPOO, EVERYWHERE, HARBOUR, LAYER, T0, TAMPERE, Running, cell_at, named, serving, wait_until, write
 
 HELSINKI = [24.90, 60.15, 24.97, 60.18]
@@ -18,7 +19,15 @@ WEST = [24.60, 60.19, 24.70, 60.22]
 def test_a_viewer_is_told_what_there_is(running: Running) -> None:
     with closing(running.watch()) as viewer:
         words = {"noun": "vehicles", "legend": "Vehicles per hexagon", "unit": "", "values": ["count"]}
-        layer = {"name": LAYER, "title": "Vehicles", "kind": "cells", "window_ms": 30_000, "every_ms": 5_000, **words}
+        layer = {
+            "name": LAYER,
+            "title": "Vehicles",
+            "topic": CELL_COUNTS.name,
+            "kind": "cells",
+            "window_ms": 30_000,
+            "every_ms": 5_000,
+            **words,
+        }
         assert viewer.hello == {"type": "hello", "layers": [layer], "tick_ms": 50}
 
 

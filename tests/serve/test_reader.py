@@ -36,7 +36,7 @@ def test_a_server_that_starts_reads_back_as_far_as_results_are_shown(log: Log, m
     write(log, 0, {ESPOO: 1})
     for window in range(200):
         write(log, window * 5, {CENTRE: window, HARBOUR: 1})
-    write(log, 998, {ESPOO: 2})
+    write(log, 995, {ESPOO: 2})
     counting, cells = Counting(log), Cells(VIEWS[0])
     places = fill(counting, cells)  # type: ignore[arg-type]
     assert dict(cells.snapshot().rows.select("cell", "count").rows()) == {named(CENTRE): 199, named(HARBOUR): 1, named(ESPOO): 2}
@@ -59,12 +59,12 @@ def test_a_restarted_server_shows_the_same_and_goes_on(log: Log, url: str) -> No
     with serving(url) as first:
         write(log, 0, {CENTRE: 3, ESPOO: 7})
         write(log, 5, {CENTRE: 4})
-        wait_until(lambda: first.cells() == {named(CENTRE): 4, named(ESPOO): 7})
+        wait_until(lambda: first.cells() == {named(CENTRE): 4})
     write(log, 5, {ESPOO: 8})
     with serving(url) as second:
         assert second.cells() == {named(CENTRE): 4, named(ESPOO): 8}, "filled before the first answer"
         write(log, 10, {CENTRE: 5})
-        wait_until(lambda: second.cells() == {named(CENTRE): 5, named(ESPOO): 8})
+        wait_until(lambda: second.cells() == {named(CENTRE): 5})
 
 
 def test_a_log_and_a_topic_that_are_not_there_yet_are_waited_for(tmp_path: Path) -> None:

@@ -7,14 +7,18 @@ from typing import Any
 
 import polars as pl
 import psycopg
+import pyarrow as pa
 import pytest
 
+import millrace as mr
+from millrace import triggers, windows
 from millrace.errors import DefinitionError
-from millrace.log import Log, open_log
+from millrace.log import Log, Outgoing, open_log
 from millrace.log.codecs import encode
 from millrace.runners.local import run_local
 from millrace.sinks import postgres as sink
 from millrace.sinks.postgres import PostgresTable, follow
+from millrace.testing import Script
 from runners.local_child import READINGS, TOTALS, Total, settings, totals
 from runners.test_local import last_words, readings, shown
 from sinks import postgres
@@ -102,6 +106,20 @@ def test_an_older_pane_does_not_take_the_place_of_a_newer_one(server: str, datab
     assert database.execute("SELECT value, index, withdrawn FROM totals").fetchall() == [(5, 2, True)]
 
 
+@pytest.mark.parametrize("output", ["value", "value_and_retract"])
+def test_the_table_leaves_out_sessions_that_have_grown_or_merged(
+    server: str, database: psycopg.Connection[Any], log: Log, output: Any
+) -> None:
+    log.ensure(TOTALS)
+    rows = mr.read(READINGS).window(windows.sessions(10), trigger=triggers.repeatedly(triggers.after_count(1)), output=output)
+    script = Script(mr.Job("totals", rows.by("sensor").sum("value").write(TOTALS)))
+    for at in (0, 15, 1, 2, 8, 30, 60, 22):
+        script.events({"sensor": "s", "value": 1, "event_time": at})
+        log.append(TOTALS.name, encode(TOTALS, pl.DataFrame(script.panes()), ingestion_time=1))
+        follow(log, PostgresTable(server, TOTALS, "totals"))
+    assert held(database) == [("s", 0, 40, 7), ("s", 60, 70, 1)]
+
+
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(DefinitionError, match="use small letters"):
         PostgresTable("", TOTALS, "totals; DROP TABLE x")
@@ -110,3 +128,24 @@ def test_what_is_no_table_is_refused() -> None:
         PostgresTable("", keyless, "totals")
     with pytest.raises(DefinitionError, match="is no field of Total"):
         PostgresTable("", keyless, "totals", ("cell",))
+
+
+def test_rows_that_the_table_cannot_take_are_set_aside_and_the_others_are_written(
+    server: str, database: psycopg.Connection[Any], log: Log, tmp_path: Path
+) -> None:
+    """A NUL in a text, a row without a pane and an unreadable record, among good rows: none of them stops the sink."""
+    run(log, tmp_path, 0, 300)
+    good = len(last_words(shown(log)))
+    pane = {"window_start": 0, "window_end": 10, "index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": "+"}
+    rows = pl.DataFrame([{"sensor": name, "value": 1, "event_time": 9, **pane} for name in ("a\0b", "fine", "\0")])
+    before = sum(log.ends(TOTALS.name).values())
+    log.append(TOTALS.name, encode(TOTALS, rows))
+    log.append(TOTALS.name, encode(TOTALS, rows.select("sensor", "value", "event_time")[1:2]))
+    log.append(TOTALS.name, Outgoing(pa.array([b"\xff unreadable"])))
+    into = PostgresTable(server, TOTALS, "totals")
+    assert follow(log, into) == before + 5
+    assert follow(log, into) == 0
+    assert len(held(database)) == good + 1
+    aside = [reason for (reason,) in database.execute("SELECT reason FROM millrace_set_aside").fetchall()]
+    assert len(aside) == 4
+    assert sum("has no pane" in reason for reason in aside) == 1

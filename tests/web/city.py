@@ -21,12 +21,15 @@ from millrace.log.codecs import encode
 from millrace.topics import Topic
 from millrace.transit.geocells import geocell
 from millrace.transit.topics import CELL_COUNTS, DELAYS, EMERGENCY_STOPS, FINAL_STOPS, FLOWS
+from millrace.transit.views import VIEWS
 
-EVERY, WINDOW = 5_000, 30_000
+EVERY = 5_000
 HUBS = np.array(
     [[60.171, 24.941], [60.199, 24.934], [60.219, 24.813], [60.211, 25.081], [60.176, 24.805], [60.251, 25.010], [60.187, 24.951]]
 )
 VEHICLES = 700
+WINDOWS = {view.topic.name: view.window_ms for view in VIEWS}
+"""The size of the windows of each topic."""
 LIMIT = 20.0
 """Seconds after which something that should happen did not."""
 
@@ -90,7 +93,6 @@ class City:
         """The next window's results; its end."""
         self.end = end = max(self.end + EVERY, int(time.time() * 1000) // EVERY * EVERY)
         pane = {
-            "window_start": end - WINDOW,
             "window_end": end,
             "index": 0,
             "settled_index": 0,
@@ -99,7 +101,10 @@ class City:
             "op": "+",
         }
         for topic, found in results(self.step).items():
-            rows = found.with_columns(event_time=pl.lit(end - 1), **{name: pl.lit(value) for name, value in pane.items()})
+            start = pl.lit(end - WINDOWS[topic.name])
+            rows = found.with_columns(
+                event_time=pl.lit(end - 1), window_start=start, **{name: pl.lit(value) for name, value in pane.items()}
+            )
             self.log.append(topic.name, encode(topic, rows, ingestion_time=end))
         self.step += 1
         return end

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from millrace.transit.views import VIEWS
-from web.city import City, Server, wait_until
+from web.city import VEHICLES, City, Server, wait_until
 from web.conftest import Open
 from web.test_map import colours
 
@@ -76,6 +76,32 @@ def test_each_layer_shows_what_the_api_says_in_its_own_words(open_map: Open, ser
     assert page.locator("#rows tr button").first.inner_text() == max(found, key=lambda key: (abs(found[key][0]), [-ord(c) for c in key]))
 
 
+def headline(page: Page) -> int:
+    """The total that the page says."""
+    return int(page.locator("#total").inner_text().replace(",", ""))
+
+
+def test_the_headline_is_the_number_of_vehicles_in_one_window_whatever_happens(open_map: Open, server: Server, city: City) -> None:
+    """Two browsers, windows that come, a camera that moves, and a server that dies: 700 vehicles stay 700."""
+    first, second = open_map("#10.4/60.2/24.94"), open_map("#10.4/60.2/24.94")
+    for _ in range(3):
+        end = city.go_on()
+        for page in (first, second):
+            wait_until(lambda page=page, end=end: page.evaluate("window.__millrace.time") == end, "the window")  # type: ignore[misc]
+            wait_until(lambda page=page: headline(page) == VEHICLES, "the headline")  # type: ignore[misc]
+    assert sum(server.view().values()) == VEHICLES
+    first.click("#closer")
+    wait_until(lambda: headline(first) < VEHICLES, "fewer from near")
+    first.click("#farther")
+    wait_until(lambda: headline(first) == VEHICLES, "all of them again")
+    server.kill()
+    end = city.go_on()
+    server.start()
+    for page in (first, second):
+        wait_until(lambda page=page: page.evaluate("window.__millrace.time") == end, "the window after the break")  # type: ignore[misc]
+        wait_until(lambda page=page: headline(page) == VEHICLES, "the headline after the break")  # type: ignore[misc]
+
+
 def test_layers_are_changed_by_click_and_key_and_the_address_remembers(open_map: Open, server: Server, city: City) -> None:
     page = open_map("#10.4/60.2/24.94")
     assert page.evaluate("window.__millrace.layer") == "vehicle-distribution"
@@ -99,7 +125,7 @@ def test_a_stop_under_the_pointer_tells_who_and_how_hard(open_map: Open, server:
     page = open_map(f"?layer=emergency-stop#15/{stop['latitude']}/{stop['longitude']}")
     details = point_at_the_middle(page)
     expect(details).to_contain_text(stop["vehicle_id"])
-    expect(details.locator("b")).to_have_text(f"{-stop['deceleration']:.1f} m/s²")
+    expect(details.locator("b")).to_have_text(f"{stop['deceleration']:.1f} m/s²")
     expect(details).to_contain_text("Speed difference")
 
 

@@ -36,5 +36,5 @@ const COUNT = new Intl.NumberFormat("en-GB");
 const SMALL = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 1 });
 
 export function figure(value: number): string {
-  return value < 10 ? SMALL.format(value) : COUNT.format(Math.round(value));
+  return Math.abs(value) < 10 ? SMALL.format(value) : COUNT.format(Math.round(value));
 }

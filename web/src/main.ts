@@ -10,14 +10,14 @@ import { element, say } from "./elements";
 import { Layers } from "./layers";
 import { Legend } from "./legend";
 import { MapView } from "./map";
-import type { Box, LayerInfo, ServerMessage, Value } from "./messages";
+import type { Box, JobStatus, LayerInfo, ServerMessage, Value } from "./messages";
 import type { Theme } from "./scale";
 import type { Slot } from "./slots";
 import { Summary } from "./summary";
 import { CellTable } from "./table";
 import { follow } from "./theme";
 import { View } from "./view";
-import { nouns, total, unitOf, valueOf, where } from "./words";
+import { jobOf, nouns, total, unitOf, valueOf, where } from "./words";
 
 declare global {
   interface Window {
@@ -27,7 +27,7 @@ declare global {
 }
 
 /** Until the server has said what there is. */
-const NOTHING: LayerInfo = { name: "", title: "", kind: "cells", window_ms: 0, every_ms: 5_000, noun: "", legend: "", unit: "", values: [] };
+const NOTHING: LayerInfo = { name: "", title: "", topic: "", kind: "cells", window_ms: 0, every_ms: 5_000, noun: "", legend: "", unit: "", values: [] };
 const SPOKEN_EVERY = 20_000;
 
 let view = new View(NOTHING);
@@ -37,7 +37,8 @@ const summary = new Summary();
 const legend = new Legend(element("steps"));
 const details = new Details();
 const layers = new Layers();
-let running: readonly string[] = [];
+let jobs: readonly JobStatus[] = [];
+let problems: Readonly<Record<string, readonly string[]>> = {};
 let spokenAt = 0;
 let marked: string | null = null;
 let pointed: { cell: string; x: number; y: number } | null = null;
@@ -85,8 +86,8 @@ function tell(visible: readonly Slot[] = view.within(map.box())): void {
   const [info, time, serverNow] = [view.info, view.tiles.time, clock.at(now)];
   const all = total(info, visible);
   const said = { total: figure(all), noun: nouns(info, all), where: where(info, visible.length) };
-  const idle = running.length > 0 && !running.includes(info.name) ? info.name : null;
-  summary.show({ line: connection.state, ...said, time, every: info.every_ms, idle, serverNow, now });
+  const idle = jobs.length > 0 && !jobOf(info, jobs) ? info.name : null;
+  summary.show({ line: connection.state, ...said, time, every: info.every_ms, idle, problems: problems[info.name] ?? [], serverNow, now });
   if (time === null || now - spokenAt < SPOKEN_EVERY) return;
   spokenAt = now;
   const most = visible.reduce<Slot | null>((one, other) => (one && one.value >= other.value ? one : other), null);
@@ -98,6 +99,7 @@ function tell(visible: readonly Slot[] = view.within(map.box())): void {
 function show(info: LayerInfo): void {
   view = new View(info);
   spokenAt = 0;
+  summary.job(jobOf(info, jobs));
   mark((pointed = null));
   say(element("legend-title"), info.unit === "" ? info.legend : `${info.legend}, ${unitOf(info)}`);
   subscribe(map.box());
@@ -118,8 +120,9 @@ function heard(message: ServerMessage): void {
       break;
     case "status":
       clock.heard(message.now, now);
-      running = message.jobs.map((job) => job.job);
-      summary.job(message.jobs.find((job) => job.job === view.info.name) ?? (message.jobs.length === 1 ? message.jobs[0] : undefined));
+      jobs = message.jobs;
+      problems = message.problems ?? {};
+      summary.job(jobOf(view.info, jobs));
       break;
     case "error":
       console.warn(`the server refused what the page asked for: ${message.error}`);

@@ -4,6 +4,8 @@
 export interface LayerInfo {
   readonly name: string;
   readonly title: string;
+  /** Where its results come from. */
+  readonly topic: string;
   readonly kind: string;
   readonly window_ms: number;
   readonly every_ms: number;
@@ -34,6 +36,8 @@ export interface Tile {
 /** How a job is doing. A figure that is not known yet is null, or left out. */
 export interface JobStatus {
   readonly job: string;
+  /** The topics of its results. */
+  readonly writes?: readonly string[];
   readonly watermark?: number | null;
   readonly lag_events?: number | null;
   readonly events_per_s?: number | null;
@@ -51,7 +55,8 @@ export interface Hello {
 export interface Tick {
   readonly type: "tick";
   readonly layer: string;
-  readonly time: number;
+  /** The end of the window that is shown; null before the first result. */
+  readonly time: number | null;
   readonly now: number;
   readonly tiles: readonly Tile[];
 }
@@ -60,6 +65,8 @@ export interface Status {
   readonly type: "status";
   readonly now: number;
   readonly jobs: readonly JobStatus[];
+  /** By layer: results that cannot be shown as they are, each kind in a sentence. */
+  readonly problems?: Readonly<Record<string, readonly string[]>>;
 }
 
 export interface Refusal {

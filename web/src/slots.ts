@@ -61,7 +61,7 @@ export class Slots {
         changed = true;
       }
     }
-    const free = this.#faded(now);
+    const free = this.#faded(now).filter((index) => !cells.has(next[index]?.cell ?? ""));
     for (const [cell, values] of cells) {
       const index = this.#places.get(cell);
       const slot = index === undefined ? undefined : next[index];

@@ -11,11 +11,13 @@ export interface Facts {
   readonly total: string;
   readonly noun: string;
   readonly where: string;
-  /** The newest end of a window; null before the first result. */
+  /** The end of the window that is shown; null before the first result. */
   readonly time: number | null;
   readonly every: number;
   /** The job of this layer, where jobs run and it is none of them; else null. */
   readonly idle: string | null;
+  /** What the server cannot show of this layer's results. */
+  readonly problems: readonly string[];
   /** The server's clock, now. */
   readonly serverNow: number;
   /** This browser's clock, now. */
@@ -47,7 +49,7 @@ export function noticeFor(phase: Phase, facts: Facts): string | null {
         ? `The server does not answer. Next attempt in ${Math.max(0, Math.ceil((facts.line.retryAt - facts.now) / 1000))} s.`
         : "The server does not answer. Trying again …";
     default:
-      return null;
+      return facts.problems[0] ?? null;
   }
 }
 

@@ -16,7 +16,7 @@ export function overlap(one: Box, other: Box): boolean {
 }
 
 export class Tiles {
-  /** The newest end of a window, milliseconds since the epoch; null before the first result. */
+  /** The end of the window that is shown, milliseconds since the epoch; null before the first result. */
   time: number | null = null;
 
   #tiles = new Map<string, ReadonlyMap<string, readonly Value[]>>();

@@ -1,7 +1,7 @@
 /** What is said of a layer: its values with their units, and how many there are of what. */
 
 import { duration, figure } from "./clock";
-import type { LayerInfo, Value } from "./messages";
+import type { JobStatus, LayerInfo, Value } from "./messages";
 import type { Slot } from "./slots";
 
 /** "vehicle" for one, else "vehicles". */
@@ -25,7 +25,7 @@ export function told(info: LayerInfo, name: string, value: Value | undefined): s
   if (typeof value !== "number") return value ?? "–";
   const measured = name === info.values[0] || /^p\d+$/.test(name);
   if (!measured || info.unit === "") return figure(value);
-  if (info.unit !== "s") return `${figure(Math.abs(value))} ${info.unit}`;
+  if (info.unit !== "s") return `${figure(value)} ${info.unit}`;
   return value < 0 ? `${duration(-value * 1000)} early` : duration(value * 1000);
 }
 
@@ -34,10 +34,17 @@ export function valueOf(info: LayerInfo, slot: Slot): string {
   return told(info, info.values[0] ?? "", slot.values[0]);
 }
 
-/** How much there is in all: what was counted where the layer counts, else how many results. */
+/** How much there is in all: the sum of the first value where it has no unit, which is a count; else of `count`; else how many results. */
 export function total(info: LayerInfo, slots: readonly Slot[]): number {
-  const place = info.values.indexOf("count");
+  const place = info.unit === "" ? 0 : info.values.indexOf("count");
   return place < 0 ? slots.length : slots.reduce((sum, slot) => sum + Number(slot.values[place] ?? 0), 0);
+}
+
+/** The job that writes the layer's topic, or has its name; of several runs the one whose last batch is the newest. */
+export function jobOf(info: LayerInfo, jobs: readonly JobStatus[]): JobStatus | undefined {
+  const writers = jobs.filter((job) => job.writes?.includes(info.topic));
+  const mine = writers.length > 0 ? writers : jobs.filter((job) => job.job === info.name);
+  return mine.reduce<JobStatus | undefined>((one, other) => ((one?.last_batch_at ?? -1) >= (other.last_batch_at ?? 0) ? one : other), undefined);
 }
 
 /** "in 12 cells, in view"; points are counted already. */

@@ -97,6 +97,28 @@ describe("slots", () => {
     expect(slots.list.map(({ cell, alive }) => [cell, alive])).toEqual([[A, true], [B, true]]);
   });
 
+  it("a cell that returns after it has faded keeps its place when another comes with it", () => {
+    const slots = new Slots(COUNTS);
+    slots.show(counts([A, 1]), 0);
+    slots.show(new Map(), 10);
+    slots.show(counts([A, 2], [B, 1]), 10 + FADE);
+    expect(slots.list.filter(({ alive }) => alive).map(({ cell, value }) => [cell, value])).toEqual([[A, 2], [B, 1]]);
+    expect([slots.find(A), slots.find(B)]).toEqual([0, 1]);
+  });
+
+  it("whatever comes and goes, the slots that are alive are the cells that are shown", () => {
+    const slots = new Slots(COUNTS);
+    const cells = Array.from({ length: 60 }, (_, index) => latLngToCell(60.1 + index / 100, 24.94, 9));
+    let seed = 7;
+    const random = () => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647;
+    for (let now = 0; now < 200 * 300; now += 300) {
+      const shown = counts(...cells.filter(() => random() < 0.15).map((cell): [string, number] => [cell, Math.ceil(random() * 5)]));
+      slots.show(shown, now);
+      expect(new Map(slots.list.filter(({ alive }) => alive).map(({ cell, values }) => [cell, values]))).toEqual(shown);
+      expect([...shown.keys()].every((cell) => slots.list[slots.find(cell)]?.cell === cell)).toBe(true);
+    }
+  });
+
   it("nothing new leaves the list as it is, so that nothing is uploaded again", () => {
     const slots = new Slots(COUNTS);
     slots.show(counts([A, 1]), 0);

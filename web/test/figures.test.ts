@@ -10,7 +10,7 @@ import { slotOf } from "../src/slots";
 import { type Facts, noticeFor, phaseOf } from "../src/summary";
 import { busiest } from "../src/table";
 import { next } from "../src/theme";
-import { nouns, told, total, where } from "../src/words";
+import { jobOf, nouns, told, total, where } from "../src/words";
 
 describe("the scale", () => {
   it("begins at one, ends at the top, and is even by doublings", () => {
@@ -61,7 +61,7 @@ describe("the clock", () => {
 });
 
 describe("the state of the page", () => {
-  const facts: Facts = { line: { phase: "open" }, total: "1", noun: "vehicle", where: "in view", time: 100_000, every: 5_000, idle: null, serverNow: 104_000, now: 0 };
+  const facts: Facts = { line: { phase: "open" }, total: "1", noun: "vehicle", where: "in view", time: 100_000, every: 5_000, idle: null, problems: [], serverNow: 104_000, now: 0 };
 
   it("is live while results come, old when several did not, and lost without a line", () => {
     expect(phaseOf(facts, true)).toBe("live");
@@ -74,6 +74,7 @@ describe("the state of the page", () => {
 
   it("says what is wrong and what happens next", () => {
     expect(noticeFor("live", facts)).toBeNull();
+    expect(noticeFor("live", { ...facts, problems: ["1 result: geocell=5 is not an H3 cell"] })).toBe("1 result: geocell=5 is not an H3 cell");
     expect(noticeFor("waiting", facts)).toContain("when the first window is complete");
     expect(noticeFor("waiting", { ...facts, idle: "flow-direction" })).toBe("Nothing to show yet: is flow-direction running?");
     expect(noticeFor("lost", { ...facts, line: { phase: "waiting", retryAt: 2_100 } })).toBe("The server does not answer. Next attempt in 3 s.");
@@ -95,7 +96,7 @@ it("colours go round: as the system, light, dark", () => {
 
 describe("what is said of a layer", () => {
   const layer = (more: Partial<LayerInfo>): LayerInfo => ({
-    name: "a", title: "A", kind: "cells", window_ms: 30_000, every_ms: 5_000, noun: "vehicles", legend: "A", unit: "", values: ["count"], ...more,
+    name: "a", title: "A", topic: "as", kind: "cells", window_ms: 30_000, every_ms: 5_000, noun: "vehicles", legend: "A", unit: "", values: ["count"], ...more,
   });
   const delays = layer({ name: "delays", noun: "arrivals", unit: "s", values: ["p50", "p90", "count"] });
   const stops = layer({ kind: "points", noun: "emergency stops", unit: "m/s²", values: ["deceleration", "speed_difference"] });
@@ -109,19 +110,30 @@ describe("what is said of a layer", () => {
 
   it("durations are said as such, and early is not late", () => {
     expect([told(delays, "p90", 150), told(delays, "p50", -20), told(delays, "count", 3), told(delays, "p50", null)]).toEqual(["2 min 30 s", "20 s early", "3", "–"]);
-    expect(told(stops, "deceleration", -4.52)).toBe("4.5 m/s²");
+    expect(told(stops, "deceleration", -4.52)).toBe("-4.5 m/s²");
+    expect(told(layer({ unit: "°C", values: ["mean"] }), "mean", -5)).toBe("-5 °C");
   });
 
   it("the sum is of what was counted, else of results", () => {
     const two = [slotOf(delays, cell, [10, 20, 7]), slotOf(delays, cell, [10, 20, 5])];
     expect(total(delays, two)).toBe(12);
     expect(total(stops, two)).toBe(2);
+    const named = layer({ values: ["vehicles"] });
+    expect(total(named, [slotOf(named, cell, [3]), slotOf(named, cell, [4])])).toBe(7);
   });
 
   it("a point tells who, where and when", () => {
     const told = facts(stops, slotOf(stops, "12/7", [-4.5, 11.25, 24.9, 60.2, 0]), { start: 0, end: 0 });
     expect(told.slice(0, 3)).toEqual([["Vehicle", "12/7"], ["Place", "60.2000, 24.9000"], ["Speed difference", "11"]]);
     expect(told[3]?.[0]).toBe("Time");
+  });
+
+  it("the figures are those of the job that writes the layer's topic, of several runs the one that is newest", () => {
+    const job = (name: string, writes: string[], at: number) => ({ job: name, writes, last_batch_at: at });
+    const flow = layer({ name: "flow", topic: "flows" });
+    expect(jobOf(flow, [job("other", ["counts"], 9)])).toBeUndefined();
+    expect(jobOf(flow, [job("other", ["counts"], 9), job("mine", ["flows"], 2), job("mine", ["flows"], 5), job("mine", ["flows"], 3)])?.last_batch_at).toBe(5);
+    expect(jobOf(flow, [job("flow", ["flows@v2"], 1)])?.job).toBe("flow");
   });
 
   it("the layer of an address is found, and the first where there is none", () => {

@@ -13,6 +13,7 @@ from millrace.aggregates.own import Aggregate, Own, own
 from millrace.aggregates.picks import Earliest, Latest, Max, Min
 from millrace.aggregates.sketches import DistinctSketch, FrequentSketch, QuantilesSketch, needed
 from millrace.aggregates.sums import Count, Mean, StdDev, Sum
+from millrace.calls import clear_functions
 from millrace.errors import DefinitionError
 
 __all__ = [
@@ -142,3 +143,8 @@ def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> R
         return Frequent(columns[0], k)
     needed("top(approx=True)")
     return own(FrequentSketch(columns[0], k))
+
+
+clear_functions(
+    globals(), "collect", "count", "distinct", "earliest", "latest", "max", "mean", "min", "own", "quantiles", "stddev", "sum", "top"
+)

@@ -72,6 +72,11 @@ class Aggregate(ABC):
         """
         raise NotImplementedError
 
+    def begin(self) -> Any:
+        """What `create` returns, or a copy where it returns one object each time: `add` may change it."""
+        state = self.create()
+        return state if state is not self.create() else self.decode(self.encode(state))
+
     def encode(self, state: Any) -> bytes:
         """The state as bytes, by pickle unless said otherwise."""
         return pickle.dumps(state, protocol=5)
@@ -162,10 +167,10 @@ class Own(Reduction):
         return pl.map_groups(list(columns), state, return_dtype=pl.Binary, returns_scalar=True).alias(name)  # type: ignore[arg-type] # any sequence
 
     def _added(self, columns: list[pl.Series]) -> bytes:
-        return self.inner.encode(self.inner.add_all(self.inner.create(), self._values(columns)))
+        return self.inner.encode(self.inner.add_all(self.inner.begin(), self._values(columns)))
 
     def _retracted(self, columns: list[pl.Series]) -> bytes:
-        state, values = self.inner.create(), self._values(columns)
+        state, values = self.inner.begin(), self._values(columns)
         for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
             state = self.inner.retract(state, value)
         return self.inner.encode(state)
@@ -179,7 +184,7 @@ class Own(Reduction):
         states = columns[0].to_list()
         if len(states) == 1:
             return bytes(states[0])
-        state = self.inner.decode(states[0]) if states else self.inner.create()  # polars tries it on nothing now and then
+        state = self.inner.decode(states[0]) if states else self.inner.begin()  # polars tries it on nothing now and then
         for data in states[1:]:
             state = self.inner.merge(state, self.inner.decode(data))
         return self.inner.encode(state)

@@ -1,13 +1,30 @@
-"""Aggregates that are sums at heart: rows are taken back by subtraction, and the order in which they are added never matters."""
+"""Aggregates that are sums at heart: rows are taken back by subtraction, and the order in which they are added never matters.
+
+Sums are exact. Whole numbers are summed in 128 bits. A float is cut at fixed places into whole numbers of 128 bits: 0.1 is
+107374182 units of 2**-30 and 2125..., a whole number, units of 2**-122. Sums of these do not depend on the order, and the answer is rounded once.
+Floats below 2**-70 (8.5e-22) or from 2**66 (7.4e19) on have other places; they are rare, and kept as they are.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import polars as pl
 
 from millrace.aggregates.contract import Reduction, check_numeric
+
+APART = pl.List(pl.Float64())
+"""The values that no place holds."""
+LEAST, GREATEST = 2.0**-70, 2.0**66
+"""From which on, and below which, values have places."""
+PLACES = (-30, -122)
+"""Of a sum: the units, as powers of two. Between them, and above, is room for 2**31 values."""
+DIGITS = (19, -28, -75, -122)
+"""Of a deviation, whose digits are multiplied."""
+PAIRS = [(i, j) for i in range(4) for j in range(i, 4) if j - i < 3]
+"""The digits of one float that may both be there: its 53 bits reach over three."""
 
 
 @dataclass(frozen=True)
@@ -30,50 +47,33 @@ class Count(Reduction):
         return pl.col(f"{name}.n").alias(name)
 
 
-_GRAINS = (2.0**20, 2.0**-12, 2.0**-52)
-_HUGE = 2.0**60
-_SQUARE = 1e150
-"""What is greater has no square that a float could hold; a deviation with it is not a number."""
+def _is_whole(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() or dtype == pl.Boolean
 
 
-def _limbs(column: str, name: str) -> list[pl.Expr]:
-    """A float's sum as three whole-number sums, whose addition, unlike that of floats, does not depend on the order.
-
-    Exact for |x| >= 1, and to 2**-53 below; what is beyond 2**60 is summed apart, as floats are. What is infinite or not a number is counted, so that it
-    can be taken back.
-    """
+def _placed(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """A column as floats, which of them no place holds, and the others."""
     x = pl.col(column).cast(pl.Float64)
-    finite = x.is_finite()
-    ordinary = finite & (x.abs() < _HUGE)
-    rest = pl.when(ordinary).then(x).otherwise(0.0)
-    limbs = []
-    for position, grain in enumerate(_GRAINS):
-        whole = (rest / grain).round(0)
-        limbs.append(whole.cast(pl.Int64).sum().alias(f"{name}.s{position}"))
-        rest = rest - whole * grain
-    odd = {"up": x == math.inf, "down": x == -math.inf, "nan": x.is_nan()}
-    counts = [there.sum().cast(pl.Int64).alias(f"{name}.{kind}") for kind, there in odd.items()]
-    return [*limbs, *counts, pl.when(finite & ~ordinary).then(x).otherwise(0.0).sum().alias(f"{name}.huge")]
+    is_placed = (x == 0) | ((x.abs() >= LEAST) & (x.abs() < GREATEST))
+    return x, x.is_finite() & ~is_placed, pl.when(is_placed).then(x).otherwise(0.0)
 
 
-def _sums(column: str, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-    if dtype.is_float():
-        return _limbs(column, name)
-    return [pl.col(column).cast(pl.Int64).sum().alias(f"{name}.s0")]
+def _cut(rest: pl.Expr, units: Sequence[int]) -> list[pl.Expr]:
+    """Floats as whole numbers of each unit, the greatest first; nothing is lost, as each subtraction is exact."""
+    digits = []
+    for unit in units:
+        whole = (rest / 2.0**unit).round(0)
+        digits.append(whole.cast(pl.Int128))
+        rest = rest - whole * 2.0**unit
+    return digits
 
 
-def _sum_columns(name: str, dtype: pl.DataType) -> list[str]:
-    kinds = ("s0", "s1", "s2", "up", "down", "nan", "huge") if dtype.is_float() else ("s0",)
-    return [f"{name}.{kind}" for kind in kinds]
+def _negative(partials: Sequence[pl.Expr], names: Sequence[str]) -> list[pl.Expr]:
+    return [(0 - partial).alias(name) for partial, name in zip(partials, names, strict=True)]
 
 
-def _total(name: str, dtype: pl.DataType) -> pl.Expr:
-    if not dtype.is_float():
-        return pl.col(f"{name}.s0")
-    limbs = [pl.col(f"{name}.s{position}").cast(pl.Float64) * grain for position, grain in enumerate(_GRAINS)]
-    up, down, nan = (pl.col(f"{name}.{kind}") > 0 for kind in ("up", "down", "nan"))
-    finite = limbs[0] + limbs[1] + limbs[2] + pl.col(f"{name}.huge")
-    return pl.when(nan | (up & down)).then(math.nan).when(up).then(math.inf).when(down).then(-math.inf).otherwise(finite)
+def _merged(names: Sequence[str], lists: Sequence[str]) -> list[pl.Expr]:
+    return [pl.col(*names).sum(), *(pl.col(name).explode(empty_as_null=False) for name in lists)]
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,38 @@ class Sum(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums and the number of values."""
-        return [*_sums(self.given, name, dtype), pl.col(self.given).count().cast(pl.Int64).alias(f"{name}.n")]
+        return [*(expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)), *self._apart(name, dtype, 1)]
+
+    def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The same with the other sign."""
+        return [*_negative(self._sums(dtype), self._names(name, dtype)), *self._apart(name, dtype, -1)]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums of sums."""
-        return [pl.col(*_sum_columns(name, dtype), f"{name}.n").sum()]
+        return _merged(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart"])
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
-        """The sum."""
-        return pl.when(pl.col(f"{name}.n") > 0).then(_total(name, dtype)).alias(name)
+        """The sum; a whole one that 64 bits do not hold is an error."""
+        total = pl.col(f"{name}.s0").cast(pl.Int64) if _is_whole(dtype) else _float_total(name)
+        return pl.when(pl.col(f"{name}.n") > 0).then(total).alias(name)
+
+    def _names(self, name: str, dtype: pl.DataType) -> list[str]:
+        kinds = ("s0", "n") if _is_whole(dtype) else ("s0", "s1", "up", "down", "nan", "n")
+        return [f"{name}.{kind}" for kind in kinds]
+
+    def _sums(self, dtype: pl.DataType) -> list[pl.Expr]:
+        count = pl.col(self.given).count().cast(pl.Int64)
+        if _is_whole(dtype):
+            return [pl.col(self.given).cast(pl.Int128).sum(), count]
+        x, _, placed = _placed(self.given)
+        odd = [(x == math.inf), (x == -math.inf), x.is_nan()]
+        return [*(digit.sum() for digit in _cut(placed, PLACES)), *(there.sum().cast(pl.Int64) for there in odd), count]
+
+    def _apart(self, name: str, dtype: pl.DataType, sign: int) -> list[pl.Expr]:
+        if _is_whole(dtype):
+            return []
+        x, apart, _ = _placed(self.given)
+        return [(x * sign).filter(apart).alias(f"{name}.apart")]
 
 
 @dataclass(frozen=True)
@@ -105,15 +128,64 @@ class Mean(Sum):
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The sum divided by the number."""
-        return pl.when(pl.col(f"{name}.n") > 0).then(_total(name, dtype).cast(pl.Float64) / pl.col(f"{name}.n")).alias(name)
+        total = pl.col(f"{name}.s0").cast(pl.Float64) if _is_whole(dtype) else _float_total(name)
+        return pl.when(pl.col(f"{name}.n") > 0).then(total / pl.col(f"{name}.n")).alias(name)
+
+
+def _float_total(name: str) -> pl.Expr:
+    """The exact sum of what was cut, rounded once."""
+    up, down, nan = (pl.col(f"{name}.{kind}") > 0 for kind in ("up", "down", "nan"))
+    apart = pl.col(f"{name}.apart")
+    known = pl.struct(f"{name}.s0", f"{name}.s1", f"{name}.apart").map_batches(_with_apart, return_dtype=pl.Float64)
+    finite = pl.when(apart.list.len() > 0).then(known).otherwise(_rounded(pl.col(f"{name}.s0"), pl.col(f"{name}.s1")))
+    return pl.when(nan | (up & down)).then(math.nan).when(up).then(math.inf).when(down).then(-math.inf).otherwise(finite)
+
+
+def _rounded(upper: pl.Expr, lower: pl.Expr) -> pl.Expr:
+    """Two sums as one float. What a float cannot hold is rounded to odd first, so that the conversion is the only rounding.
+
+    Rounding to odd starts from the floor: 993 units less half of one is 992 and a rest, which is 993 when rounded to odd. Starting from 993 itself
+    it would be 994, and a float that holds even units only would take 994 instead of 992.
+    """
+    step = 2 ** (PLACES[0] - PLACES[1])
+    carry = (lower + step // 2) // step
+    high, low = upper + carry, lower - carry * step
+    fine = high * 2**60 + low // 2**32
+    near = _odd(fine, low % 2**32 != 0).cast(pl.Float64) * 2.0 ** (PLACES[0] - 60)
+    far = _odd(high - (low < 0).cast(pl.Int128), low != 0).cast(pl.Float64) * 2.0 ** PLACES[0]
+    only = low.cast(pl.Float64) * 2.0 ** PLACES[1]
+    return pl.when(high == 0).then(only).when(high.abs() < 2**60).then(near).otherwise(far)
+
+
+def _odd(whole: pl.Expr, more: pl.Expr) -> pl.Expr:
+    """A whole number whose last bit says whether there is more behind it."""
+    return pl.when(more & (whole % 2 == 0)).then(whole + 1).otherwise(whole)
+
+
+def _with_apart(partials: pl.Series) -> pl.Series:
+    """The sums of those groups that hold values without a place."""
+    answers = [
+        _nearest(Fraction(s0) * Fraction(2) ** PLACES[0] + Fraction(s1) * Fraction(2) ** PLACES[1] + sum(map(Fraction, apart)))
+        if apart
+        else None
+        for s0, s1, apart in partials.struct.unnest().iter_rows()
+    ]
+    return pl.Series(answers, dtype=pl.Float64)
+
+
+def _nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 @dataclass(frozen=True)
 class StdDev(Reduction):
     """The standard deviation of a sample (the sum of squares divided by n - 1); null for fewer than two values.
 
-    Values and their squares are summed as whole numbers of 31 bits, so that nothing is lost however far values lie from zero and however
-    close to each other. Fractions are taken to 2**-42 (2.3e-13); what is 2**51 or more is summed as floats are.
+    Values and their squares are summed exactly, as products of the digits they are cut into, so nothing is lost however far values lie from zero
+    and however close to each other.
     """
 
     additive = True
@@ -123,78 +195,88 @@ class StdDev(Reduction):
         check_numeric(self, schema)
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
-        """Sums of the digits, of their products, and of what has too many digits."""
-        x, ordinary, digits = self._digits(dtype)
-        sums = [digit.sum().alias(f"{name}.w{i}") for i, digit in enumerate(digits)]
-        for i, j in _pairs(len(digits)):
-            product = digits[i] * digits[j]
-            high = product // 2**32
-            sums += [high.sum().alias(f"{name}.h{i}{j}"), (product - high * 2**32).sum().alias(f"{name}.l{i}{j}")]
-        real = x.cast(pl.Float64)
-        known = real.abs() < _SQUARE
-        apart = pl.when(~ordinary & known).then(real).otherwise(0.0)
-        sums.append((~known).sum().cast(pl.Int64).alias(f"{name}.odd"))
-        huge = [apart.sum().alias(f"{name}.huge"), (apart * apart).sum().alias(f"{name}.huge2")]
-        return [*sums, *huge, x.count().cast(pl.Int64).alias(f"{name}.n")]
+        """Sums of the digits and of their products, and what has no digits."""
+        sums = [expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)]
+        return [*sums, *self._apart(name, dtype, "apart", "gone")]
+
+    def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+        """The same with the other sign; values without digits are listed as gone."""
+        return [*_negative(self._sums(dtype), self._names(name, dtype)), *self._apart(name, dtype, "gone", "apart")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums of sums."""
-        return [pl.col(*_deviation_columns(name, dtype)).sum()]
+        return _merged(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart", f"{name}.gone"])
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The root of the variance."""
-        columns, digits = _deviation_columns(name, dtype), _digits_of(dtype)
+        is_whole = _is_whole(dtype)
+        columns = [*self._names(name, dtype), *([] if is_whole else [f"{name}.apart", f"{name}.gone"])]
+        deviation = _whole_deviation if is_whole else _float_deviation
 
         def deviations(partials: pl.Series) -> pl.Series:
-            return pl.Series([_deviation(row, digits) for row in partials.struct.unnest().rows()], dtype=pl.Float64)
+            return pl.Series([deviation(row) for row in partials.struct.unnest().rows()], dtype=pl.Float64)
 
         return pl.struct(columns).map_batches(deviations, return_dtype=pl.Float64).alias(name)
 
-    def _digits(self, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr, list[pl.Expr]]:
-        """The value, whether its digits hold it, and the digits, most significant first: signed whole numbers of 31 bits."""
-        if not dtype.is_float():
-            whole = pl.col(self.given).cast(pl.Int64)
-            ordinary = whole.is_between(-(2**62), 2**62 - 1)
-            kept = pl.when(ordinary).then(whole).otherwise(0)
-            return whole, ordinary, [kept // 2**31, kept - kept // 2**31 * 2**31]
-        x = pl.col(self.given).cast(pl.Float64)
-        ordinary = x.is_finite() & (x.abs() < 2.0**51)
-        rest, digits = pl.when(ordinary).then(x).otherwise(0.0), []
-        for grain in (2.0**20, 2.0**-11, 2.0**-42):
-            whole = (rest / grain).round(0)
-            digits.append(whole.cast(pl.Int64))
-            rest = rest - whole * grain
-        return x, ordinary, digits
+    def _names(self, name: str, dtype: pl.DataType) -> list[str]:
+        if _is_whole(dtype):
+            return [f"{name}.{kind}" for kind in ("w", "hh", "hl", "ll", "n")]
+        digits = [f"{name}.w{i}" for i in range(len(DIGITS))]
+        return [*digits, *(f"{name}.p{i}{j}" for i, j in PAIRS), f"{name}.odd", f"{name}.n"]
+
+    def _sums(self, dtype: pl.DataType) -> list[pl.Expr]:
+        count = pl.col(self.given).count().cast(pl.Int64)
+        if _is_whole(dtype):
+            whole = pl.col(self.given).cast(pl.Int128)
+            high = whole // 2**32
+            low = whole - high * 2**32
+            return [whole.sum(), (high * high).sum(), (high * low).sum(), (low * low).sum(), count]
+        x, _, placed = _placed(self.given)
+        digits = _cut(placed, DIGITS)
+        products = [(digits[i] * digits[j]).sum() for i, j in PAIRS]
+        return [*(digit.sum() for digit in digits), *products, (~x.is_finite()).sum().cast(pl.Int64), count]
+
+    def _apart(self, name: str, dtype: pl.DataType, there: str, empty: str) -> list[pl.Expr]:
+        if _is_whole(dtype):
+            return []
+        x, apart, _ = _placed(self.given)
+        values = {there: x.filter(apart), empty: x.filter(pl.lit(value=False))}
+        return [values[kind].alias(f"{name}.{kind}") for kind in ("apart", "gone")]
 
 
-def _digits_of(dtype: pl.DataType) -> int:
-    return 3 if dtype.is_float() else 2
+def _whole_deviation(partial: Sequence[Any]) -> float | None:
+    total, high, mixed, low, n = partial
+    return None if n < 2 else _root(n * ((high << 64) + (mixed << 33) + low) - total * total, n * (n - 1))
 
 
-def _pairs(digits: int) -> list[tuple[int, int]]:
-    return [(i, j) for i in range(digits) for j in range(i, digits)]
-
-
-def _deviation_columns(name: str, dtype: pl.DataType) -> list[str]:
-    digits = _digits_of(dtype)
-    products = [f"{name}.{half}{i}{j}" for i, j in _pairs(digits) for half in "hl"]
-    return [*(f"{name}.w{i}" for i in range(digits)), *products, f"{name}.odd", f"{name}.huge", f"{name}.huge2", f"{name}.n"]
-
-
-def _deviation(partial: Sequence[Any], digits: int) -> float | None:
+def _float_deviation(partial: Sequence[Any]) -> float | None:
     """From exact sums, rounded once."""
-    *sums, odd, huge, huge2, n = partial
+    *sums, odd, n, apart, gone = partial
     if n < 2:
         return None
     if odd:
         return math.nan
-    total = sum(sums[i] << (31 * (digits - 1 - i)) for i in range(digits))
-    squares = 0
-    for place, (i, j) in enumerate(_pairs(digits)):
-        high, low = sums[digits + 2 * place], sums[digits + 2 * place + 1]
-        squares += ((high << 32) + low) * (1 if i == j else 2) << (31 * (2 * digits - 2 - i - j))
-    unit = 42 if digits == 3 else 0
-    if huge == 0 and huge2 == 0:
-        return math.sqrt((n * squares - total * total) / (n * (n - 1) << 2 * unit))
-    whole, whole2 = total / (1 << unit) + huge, squares / (1 << 2 * unit) + huge2
-    return math.sqrt(max(0.0, whole2 - whole * whole / n) / (n - 1))
+    unit = DIGITS[-1]
+    total = sum(sums[i] << (place - unit) for i, place in enumerate(DIGITS))
+    products = zip(PAIRS, sums[len(DIGITS) :], strict=True)
+    squares = sum(product * (1 if i == j else 2) << (DIGITS[i] + DIGITS[j] - 2 * unit) for (i, j), product in products)
+    if not apart and not gone:
+        return _root(n * squares - total * total, n * (n - 1) << -2 * unit)
+    whole, exact = Fraction(total, 1 << -unit), Fraction(squares, 1 << -2 * unit)
+    for sign, values in ((1, apart), (-1, gone)):
+        whole += sign * sum(map(Fraction, values))
+        exact += sign * sum(Fraction(value) ** 2 for value in values)
+    variance = (n * exact - whole * whole) / (n * (n - 1))
+    return _root(variance.numerator, variance.denominator)
+
+
+def _root(above: int, below: int) -> float:
+    """The root of a fraction, also where its square has no float; infinity where the root has none either."""
+    if above <= 0:
+        return 0.0
+    shift = (below.bit_length() - above.bit_length() + 130) // 2
+    scaled = (above << 2 * shift) // below if shift >= 0 else above // (below << -2 * shift)
+    try:
+        return math.ldexp(math.isqrt(scaled), -shift)
+    except OverflowError:
+        return math.inf

@@ -20,6 +20,7 @@ from millrace.commands import (
     serve,
     topics,
     transcript,
+    verify,
 )
 
 app = typer.Typer(
@@ -34,7 +35,7 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topics")
 app.add_typer(bench.app, name="bench")
 app.add_typer(kafka.app, name="kafka")
-for command in (demo, run, savepoint, ingest, record, serve, explain, replay, backfill, transcript, doctor):
+for command in (demo, run, savepoint, ingest, record, serve, explain, replay, backfill, transcript, doctor, verify):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
 
 

@@ -177,7 +177,11 @@ def sustained(
     from rich.console import Console
     from rich.progress import Progress
 
+    from millrace.local_paths import local
     from millrace.measure.sustained import bench, write
+
+    if out is not None:
+        local(out, "the folder of samples")
 
     with Progress(console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(f"×{scale:g} for {seconds:,.0f} s", total=1.0)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.commands.options import examples
+from millrace.local_paths import local
 
 EXAMPLES = examples("millrace demo", "millrace demo --on local --port 9000", "millrace demo --fresh --scale 4 --seed 7")
 
@@ -27,4 +28,4 @@ def demo(
     from millrace.demo.show import show
     from millrace.demo.wishes import Wishes
 
-    show(Wishes(folder, port, scale, seed, on, fresh, browser), sys.stdout)
+    show(Wishes(local(folder, "the folder of the demo"), port, scale, seed, on, fresh, browser), sys.stdout)

@@ -53,7 +53,11 @@ def explain(
 
 def _draw(specs: list[str], source: given.Source, svg: Path | None, **asked: Any) -> None:
     from millrace.errors import InputError
+    from millrace.local_paths import local
     from millrace.timeline import record, to_svg
+
+    if svg is not None:
+        local(svg, "the picture")
 
     if len(specs) != 1:
         raise typer.BadParameter("--timeline draws one job; name one", param_hint="JOB")

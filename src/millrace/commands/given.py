@@ -1,6 +1,6 @@
 """Events that are all there already, as commands are given them: a recording, a topic or a table."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,14 +38,48 @@ class Source:
         if sum(source is not None for source in (self.recording, self.topic, self.events)) != 1:
             raise typer.BadParameter("say exactly one of --recording, --topic and --events")
         if self.recording is not None:
-            from millrace.ingest.bounded import recorded
-
-            return recorded(self.recording, processor=self.processor), None
+            return _of_recording(self.recording, self.processor), None
         if self.topic is not None:
             _check_reads(job, self.topic)
             return self.topic, settings(self.config, log_url=self.log)
         assert self.events is not None, "one of three is given"
         return self.events, None
+
+    def with_file(self, file: Path | None) -> "Source":
+        """The same with a file whose name says what it is: a table (.parquet, .csv, .jsonl of rows), or a recording."""
+        if file is None:
+            return self
+        if any(source is not None for source in (self.recording, self.topic, self.events)):
+            raise typer.BadParameter(f"{file} is given besides --recording, --topic or --events; name one of them", param_hint="FILE")
+        return replace(self, recording=file) if is_recording(file) else replace(self, events=file)
+
+
+def is_recording(file: Path) -> bool:
+    """Whether a file is a recording: by its name, and for `.jsonl`, which both may have, by its first line."""
+    if file.suffix in (".parquet", ".csv"):
+        return False
+    if file.suffix != ".jsonl":
+        return True
+    try:
+        with file.open("rb") as opened:
+            first = opened.readline(1 << 20)
+    except OSError:
+        return False
+    return b'"received"' in first and b'"payload"' in first
+
+
+def _of_recording(path: Path, processor: str) -> "Given":
+    from millrace.ingest.bounded import read_recording
+
+    found = read_recording(path, processor=processor)
+    without = found.rejected.total() + found.passed.total()
+    if without:
+        kinds = (found.rejected + found.passed).most_common()
+        listed = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+        first = next(iter(found.details.values()), "")
+        said = f"{path}: {without:,} of {found.received:,} records became no event: {listed}"
+        typer.echo(f"{said}; the first: {first}" if first else said, err=True)
+    return dict(found.frames)
 
 
 def one_job(spec: str, config: Path | None) -> "Job":

@@ -33,7 +33,9 @@ def record(
     from millrace.ingest.pipeline import Stop
     from millrace.ingest.progress import Progress
     from millrace.ingest.record import record as write
+    from millrace.local_paths import local
 
+    local(path, "the recording")
     connector = Mqtt(
         broker, topics=topic or ["#"], client_id=client_id or f"{own_name()}-record", session="1m", password_file=password_file
     )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 EXAMPLES = examples(
+    "millrace replay jobs.py:words words.csv",
     "millrace replay vehicle-distribution --recording hsl.jsonl.gz",
     "millrace replay jobs.py:words --events words.csv --output counts.parquet",
     "millrace replay vehicle-distribution --topic input.vehicle-positions --json",
@@ -20,6 +21,10 @@ EXAMPLES = examples(
 
 def replay(
     job: Annotated[str, typer.Argument(metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A recording, or a table (.parquet, .csv or .jsonl), told apart by name and first line."),
+    ] = None,
     recording: given.Recording = None,
     processor: given.Processor = "hsl",
     topic: given.TopicName = None,
@@ -41,7 +46,7 @@ def replay(
     one = given.one_job(job, config)
     if to is not None and len(one.outputs) > 1:
         raise typer.BadParameter(f"{job} writes several topics, which one file cannot hold; use --json", param_hint="--output")
-    taken, url = given.Source(recording, processor, topic, events, log, config).of(one)
+    taken, url = given.Source(recording, processor, topic, events, log, config).with_file(file).of(one)
     replayed = replay_all(one, taken, log=url)
     for name, panes in replayed.outputs.items():
         _show(name, panes, to, json=json, limit=limit)

@@ -43,6 +43,9 @@ def run(
     reset: Annotated[
         list[str] | None, typer.Option(metavar="JOB", help="Drop the state of a job that has changed: it starts at the present.")
     ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Write topics that another state has written so far; its run is stopped.")
+    ] = False,
     restore: Annotated[Path | None, typer.Option(metavar="FILE", help="Start a new state folder from a savepoint.")] = None,
     config: Config = None,
 ) -> None:
@@ -81,9 +84,12 @@ def run(
             retry=tuple(retry or ()),
             reset=tuple(reset or ()),
             restore=restore,
+            take_over=take_over,
         )
     finally:
         progress.close()
+    if until_caught_up:
+        _log.info("caught up: all that the log held at the start is read (%s events)", f"{progress.events:,}")
 
 
 _log = logging.getLogger("millrace.run")

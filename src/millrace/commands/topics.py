@@ -16,7 +16,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A topic, such as inpu
 
 @app.command("list", epilog=examples("millrace topics list", "millrace topics list --log embedded:other/log --json"))
 def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None:
-    """List all topics, with how much they hold."""
+    """List all topics, with how much they hold. Kafka tells offsets, not records; `topics count` counts these."""
     from millrace.log import open_log
 
     opened = open_log(settings(config, log_url=log), create=False)
@@ -26,7 +26,8 @@ def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None
             "type": info.type_name or None,
             "codec": info.codec,
             "partitions": len(info.partitions),
-            "records": sum(partition.records for partition in info.partitions),
+            "offsets": sum(partition.end - partition.begin for partition in info.partitions),
+            "records": _sum(partition.records for partition in info.partitions),
             "bytes": _sum(partition.bytes for partition in info.partitions),
         }
         for info in map(opened.describe, opened.list())
@@ -55,22 +56,23 @@ def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config 
         {"partition": number, "begin": part.begin, "end": part.end, "records": part.records, "bytes": part.bytes}
         for number, part in enumerate(info.partitions)
     ]
+    sizes = [part.end - part.begin if part.records is None else part.records for part in info.partitions]
     retention = None if info.retention is None else durations.text(info.retention)
     if json:
         about = {"topic": info.name, "type": info.type_name or None, "codec": info.codec, "envelope": info.envelope, "retention": retention}
-        output.json_lines([{**about, "skew": _even(row["records"] for row in partitions), "partitions": partitions}])
+        output.json_lines([{**about, "skew": _even(sizes), "partitions": partitions}])
         return
     typer.echo(
         f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}"
     )
     output.table(["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions])
-    typer.echo(f"skew       {output.text(_even(row['records'] for row in partitions))}")
+    typer.echo(f"skew       {output.text(_even(sizes))}")
 
 
-def _even(sizes: Iterable[int | None]) -> float | None:
+def _even(sizes: list[int]) -> float | None:
     from millrace.log.survey import skew
 
-    found = skew([size or 0 for size in sizes])
+    found = skew(sizes)
     return None if found is None else round(found, 3)
 
 

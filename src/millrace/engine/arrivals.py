@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from millrace.engine.learning import Told, watermark_of_rows
-from millrace.engine.packets import Block, Body
+from millrace.engine.packets import Block, Body, Source
 from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress, Said
-from millrace.watermarks import Percentile
+from millrace.watermarks import Percentile, Watermark
 
 
 def said_of(operator: Operator, body: Body) -> dict[str, Said]:
@@ -23,9 +23,20 @@ def said_of(operator: Operator, body: Body) -> dict[str, Said]:
                 clock = source.clocks[watermark.clock_id]
                 learning = watermark if isinstance(watermark, Percentile) else None
                 lags = tuple(Told(*told) for told in source.lags) if learning else ()
-                words = Said(clock, source.active, watermark.delay, watermark.idle, learning, lags)
+                words = Said(clock, source.active, watermark.delay, _idle_after(watermark, source), learning, lags)
                 said[f"{index}/{topic}/{source.partition}"] = words
     return said
+
+
+def _idle_after(watermark: Watermark, source: Source) -> int | None:
+    """After how many milliseconds without rows the partition is idle; null: never.
+
+    A partition that has never held a record does not wait for ever: nobody may be writing to it. In a bounded run it does not
+    wait at all (`empty_after` is 0), whatever `idle` says.
+    """
+    if watermark.idle is None or source.empty_after == 0:
+        return source.empty_after
+    return watermark.idle
 
 
 def learned(frame: pl.DataFrame, channel: str, said: dict[str, Said], progress: Progress) -> pl.Expr:

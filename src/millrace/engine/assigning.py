@@ -97,12 +97,11 @@ def hull(group: Sequence[Window]) -> Window:
 
 
 def walked(
-    rows: Sequence[tuple[int, int, int, int | None, bool]], held: Sequence[Window], window: WindowFn, lateness: int, shut: int | None
+    rows: Sequence[tuple[int, int, int, int | None, bool]], held: Sequence[Window], window: WindowFn, lateness: int
 ) -> Iterator[tuple[int, str]]:
     """The rows of one key taken one after the other, each judged by the session that it would be part of: which are refused, and why.
 
-    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session; `shut`: windows up to
-    this end show nothing any more.
+    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session.
     """
     open_windows = list(held)
     for number, start, end, watermark, touches in rows:
@@ -111,7 +110,7 @@ def walked(
         merged = hull(group)
         if watermark is not None and watermark >= merged[1] + lateness:
             yield number, "late"
-        elif touches or (shut is not None and shut >= merged[1]):
+        elif touches:
             yield number, "closed"
         else:
             open_windows = [*(one for one in open_windows if one not in group), merged]

@@ -22,7 +22,7 @@ from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.engine.taking import LEAST, Taken, Taking
 from millrace.engine.verdicts import Machines
 from millrace.triggers import EveryEventTime, walk
-from millrace.windows import FOREVER
+from millrace.windows import FOREVER, UNTIL_2262, Everything
 
 MANY = 50_000
 """From how many cells on, old versions counted, a batch looks only at those that it may concern."""
@@ -85,6 +85,7 @@ class CellWindows(Windows):
         shown, changes, written = self._fire(held, touched, gone, times)
         if gone.height:
             changes = pl.concat([self.showing.taken_back(gone), changes])
+            shown = pl.concat([self.showing.withdrawn(gone, times.judged), shown])
         state = self._write(state, held, written.with_columns(pl.lit(seq, pl.Int64).alias("_seq")), times)
         return Stepped(state.with_values(id, values), low, shown, changes, late, after.reaches(said))
 
@@ -115,10 +116,18 @@ class CellWindows(Windows):
             return self._concerned([chunk.frame for chunk in table.chunks], rows, times).filter(lives)
         name, chunks = _name(table.chunks), table.chunks
         if name not in _live:
-            newest = self.layout.merge(pl.concat([chunk.frame for chunk in chunks]))
+            newest = self.layout.merge(self._all([chunk.frame for chunk in chunks]))
             _remember(name, newest.filter(~pl.col("_gone")))
         _live.move_to_end(name)
         return _live[name].filter(lives)
+
+    def _all(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """Cells of several chunks; those of older versions counted the panes of merged windows together."""
+        cells = pl.concat([self._nothing, *frames], how="diagonal").with_columns(pl.col("_index0", "_settled0").fill_null(0))
+        if not isinstance(self.operator.node.windowing.places, Everything):
+            return cells
+        edges = zip(("_start", "_end"), UNTIL_2262, FOREVER, strict=True)
+        return cells.with_columns(pl.when(pl.col(c) == old).then(new).otherwise(pl.col(c)).alias(c) for c, old, new in edges)
 
     def _concerned(self, frames: list[pl.DataFrame], rows: pl.DataFrame | None, times: Times) -> pl.DataFrame:
         """The newest cells of the keys that rows came for, and of those that waited for this time."""
@@ -127,7 +136,7 @@ class CellWindows(Windows):
         if rows is not None:
             wanted.append(rows.select(keys))
         these = pl.concat(wanted).unique()
-        found = pl.concat([frame.join(these, on=keys, how="semi", nulls_equal=True) for frame in frames])
+        found = self._all([frame.join(these, on=keys, how="semi", nulls_equal=True) for frame in frames])
         return self.layout.merge(found).filter(~pl.col("_gone"))
 
     def _due(self, times: Times) -> pl.Expr:
@@ -161,7 +170,7 @@ class CellWindows(Windows):
         if rows is None:
             return self._none_touched, self._nothing, None
         at = pl.lit(times.clock, pl.Int64) if self.operator.node.windowing.by_clock else pl.col("_t")
-        taken = self.taking.take(rows.with_columns(at.alias("_at")), held, times.judged)
+        taken = self.taking.take(rows.with_columns(at.alias("_at")), held)
         late = None if taken.refused.is_empty() else refused_rows(rows, taken.refused)
         if taken.rows.is_empty():
             return self._none_touched, self._nothing, late
@@ -189,7 +198,8 @@ class CellWindows(Windows):
         made = self.partials.of_rows(rows, per=("_start", "_end"), more=more)
         fresh = [pl.col(c).alias(f"~{c}") for c in self.partials.columns] if self.showing.delta else []
         number = pl.lit(0, pl.Int64)
-        return made.with_columns(*fresh, number.alias("_index"), number.alias("_settled"), self.showing.nothing_shown.alias("_shown"))
+        counts = [number.alias(c) for c in ("_index", "_settled", "_index0", "_settled0")]
+        return made.with_columns(*fresh, *counts, self.showing.nothing_shown.alias("_shown"))
 
     def _touched(self, taken: Taken, held: pl.DataFrame, times: Times) -> pl.DataFrame:
         """Cells with the rows of this batch, and the trigger told of them."""
@@ -203,7 +213,7 @@ class CellWindows(Windows):
             [new.with_columns(pl.lit(None, pl.String).alias("_trigger")), parts.with_columns(_came=pl.lit(0, pl.Int64))], how="diagonal"
         )
         state = pl.col("_trigger").drop_nulls().sort().alias("_states")
-        sums = pl.col("_came", "_new", "_index", "_settled").sum()
+        sums = pl.col("_came", "_new", "_index", "_settled", "_index0", "_settled0").sum()
         more = [state, sums, pl.col("_lo", "_first").min(), pl.col("_hi").max(), pl.col("_shown").explode(empty_as_null=False)]
         cells = self.partials.merged(pieces, per=("_start", "_end"), more=more)
         if self.showing.delta:

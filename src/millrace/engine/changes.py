@@ -148,9 +148,9 @@ class PaneWindows(Windows):
         return Firing(self.operator, new, self._values(_of(before, known.select(self.group))), timing)
 
     def _due(self, timing: str, old: pl.DataFrame, net: pl.DataFrame, low: int, high: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """What was and what came of the groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early, and a trigger that fires once nothing late."""
+        """What was and what came of the groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early."""
         node = self.operator.node
-        if (timing == "early" and not node.same_window) or (timing == "late" and node.windowing.once):
+        if timing == "early" and not node.same_window:
             return old.clear(), net.clear()
         within = pl.col("_end").is_between(low, high, closed="right")
         before, now = old.filter(within), net.filter(within)

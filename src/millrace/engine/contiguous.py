@@ -12,7 +12,7 @@ from millrace import graph
 from millrace.aggregates import ORDER
 from millrace.engine.matching import Matches
 from millrace.engine.progress import END
-from millrace.engine.state import Layout, SlotState
+from millrace.engine.state import Layout, SlotState, stacked
 from millrace.patterns.contiguous import DUE, FIRST, UNTIL, Contiguous
 
 TABLE = "stretches"
@@ -53,7 +53,7 @@ class ContiguousMatches(Matches):
         moved = [chunk.frame.filter(pl.col(DUE) <= time).select(keys) for chunk in chunks if chunk.low <= time]
         wanted = pl.concat([rows.select(keys), *moved]).unique()
         found = [chunk.frame.join(wanted, on=keys, how="semi", nulls_equal=True, maintain_order="left") for chunk in chunks]
-        newest = self._newest_rows(pl.concat([self._no_rows, *found]))
+        newest = self._newest_rows(stacked([*found, self._no_rows]))
         return newest.filter(pl.col(FIRST).is_not_null() & (pl.col(UNTIL) > since))
 
     def _newest_rows(self, frame: pl.DataFrame) -> pl.DataFrame:

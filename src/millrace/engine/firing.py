@@ -152,6 +152,7 @@ def settled(panes_: pl.DataFrame, output: panes.Output) -> pl.DataFrame:
 
 def netted(rows: pl.DataFrame) -> pl.DataFrame:
     """What leaves a job where a pane stands for many rows: those that are new, and those that no longer hold, each as often as it is."""
+    rows = rows.filter(pl.col(PAIR) >= 0)  # what is taken back of windows that are no more comes with their successor here
     if not (rows["op"] == panes.RETRACT).any():
         return rows.drop(PAIR)
     same = [column for column in rows.columns if column not in panes.HISTORY]
@@ -209,7 +210,6 @@ class _Moment:
         node, end = self.operator.node, pl.col("_end")
         windowing = node.windowing
         start = end - windowing.sliced.size if windowing.sliced else pl.col("_start")
-        once = self.timing == "on_time" and windowing.once
         settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col("_settled")
         return frame.with_columns(
             (end - 1).alias("event_time"),
@@ -218,6 +218,6 @@ class _Moment:
             pl.col("_shown").alias("index"),
             settled.alias("settled_index"),
             pl.lit(self.timing).alias("timing"),
-            (pl.lit(once) | (end + self.operator.horizon <= self.low)).alias("final"),
+            (end + self.operator.horizon <= self.low).alias("final"),
             pl.lit(op).alias("op"),
         ).select(*node.schema, pl.col(PAIR).cast(pl.Int64))

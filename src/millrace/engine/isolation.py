@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import polars as pl
@@ -19,6 +21,36 @@ MOST = 20
 """How many offending rows are kept."""
 TRIES = 200
 """How often code is run again to find them."""
+LONGEST_TRACE = 50_000
+"""How many characters of a traceback are kept, from its end."""
+
+
+class AtWork:
+    """Whose code this process runs now, for whoever asks why it does not stop."""
+
+    jobs: Sequence[str] = ()
+
+
+AT_WORK = AtWork()
+
+
+class Ended(RuntimeError):
+    """What a job's code raised that is not an ordinary error: `sys.exit()`, or a panic of a Rust library. It must not end the run."""
+
+
+@contextmanager
+def ordinary_errors() -> Iterator[None]:
+    """Around a job's code: whatever it raises is an ordinary error. Only the user himself interrupts a run."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        said = str(error).strip().partition("\n")[0]
+        ended = Ended(f"{type(error).__name__}: {said}")
+        for note in getattr(error, "__notes__", []):
+            ended.add_note(note)
+        raise ended from error
 
 
 @dataclass(frozen=True)
@@ -28,21 +60,24 @@ class Failure:
     job: str
     reason: str
     rows: pl.DataFrame
+    trace: str = ""
+    """The traceback of the exception."""
 
 
 def failed(job: str, where: str, error: Exception, rows: pl.DataFrame) -> Block:
     """A failure on its way to the end of the query."""
     said = str(error).strip().partition("\n")[0]
     notes = "; ".join([*getattr(error, "__notes__", []), where])
-    reason = f"{type(error).__name__}: {said} ({notes})" if said else f"{type(error).__name__} ({notes})"
-    return Block.of(
-        f"failed/{job}", reason, rows.with_columns(pl.lit(reason).alias("reason")).select(pl.col(c).cast(t) for c, t in DEAD.items())
-    )
+    kind = "" if isinstance(error, Ended) else type(error).__name__
+    reason = f"{': '.join(filter(None, [kind, said]))} ({notes})"
+    dead = rows.with_columns(pl.lit(reason).alias("reason")).select(pl.col(c).cast(t) for c, t in DEAD.items())
+    trace = "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
+    return Block.of(f"failed/{job}", reason, dead, channel=trace)
 
 
 def failure_of(block: Block) -> Failure:
     """The failure of `failed`."""
-    return Failure(block.target.partition("/")[2], block.kind, block.frame)
+    return Failure(block.target.partition("/")[2], block.kind, block.frame, block.channel)
 
 
 def culprits(run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
@@ -78,7 +113,8 @@ def _halves(frames: list[pl.DataFrame]) -> list[list[pl.DataFrame]]:
 
 def _raises(run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]) -> bool:
     try:
-        run(frames)
+        with ordinary_errors():
+            run(frames)
     except NOT_THEIRS:
         raise
     except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for

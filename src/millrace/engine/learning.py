@@ -63,7 +63,9 @@ class Lags:
 
 
 def lags_of(rows: pl.DataFrame, clock: str) -> list[Told]:
-    """What to tell of the rows of a partition, whose running clock is in column `clock`."""
+    """What to tell of the rows of a partition that are not set aside, whose running clock is in column `clock`."""
+    if rows.is_empty():
+        return []
     offsets, times, clocks = (rows[column].to_numpy() for column in ("_off", "event_time", clock))
     changes = _changes(offsets)
     told = []
@@ -102,11 +104,13 @@ def learn(
 
 def watermark_of_rows(rows: pl.DataFrame, clocks: Mapping[int, int | None], stretches: Mapping[int, Sequence[Stretch]]) -> pl.Series:
     """The watermark of its partition at each row; `clocks` and `stretches` by partition, the former as before the batch."""
-    offsets, parts, clock = (rows[column].to_numpy() for column in ("_off", "_part", "_clock"))
+    offsets, parts = (rows[column].to_numpy() for column in ("_off", "_part"))
+    clock = rows["_clock"].fill_null(-(2**62)).to_numpy()  # null before the first row that was not set aside
     marks = np.empty(len(rows), np.int64)
     for part in np.unique(parts):
-        mine, known = parts == part, stretches[int(part)]
+        mine, known = parts == part, stretches[int(part)] or [Stretch(0, 0, None)]
         place = np.searchsorted([stretch.at for stretch in known], _changes(offsets[mine]))
+        place = np.minimum(place, len(known) - 1)  # rows set aside may have no stretch of their own
         delays = np.array([stretch.delay for stretch in known])[place]
         least = np.array([-(2**62) if stretch.mark is None else stretch.mark for stretch in known])[place]
         before = clocks[int(part)]

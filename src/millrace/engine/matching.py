@@ -48,7 +48,7 @@ class Matches(Courses):
             return state.expire(id, "courses", time), self.no_shown, {}
         names = [*self.node.keys, "_until", "_course"]
         before: dict[Key, tuple[int, bytes]] = {row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()}
-        courses = {key: stored.load(data, self.matcher.states) for key, (_, data) in before.items()}
+        courses = {key: stored.load(data, self.matcher.states, list(self.matcher.schema)) for key, (_, data) in before.items()}
         done = self.matcher.follow(courses, rows, END if ended else time)
         layout = self._layout_since(since)
         state = state.append(id, "courses", self._written(done, {key: until for key, (until, _) in before.items()}, seq), layout)

@@ -59,6 +59,8 @@ class Source:
     """For each clock that reads it, how far it came in this batch (null: no row said anything)."""
     lags: Sequence[Any] = ()
     """Where a delay is learned, what its rows say of their lags: `learning.Told`."""
+    empty_after: int | None = None
+    """Of a partition that has never held a record: after how many milliseconds it no longer counts, where no `idle` is given."""
 
 
 @dataclass
@@ -80,7 +82,7 @@ class Body:
         header: dict[str, Any] = {
             "now": self.now,
             "end": self.end,
-            "sources": [[s.topic, s.partition, s.active, dict(s.clocks), list(s.lags)] for s in self.sources],
+            "sources": [[s.topic, s.partition, s.active, dict(s.clocks), list(s.lags), s.empty_after] for s in self.sources],
             "lows": self.lows,
             "reaches": self.reaches,
             "counts": self.counts,

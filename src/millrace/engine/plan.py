@@ -14,6 +14,7 @@ from hashlib import blake2b
 import polars as pl
 
 from millrace import graph
+from millrace.engine import fingerprints
 from millrace.engine.partials import partials_of
 from millrace.errors import DefinitionError
 from millrace.feedback import loops, refuse_circles
@@ -150,11 +151,6 @@ class Plan:
         return max((operator.depth for operator in self.operators), default=0)
 
     @cached_property
-    def patience(self) -> int | None:
-        """How long, at most, a partition without events holds the watermark back; null: for ever."""
-        return max((watermark.idle for watermark in self._watermarks() if watermark.idle is not None), default=None)
-
-    @cached_property
     def loops(self) -> frozenset[str]:
         """The topics that rows go around through."""
         return loops(self.jobs)
@@ -168,7 +164,7 @@ class Plan:
     @property
     def ticks(self) -> bool:
         """Whether something waits for the clock, so that batches must come though no event does."""
-        return self.patience is not None or self.clocked
+        return self.clocked or any(watermark.idle is not None for watermark in self._watermarks())
 
     @property
     def clocked(self) -> bool:
@@ -218,10 +214,10 @@ class Plan:
         return own.union(*some) if len(some) == len(asked) else None
 
     @cached_property
-    def learns(self) -> dict[str, str]:
-        """The topics of which some reader learns its delay, with the clock it measures lags by."""
+    def learns(self) -> dict[str, Watermark]:
+        """The topics of which some reader learns its delay, with the watermark by whose clock lags are measured."""
         reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and self._runs(r.jobs))
-        return {read.topic.name: read.watermark.clock_id for read in reads if read.watermark.learned}
+        return {read.topic.name: read.watermark for read in reads if read.watermark.learned}
 
     def stage(self, depth: int) -> list[Operator]:
         """The operators of a stage that run, 1 for the first."""
@@ -244,15 +240,17 @@ class Plan:
     @cached_property
     def fingerprint(self) -> str:
         """Changes with anything that stored state depends on: names, keys, windows, aggregates, slots."""
-        said = [f"slots={self.slots}", *(f"{o.id} {o.depth} {o.node.keys} {_what(o.node)} {o.node.windowing}" for o in self.operators)]
+        said = [
+            f"slots={self.slots}",
+            *(f"{o.id} {o.depth} {o.node.keys} {fingerprints.what(o.node)} {o.node.windowing}" for o in self.operators),
+        ]
         said += [f"{t.name} {t.type.__name__}" for t in (*self.topics, *self.outputs)]
         return blake2b("\n".join(said).encode(), digest_size=8).hexdigest()
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """For each operator what its state depends on: keys, windows, aggregates, and whatever it says of itself."""
-        said = {o.id: f"{o.node.kind} {o.node.keys} {_what(o.node)} {o.node.windowing} {o.over_rows}" for o in self.operators}
-        return {id: blake2b(text.encode(), digest_size=8).hexdigest() for id, text in said.items()}
+        """For each operator what its state depends on: keys, windows, aggregates, the steps before it, and whatever it says of itself."""
+        return {operator.id: fingerprints.describe(operator) for operator in self.operators}
 
     def born(self, births: Mapping[str, int]) -> Plan:
         """With jobs that joined when time had come so far, in event time."""
@@ -336,10 +334,3 @@ def _outward(job: Job) -> list[Route]:
 
 def _reads(route: Route, topic: Topic) -> bool:
     return isinstance(route.edge.origin, graph.Read) and route.edge.origin.topic.name == topic.name
-
-
-def _what(node: graph.Operation) -> str:
-    """What is computed; where rows are kept as they came, as those of both sides of a join are, also their columns."""
-    kept = {name: dtype for name in node.aggregates if isinstance(dtype := node.schema[name], pl.List)}
-    fields = {name: f" of {dtype.inner}" for name, dtype in kept.items() if isinstance(dtype.inner, pl.Struct)}
-    return ", ".join(f"{name}={aggregate}{fields.get(name, '')}" for name, aggregate in node.aggregates.items())

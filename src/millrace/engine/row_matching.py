@@ -45,7 +45,7 @@ class RowMatches(Courses):
         before: dict[Key, tuple[int, bytes]] = {
             row[:-2]: (row[-2], row[-1]) for row in known.select(*self.node.keys, "_until", "_course").rows()
         }
-        courses = {key: Course.load(data) for key, (_, data) in before.items()}
+        courses = {key: Course.load(data, list(self.matcher.looking.schema)) for key, (_, data) in before.items()}
         schema = self.matcher.looking.schema
         frame = rows.select(list(schema)) if free is not None else schema.to_frame()
         changed, shown = self.matcher.step(courses, frame, time, ended=ended)

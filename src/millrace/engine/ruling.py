@@ -142,7 +142,9 @@ class RuleMatches(SequenceWindows):
         known = self._known(state, reign, ready, since)
         names = [*self.node.keys, "_until", "_course"]
         before: dict[Key, tuple[int, bytes]] = {row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()}
-        done = matcher.follow({key: stored.load(data, matcher.states) for key, (_, data) in before.items()}, ready, reign.until)
+        done = matcher.follow(
+            {key: stored.load(data, matcher.states, list(matcher.schema)) for key, (_, data) in before.items()}, ready, reign.until
+        )
         return done.matches, self._written(reign, matcher, done, {key: until for key, (until, _) in before.items()}, seq)
 
     @cached_property

@@ -1,7 +1,7 @@
 """Long windows with a short slide, by sums that run along: a window is the one before it, with what comes in and without what goes out.
 
 Made of its slices, each pane of an hour every second would cost 3,600 of them; made so, it costs what changes. This takes aggregates that are
-sums of whole numbers. What is infinite or too large for those cannot be taken out of a sum again, and is summed window by window; it is rare.
+sums of whole numbers. Floats without a place in those are listed window by window; they are rare.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property, partial
 import polars as pl
 
 from millrace.aggregates import Count, StdDev, Sum
+from millrace.aggregates.sums import APART
 from millrace.engine.partials import Partials
 from millrace.engine.state import Layout, SlotState
 from millrace.engine.windowing import GREATEST, LEAST, Grid
@@ -58,8 +59,8 @@ class Running:
 
     @cached_property
     def rare(self) -> list[str]:
-        """The columns that are zero nearly always, and summed window by window."""
-        return [c for c, dtype in self.slices.schema.items() if dtype.is_float() and c not in self.partials.keys]
+        """The lists that are empty nearly always, and joined window by window."""
+        return [c for c, dtype in self.slices.schema.items() if dtype == APART and c not in self.partials.keys]
 
     @cached_property
     def nothing(self) -> pl.DataFrame:
@@ -120,8 +121,8 @@ class Running:
         return self._answers(self.nothing, self.moves(slices, slices, low, last, from_nothing=True), self._odd(slices), low, last)
 
     def _odd(self, slices: pl.DataFrame) -> pl.DataFrame:
-        """Those with something infinite or too large."""
-        return slices.filter(pl.any_horizontal(pl.col(self.rare).ne_missing(0.0))) if self.rare else slices.clear()
+        """Those with floats that have no place in whole numbers."""
+        return slices.filter(pl.any_horizontal(pl.col(self.rare).list.len() > 0)) if self.rare else slices.clear()
 
     def _missed(self, new: pl.DataFrame, low: int | None) -> pl.DataFrame:
         """The sums of rows that belong to the last complete window, but came when it was complete."""
@@ -138,7 +139,7 @@ class Running:
             first, stays = pl.max_horizontal(first, pl.lit(before + every, pl.Int64)), start >= before + every - size
         entering = coming.filter(stays & first.is_between(before, high, closed="right")).with_columns(first.alias("_end"))
         out = (self.grid.last_end(start) + every).alias("_end")
-        leaving = going.filter(stays & gone).with_columns(out, *[-pl.col(column) for column in self.whole])
+        leaving = going.filter(stays & gone).with_columns(out, *[(0 - pl.col(column)).alias(column) for column in self.whole])
         wanted = [*self.partials.keys, "_end", *self.whole]
         moved = pl.concat([entering.select(wanted), leaving.select(wanted)])
         return moved.group_by(*self.partials.keys, "_end").agg(pl.col(self.whole).sum())
@@ -155,11 +156,12 @@ class Running:
         return self.partials.results(self._with_rare(windows, odd, low, high).collect())
 
     def _with_rare(self, windows: pl.LazyFrame, odd: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
-        """With the sums of what is infinite or too large."""
+        """With the floats that have no place in whole numbers."""
         if not self.rare:
             return windows
         group = [*self.partials.keys, "_end"]
+        nothing = pl.lit([], APART)
         if odd.is_empty():
-            return windows.with_columns(pl.lit(0.0).alias(column) for column in self.rare)
-        apart = self.grid.expand(odd, low, high).group_by(group).agg(pl.col(self.rare).sum())
-        return windows.join(apart, on=group, how="left", nulls_equal=True).with_columns(pl.col(self.rare).fill_null(0.0))
+            return windows.with_columns(nothing.alias(column) for column in self.rare)
+        apart = self.grid.expand(odd, low, high).group_by(group).agg(pl.col(self.rare).explode(empty_as_null=False))
+        return windows.join(apart, on=group, how="left", nulls_equal=True).with_columns(pl.col(self.rare).fill_null(nothing))

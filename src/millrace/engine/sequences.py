@@ -21,7 +21,7 @@ from millrace.engine.cutting import Course, cut
 from millrace.engine.firing import PAIR, Stepped, Windows
 from millrace.engine.packets import Block, Body
 from millrace.engine.progress import END, Progress
-from millrace.engine.state import Layout, SlotState
+from millrace.engine.state import Layout, SlotState, grown, stacked
 
 LEAST = -(2**62)
 _FOR_EVER = pl.lit(END, pl.Int64)
@@ -86,7 +86,18 @@ class SequenceWindows(Windows):
         if rows is not None:
             free.append(rows.filter(soon))
             state = state.append(id, table, rows.filter(~soon), layout)
-        return state.expire(id, table, time - 1), pl.concat(free) if free else None
+        return state.expire(id, table, time - 1), stacked(self._with_new_fields(free, table)) if free else None
+
+    def _with_new_fields(self, frames: list[pl.DataFrame], table: str) -> list[pl.DataFrame]:
+        """Rows that waited, with the fields that their type has got since: null, as in records that lack them."""
+        fields = self.operator.node.inputs[0 if table == "waiting" else -1].schema
+        kept = {name: dtype for name, dtype in fields.items() if name in self._kept or table != "waiting"}
+        if all(kept.keys() <= {*frame.columns} for frame in frames):
+            return frames
+        newest = frames[-1].columns
+        order = newest if kept.keys() <= {*newest} else [*kept, *(name for name in newest if name not in kept)]
+        wanted = {name: fields[name] if name in fields else frames[-1].schema[name] for name in order}
+        return [grown(frame, wanted) for frame in frames]
 
     @cached_property
     def _no_courses(self) -> pl.DataFrame:

@@ -90,8 +90,8 @@ class Showing:
             pl.coalesce(time, end - 1).alias("event_time"),
             pl.col("_start").alias("window_start"),
             end.alias("window_end"),
-            pl.col("_index").alias("index"),
-            pl.when(early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled")).alias("settled_index"),
+            (pl.col("_index") - pl.col("_index0")).alias("index"),
+            pl.when(early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled") - pl.col("_settled0")).alias("settled_index"),
             (pl.col("_closed") | pl.col("_expires")).alias("final"),
             *self.partials.result_exprs,
         )
@@ -116,12 +116,31 @@ class Showing:
     def _withdrawn(self, loud: pl.DataFrame) -> pl.DataFrame:
         held = loud.filter(pl.col("_shown").list.len() > 0).explode("_shown", empty_as_null=False)
         old = [pl.col("_shown").struct.field(name).alias(name) for name in (*_PLACED, *self.names, _STANDS)]
-        return held.with_columns(*old, pl.lit(panes.RETRACT).alias("op"))
+        grown = (pl.col("window_start") != pl.col("_start")) | (pl.col("window_end") != pl.col("_end"))
+        index = pl.when(grown).then(pl.col("_index")).otherwise(pl.col("index"))
+        return held.with_columns(*old, pl.lit(panes.RETRACT).alias("op")).with_columns(index.alias("index"))
 
     def grown(self, cells: pl.DataFrame) -> pl.DataFrame:
-        """Cells whose window has grown, or into another one: what they showed no longer stands downstream."""
+        """Cells whose window has grown, or into another one: what they showed no longer stands downstream, and their panes are counted anew."""
         fallen = pl.element().struct.with_fields(pl.lit(value=False).alias(_STANDS))
-        return cells.with_columns(pl.col("_shown").list.eval(fallen))
+        return cells.with_columns(
+            pl.col("_shown").list.eval(fallen), pl.col("_index").alias("_index0"), pl.col("_settled").alias("_settled0")
+        )
+
+    def withdrawn(self, cells: pl.DataFrame, time: int) -> pl.DataFrame:
+        """What leaves the job when windows are no more and panes hold whole values: each that had shown something is taken back."""
+        if self.operator.node.windowing.output != "value" or not self.operator.shows:
+            return self._no_shown
+        early = pl.col("_end") > time
+        about = cells.with_columns(
+            pl.col("_index").alias("index"),
+            pl.when(early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled")).alias("settled_index"),
+            pl.when(early).then(pl.lit("early")).otherwise(pl.lit("late")).alias("timing"),
+            pl.lit(value=True).alias("final"),
+        )
+        back = self._withdrawn(about).filter(_STANDS)
+        number = -1 - pl.int_range(pl.len(), dtype=pl.Int64)
+        return back.with_columns(number.alias(PAIR)).select(self._no_shown.columns)
 
     def taken_back(self, cells: pl.DataFrame) -> pl.DataFrame:
         """The changes downstream that this makes."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import polars as pl
 
 from millrace import graph
-from millrace.engine.isolation import Failure, culprits, failed, failure_of, letters
+from millrace.engine.isolation import Failure, culprits, failed, failure_of, letters, ordinary_errors
 from millrace.engine.packets import Block, merge
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.progress import Hold, Reach, hold
+from millrace.late_share import LateShare
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Results:
     failures: Sequence[Failure] = ()
     """Jobs whose code raised: nothing of this batch may be committed, but it must be run again without them."""
 
+    encoded: Mapping[str, Any] = field(default_factory=dict)
+    """By topic: `outputs` as records, where they were encoded already."""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Jobs that were stopped by their own code, in this batch or before, and why."""
 
@@ -64,12 +68,13 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
                 failures.append(failure_of(block))
             case _:
                 dead.append(block.frame)
+    refused = {job: _placed(pl.concat(frames, how="diagonal_relaxed")) for job, frames in late.items()}
     return Results(
         {name: _ordered(pl.concat(frames, how="vertical")) for name, frames in outputs.items()},
-        {job: _placed(pl.concat(frames, how="diagonal_relaxed")) for job, frames in late.items()},
+        refused,
         pl.concat(dead) if dead else None,
         incoming.lows,
-        incoming.counts,
+        incoming.counts | _count_refused(refused),
         incoming.now,
         {operator: [Reach(*reach) for reach in reaches] for operator, reaches in incoming.reaches.items()},
         failures,
@@ -85,7 +90,8 @@ def _gather_late(
     for way in plan.routes_from(operator, "late"):
         wanted = frame.select(pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c) for c, t in way.edge.schema.items())
         try:
-            outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
+            with ordinary_errors():
+                outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
         except Exception as error:
             if not plan.isolates:
                 raise
@@ -96,6 +102,16 @@ def _gather_late(
 
 def _apply(edge: graph.Edge, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return edge.apply(parts[0])
+
+
+def _count_refused(late: Mapping[str, pl.DataFrame]) -> dict[str, int]:
+    """How many rows each job refused: `late/JOB`, and `future/JOB` for those set aside as too far ahead."""
+    counts: dict[str, int] = {}
+    for job, frame in late.items():
+        share = LateShare()
+        share.add(0, frame, None)
+        counts |= {f"{kind}/{job}": count for kind, count in (("late", share.late), ("future", share.future)) if count}
+    return counts
 
 
 def _placed(late: pl.DataFrame) -> pl.DataFrame:

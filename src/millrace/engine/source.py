@@ -17,12 +17,13 @@ import polars as pl
 from millrace import graph, hashing, lookups
 from millrace.aggregates import ORDER
 from millrace.engine.assigning import PLACE, least_end, placed
-from millrace.engine.isolation import NOT_THEIRS, culprits, failed, letters
+from millrace.engine.isolation import AT_WORK, NOT_THEIRS, culprits, failed, letters, ordinary_errors
 from millrace.engine.learning import Told, lags_of
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator, Plan, Route
 from millrace.engine.windowing import Grid, grid_of
+from millrace.watermarks import EMPTY
 
 if TYPE_CHECKING:
     from millrace.log.codecs import Decoded
@@ -44,7 +45,7 @@ class Piece:
     records: Records | None = None
     """The raw records of `decoded`, for late rows; absent where rows never were records."""
     upto: int | None = None
-    """The offset behind its last record, where it was read from a log."""
+    """The offset behind its last record, where it was read from a log; 0: the partition has never held a record."""
 
     @property
     def rows(self) -> pl.DataFrame | None:
@@ -52,14 +53,14 @@ class Piece:
         return None if self.decoded is None or self.decoded.rows.is_empty() else self.decoded.rows
 
 
-def route(plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False) -> list[Packet]:
-    """One packet for every slot, since progress concerns them all."""
+def route(plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False, bounded: bool = False) -> list[Packet]:
+    """One packet for every slot, since progress concerns them all. `bounded`: nothing is expected of partitions that are empty."""
     bodies = [Body(now, end) for _ in range(plan.slots)]
     with lookups.answering(now) as answers:
         for topic in plan.topics:
             mine = [piece for piece in pieces if piece.topic == topic.name]
             timed = [_timed(plan, piece, bodies[0]) for piece in mine if piece.rows is not None]
-            _tell(plan, mine, timed, bodies)
+            _tell(plan, mine, timed, bodies, empty_after=0 if bounded else EMPTY)
             if timed:
                 rows = timed[0] if len(timed) == 1 else pl.concat(timed)
                 for way in plan.reads_of(topic.name):
@@ -74,13 +75,15 @@ def _timed(plan: Plan, piece: Piece, body: Body) -> pl.DataFrame:
     more = [pl.col("ingestion_time").cum_max().alias("_ingested"), pl.lit(piece.partition, pl.Int64).alias("_part")]
     clocks = {id: _running(clock).alias(f"_clock{i}") for i, (id, clock) in enumerate(plan.clocks[piece.topic].items())}
     try:
-        return rows.with_columns(*clocks.values(), *more)
+        with ordinary_errors():
+            return rows.with_columns(*clocks.values(), *more)
     except Exception:
         if not plan.isolates:
             raise
     for id, clock in clocks.items():
         try:
-            rows.select(clock)
+            with ordinary_errors():
+                rows.select(clock)
         except Exception as error:  # noqa: BLE001 - a user's expression: whatever it raises stops its jobs
             clocks[id] = pl.lit(None, pl.Int64).alias(clock.meta.output_name())
             [bad] = culprits(partial(_select, clock), [rows.with_columns(*more)])
@@ -104,13 +107,15 @@ def _clock_id(way: Route) -> str | None:
 
 def _follow_alone(plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]) -> None:
     """Follows a way, unless its job has failed; if it fails, that is its job's own affair."""
+    AT_WORK.jobs = way.jobs
     if not plan.isolates:
         _follow(way, rows, pieces, bodies)
         return
     if {f"failed/{job}" for job in way.jobs} <= {block.target for block in bodies[0].blocks}:
         return
     try:
-        _follow(way, rows, pieces, bodies)
+        with ordinary_errors():
+            _follow(way, rows, pieces, bodies)
     except NOT_THEIRS:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a job's code raises stops that job
@@ -120,7 +125,7 @@ def _follow_alone(plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[P
         bodies[0].blocks += [failed(job, f"reading {topic}", error, dead) for job in way.jobs]
 
 
-def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bodies: list[Body]) -> None:
+def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bodies: list[Body], *, empty_after: int) -> None:
     """Progress of each partition to every slot; counts and dead letters to one of them."""
     frames = iter(timed)
     for piece in pieces:
@@ -130,14 +135,17 @@ def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bo
             frame = next(frames)
             clocks = {name: frame[f"_clock{i}"][-1] for i, name in enumerate(clocks)}
             if piece.topic in plan.learns:
-                lags = lags_of(frame, f"_clock{list(clocks).index(plan.learns[piece.topic])}")
+                learning = plan.learns[piece.topic]
+                lags = lags_of(frame.filter(~learning.is_set_aside()), f"_clock{list(clocks).index(learning.clock_id)}")
+        source = Source(piece.topic, piece.partition, piece.rows is not None, clocks, lags, empty_after if piece.upto == 0 else None)
         for body in bodies:
-            body.sources.append(Source(piece.topic, piece.partition, piece.rows is not None, clocks, lags))
+            body.sources.append(source)
         body = bodies[piece.partition % len(bodies)]
         if piece.upto is not None:
             body.counts[f"upto/{piece.topic}"] = body.counts.get(f"upto/{piece.topic}", 0) + piece.upto
         if piece.decoded is not None:
-            body.counts["read"] = body.counts.get("read", 0) + piece.decoded.rows.height + piece.decoded.dead.height
+            for name in ("read", f"read/{piece.topic}"):
+                body.counts[name] = body.counts.get(name, 0) + piece.decoded.rows.height + piece.decoded.dead.height
             if not piece.decoded.dead.is_empty():
                 body.blocks.append(Block.of("dead", "dead", piece.decoded.dead))
 
@@ -151,7 +159,7 @@ def _follow(way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: lis
     frame = rows.with_columns(
         pl.col(f"_clock{clock}").alias("_clock"),
         (pl.col("_part") * 256 + _rank(way, read.topic.name)).alias("_src"),
-        (pl.col("event_time") > pl.col("ingestion_time") + read.watermark.ahead).alias("_ahead"),
+        read.watermark.is_set_aside().alias("_ahead"),
     )
     _along(way, read, frame, pieces, bodies)
 

@@ -17,7 +17,7 @@ from millrace.engine.contiguous import ContiguousMatches
 from millrace.engine.deduplicating import Deduplicated
 from millrace.engine.firing import PAIR, Stepped, netted, settled
 from millrace.engine.intervals import IntervalPairs
-from millrace.engine.isolation import NO_ROWS, NOT_THEIRS, culprits, failed, letters
+from millrace.engine.isolation import AT_WORK, NO_ROWS, NOT_THEIRS, culprits, failed, letters, ordinary_errors
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
 from millrace.engine.partials import partials_of
@@ -67,9 +67,11 @@ def _all(plan: Plan, operators: dict[str, Operator], slot: int, state: SlotState
     outgoing, own = go
     for id, operator in operators.items():
         blocks = [block for block in incoming.blocks if block.target == id]
+        AT_WORK.jobs = operator.jobs
         try:
             if not {f"failed/{job}" for job in operator.jobs} <= {block.target for block in own.blocks}:
-                state = _step(plan, operator, slot, state, (incoming, blocks), (outgoing, own))
+                with ordinary_errors():
+                    state = _step(plan, operator, slot, state, (incoming, blocks), (outgoing, own))
         except NOT_THEIRS:
             raise
         except Exception as error:

@@ -8,8 +8,9 @@ of their bytes, so that a worker that has decoded one before need not fetch it a
 from __future__ import annotations
 
 import json
+import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -61,6 +62,28 @@ def forget() -> None:
     _decoded.size = 0.0
 
 
+def sealed(body: bytes) -> bytes:
+    """A text with its checksum in a line of its own behind it."""
+    return body + b"\n#%08x" % zlib.crc32(body)
+
+
+def unsealed(stored: bytes) -> bytes:
+    """The text of `sealed`, or one that was stored without a checksum; `ValueError` where it does not fit."""
+    body, mark, check = stored.rpartition(b"\n#")
+    if not mark:
+        return stored
+    if check != b"%08x" % zlib.crc32(body):
+        raise ValueError("its checksum does not fit")
+    return body
+
+
+def damaged(where: str, place: str, why: str) -> StateUnreadable:
+    """State that is not what was stored: where, what is lost, and what to do."""
+    return StateUnreadable(
+        f"{where} is damaged at {place} ({why}), so what the jobs remember cannot be read; restore the state folder and the log from one backup, or start a new state folder from a savepoint (--restore FILE) or by millrace backfill; `millrace verify` says what else is damaged"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Chunk:
     """A frame of a table, at hand or fetched when first asked for. `low` and `high` bound the window ends it matters to."""
@@ -72,18 +95,33 @@ class Chunk:
     high: int
     digest: str
     fetch: Callable[[], bytes]
+    where: str = "stored state"
+    """Which file or store holds it, for errors."""
 
     @property
     def frame(self) -> pl.DataFrame:
         """The rows."""
         frame = _decoded.get(self.digest)
         if frame is None:
-            try:
-                frame = packets.load(self.fetch())
-            except Exception as error:
-                raise StateUnreadable(f"stored state, chunk {self.id}: {error}") from error
+            frame = self._decode(self.checked())
             _decoded.put(self.digest, frame)
         return frame
+
+    def checked(self) -> bytes:
+        """The bytes of the chunk; `StateUnreadable` where they are not those that were stored."""
+        try:
+            data = self.fetch()
+        except Exception as error:
+            raise damaged(self.where, f"chunk {self.id}", f"it cannot be fetched: {error}") from error
+        if blake2b(data, digest_size=16).hexdigest() != self.digest:
+            raise damaged(self.where, f"chunk {self.id}", "its bytes do not fit the digest that was stored with it")
+        return data
+
+    def _decode(self, data: bytes) -> pl.DataFrame:
+        try:
+            return packets.load(data)
+        except Exception as error:
+            raise damaged(self.where, f"chunk {self.id}", str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -121,14 +159,19 @@ class SlotState:
     next_id: int = 0
 
     @classmethod
-    def open(cls, meta: bytes | None, load: Load) -> SlotState:
-        """The state that `Changes.meta` describes, its chunks fetched by `load` when needed."""
+    def open(cls, meta: bytes | None, load: Load, where: str = "stored state") -> SlotState:
+        """The state that `Changes.meta` describes, its chunks fetched by `load` when needed. `where`: what errors say of its place."""
         if meta is None:
             return cls()
-        said = json.loads(meta)
+        try:
+            said = json.loads(unsealed(meta))
+        except ValueError as error:
+            raise damaged(where, "its description", str(error)) from error
         if said["version"] != VERSION:
-            raise ValueError(f"state of version {said['version']}, but this is version {VERSION}; start with a new state folder")
-        tables = {name: Table(tuple(_stored(load, *chunk) for chunk in chunks)) for name, chunks in said["tables"].items()}
+            raise ValueError(
+                f"state of version {said['version']}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+            )
+        tables = {name: Table(tuple(_stored(load, where, *chunk) for chunk in chunks)) for name, chunks in said["tables"].items()}
         return cls(tables, said["values"], said["next"])
 
     def table(self, operator: str, name: str) -> Table:
@@ -147,7 +190,7 @@ class SlotState:
         chunks = [*state.table(operator, name).chunks, chunk]
         level = 0
         while len(alike := [c for c in chunks if c.level == level]) >= FAN:
-            merged = layout.merge(pl.concat([c.frame for c in alike]))
+            merged = layout.merge(stacked([c.frame for c in alike]))
             state, chunk = state._chunk(merged, level + 1, layout)
             chunks = [c for c in chunks if c.level != level] + ([chunk] if merged.height else [])
             level += 1
@@ -164,7 +207,7 @@ class SlotState:
         chunks = self.table(operator, name).chunks
         if not chunks:
             return self
-        left = kept(layout.merge(pl.concat([chunk.frame for chunk in chunks])))
+        left = kept(layout.merge(stacked([chunk.frame for chunk in chunks])))
         state, chunk = self._chunk(left, max(chunk.level for chunk in chunks), layout)
         return state._with_table(operator, name, Table((chunk,) if left.height else ()))
 
@@ -195,7 +238,7 @@ class SlotState:
         }
         said = {"version": VERSION, "next": self.next_id, "tables": tables, "values": self.values}
         put = {id: chunk.fetch() for id, chunk in mine.items() if id not in theirs}
-        return Changes(json.dumps(said, separators=(",", ":")).encode(), put, sorted(theirs - mine.keys()))
+        return Changes(sealed(json.dumps(said, separators=(",", ":")).encode()), put, sorted(theirs - mine.keys()))
 
     def _chunk(self, frame: pl.DataFrame, level: int, layout: Layout) -> tuple[SlotState, Chunk]:
         frame = frame.rechunk()
@@ -210,6 +253,25 @@ class SlotState:
         return replace(self, tables={**self.tables, f"{operator}:{name}": table})
 
 
+def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Frames of one table as one, in the columns of the last: an event type may have got a field since the first was written, null in its rows."""
+    wanted = dict(frames[-1].schema)
+    for frame in frames:
+        wanted |= {name: dtype for name, dtype in frame.schema.items() if name not in wanted}
+    try:
+        return pl.concat(grown(frame, wanted) for frame in frames)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0]
+        raise StateUnreadable(f"stored rows do not have the columns {', '.join(wanted)} as they are now: {reason}") from error
+
+
+def grown(frame: pl.DataFrame, wanted: Mapping[str, Any]) -> pl.DataFrame:
+    """A frame with null in the columns that it lacks."""
+    if frame.columns == [*wanted]:
+        return frame
+    return frame.select(pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name) for name, dtype in wanted.items())
+
+
 @dataclass(frozen=True)
 class Changes:
     """What a batch wrote: the description of all, the new chunks, and those no longer needed."""
@@ -219,5 +281,5 @@ class Changes:
     delete: list[int]
 
 
-def _stored(load: Load, id: int, level: int, rows: int, low: int, high: int, digest: str) -> Chunk:
-    return Chunk(id, level, rows, low, high, digest, lambda: load(id))
+def _stored(load: Load, where: str, id: int, level: int, rows: int, low: int, high: int, digest: str) -> Chunk:
+    return Chunk(id, level, rows, low, high, digest, lambda: load(id), where)

@@ -38,14 +38,13 @@ class Taking:
     windowing: Windowing
     keys: list[str]
 
-    def take(self, rows: pl.DataFrame, held: pl.DataFrame, time: int) -> Taken:
-        """`held`: the windows there are (`_start`, `_end`, `_closed`); `time`: where the watermark stood, or where windows lie in processing time, the clock."""
+    def take(self, rows: pl.DataFrame, held: pl.DataFrame) -> Taken:
+        """`held`: the windows there are (`_start`, `_end`, `_closed`)."""
         wide = assigned(rows, self.windowing.places)
         if self.windowing.window.merging:
-            return self._merging(wide, held, time)
+            return self._merging(wide, held)
         late = pl.col("_ahead") | self._late(pl.col("_end"))
-        closed = pl.lit(self.windowing.once) & (pl.col("_end") <= time)
-        wide = wide.with_columns(late.alias("_late"), closed.alias("_shut"))
+        wide = wide.with_columns(late.alias("_late"), pl.lit(value=False).alias("_shut"))
         group = [*self.keys, "_start", "_end"]
         done = held.filter("_closed").select(*group, pl.lit(value=True).alias("_done"))
         if done.height:
@@ -63,14 +62,13 @@ class Taking:
             return pl.lit(value=False)
         return (pl.col("_w") >= end + self.windowing.lateness).fill_null(value=False)
 
-    def _merging(self, wide: pl.DataFrame, held: pl.DataFrame, time: int) -> Taken:
+    def _merging(self, wide: pl.DataFrame, held: pl.DataFrame) -> Taken:
         """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by the session it would join."""
         late = pl.col("_ahead") | self._late(pl.col("_end"))
-        closed = pl.lit(self.windowing.once) & (pl.col("_end") <= time)
-        wide = wide.with_columns(pl.col("_ahead").alias("_late"), (late | closed).alias("_doubtful"), self._touches_closed(wide, held))
+        wide = wide.with_columns(pl.col("_ahead").alias("_late"), late.alias("_doubtful"), self._touches_closed(wide, held))
         known = held.filter(~pl.col("_closed")).select(*self.keys, "_start", "_end")
         if wide["_doubtful"].any():
-            wide = self._walk(wide, known, time)
+            wide = self._walk(wide, known)
         taken = wide.filter(~pl.col("_late") & ~pl.col("_shut"))
         pieces = known.join(taken.select(self.keys).unique(), on=self.keys, how="semi", nulls_equal=True)
         nothing = pl.lit(None, pl.UInt32).alias("_row")
@@ -98,17 +96,16 @@ class Taking:
         ]
         return pl.col("_row").is_in(sorted(set(rows))).alias("_shut")
 
-    def _walk(self, wide: pl.DataFrame, known: pl.DataFrame, time: int) -> pl.DataFrame:
+    def _walk(self, wide: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         """Rows of keys in doubt, one after the other, in the order in which rows are taken."""
         ordered = wide.filter(~pl.col("_late")).sort("_t", "_src", "_off")
         keys = ordered.filter("_doubtful").select(self.keys).unique()
         watermark = pl.lit(None, pl.Int64).alias("_w") if self.windowing.by_clock else pl.col("_w")
         rows = self._by_key(ordered.select(*self.keys, "_row", "_start", "_end", watermark, "_shut"), keys)
         windows = self._by_key(known, keys)
-        shut = time if self.windowing.once else None
         verdicts: list[tuple[int, str]] = []
         for key, mine in rows.items():
-            verdicts += walked(mine, windows.get(key, []), self.windowing.places, self.windowing.lateness, shut)
+            verdicts += walked(mine, windows.get(key, []), self.windowing.places, self.windowing.lateness)
         late = [row for row, why in verdicts if why == "late"]
         shut_rows = [row for row, why in verdicts if why == "closed"]
         row = pl.col("_row")

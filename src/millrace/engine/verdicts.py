@@ -34,7 +34,7 @@ class Machines:
             state = before[0] if before else trigger_machines.begin(self.trigger)
             if merges and before:
                 state = trigger_machines.merged(self.trigger, before, passed=passed)
-            return (_text(trigger_machines.taken(self.trigger, state, Rows(came, clock, base))),)
+            return (_text(trigger_machines.taken(self.trigger, state, Rows(came, clock, base, passed))),)
 
         return _asked(cells, ["_states", "_came", "_was_passed", "_base"], after, {"_trigger": pl.String()}).drop(
             "_states", "_was_passed", "_base"

@@ -16,8 +16,13 @@ from typing import Any, NamedTuple, Self
 
 import polars as pl
 
+from millrace import event_times, event_values
+from millrace.event_values import Misfit
 from millrace.log.codecs import FIRST, LAST
 from millrace.topics import Topic
+
+MISFIT = "does not fit the type"
+"""The reason of what is understood but cannot be an event of its topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class Event(NamedTuple):
     event_time: int
     """When it happened, in milliseconds since the epoch."""
     details: Mapping[str, Any]
-    """Values for the columns of the topic; those left out are null."""
+    """Values for the columns of the topic; those left out are null, which only optional fields may be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,22 +206,44 @@ def _attempt(processor: Processor, raw: Raw, batch: Batch) -> Event | Reject | N
 
 
 def framed(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.DataFrame:
-    """Events of one topic, with their messages, as columns; those that do not fit become rejects."""
+    """Events of one topic, with their messages, as columns; those that do not fit become rejects that name the column."""
     topic = found[0][1].topic
-    schema = pl.Schema({**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()})
+    shape = event_values.shape(topic.type)
+    rows: list[tuple[Raw, Any, int]] = []
+    for raw, event in found:
+        try:
+            rows.append((raw, shape.convert(_known(event, topic)), _checked_time(event.event_time)))
+        except Misfit as error:
+            rejects.append(Reject(MISFIT, str(error), raw))
+    return columns_of(topic, rows, rejects)
+
+
+def columns_of(topic: Topic, rows: Sequence[tuple[Raw, Any, int]], rejects: list[Reject]) -> pl.DataFrame:
+    """Rows of the topic's shape, with their messages and event times, as columns."""
+    shape = event_values.shape(topic.type)
+    times = {
+        "event_time": pl.Series([at for _, _, at in rows], dtype=pl.Int64),
+        "ingestion_time": pl.Series([raw.received for raw, _, _ in rows], dtype=pl.Int64),
+    }
     try:
-        rows = [{**_known(event, schema), "event_time": event.event_time, "ingestion_time": raw.received} for raw, event in found]
-        return pl.DataFrame(rows, schema=schema, orient="row", strict=True)
+        return pl.DataFrame({**shape.columns([row for _, row, _ in rows]), **times})
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        if len(found) == 1:
-            rejects.append(Reject("does not fit the type", str(error).partition("\n")[0], found[0][0]))
-            return schema.to_frame()
-        middle = len(found) // 2
-        return pl.concat([framed(found[:middle], rejects), framed(found[middle:], rejects)])
+        if len(rows) == 1:
+            rejects.append(Reject(MISFIT, str(error).partition("\n")[0], rows[0][0]))
+            return columns_of(topic, [], rejects)
+        middle = len(rows) // 2
+        return pl.concat([columns_of(topic, rows[:middle], rejects), columns_of(topic, rows[middle:], rejects)])
 
 
-def _known(event: Event, schema: pl.Schema) -> Mapping[str, Any]:
-    unknown = set(event.details) - set(schema)
+def _known(event: Event, topic: Topic) -> Mapping[str, Any]:
+    unknown = set(event.details) - set(topic.schema)
     if unknown:
-        raise TypeError(f"{event.topic.type.__name__} has no {', '.join(sorted(unknown))}")
+        raise Misfit(f"{topic.type.__name__} has no {', '.join(sorted(map(str, unknown)))}")
     return event.details
+
+
+def _checked_time(time: Any) -> int:
+    try:
+        return event_times.millis_of(time)
+    except (ValueError, OverflowError) as error:
+        raise Misfit(f"event time {str(time)[:100]!r}: {error}") from error

@@ -1,5 +1,6 @@
 """Files and standard input, for a feed of one's own that takes no code: lines go straight to a declared topic."""
 
+import csv
 import glob
 import os
 import select
@@ -13,9 +14,12 @@ from typing import IO, Literal
 from millrace.errors import InputError
 from millrace.ingest.clock import Clock, WallClock
 from millrace.ingest.contract import Batch, Connector, Raw
-from millrace.ingest.lines import Meaning, declared, values_of
+from millrace.ingest.lines import Meaning, declared, is_open, is_record, values_of
 from millrace.ingest.places import BLOCK, LONGEST_LINE, lines, opened, place, shown
 from millrace.topics import Topic
+
+_MOST_LINES = 1_000
+"""Over how many lines one value of CSV may run."""
 
 
 class _Reader(Connector):
@@ -29,31 +33,82 @@ class _Reader(Connector):
         self._source, self._number = "", 0
         self._left: list[bytes] = []
         """Lines that were read and not yet taken."""
+        self._open: list[tuple[int, bytes]] = []
+        """Lines of CSV of which a quoted value is not closed yet, with their numbers."""
 
     def acknowledge(self, batch: Batch) -> None:
         """There is nobody to be told."""
 
     def _begin(self, source: str) -> None:
-        self._source, self._number, self._header = source, 0, ()
+        self._source, self._number, self._header, self._open = source, 0, (), []
 
     def _taken(self, limit: int) -> Batch:
         taken, self._left = self._left[:limit], self._left[limit:]
         now, raws = self.clock.now(), []
-        for line in taken:
-            self._number += 1
+        for number, line in self._records(taken):
             if not line.strip():
                 continue
             if self.meaning.format == "csv" and not self._header:
                 self._header = self._names(line)
             else:
-                raws.append(Raw("", line.rstrip(b"\r")[:LONGEST_LINE], now, f"{self._source}:{self._number}"))
+                raws.append(Raw("", line.rstrip(b"\r")[: LONGEST_LINE + 1], now, f"{self._source}:{number}"))
         return self.meaning.batch(raws, self._header)
+
+    def _records(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Lines with their numbers; those over which one quoted value of CSV runs, joined."""
+        for line in lines:
+            self._number += 1
+            self._open.append((self._number, line))
+            yield from self._closed()
+
+    def _closed(self, *, at_end: bool = False) -> Iterator[tuple[int, bytes]]:
+        """The records that are complete. A quote that nothing closes costs its own line, not those that follow."""
+        while self._open:
+            (number, first), last = self._open[0], self._open[-1][1]
+            if self.meaning.format != "csv" or (len(self._open) == 1 and b'"' not in first):
+                yield self._open.pop(0)
+                continue
+            if len(self._open) > 1 and b'"' not in last and not self._is_too_long() and not at_end:
+                return
+            joined = b"\n".join(line for _, line in self._open)
+            if not is_open(joined):
+                if len(self._open) == 1 or is_record(joined):
+                    self._open.clear()
+                    yield number, joined
+                    return
+            elif not self._is_too_long() and not at_end:
+                return
+            yield from self._first_alone()
+
+    def _first_alone(self) -> Iterator[tuple[int, bytes]]:
+        """The first line as it is, and those after it as if they had just come."""
+        rest = self._open[1:]
+        yield self._open[0]
+        self._open = []
+        for numbered in rest:
+            self._open.append(numbered)
+            yield from self._closed()
+
+    def _is_too_long(self) -> bool:
+        return len(self._open) > _MOST_LINES or sum(len(line) for _, line in self._open) > LONGEST_LINE
+
+    def _rest_of_open(self) -> Batch:
+        """What was still waiting for a closing quote when the source ended."""
+        now = self.clock.now()
+        raws = [
+            Raw("", line.rstrip(b"\r")[: LONGEST_LINE + 1], now, f"{self._source}:{number}") for number, line in self._closed(at_end=True)
+        ]
+        return self.meaning.batch([raw for raw in raws if raw.payload.strip()], self._header)
 
     def _names(self, line: bytes) -> Sequence[str]:
         try:
             return values_of(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
         except UnicodeDecodeError as error:
             raise InputError(f"the first line of {self._source} is not UTF-8 ({error}), so its columns have no names") from error
+        except csv.Error as error:
+            raise InputError(
+                f"the first line of {self._source} is not a line of CSV ({error}), so its columns have no names; end lines with LF or CRLF"
+            ) from error
 
 
 class Files(_Reader):
@@ -101,8 +156,11 @@ class Files(_Reader):
             except (OSError, EOFError, zlib.error) as error:
                 raise InputError(f"{self._source} is damaged after line {self._number}: {error}") from error
             self._left = block or []
-            if block is None and not self._next():
-                return None
+            if block is None:
+                if self._open:
+                    return self._rest_of_open()
+                if not self._next():
+                    return None
         return self._taken(limit)
 
     def _next(self) -> bool:
@@ -146,9 +204,12 @@ class Stdin(_Reader):
             block = os.read(sys.stdin.fileno(), BLOCK)
             self._ended = not block
             *self._left, self._rest = (self._rest + block).split(b"\n")
-            if self._ended or len(self._rest) > LONGEST_LINE:
+            self._rest = self._rest[: LONGEST_LINE + 1]  # the beginning of a line that is too long: it is one letter
+            if self._ended:
                 self._left, self._rest = [*self._left, self._rest], b""
-        return None if self._ended and not self._left else self._taken(limit)
+        if self._ended and not self._left:
+            return self._rest_of_open() if self._open else None
+        return self._taken(limit)
 
 
 def _files(given: str | Path) -> list[str | Path]:

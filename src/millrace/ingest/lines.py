@@ -1,22 +1,25 @@
 """Lines of text as events of a declared topic: JSON objects, or CSV with a first line of names."""
 
 import csv
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 import polars as pl
 
-from millrace import jobs
+from millrace import event_times, event_values, jobs
 from millrace.errors import ConfigError, MillraceError
-from millrace.ingest.contract import Batch, Event, Raw, Reject, Rejected, framed
-from millrace.log.codecs import FIRST, LAST
+from millrace.event_values import Misfit
+from millrace.ingest.contract import MISFIT, Batch, Raw, Reject, Rejected, columns_of
+from millrace.ingest.places import LONGEST_LINE
 from millrace.topics import Topic
 
 _UNITS = {"ms": 1, "s": 1000}
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?|[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -43,20 +46,43 @@ class Meaning:
 
     def batch(self, lines: Sequence[Raw], header: Sequence[str]) -> Batch:
         """The events of lines, and a reject for each line that is none."""
-        found: list[tuple[Raw, Event]] = []
+        found: list[tuple[Raw, Any, int]] = []
         rejects: list[Reject] = []
         for raw in lines:
             try:
-                found.append((raw, self._event(raw, self._row(raw, header))))
+                found.append((raw, *self._event(raw, header)))
             except Rejected as rejected:
                 rejects.append(Reject(rejected.reason, rejected.detail, raw))
+            except Misfit as misfit:
+                rejects.append(Reject(MISFIT, str(misfit), raw))
             except (msgspec.MsgspecError, UnicodeError, RecursionError, csv.Error) as error:
                 rejects.append(Reject("malformed line", str(error), raw))
-        return Batch(rows=[(self.topic, framed(found, rejects))] if found else [], rejects=rejects)
+        return Batch(rows=[(self.topic, columns_of(self.topic, found, rejects))] if found else [], rejects=rejects)
 
-    def _row(self, raw: Raw, header: Sequence[str]) -> dict[str, Any]:
-        if self.format == "jsonl":
-            return _object(raw.payload)
+    def _event(self, raw: Raw, header: Sequence[str]) -> tuple[Any, int]:
+        """The row of a line, and its event time."""
+        if len(raw.payload) > LONGEST_LINE:
+            raise Rejected("line too long", f"more than {LONGEST_LINE} bytes; only its beginning is kept")
+        shape = event_values.shape(self.topic.type, self.time)
+        row = self._decoded(shape, raw.payload) if self.format == "jsonl" else self._converted(shape, raw, header)
+        return row, raw.received if self.time is None else self._time(shape.get(row, self.time))
+
+    def _decoded(self, shape: event_values.Shape, line: bytes) -> Any:
+        try:
+            row = shape.decode(line)
+        except Misfit:
+            self._check_key(_object(line))  # a line without its key says so first
+            raise
+        if shape.is_empty(row) or (self.topic.key is not None and shape.get(row, self.topic.key) is None):
+            self._check_key(_object(line))
+        return row
+
+    def _converted(self, shape: event_values.Shape, raw: Raw, header: Sequence[str]) -> Any:
+        named = self._named(raw, header)
+        self._check_key(named)
+        return shape.convert({name: value for name, value in named.items() if name in shape.places})
+
+    def _named(self, raw: Raw, header: Sequence[str]) -> dict[str, Any]:
         values = values_of(raw.payload)
         if len(values) != len(header):
             raise Rejected("malformed line", f"{len(values)} values where the first line names {len(header)} columns")
@@ -69,49 +95,58 @@ class Meaning:
             return text
         if not text:
             return None
-        try:
-            if dtype == pl.Boolean:
-                return _WORDS.get(text.lower(), text)
-            return int(text) if dtype.is_integer() else float(text) if dtype.is_float() else datetime.fromisoformat(text)
-        except ValueError:
-            return text
+        if dtype == pl.Boolean:
+            return _WORDS.get(text.lower(), text)
+        if dtype.is_integer() and _INTEGER.fullmatch(text):
+            return int(text)
+        if dtype.is_float() and _FLOAT.fullmatch(text):
+            return float(text)
+        return text
 
-    def _event(self, raw: Raw, row: dict[str, Any]) -> Event:
-        known = {name: value for name, value in row.items() if name in self.topic.schema}
-        if not known or (self.topic.key is not None and known.get(self.topic.key) is None):
-            raise Rejected(f"no {self.topic.key or 'column of the topic'}", f"there are {', '.join(row)[:200]}")
-        return Event(self.topic, raw.received if self.time is None else self._time(row.get(self.time)), known)
+    def _check_key(self, row: Mapping[str, Any]) -> None:
+        key = self.topic.key
+        if row.get(key) is None if key is not None else not row.keys() & self.topic.schema.keys():
+            raise Rejected(f"no {key or 'column of the topic'}", f"there are {', '.join(row)[:200]}")
 
-    def _time(self, said: Any) -> int:
-        if said is None or said == "":
+    def _time(self, given: Any) -> int:
+        if given is None or given == "":
             raise Rejected("no time", f"column {self.time!r} is empty or missing")
         try:
-            at = _millis(said, _UNITS[self.unit])
+            at = event_times.millis_of(given, unit=_UNITS[self.unit], exact=False)
         except (ValueError, OverflowError) as error:
-            raise Rejected("wrong time", f"{str(said)[:100]!r} in column {self.time!r}: {error}") from error
-        if not FIRST <= at <= LAST:
-            raise Rejected("impossible event time", f"{str(said)[:100]!r} in column {self.time!r}")
+            raise Rejected("wrong time", f"{str(given)[:100]!r} in column {self.time!r}: {error}") from error
+        if not event_times.in_range(at):
+            raise Rejected("impossible event time", f"{str(given)[:100]!r} in column {self.time!r}")
         return at
 
 
-def values_of(line: bytes) -> list[str]:
-    """The values of one line of CSV; none of them may run over several lines."""
-    return next(csv.reader([line.decode()]), [])
+def values_of(record: bytes) -> list[str]:
+    """The values of one record of CSV."""
+    *lines, last = record.decode().split("\n")
+    rows = list(csv.reader([*(f"{line}\n" for line in lines), last], strict=True))
+    if len(rows) > 1:
+        raise csv.Error(f"{len(rows)} records in one")
+    return rows[0] if rows else []
 
 
-def _millis(said: Any, unit: int) -> int:
-    if isinstance(said, int | float) and not isinstance(said, bool):
-        return round(said * unit)
-    if not isinstance(said, str):
-        raise ValueError("it is neither a number nor text")  # noqa: TRY004 - the message's fault, like the others
-    if said.lstrip("+-").isdigit():
-        return int(said) * unit
-    if said.lstrip("+-").replace(".", "", 1).isdigit():
-        return round(float(said) * unit)
-    at = datetime.fromisoformat(said)
-    if at.tzinfo is None:
-        raise ValueError("it has no offset from UTC; write it like 2020-09-21T03:00:00Z")
-    return round(at.timestamp() * 1000)
+def is_record(record: bytes) -> bool:
+    """Whether lines together are one record of CSV."""
+    try:
+        values_of(record)
+    except (csv.Error, UnicodeDecodeError):
+        return False
+    return True
+
+
+def is_open(record: bytes) -> bool:
+    """Whether a record of CSV ends within a quoted value, which then goes on in the next line."""
+    try:
+        values_of(record)
+    except csv.Error as error:
+        return "unexpected end of data" in str(error)
+    except UnicodeDecodeError:
+        return False
+    return False
 
 
 def declared(given: object) -> Topic:

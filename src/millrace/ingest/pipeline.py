@@ -10,11 +10,12 @@ from types import FrameType
 
 import pyarrow as pa
 
+from millrace.errors import DefinitionError
 from millrace.ingest.clock import Clock, WallClock
 from millrace.ingest.contract import Batch, Connector, Processor, Reject
-from millrace.log.codecs import encode
+from millrace.ingest.isolation import isolate
 from millrace.log.contract import Headers, Log, Outgoing
-from millrace.log.dead import dead_topic
+from millrace.log.dead import dead_topic, fit, portions
 
 LIMIT = 10_000
 """The most messages that are written together."""
@@ -86,6 +87,8 @@ def ingest(
     """Until the connector ends or `stop` is asked for; `report` is called after each batch."""
     stop, clock, counts = stop or Stop(), clock or WallClock(), Counts()
     for topic in processor.topics:
+        if topic.readable_only:
+            raise DefinitionError(f"topic {topic.name!r} is one that others write, so nothing can be ingested into it; name another")
         log.ensure(topic)
     dead = dead_topic(processor.topics[0].name)
     connector.interested_in(processor.filters)
@@ -105,24 +108,24 @@ def ingest(
 
 def _write(batch: Batch, processor: Processor, log: Log, dead: str, counts: Counts, now: int) -> None:
     """Dead letters first: should the log fail in between, the batch comes again and nothing was lost."""
-    done = processor.process_many(batch)
+    done = isolate(processor, batch)
     rejects = [*batch.rejects, *done.rejects]
     if rejects:
         log.ensure_raw(dead)
-        log.append(dead, _letters(rejects), now=now)
-    for topic, rows in done.rows:
-        log.append(topic.name, encode(topic, rows), now=now)
-        counts.written[topic.name] += len(rows)
-        newest = rows["event_time"].max()
-        if isinstance(newest, int):
-            counts.latest = newest if counts.latest is None else max(counts.latest, newest)
+        for letters in portions(fit(_letters(rejects), log.largest(dead))):
+            log.append(dead, letters, now=now)
+    for rows in done.rows:
+        log.append(rows.topic.name, rows.records, now=now)
+        counts.written[rows.topic.name] += len(rows.records)
+        if rows.newest is not None:
+            counts.latest = rows.newest if counts.latest is None else max(counts.latest, rows.newest)
     counts.received += len(batch) + len(batch.rejects)
     counts.passed.update(done.passed)
     counts.rejected.update(reject.reason for reject in rejects)
 
 
 def _letters(rejects: Sequence[Reject]) -> Outgoing:
-    return Outgoing(pa.array([reject.raw.payload for reject in rejects], pa.binary()), headers=[_headers(reject) for reject in rejects])
+    return Outgoing(pa.array([reject.raw.payload for reject in rejects], pa.binary()), None, list(map(_headers, rejects)))
 
 
 def _headers(reject: Reject) -> Headers:

@@ -26,6 +26,8 @@ def open_log(where: Where, *, create: bool = True, kafka: "KafkaSettings | None"
     from millrace.errors import ComponentMissing, LogError
 
     url = url_of(where)
+    if "\0" in url:
+        raise LogError(f"log {url!r}: a path cannot hold a NUL character; leave it out")
     scheme, colon, path = url.partition(":")
     if scheme == "kafka":
         try:
@@ -37,6 +39,8 @@ def open_log(where: Where, *, create: bool = True, kafka: "KafkaSettings | None"
         return KafkaLog(url, kafka if isinstance(where, str) else where.kafka)
     if "://" in url:
         raise LogError(f"log {url!r}: there are embedded logs and Kafka; use a path such as 'embedded:data/log', or kafka://HOST:PORT")
+    from millrace.local_paths import local
     from millrace.log.embedded import EmbeddedLog
 
-    return EmbeddedLog(path if colon and scheme == "embedded" else url, create=create)
+    folder = local(path if colon and scheme == "embedded" else url, "the folder of the embedded log")
+    return EmbeddedLog(folder, create=create)

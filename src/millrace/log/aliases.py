@@ -6,9 +6,13 @@ import pyarrow as pa
 
 from millrace.errors import LogError, TopicMissing
 from millrace.log.contract import Log, Outgoing
+from millrace.log.control import PassedOver, parse_object
+from millrace.topics import check_name
 
 ALIASES = "aliases"
 """The topic that says it."""
+_KINDS: dict[str, tuple[type, ...]] = {"name": (str,), "topic": (str,)}
+_passed = PassedOver()
 
 
 def point(log: Log, name: str, to: str) -> None:
@@ -21,13 +25,20 @@ def point(log: Log, name: str, to: str) -> None:
 
 
 def aliases(log: Log) -> dict[str, str]:
-    """The topic that each name stands for; names that stand for themselves are left out."""
+    """The topic that each name stands for; names that stand for themselves are left out, and so are records that say nothing."""
     try:
         begin, end = log.begins(ALIASES)[0], log.ends(ALIASES)[0]
     except TopicMissing:
         return {}
     found: dict[str, str] = {}
-    for value in log.read(ALIASES, 0, begin, end).values.to_pylist():
-        said = json.loads(value)
+    records = log.read(ALIASES, 0, begin, end)
+    for offset, value in zip(records.offsets.tolist(), records.values.to_pylist(), strict=True):
+        try:
+            said = parse_object(value, _KINDS, frozenset(_KINDS))
+            check_name(said["name"])
+            check_name(said["topic"])
+        except ValueError as error:
+            _passed.note(ALIASES, offset, str(error))
+            continue
         found[said["name"]] = said["topic"]
     return {name: topic for name, topic in found.items() if name != topic}

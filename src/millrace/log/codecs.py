@@ -1,5 +1,6 @@
 """Rows of a topic to records and back. What cannot be read becomes a dead letter; its neighbours are read all the same."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor
 from numpy.typing import NDArray
 
-from millrace import event_types
+from millrace import durations, event_types
 from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
 from millrace.log import avro, binary, confluent, event_pb2, json_lines, tombstones, transcode
@@ -20,7 +21,7 @@ from millrace.log.contract import BinaryArray, Outgoing, Records
 from millrace.log.dead import DEAD
 from millrace.topics import Topic
 
-FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999
+FIRST, LAST = durations.FIRST, durations.LAST
 """The times that a protobuf Timestamp can hold: the years 1 to 9999."""
 
 _URL = "type.googleapis.com/"
@@ -143,6 +144,7 @@ def _open(topic: Topic, sieve: _Sieve, values: BinaryArray, panes: bool) -> dict
     fields, bad = binary.handler(topic.type).parse(details.field("value"))
     sieve.drop({place: f"not a {topic.type_name}: {reason}" for place, reason in bad.items()})
     columns: dict[str, Any] = dict(zip(fields.schema.names, fields.columns, strict=True))
+    _check_stamps(sieve, columns)
     columns["event_time"] = _event_times(sieve, events.column("event_timestamp").view(pa.int64()))
     ingested = events.column("ingestion_timestamp").view(pa.int64())
     columns["ingestion_time"] = pc.coalesce(ingested, pa.array(sieve.records.timestamps)) if ingested.null_count else ingested
@@ -158,11 +160,14 @@ def _plain(topic: Topic, sieve: _Sieve, values: BinaryArray) -> dict[str, Any]:
     fields, bad = binary.handler(topic.type).parse(values)
     sieve.drop({place: f"not a {topic.type_name}: {reason}" for place, reason in bad.items()})
     columns: dict[str, Any] = dict(zip(fields.schema.names, fields.columns, strict=True))
+    _check_stamps(sieve, columns)
     times = columns[str(topic.time)]
     if pa.types.is_string(times.type):
         times = pa.array([_iso(text) for text in times.to_pylist()], pa.int64())
     elif pa.types.is_timestamp(times.type):
         times = times.view(pa.int64())
+    elif topic.codec == "binary" and not event_types.descriptor(topic.type).fields_by_name[str(topic.time)].has_presence:
+        times = pc.if_else(pc.equal(times, 0), None, times)  # protobuf leaves a zero out, so it is a field that is absent
     columns["event_time"] = _event_times(sieve, times.cast(pa.int64(), safe=False))
     columns["ingestion_time"] = pa.array(sieve.records.timestamps)
     columns |= {name: pa.nulls(len(times), _ARROW_PANES[name]) for name in pane_columns.COLUMNS}
@@ -186,6 +191,31 @@ def _event_times(sieve: _Sieve, times: Any) -> Any:
     if values.min() < FIRST or values.max() > LAST:
         sieve.drop_where((values < FIRST) | (values > LAST), "event time is outside the years 1 to 9999")
     return times
+
+
+def _check_stamps(sieve: _Sieve, columns: dict[str, Any]) -> None:
+    """Sets records aside whose timestamps polars and Python have no dates for; to read one would end the process."""
+    for name, column in columns.items():
+        for places in _out_of_range(column):
+            sieve.drop(dict.fromkeys(places.tolist(), f"{name} is outside the years 1 to 9999"))
+
+
+def _out_of_range(column: Any) -> Iterator[NDArray[np.int64]]:
+    """The places of values that hold a timestamp out of range, at any depth."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        times = column.view(pa.int64())
+        bounds = pc.min_max(times).as_py()
+        if bounds["min"] is not None and (bounds["min"] < FIRST or bounds["max"] > LAST):
+            values = times.fill_null(0).to_numpy()
+            yield np.flatnonzero((values < FIRST) | (values > LAST))
+    elif pa.types.is_struct(kind):
+        for inner in column.flatten():
+            yield from _out_of_range(inner)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        parents = pc.list_parent_indices(column).to_numpy()
+        for places in _out_of_range(pc.list_flatten(column)):
+            yield np.unique(parents[places])
 
 
 def _iso(text: str | None) -> int | None:

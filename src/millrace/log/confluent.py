@@ -7,6 +7,10 @@ from millrace.log.contract import BinaryArray
 
 _HEADER = 5
 _MISSING = "does not begin with Confluent's header"
+_LONGEST_NUMBER = 5
+"""Bytes of a number of 32 bits. A longer one is refused: reading it would take time by the square of its length."""
+_DEEPEST = 100
+"""How deep messages are nested in a schema at most (protobuf's own limit for what it parses)."""
 
 
 def without_header(values: BinaryArray, *, indexed: bool) -> tuple[BinaryArray, dict[int, str]]:
@@ -37,18 +41,19 @@ def _rest(value: bytes) -> bytes | None:
     if value[:1] != b"\0":
         return None
     count, at = _number(value, _HEADER)
-    for _ in range(count or 0):
+    if count is None or not 0 <= count <= _DEEPEST:
+        return None
+    for _ in range(count):
         number, at = _number(value, at)
         if number is None:
             return None
-    return None if count is None or count < 0 else value[at:]
+    return value[at:]
 
 
 def _number(value: bytes, at: int) -> tuple[int | None, int]:
     """A signed number in protobuf's zigzag form, and where it ends."""
     raw = shift = 0
-    while at < len(value):
-        byte = value[at]
+    for byte in value[at : at + _LONGEST_NUMBER]:
         raw, at, shift = raw | (byte & 0x7F) << shift, at + 1, shift + 7
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), at

@@ -76,8 +76,9 @@ class PartitionInfo:
 
     begin: int
     end: int
-    records: int
-    """As many, or fewer where offsets have gaps."""
+    records: int | None
+    """None where the log cannot say without reading: on Kafka, offsets also count the ends of transactions and what was aborted or
+    compacted (`survey.count` reads)."""
     bytes: int | None
     """None where the log cannot say."""
 
@@ -141,6 +142,12 @@ class Log(Protocol):
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Records:
         """The records with offsets in `[start, end)`; `OffsetGone` if some were removed or never written. There may be gaps between offsets."""
+
+    def identity(self, topic: str) -> str | None:
+        """What tells a topic from another of the same name that was there before; None: the log cannot say."""
+
+    def largest(self, topic: str) -> int | None:
+        """The largest record that the topic takes, in bytes as `sizes.record_sizes` counts them; None: there is no limit."""
 
     def begins(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""

@@ -4,20 +4,23 @@
 Each append puts one row, a chunk of records, in each partition it touches; a small chunk is joined with the one before it.
 """
 
+import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Literal, TypeAlias
 
+import pyarrow as pa
+
 from millrace import event_types
-from millrace.errors import Fenced, LogError, LogUnwritable, OffsetGone, TopicMissing
+from millrace.errors import Fenced, LogDamaged, LogError, LogUnwritable, OffsetGone, TopicMissing
 from millrace.log import declared, framing
 from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
 from millrace.log.following import follow
 from millrace.log.partitioning import split
-from millrace.log.sqlite import Store
+from millrace.log.sqlite import Store, damaged
 from millrace.topics import Topic, check_name
 
 _JOIN_BYTES = 4096
@@ -109,7 +112,39 @@ class EmbeddedLog:
             raise OffsetGone(
                 f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log"
             )
-        return framing.records(rows[0][0], [row[2] for row in rows], start, end)
+        try:
+            self._check_adjacent(rows)
+            return framing.records(rows[0][0], [row[2] for row in rows], start, end)
+        except (LogDamaged, ValueError, struct.error, pa.ArrowException) as error:
+            raise self._damaged(topic, partition, place, rows, error) from error
+
+    def _check_adjacent(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Chunks hold as many records as their rows say, each beginning where the last one ended."""
+        for (base, count, body), (after, _, _) in zip(rows, [*rows[1:], (rows[-1][0] + rows[-1][1], 0, b"")], strict=True):
+            if base + count != after or (len(body) >= framing.HEAD_BYTES and framing.count_of(body) != count):
+                raise LogDamaged(f"the chunk at {base} does not hold the records up to {after}")
+
+    def _damaged(self, topic: str, partition: int, place: _Place, rows: Sequence[tuple[int, int, bytes]], error: Exception) -> LogDamaged:
+        """Which records cannot be read, and what to do."""
+        bad = rows
+        for row in rows:
+            try:
+                framing.check(row[2])
+            except LogDamaged:
+                bad = [row]
+                break
+        first, last = bad[0][0], bad[-1][0] + bad[-1][1]
+        return damaged(place.store.path, f"{topic}[{partition}], offsets {first} to {last}", f"{last - first} records", error)
+
+    def identity(self, topic: str) -> str | None:
+        """Topics are never deleted here."""
+        del topic
+        return None
+
+    def largest(self, topic: str) -> int | None:
+        """No limit but the disk's."""
+        del topic
+        return None
 
     def begins(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""

@@ -6,19 +6,23 @@ keys      length i32 each, -1 for none          only with flag KEYS
 values    length i32 each, -1 for none
 the bytes of all keys, the bytes of all values
 headers   for each record: how many u16, then name length u16, name, value length u32, value       only with flag HEADERS
+check     CRC-32 of all of the above u32                                                           from version 2 on
 """
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace.errors import LogError
+from millrace.errors import LogDamaged, LogError
 from millrace.log.contract import BinaryArray, Headers, Outgoing, Records
 
-VERSION = 1
+VERSION = 2
+UNCHECKED = 1
+"""Chunks of this version have no checksum; they are still read."""
 KEYS, HEADERS = 1, 2
 CHUNK_RECORDS = 8192
 CHUNK_BYTES = 1 << 20
@@ -26,7 +30,9 @@ CHUNK_BYTES = 1 << 20
 RECORD_BYTES = 256 << 20
 
 _HEAD = struct.Struct("<BBHIII")
+HEAD_BYTES = _HEAD.size
 _RUN = struct.Struct("<qq")
+_CHECK = struct.Struct("<I")
 _Lengths = NDArray[np.int32]
 
 
@@ -64,7 +70,7 @@ def merge(bodies: Sequence[bytes]) -> bytes:
     pieces += [part.values for part in parts]
     if flags & HEADERS:
         pieces += [part.headers for part in parts]
-    return b"".join(pieces)
+    return _sealed(pieces)
 
 
 def records(base: int, bodies: Sequence[bytes], start: int, end: int) -> Records:
@@ -104,10 +110,8 @@ class _Parts:
     )
 
     def __init__(self, body: bytes) -> None:
-        version, self.flags, self.runs, self.count, self.key_bytes, self.value_bytes = _HEAD.unpack_from(body)
-        if version != VERSION:
-            raise LogError(f"a chunk of the log has format {version}, and this version of millrace reads {VERSION}; upgrade millrace")
-        view = memoryview(body)
+        _, self.flags, self.runs, self.count, self.key_bytes, self.value_bytes = _HEAD.unpack_from(body)
+        view = memoryview(body)[: len(body) - _CHECK.size] if check(body) else memoryview(body)
         at = _HEAD.size + _RUN.size * self.runs
         self.stamps = view[_HEAD.size : at]
         width = 4 * self.count
@@ -144,7 +148,40 @@ def _frame(
     pieces += [value_lengths.tobytes(), key_data, value_data]
     if headers is not None:
         pieces.append(_write_headers(headers))
-    return b"".join(pieces)
+    return _sealed(pieces)
+
+
+def _sealed(pieces: list[bytes | memoryview]) -> bytes:
+    """All pieces, with their checksum behind them."""
+    check = 0
+    for piece in pieces:
+        check = zlib.crc32(piece, check)
+    return b"".join([*pieces, _CHECK.pack(check)])
+
+
+def check(body: bytes) -> bool:
+    """Whether the chunk has a checksum; `LogDamaged` if that, or the length of a chunk without one, does not fit its bytes."""
+    if len(body) < _HEAD.size:
+        raise LogDamaged(f"{len(body)} bytes are too few")
+    version, flags, runs, count, key_bytes, value_bytes = _HEAD.unpack_from(body)
+    if version == VERSION:
+        end = len(body) - _CHECK.size
+        if zlib.crc32(memoryview(body)[:end]) != _CHECK.unpack_from(body, end)[0]:
+            raise LogDamaged("the checksum does not fit")
+        return True
+    if version != UNCHECKED:
+        raise LogDamaged(
+            f"format {version} is not known here (known: up to {VERSION}): the bytes are damaged, or a newer millrace wrote them: upgrade millrace then"
+        )
+    known = _HEAD.size + _RUN.size * runs + 4 * count * (2 if flags & KEYS else 1) + key_bytes + value_bytes
+    if len(body) < known or (len(body) > known and not flags & HEADERS):
+        raise LogDamaged(f"{len(body)} bytes are not the {known} that its head calls for")
+    return False
+
+
+def count_of(body: bytes) -> int:
+    """How many records a chunk holds."""
+    return int(_HEAD.unpack_from(body)[3])
 
 
 def _plain(array: BinaryArray) -> tuple[BinaryArray, _Lengths]:

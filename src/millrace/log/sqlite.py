@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace.errors import LogError, LogUnwritable
+from millrace.errors import LogDamaged, LogError, LogUnwritable
 
 VERSION = 1
 """Of the tables below; kept in the file's `user_version`."""
@@ -131,6 +131,13 @@ def _to_wal(connection: sqlite3.Connection) -> None:
             return
 
 
+def damaged(path: Path, place: str, lost: str, error: Exception) -> LogDamaged:
+    """A file whose bytes are not those that were written: where, what is lost, and what to do."""
+    return LogDamaged(
+        f"{path} is damaged at {place} ({error}), so {lost} cannot be read; restore {path.parent} from a backup, `millrace verify` says what else is damaged"
+    )
+
+
 def refusal(error: sqlite3.Error, path: Path) -> LogError:
     """What an error of SQLite means to the user, with the remedy."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
@@ -146,8 +153,8 @@ def refusal(error: sqlite3.Error, path: Path) -> LogError:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return LogUnwritable(f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return LogError(
-            f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds, or move it away to start afresh"
+        return LogDamaged(
+            f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds; `millrace verify` says what else is damaged"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogError(f"{path} was held by another process for {_BUSY_S} s ({error}); find and stop whatever holds it, then try again")

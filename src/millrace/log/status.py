@@ -34,7 +34,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     watermarks: dict[str, int | None]
     """The low watermark of each operator, `<job>/<operator>`; null: not known yet."""
     lag: dict[str, int]
-    """How many events each topic held at that moment that were still to be read."""
+    """How many offsets of each topic were still to be read at that moment; on Kafka a few more than events, as transactions' ends count."""
     took_ms: int | None
     """From the moment its range was fixed until it was committed; null where an earlier process had fixed it."""
     latency: dict[str, int]
@@ -78,7 +78,7 @@ def read_status(records: Records) -> list[Status]:
     for value in records.values.to_pylist():
         try:
             found.append(_decode(value or b""))
-        except msgspec.DecodeError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
     return found
 

@@ -24,12 +24,14 @@ from pathlib import Path
 
 from millrace import faults, kafka
 from millrace.config import Settings
-from millrace.errors import Fenced, RunFailed, TopicMissing
+from millrace.errors import Fenced, LogDamaged, RunFailed, StateUnreadable, TopicMissing
 from millrace.log import Log, open_log
 from millrace.measure.verifying import job
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
 
 RUN = "chaos"
+ONLY_ON_KAFKA = {"begun", "produced", "marked", "committed"}
+"""Steps of a transaction; on the embedded log it is one of SQLite's."""
 PATIENCE = 240.0
 """Seconds for whatever must happen in the end; more than it takes on a starved machine."""
 TRANSACTION_MS = 5_000
@@ -37,6 +39,9 @@ FULL = 20.0
 """Seconds in which a run whose disk is full should need more of it."""
 _CUTTER = "ss"
 """Of iproute2: `ss -K` ends connections of others, for root on Linux."""
+YEAR = 365 * 86_400_000
+DAMAGED = 4
+"""How a run ends that found a damaged file."""
 FENCED = 3
 """How a run ends that found itself replaced."""
 
@@ -47,16 +52,27 @@ def settings(url: str, state: Path) -> Settings:
     return Settings().changed(log_url=url, state_dir=state, run_name=RUN, run_max_events_per_batch=2_000, kafka_client=client)
 
 
-def live(url: str, state: str, fault: str, until_caught_up: bool) -> None:
-    """One life, in a process of its own."""
-    from millrace.runners.local import run_local
+def live(url: str, state: str, fault: str, until_caught_up: bool, jump: int = 0) -> None:
+    """One life, in a process of its own. `jump`: by how much its clock is ahead for a second, after the first one."""
+    from millrace.runners.clocks import elapsed_time, wall_clock
+    from millrace.runners.local import Hooks, run_local
+
+    began = elapsed_time()
+
+    def clock() -> int:
+        return wall_clock() + (jump if 1_000 <= elapsed_time() - began < 2_000 else 0)
 
     os.environ["POLARS_MAX_THREADS"] = "1"
     if fault:
         os.environ[faults.VARIABLE] = fault
     sys.stderr = Path(f"{state}.log").open("a")  # noqa: SIM115 - as long as the process lives
     try:
-        run_local([job()], settings=settings(url, Path(state)), until_caught_up=until_caught_up)
+        run_local(
+            [job()], settings=settings(url, Path(state)), until_caught_up=until_caught_up, hooks=Hooks(clock=clock, elapsed=elapsed_time)
+        )
+    except (StateUnreadable, LogDamaged) as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(DAMAGED)
     except Fenced as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(FENCED)
@@ -73,6 +89,8 @@ class Script:
     seed: int = 1
     seconds: float = math.inf
     """After which nothing more is begun."""
+    flips: int = 30
+    """How many bits are flipped in copies of an embedded log and its state, in the end."""
 
 
 @dataclass
@@ -95,7 +113,8 @@ class Assassin:
     """Starts lives and takes them."""
 
     def __init__(self, url: str, folder: Path, cluster: kafka.Cluster | None, *, seed: int, say: Callable[[str], None]) -> None:
-        self.cluster = cluster
+        self.cluster, self.on_kafka = cluster, url.startswith("kafka:")
+        self._within = ("begun", "produced", "marked") if self.on_kafka else ("delivered",)
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["millrace.measure.assassin", "millrace.runners.local", "millrace.log.kafka.log"])
         self._log, self._url, self.state = open_log(url), url, folder / "state"
@@ -122,6 +141,14 @@ class Assassin:
         os.kill(process.pid or 0, signal.SIGKILL)
         self._killed(process, "killed at any time")
 
+    def clock_jump(self) -> None:
+        """Its clock is a year ahead for a second; it must go on meanwhile and afterwards."""
+        with self._alive(jump=YEAR) as process:
+            deadline = time.monotonic() + 3
+            while time.monotonic() < deadline:
+                self._await_result(process)
+            self._noted("the clock was a year ahead for a second")
+
     def at_work(self) -> None:
         """Dies while results flow; notes how long the next one takes."""
         process = self._begin()
@@ -135,7 +162,7 @@ class Assassin:
 
     def freeze(self) -> None:
         """Stands still within a transaction for longer than that may take; then it must go on, without writing anything twice."""
-        with self._alive(f"{self._luck.choice(('begun', 'produced', 'marked'))}:3:stop") as process:
+        with self._alive(f"{self._luck.choice(self._within)}:3:stop") as process:
             self._await(lambda: _frozen(process), "it did not freeze")
             time.sleep(TRANSACTION_MS / 1000 + 3)
             os.kill(process.pid or 0, signal.SIGCONT)
@@ -144,7 +171,7 @@ class Assassin:
 
     def zombie(self) -> None:
         """Frozen within a transaction, thought dead, and replaced by a run on a copy of its state; when it wakes it must find itself fenced."""
-        with self._alive(f"{self._luck.choice(('produced', 'marked'))}:3:stop") as old:
+        with self._alive(f"{self._luck.choice(self._within[-2:])}:3:stop") as old:
             self._await(lambda: _frozen(old), "it did not freeze")
             copy, before = self.state.with_name(f"state-{time.monotonic_ns()}"), self.state
             shutil.copytree(self.state, copy)
@@ -229,15 +256,16 @@ class Assassin:
         assert self.cluster is not None
         return self.cluster
 
-    def _begin(self, fault: str = "", *, until_caught_up: bool = False) -> BaseProcess:
-        process = self._context.Process(target=live, args=(self._url, str(self.state), fault, until_caught_up), daemon=True)
+    def _begin(self, fault: str = "", *, until_caught_up: bool = False, jump: int = 0) -> BaseProcess:
+        words = (self._url, str(self.state), fault, until_caught_up, jump)
+        process = self._context.Process(target=live, args=words, daemon=True)
         process.start()
         return process
 
     @contextlib.contextmanager
-    def _alive(self, fault: str = "") -> Iterator[BaseProcess]:
+    def _alive(self, fault: str = "", *, jump: int = 0) -> Iterator[BaseProcess]:
         """A life that is taken in the end, if it still lasts."""
-        process = self._begin(fault)
+        process = self._begin(fault, jump=jump)
         try:
             yield process
         finally:
@@ -308,9 +336,16 @@ def small_disk(folder: Path) -> Iterator[Path | None]:
 
 
 def torment(
-    url: str, folder: Path, cluster: kafka.Cluster | None, script: Script, *, calm: Callable[[], None], say: Callable[[str], None]
+    url: str,
+    folder: Path,
+    cluster: kafka.Cluster | None,
+    script: Script,
+    *,
+    calm: Callable[[], None],
+    say: Callable[[str], None],
+    behind: Callable[[Path], None] = lambda _: None,
 ) -> Tally:
-    """What the script says, mixed; then, when no more events come (`calm`), the run catches up."""
+    """What the script says, mixed; then, when no more events come (`calm`), the run catches up. `behind` is given its state folder before that."""
     log = open_log(url)
     log.ensure(POSITIONS)
     log.close()
@@ -324,16 +359,18 @@ def torment(
                 break
             deed()
         calm()
+        behind(assassin.state)
         assassin.catch_up()
         return assassin.tally
 
 
 def _deeds(assassin: Assassin, script: Script, disk: Path | None) -> list[Callable[[], object]]:
     deeds: list[Callable[[], object]] = []
-    deeds.extend([partial(assassin.at, place) for place in faults.PLACES] * script.hits)
+    places = [place for place in faults.PLACES if assassin.on_kafka or place not in ONLY_ON_KAFKA]
+    deeds.extend([partial(assassin.at, place) for place in places] * script.hits)
     others: list[Callable[[], object]] = [
         *(partial(assassin.at, place, torn=True) for place in ("planned", "stored")),
-        *(assassin.any_time, assassin.any_time, assassin.at_work, assassin.at_work, assassin.freeze, assassin.zombie),
+        *(assassin.any_time, assassin.any_time, assassin.at_work, assassin.at_work, assassin.freeze, assassin.zombie, assassin.clock_jump),
     ]
     if disk is not None:
         others.append(partial(assassin.full_disk, disk))

@@ -164,6 +164,7 @@ def _local(case: Case, settings: Settings, meter: Meter) -> None:
     run_local(
         [_job(case.name)],
         settings=settings,
+        take_over=True,
         hooks=Hooks(stop=lambda: meter.full, report=lambda results: meter.batch(results.counts["read"])),
     )
 
@@ -185,6 +186,7 @@ def _spark(case: Case, settings: Settings, meter: Meter) -> None:
     run(
         [_job(case.name)],
         settings=chosen.changed(run_name="warm-up", run_max_events_per_batch=200),
+        take_over=True,
         spark=spark,
         report=lambda batch, _: before.append(batch),
         stop=lambda: len(before) >= JVM_WARM_UP,
@@ -192,6 +194,7 @@ def _spark(case: Case, settings: Settings, meter: Meter) -> None:
     run(
         [_job(case.name)],
         settings=chosen,
+        take_over=True,
         spark=spark,
         report=lambda _, results: meter.batch(results.counts["read"]),
         stop=lambda: meter.full,
@@ -226,7 +229,9 @@ def _plain_feed(settings: Settings) -> Feed:
     plan = Plan.of([vehicle_distribution()], slots=1)
     topics = tuple(topic.name for topic in plan.topics)
     limit = settings.run.max_events_per_batch
-    return Feed(Shipped.pack(plan), topics, LogPlace.of(settings), (0,), limit, None, None, session.cores(settings.spark))
+    return Feed(
+        Shipped.pack(plan), topics, LogPlace.of(settings), (0,), limit, settings.run.tick_ms, plan.ticks, session.cores(settings.spark)
+    )
 
 
 def _cells(rows: pl.DataFrame) -> pl.DataFrame:

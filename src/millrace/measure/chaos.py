@@ -1,7 +1,7 @@
 """Kills runs again and again while events flow, and holds the results against an uninterrupted run.
 
 `python -m millrace.measure.chaos --kills 20` does it to Spark on an embedded log, `--log kafka` to Spark on three brokers, `--log kafka --on local` to the local
-runner, at every step of its commits. It ends with `20 kills, missing 0, doubled 0, wrong 0`.
+runner, at every step of its commits, `--on local` to the same on an embedded log, where bits are flipped, too. Results are held against an uninterrupted run and against an oracle in plain Python. It ends with `20 kills, missing 0, doubled 0, wrong 0`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -32,6 +33,7 @@ from millrace.log import Log, Outgoing, open_log
 from millrace.log.codecs import encode
 from millrace.measure import events
 from millrace.measure.assassin import PATIENCE, RUN, Script, results, torment
+from millrace.measure.bit_flips import flip_bits
 from millrace.measure.flow import ends, statuses
 from millrace.measure.verifying import Verdict, compare, job
 from millrace.runners.processes import tree
@@ -243,12 +245,21 @@ def chaos_at_every_step(
     log = open_log(url)
     log.ensure(POSITIONS)
     with _feeding(log, vehicles=vehicles, seed=script.seed, pace=0.2) as feeder:
-        tally = torment(url, folder, cluster, script, calm=feeder.finish, say=say)
+        behind = partial(_flip_bits, url, folder, script, say) if url.startswith("embedded:") else lambda _: None
+        tally = torment(url, folder, cluster, script, calm=feeder.finish, say=say, behind=behind)
     for line in tally.lines():
         say(line)
     verdict = compare(log, sum(tally.kills.values()))
     log.close()
     return verdict
+
+
+def _flip_bits(url: str, folder: Path, script: Script, say: Callable[[str], None], state: Path) -> None:
+    """Flips bits in copies of an embedded log and of the state; `RunFailed` if one was read as data."""
+    flips = flip_bits(Path(url.removeprefix("embedded:")), state, folder, flips=script.flips, seed=script.seed, say=say)
+    say(f"{script.flips} bits flipped: {', '.join(f'{count} {outcome}' for outcome, count in sorted(flips.items()))}")
+    if bad := flips["wrong"] + flips["failed otherwise"]:
+        raise RunFailed(f"{bad} runs over damaged files neither refused nor showed the right results")
 
 
 def chaos_on_kafka(
@@ -299,6 +310,9 @@ def main() -> int:
     parser.add_argument("--hits", type=int, default=10, help=f"on the local runner: kills at each of {', '.join(faults.PLACES)}")
     parser.add_argument("--rounds", type=int, default=3, help="on the local runner: how often each other trouble is made")
     parser.add_argument("--seconds", type=float, default=math.inf, help="on the local runner: after which nothing more is begun")
+    parser.add_argument(
+        "--flips", type=int, default=30, help="on the local runner with an embedded log: bits flipped in copies of log and state"
+    )
     parser.add_argument("--standby", action="store_true", help="on Spark: with a session that stands by to take over")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
@@ -307,12 +321,13 @@ def main() -> int:
     if said.run:
         _run(said.run, said.log, until_caught_up=said.until_caught_up, standby=said.standby)
         return 0
-    if said.on == "local" and said.log != "kafka":
-        parser.error("the local runner is tormented on brokers of its own: say --log kafka, too")
     with tempfile.TemporaryDirectory(prefix="millrace-chaos-") as name:
         folder = Path(name)
-        if said.log == "kafka":
-            script = Script(said.hits, said.rounds, said.seed, said.seconds)
+        script = Script(said.hits, said.rounds, said.seed, said.seconds, said.flips)
+        if said.on == "local" and said.log != "kafka":
+            url = f"embedded:{folder}/log" if said.log == "embedded" else said.log
+            verdict = chaos_at_every_step(folder, url, script=script, say=_say)
+        elif said.log == "kafka":
             verdict = chaos_on_kafka(
                 folder, on=said.on, kills=said.kills, script=script, brokers=said.brokers, standby=said.standby, say=_say
             )

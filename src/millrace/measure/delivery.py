@@ -94,7 +94,7 @@ def _once(topic: Topic, url: str, folder: Path, delivery: Delivery, turn: int) -
     moments: list[float] = []
     hooks = Hooks(report=lambda _: moments.append(time.perf_counter()))
     with _Timed() as timed:
-        run_local([Job("counts", *outputs, delivery=delivery)], settings=settings, until_caught_up=True, hooks=hooks)
+        run_local([Job("counts", *outputs, delivery=delivery)], settings=settings, take_over=True, until_caught_up=True, hooks=hooks)
     warm = len(moments) // 5
     return [after - before for before, after in pairwise(moments[warm:])], timed.commits[warm:]
 

@@ -155,7 +155,7 @@ def together(*threads: Beside) -> Iterator[None]:
 def started(jobs: Sequence[str], url: str, on: str, folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """`millrace run`, as anybody would start it; what it says is in `run.log`."""
     known = [_KNOWN.get(job, job) for job in jobs]
-    where = ["--on", on, "--log", url, "--state", str(folder / "state"), "--name", name]
+    where = ["--on", on, "--log", url, "--state", str(folder / "state"), "--name", name, "--take-over"]
     command = [sys.executable, "-m", "millrace.cli", "run", *known, *where]
     with (folder / "run.log").open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as child:
         try:

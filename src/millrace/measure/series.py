@@ -107,9 +107,9 @@ def _local(job: Job, settings: Settings, meter: Meter | None) -> None:
     from millrace.runners.local import Hooks, run_local
 
     if meter is None:
-        run_local([job], settings=settings, until_caught_up=True)
+        run_local([job], settings=settings, take_over=True, until_caught_up=True)
         return
-    run_local([job], settings=settings, hooks=Hooks(stop=lambda: meter.full, report=lambda results: _count(meter, results)))
+    run_local([job], settings=settings, take_over=True, hooks=Hooks(stop=lambda: meter.full, report=lambda results: _count(meter, results)))
 
 
 def _count(meter: Meter, results: Results) -> None:
@@ -123,11 +123,12 @@ def _on_spark(spark: Any) -> Run:
 
     def go(job: Job, settings: Settings, meter: Meter | None) -> None:
         if meter is None:
-            run([job], settings=settings, spark=spark, until_caught_up=True)
+            run([job], settings=settings, take_over=True, spark=spark, until_caught_up=True)
             return
         run(
             [job],
             settings=settings,
+            take_over=True,
             spark=spark,
             report=lambda _, results: _count(meter, results),
             stop=lambda: meter.full,

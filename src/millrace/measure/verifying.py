@@ -1,4 +1,4 @@
-"""What a tormented run has committed, against an uninterrupted run over the same log."""
+"""What a tormented run has committed, against an uninterrupted run over the same log and against an oracle that does not know the engine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from millrace import panes
 from millrace.log import Log
 from millrace.log.codecs import decode
 from millrace.log.dead import dead_topic, late_topic, read_letters
+from millrace.measure.oracle import expected as expected_by_oracle
 from millrace.runners import feed
 from millrace.runners.local import Engine
 from millrace.stream import Job
@@ -41,7 +42,7 @@ class Verdict:
 
 
 def compare(log: Log, kills: int) -> Verdict:
-    """The result topic, the late rows and the dead letters against one uninterrupted run over the same log."""
+    """The result topic, the late rows and the dead letters against one uninterrupted run over the same log, and the last results against the oracle."""
     shown, expected = _shown(log), _uninterrupted(log)
     key = ["geocell", "window_start", "window_end"]
     times = Counter(shown.select(*key, "index", "op").iter_rows())
@@ -51,11 +52,15 @@ def compare(log: Log, kills: int) -> Verdict:
     absent, other = both["count_shown"].is_null(), both["count"].is_null() | (both["count"] != both["count_shown"])
     letters = _letters(log, late_topic(expected.job)), _letters(log, dead_topic(POSITIONS.name))
     told = letters[0] + letters[1]
+    counts = {(c, start, end): n for c, start, end, n in last.select(*key, "count").iter_rows() if n}
+    oracle = expected_by_oracle(log, POSITIONS.name)
     return Verdict(
         kills,
-        int(absent.sum()) + int(gaps) + len(expected.letters - set(told)),
+        len(oracle.keys() - counts.keys()) + int(absent.sum()) + int(gaps) + len(expected.letters - set(told)),
         sum(count - 1 for count in times.values()) + sum(count - 1 for count in told.values()),
-        int((other & ~absent).sum()) + len(set(told) - expected.letters),
+        sum(oracle.get(place) != count for place, count in counts.items())
+        + int((other & ~absent).sum())
+        + len(set(told) - expected.letters),
     )
 
 

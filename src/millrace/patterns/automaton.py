@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millrace.errors import DefinitionError
 from millrace.patterns.building import Pattern
 from millrace.patterns.conditions import Condition
-from millrace.patterns.parts import CONTIGUITY, Inner, Part
+from millrace.patterns.parts import CONTIGUITY, MOST_STATES, Inner, Part
 from millrace.patterns.verdicts import ALWAYS, Test, Tests, both, negated
 
 
@@ -97,6 +98,8 @@ class Automaton:
             state.wait = None if not gaps or None in gaps else max(gap for gap in gaps if gap is not None)
 
     def _state(self, **said: Any) -> State:
+        if len(self.states) >= 2 * MOST_STATES:
+            raise DefinitionError(f"a pattern becomes more than {2 * MOST_STATES:,} states; use fewer optional parts and repetitions")
         state = State(len(self.states), **said)
         self.states.append(state)
         return state
@@ -117,11 +120,13 @@ class Automaton:
             return rest((*nots, refused), guard)
         if part.link == "not_next":
             after = rest(nots, None)
-            state = self._state(nots=(self._refused(part, around),))
+            refused = self._refused(part, around)
+            state = self._state(nots=(refused,))
+            passed = negated(refused) if guard is None else both(negated(refused), negated(guard))
             if after is self.final:
-                state.ignore, state.stay = ALWAYS if guard is None else negated(guard), after
+                state.ignore, state.stay = passed, after
             else:
-                state.proceeds = [(ALWAYS if guard is None else negated(guard), after)]
+                state.proceeds = [(passed, after)]
             return state
         after_loop = tuple(self._refused(later, around) for later in _nots_after(parts, place)) if part.repeated else ()
         if part.inside:
@@ -206,9 +211,14 @@ class Automaton:
 
 def reachable(state: State) -> Iterator[State]:
     """A state and those that it may do as."""
-    yield state
-    for _, target in state.proceeds:
-        yield from reachable(target)
+    stack, seen = [state], {state.number}
+    while stack:
+        here = stack.pop()
+        yield here
+        for _, target in here.proceeds:
+            if target.number not in seen:
+                seen.add(target.number)
+                stack.append(target)
 
 
 def passes_over(automaton: Automaton, mask: int, *, timeouts: bool) -> bool:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millrace import durations
+from millrace.calls import clear, clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.patterns.conditions import Condition
 from millrace.patterns.parts import Link, OnMiss, Part, Skip, check
 
 
+@clear
 @dataclass(frozen=True, eq=False)
 class Pattern:
     """A sequence of events to look for. Each method returns a new pattern; those about repetition speak of the last step or group."""
@@ -157,11 +159,6 @@ class Pattern:
         end = self.parts[-1]
         if end.link == "not_followed_by" and self.span is None and end.gap is None:
             raise DefinitionError(f"the pattern ends with {end}, and without a bound that is never certain; add .within('30s'), say")
-        for place, part in enumerate(self.parts[:-1]):
-            if part.negative and all(later.skippable for later in self.parts[place + 1 :]):
-                raise DefinitionError(
-                    f"after {part} everything may be left out, so it is not clear how long it must not come; make a step after it due, or say it last"
-                )
         if stream and not self.bounded:
             raise DefinitionError(
                 f"the pattern {self} has no bound, so on a stream the beginnings of matches would be kept for ever; add .within('1m'), say"
@@ -229,3 +226,6 @@ def _part(link: Link, step: str | Pattern, where: Any) -> Part:
     if not step or any(c in step for c in "()."):
         raise DefinitionError(f"{step!r} names no step; use a text without brackets and dots")
     return Part(link, step, None if where is None else Condition.of(where, f"step {step!r}"))
+
+
+clear_functions(globals(), "pattern")

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from millrace.calls import clear_functions
 from millrace.errors import DefinitionError
 
 Event = dict[str, Any]
@@ -148,3 +149,6 @@ def _checked(name: str) -> str:
     if not name or any(c in name for c in "()."):
         raise DefinitionError(f"{name!r} names no step or column here; names have no brackets and no dots")
     return name
+
+
+clear_functions(globals(), "first", "last", "sum", "avg", "min", "max", "collect", "count", "previous")

@@ -141,8 +141,9 @@ class Rules:
         return self._settle(after, held, done, found) if done else (after, held)
 
     def _move(self, state: State, node: Node | None, start: Event, event: Event, after: list[Run], done: list[Match]) -> None:
-        """Everything one partial match may do with an event."""
+        """Everything one partial match may do with an event. One that it completes is found, though the event must not come."""
         before = len(after)
+        is_refused = False
         stack = [state]
         while stack:
             here = stack.pop()
@@ -150,10 +151,7 @@ class Rules:
                 stack += [target for test, target in here.proceeds if test.holds(event, node)]
             if here.gap is not None and node is not None and event.time - node.event.time >= here.gap:
                 continue
-            for refused in here.nots:
-                if refused.holds(event, node):
-                    del after[before:]
-                    return
+            is_refused = is_refused or any(test.holds(event, node) for test in here.nots)
             if here.take is not None and here.to is not None and here.take.holds(event, node):
                 longer = self.memory.take(node, here.step, event)
                 if not here.to.final:
@@ -165,6 +163,8 @@ class Rules:
                     done.append(Match(node, start))
                 else:
                     after.append(Run(here.stay, node, start))
+        if is_refused:
+            del after[before:]
 
     def _settle(self, runs: list[Run], held: list[Match], done: list[Match], found: Found) -> tuple[list[Run], list[Match]]:
         """Shows matches, and gives up what they rule out. One that began earlier goes first, so later ones wait for it."""

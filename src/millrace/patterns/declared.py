@@ -14,6 +14,8 @@ from millrace.patterns.parts import check
 
 KEYS = ("step", "group", "link", "where", "times", "inner", "optional", "greedy", "until", "gap", "loop_gap")
 LINKS = ("next", "followed_by", "followed_by_any", "not_next", "not_followed_by")
+MOST_WHOLE = 10**15
+"""The largest number of times, and of milliseconds: 31,000 years."""
 SKIPS = ("none", "to_next", "past_last")
 
 
@@ -50,6 +52,9 @@ def _part(before: Pattern | None, said: Any) -> Pattern:
     for key in said:
         if key not in KEYS:
             raise DefinitionError(f"unknown key `{key}` in step {said.get('step', 'group')}; there are {', '.join(KEYS)}")
+    for key in ("step", "where", "until"):
+        if isinstance(said.get(key), list | dict):
+            raise DefinitionError(f"`{key}: {said[key]}` is not a text; write `{key}: TEXT`")
     what: Any = _sequence(said["group"], "group") if "group" in said else str(said["step"])
     where = None if "where" not in said else parse(_text(said["where"]))
     link = said.get("link")
@@ -115,6 +120,6 @@ def _text(said: Any) -> str:
 
 
 def _whole(said: Any, key: str, *, least: int) -> int:
-    if isinstance(said, bool) or not isinstance(said, int) or said < least:
-        raise DefinitionError(f"`{key}: {said}` is no whole number from {least} on")
+    if isinstance(said, bool) or not isinstance(said, int) or not least <= said <= MOST_WHOLE:
+        raise DefinitionError(f"`{key}: {said}` is not a whole number from {least} to {MOST_WHOLE}")
     return said

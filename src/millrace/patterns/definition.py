@@ -29,6 +29,8 @@ class Guard(NamedTuple):
 
     part: Part
     once: bool
+    may_end: bool = False
+    """Whether it ends if the loop's `until` holds at the event right after the loop."""
 
 
 class Found(NamedTuple):
@@ -45,6 +47,10 @@ class So:
     path: Path = ()
     nots: tuple[Part, ...] = ()
     guard: Guard | None = None
+    stops: tuple[Part, ...] = ()
+    """What must not come as the very next event: what another way from here must not see."""
+    over: bool = False
+    """Whether no event may follow: the newest one must not have come, so it counts only if it completes the match."""
 
     @property
     def last(self) -> int:
@@ -106,7 +112,7 @@ class Definition:
     def _all(self) -> Iterator[Found]:
         end = self.pattern.parts[-1]
         for so in self._parts(self.pattern.parts, 0, So(), Bound()):
-            if not so.path:
+            if not so.path or (so.over and end.negative):
                 continue
             if end.link == "not_next":
                 yield from self._without_next(so, end)
@@ -132,8 +138,7 @@ class Definition:
             if self._at(event) >= until:
                 yield Found(so.path, (event, 0, until))
                 return
-            refused = any(self._holds(part.where, event, so) for part in (end, *so.nots))
-            if refused or (so.guard is not None and self._takes(so.guard.part, event, so)):
+            if self._holds(end.where, event, so) or self._refused(so, event) or self._kept(so, event):
                 return
         yield Found(so.path, (len(self.rows), 0, until))
 
@@ -147,8 +152,8 @@ class Definition:
             yield from self._parts(parts, place + 1, replace(so, nots=(*so.nots, part)), later)
         elif part.link == "not_next":
             after = so.last + 1
-            if after >= len(self.rows) or not (self._holds(part.where, after, so) or self._kept(so, after)):
-                yield from self._parts(parts, place + 1, replace(so, guard=None), later)
+            blocked = after < len(self.rows) and (self._holds(part.where, after, so) or self._kept(so, after))
+            yield from self._parts(parts, place + 1, replace(so, guard=None, over=so.over or blocked), later)
         else:
             nexts = tuple(parts[place + 1 : place + 2]) if parts[place + 1 : place + 2] and parts[place + 1].negative else ()
             for through in self._part(part, so, bound, nexts):
@@ -157,7 +162,7 @@ class Definition:
     def _part(self, part: Part, so: So, bound: Bound, nexts: tuple[Part, ...]) -> Iterator[So]:
         """Every way to go through one part: left out, or repeated as often as it may be."""
         once = None if so.guard is None else replace_once(so.guard)
-        kept = Guard(part, once=False) if part.greedy and part.least != part.most else None
+        kept = Guard(part, once=False, may_end=True) if part.greedy and part.least != part.most else None
         if part.optional:
             yield replace(so, guard=kept or once)
         turns = [replace(so, guard=once if part.optional or bound.leavable else so.guard)]
@@ -169,42 +174,49 @@ class Definition:
             turns = [done for turn in turns for done in self._turn(part, turn, here)]
             if number != part.most and number >= part.least:
                 turns = [replace(turn, guard=None if turn.guard is None else replace_once(turn.guard)) for turn in turns]
-            if number >= part.least:
-                yield from (replace(turn, guard=kept or turn.guard) for turn in turns)
-            here = Bound(part.inner, part.loop_gap, bound.untils, leavable=number >= part.least, again=True)
-            turns = [replace(turn, nots=nexts_of(part, nexts)) for turn in turns if not self._left(turn, nexts, number >= part.least)]
-
-    def _left(self, so: So, nexts: tuple[Part, ...], able: bool) -> bool:
-        """Whether what comes next is refused by what must not follow the loop."""
-        after = so.last + 1
-        return able and after < len(self.rows) and any(self._holds(part.where, after, so) for part in nexts)
+            enough = number >= part.least
+            if enough:
+                left = None if kept is None else kept._replace(may_end=number != part.most)
+                yield from (replace(_leave(part, turn, number), guard=left or turn.guard) for turn in turns)
+            here = Bound(part.inner, part.loop_gap, bound.untils, leavable=enough, again=True)
+            turns = [_repeat(part, turn, nexts, enough=enough) for turn in turns]
 
     def _turn(self, part: Part, so: So, bound: Bound) -> Iterator[So]:
         if part.inside:
             untils = (*bound.untils, *((part.until,) if part.until is not None else ()))
             yield from self._parts(part.inside, 0, so, replace(bound, untils=untils))
             return
-        for event in range(so.last + 1, len(self.rows)):
+        for event in range(so.last + 1, len(self.rows) if not so.over else 0):
             if not self._may_come(so, event, bound):
                 if so.path:
                     return
                 continue
+            refused = self._refused(so, event)
             if self._takes(part, event, so):
-                yield So((*so.path, (part.name, event)))
+                yield So((*so.path, (part.name, event)), over=refused)
+            if refused:
+                return
             passed = bound.link == "any" or (bound.link == "relaxed" and not self._holds(part.where, event, so))
             ended = bound.again and part.until is not None and self._holds(part.until, event, so)
             if so.path and (not passed or ended):
                 return
 
     def _may_come(self, so: So, event: int, bound: Bound) -> bool:
-        """Whether an event may be taken or passed over at all."""
-        refused = any(self._holds(part.where, event, so) for part in so.nots)
+        """Whether an event may be taken or passed over at all, but for what must not come."""
         ended = any(self._holds(until, event, so) for until in bound.untils)
-        return not refused and not ended and not self._kept(so, event) and (not so.path or self._in_time(so, event, bound.gap))
+        return not ended and not self._kept(so, event) and (not so.path or self._in_time(so, event, bound.gap))
+
+    def _refused(self, so: So, event: int) -> bool:
+        """Whether an event must not come."""
+        nots = (*so.nots, *so.stops) if event == so.last + 1 else so.nots
+        return any(self._holds(part.where, event, so) for part in nots)
 
     def _kept(self, so: So, event: int) -> bool:
         guard = so.guard
-        return guard is not None and (not guard.once or not so.path or event == so.last + 1) and self._takes(guard.part, event, so)
+        first = so.last + 1 if so.path else event
+        if guard is None or (guard.may_end and guard.part.until is not None and self._holds(guard.part.until, first, so)):
+            return False
+        return (not guard.once or not so.path or event == so.last + 1) and self._takes(guard.part, event, so)
 
     def _takes(self, part: Part, event: int, so: So) -> bool:
         return self._holds(part.where, event, so) and not (part.until is not None and self._holds(part.until, event, so))
@@ -263,9 +275,19 @@ class Definition:
 
 def replace_once(guard: Guard) -> Guard:
     """The same, for the next event only."""
-    return Guard(guard.part, once=True)
+    return guard._replace(once=True)
 
 
-def nexts_of(part: Part, nexts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """What must not come between the events of a loop: what must not follow it."""
-    return () if part.inside else tuple(one for one in nexts if one.link == "not_followed_by")
+def _leave(part: Part, so: So, number: int) -> So:
+    """A choice that leaves a loop after some turns. What must not come after an optional end of a group binds it on its last turn."""
+    if not part.inside or number == part.most:
+        return so
+    return replace(so, nots=(), stops=() if part.most is None else so.nots)
+
+
+def _repeat(part: Part, so: So, nexts: tuple[Part, ...], *, enough: bool) -> So:
+    """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
+    stops = nexts if enough else ()
+    if part.inside:
+        return replace(so, nots=() if enough and part.most is None else so.nots, stops=stops)
+    return replace(so, nots=tuple(one for one in nexts if one.link == "not_followed_by"), stops=stops)

@@ -7,7 +7,8 @@ contains(f, 's'), starts_with(f, 's'), abs(e); first|last|sum|avg|min|max(STEP.f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import polars as pl
@@ -37,6 +38,10 @@ _OF_FIELDS = {
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
+MOST_WORDS, MOST_DEPTH = 500, 30
+"""How many words and signs a condition may have, and how deep its brackets and negations may be."""
+
+
 def parse(text: str) -> pl.Expr:
     """An expression of the language; the error names the place where it is not understood."""
     return _Reader(str(text)).whole()
@@ -46,7 +51,7 @@ class _Reader:
     """Reads from left to right; each method reads what binds tighter than the one before."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.place = text, 0
+        self.text, self.place, self.depth = text, 0, 0
         self.tokens: list[tuple[str, str]] = []
         at = 0
         while text[at:].strip():
@@ -56,6 +61,8 @@ class _Reader:
             kinds = ("number", "text", "word", "sign")
             self.tokens.append(next((kind, group) for kind, group in zip(kinds, found.groups(), strict=True) if group is not None))
             at = found.end()
+            if len(self.tokens) > MOST_WORDS:
+                raise self.wrong(f"it has more than {MOST_WORDS} words and signs; divide it into several steps or rules")
 
     def whole(self) -> pl.Expr:
         expr = self.either()
@@ -76,7 +83,10 @@ class _Reader:
         return expr
 
     def negation(self) -> pl.Expr:
-        return ~self.negation() if self.took("not") else self.comparison()
+        if not self.took("not"):
+            return self.comparison()
+        with self.deeper():
+            return ~self.negation()
 
     def comparison(self) -> pl.Expr:
         expr = self.total()
@@ -99,20 +109,23 @@ class _Reader:
 
     def single(self) -> pl.Expr:
         if self.took("-"):
-            return pl.lit(0) - self.single()
+            with self.deeper():
+                return pl.lit(0) - self.single()
         if self.took("("):
-            expr = self.either()
+            with self.deeper():
+                expr = self.either()
             self.need(")")
             return expr
         kind, word = self.next()
         if kind == "number":
-            return pl.lit(float(word) if "." in word else int(word))
+            return pl.lit(float(word) if "." in word else self.integer(word))
         if kind == "text":
             return pl.lit(re.sub(r"\\(.)", r"\1", word[1:-1]))
         if kind != "word":
             raise self.wrong(f"{word!r} is not expected here")
         if self.took("("):
-            return self.call(word)
+            with self.deeper():
+                return self.call(word)
         return pl.lit(_CONSTANTS[word]) if word in _CONSTANTS else pl.col(word)
 
     def call(self, name: str) -> pl.Expr:
@@ -169,5 +182,19 @@ class _Reader:
             found = self.tokens[self.place][1] if self.place < len(self.tokens) else "the end"
             raise self.wrong(f"{sign!r} is expected in place of {found!r}")
 
+    def integer(self, word: str) -> int:
+        if len(word) > 18:
+            raise self.wrong(f"{word[:20]}… is not a 64-bit integer; use a smaller one, or a decimal point")
+        return int(word)
+
+    @contextmanager
+    def deeper(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise self.wrong(f"its brackets and negations are more than {MOST_DEPTH} deep; simplify it")
+        yield
+        self.depth -= 1
+
     def wrong(self, why: str) -> DefinitionError:
-        return DefinitionError(f"the condition {self.text!r} is not understood: {why}")
+        shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}…"
+        return DefinitionError(f"the condition {shown!r} is not understood: {why}")

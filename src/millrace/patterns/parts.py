@@ -14,6 +14,9 @@ Link = Literal["first", "next", "followed_by", "followed_by_any", "not_next", "n
 Inner = Literal["relaxed", "strict", "any"]
 OnMiss = Literal["nothing", "error"]
 
+MOST_STEPS, MOST_STATES = 100, 10_000
+"""How many steps a pattern may have, and how many states: a step that is repeated up to n times is n states."""
+
 CONTIGUITY: dict[Link, Inner] = {"first": "strict", "next": "strict", "followed_by": "relaxed", "followed_by_any": "any"}
 """Which events a link may pass over: none, those that do not fit, or any."""
 
@@ -100,7 +103,8 @@ def _times(part: Part) -> str:
 
 
 def check(parts: tuple[Part, ...]) -> None:
-    """Refuses what no match could mean."""
+    """Refuses what no match could mean, and what would be too large to follow."""
+    _check_size(parts)
     names: set[str] = set()
     for step in (step for part in parts for step in part.steps()):
         if step.name in names:
@@ -119,6 +123,22 @@ def check(parts: tuple[Part, ...]) -> None:
                     raise DefinitionError(
                         f"step {step.name!r} asks for {one.name}, but there is no step {one.step!r}; there are {', '.join(sorted(names))}"
                     )
+
+
+def _check_size(parts: tuple[Part, ...]) -> None:
+    steps = sum(1 for part in parts for _ in part.steps())
+    if steps > MOST_STEPS:
+        raise DefinitionError(f"a pattern has {steps} steps, and at most {MOST_STEPS} are possible; divide it into several patterns")
+    states = sum(map(_states, parts))
+    if states > MOST_STATES:
+        raise DefinitionError(
+            f"a pattern becomes {states:,} states, and at most {MOST_STATES:,} are possible; use smaller numbers of repetitions"
+        )
+
+
+def _states(part: Part) -> int:
+    turns = part.most if part.most is not None else part.least + 1
+    return turns * (sum(map(_states, part.inside)) if part.inside else 1)
 
 
 def _check_order(parts: tuple[Part, ...], *, group: bool = False) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from millrace import panes
+from millrace import expressions, panes
 from millrace.errors import DefinitionError
 from millrace.patterns.building import Pattern
 from millrace.patterns.conditions import Asked, asked
@@ -39,20 +39,16 @@ def checked(pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str]
     try:
         made = picked(empty, select, keys)
     except pl.exceptions.PolarsError as error:
-        raise DefinitionError(f"select does not fit the columns {dict(schema)}: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise DefinitionError(f"select does not fit the columns {dict(schema)}: {reason}") from error
+    known = _answered(empty, select, keys).schema
+    expressions.check_elementwise("match(select=...)", select.values(), known)
     return made.schema
 
 
 def picked(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
     """A pane for each match: from its first event to its last, or to when it was certain."""
-    questions = list(dict.fromkeys(one for expr in select.values() for one in asked(expr)))
-    time = pl.col("event_time")
-    told = matches.group_by(MATCH, maintain_order=True).agg(
-        *(pl.col(key).first() for key in keys),
-        *(_answer(one) for one in questions),
-        time.first().alias("_first"),
-        pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
-    )
+    told = _answered(matches, select, keys)
     about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
     return told.select(
         *keys,
@@ -61,6 +57,18 @@ def picked(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[
         pl.col("_first").alias("window_start"),
         (pl.col("_last") + 1).alias("window_end"),
         *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in about.items()),
+    )
+
+
+def _answered(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
+    """One row for each match, with a column for each question that `select` asks of its events."""
+    questions = list(dict.fromkeys(one for expr in select.values() for one in asked(expr)))
+    time = pl.col("event_time")
+    return matches.group_by(MATCH, maintain_order=True).agg(
+        *(pl.col(key).first() for key in keys),
+        *(_answer(one) for one in questions),
+        time.first().alias("_first"),
+        pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
     )
 
 

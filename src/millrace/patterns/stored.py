@@ -34,12 +34,14 @@ def dump(course: Course) -> bytes:
     return msgspec.msgpack.encode(said)
 
 
-def load(data: bytes, states: Sequence[State]) -> Course:
-    """The course that `dump` wrote."""
+def load(data: bytes, states: Sequence[State], columns: Sequence[str] = ()) -> Course:
+    """The course that `dump` wrote; with `columns`, its events have those."""
     version, seq, rows, links, runs, held = msgspec.msgpack.decode(data)
     if version != VERSION:
-        raise ValueError(f"matches of version {version}, but this is version {VERSION}; start with a new state folder")
-    events: Mapping[int, Event] = {number: Event(number, time, 0, tuple(row)) for number, time, row in rows}
+        raise ValueError(
+            f"matches of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+        )
+    events: Mapping[int, Event] = {number: Event(number, time, 0, widened(row, len(columns), columns)) for number, time, row in rows}
     nodes: list[Node] = []
     for before, step, event, answers in links:
         nodes.append(Node(None if before < 0 else nodes[before], step, events[event], tuple(answers)))
@@ -48,6 +50,18 @@ def load(data: bytes, states: Sequence[State]) -> Course:
         tuple(Match(nodes[node], events[start], at) for node, start, at in held),
         seq,
     )
+
+
+def widened(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[Any, ...]:
+    """A row with null in the fields that its event type has got since it was stored; they stand last among the fields, before the times.
+
+    Nothing else can make a row wider: a changed step before the operator is refused, as it belongs to the fingerprint of the state.
+    """
+    missing = width - len(row)
+    if missing <= 0 or "event_time" not in columns:
+        return tuple(row)
+    place = columns.index("event_time") - missing
+    return (*row[:place], *([None] * missing), *row[place:])
 
 
 def storable(value: Any) -> bool:

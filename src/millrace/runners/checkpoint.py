@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from millrace.engine.plan import Plan
-from millrace.engine.state import Changes, SlotState
+from millrace.engine.state import Changes, SlotState, damaged
 from millrace.errors import StateMismatch, StateUnwritable
 from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
@@ -45,7 +47,7 @@ class Checkpoint:
             known = replace(bound, operators=plan.fingerprints)
         with self._writing():
             self._db = self._opened(folder.path / "local.db")
-            self._facts: dict[str, str] = dict(self._db.execute("select name, value from facts"))
+            self._facts: dict[str, str] = read_facts(self._db, folder.path / "local.db")
         self.identity = self._evolved(known, plan, wishes or Wishes())
 
     @property
@@ -71,10 +73,8 @@ class Checkpoint:
             self._db.execute("delete from metas")
             self._db.execute("delete from chunks")
             store(self._db, changes)
-            if offsets is not None:
-                self._db.execute("insert or replace into facts values ('committed', ?)", (offsets.to_json(),))
         if offsets is not None:
-            self._facts["committed"] = offsets.to_json()
+            self._write({"committed": offsets.to_json()}, {})
 
     def __enter__(self) -> Self:
         """Already open."""
@@ -103,6 +103,10 @@ class Checkpoint:
         """Writes down a batch's range and clock before it runs."""
         self._write({"planned": end.to_json()}, {})
 
+    def withdraw_batch(self) -> None:
+        """Forgets a batch that was begun and of which nothing was committed."""
+        self._write({"planned": ""}, {})
+
     def commit_batch(self, before: Mapping[Place, SlotState], after: Mapping[Place, SlotState]) -> None:
         """Stores the state after a batch, whose results are in the log."""
         changes = {key: after[key].changes_since(before[key]) for key in after}
@@ -112,25 +116,24 @@ class Checkpoint:
     def restore(self, states: States) -> States:
         """The states after the last finished batch."""
         restored = dict(states)
-        for stage, slot, meta in self._db.execute("select stage, slot, meta from metas"):
-            restored[stage, slot] = SlotState.open(meta, partial(self._chunk, stage, slot))
+        with self._writing():
+            restored.update(read_states(self._db, self._path / "local.db"))
         return restored
 
-    def _chunk(self, stage: int, slot: int, id: int) -> bytes:
-        row: Any = self._db.execute("select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, id)).fetchone()
-        return bytes(row[0])
-
     def _write(self, facts: dict[str, str], changes: Mapping[Place, Changes]) -> None:
+        after = checked_facts({**self._facts, **facts})
         with self._writing(), self._db:
-            self._db.executemany("insert or replace into facts values (?, ?)", facts.items())
+            self._db.executemany("insert or replace into facts values (?, ?)", after.items())
             store(self._db, changes)
-        self._facts |= facts
+        self._facts = after
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
+            if is_damage(error):
+                raise damaged(str(self._path / "local.db"), "some page", str(error)) from error
             raise StateUnwritable(
                 f"state folder {self._path}: {error}; make space or allow writing, or name another folder (state.dir). "
                 "Nothing is lost: the run goes on from its last complete batch"
@@ -151,6 +154,41 @@ def store(db: sqlite3.Connection, changes: Mapping[Place, Changes]) -> None:
         db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
         db.executemany("insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()])
         db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
+
+
+def read_states(db: sqlite3.Connection, path: Path) -> States:
+    """The states in a file; their chunks are fetched, and checked, when needed."""
+
+    def fetch(stage: int, slot: int, id: int) -> bytes:
+        row: Any = db.execute("select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, id)).fetchone()
+        if row is None:
+            raise LookupError("it is not there")
+        return bytes(row[0])
+
+    return {
+        (stage, slot): SlotState.open(meta, partial(fetch, stage, slot), f"{path}, stage {stage}, slot {slot},")
+        for stage, slot, meta in db.execute("select stage, slot, meta from metas")
+    }
+
+
+def checked_facts(facts: Mapping[str, str]) -> dict[str, str]:
+    """Facts with a checksum over all of them, as one of them."""
+    rest = {name: value for name, value in facts.items() if name != "check"}
+    return {**rest, "check": f"{zlib.crc32(json.dumps(sorted(rest.items())).encode()):08x}"}
+
+
+def read_facts(db: sqlite3.Connection, path: Path) -> dict[str, str]:
+    """The facts in a file; `StateUnreadable` where their checksum does not fit. Files of earlier versions have none."""
+    facts: dict[str, str] = dict(db.execute("select name, value from facts"))
+    if "check" in facts and checked_facts(facts) != facts:
+        raise damaged(str(path), "its facts", "their checksum does not fit")
+    return facts
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that a file is not what it wrote."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def begun(db: sqlite3.Connection) -> bool:

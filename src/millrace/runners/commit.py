@@ -7,25 +7,32 @@ exactly once, there is no transaction and no number.
 from __future__ import annotations
 
 import json
-import time
+import logging
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
 from millrace import faults, graph
+from millrace.engine.isolation import NOT_THEIRS, Failure, culprits, failed, failure_of, letters, ordinary_errors
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
-from millrace.errors import DefinitionError, StateMismatch
+from millrace.errors import DefinitionError, LogUnreachable, StateMismatch
 from millrace.log import Log, Outgoing
 from millrace.log.codecs import encode
-from millrace.log.dead import dead_letters, dead_topic, late_letters, late_topic
+from millrace.log.dead import dead_letters, dead_topic, fit, late_letters, late_topic, without_large
 from millrace.log.status import KEPT, HeldBack, Status, status_topic
 from millrace.panes import Delivery
+from millrace.runners.clocks import elapsed_time, wall_clock
 from millrace.runners.folder import writing
 from millrace.runners.quarantine import Quarantine
+from millrace.topics import Topic
 
+ANEW = "compute everything once more into a new version of the topics (millrace backfill), or begin with another state folder that writes behind the results that are there (--take-over)"
+_log = logging.getLogger("millrace.run")
 EXPIRE_EVERY = 60_000
 """How often, in milliseconds, records past their topic's retention are removed."""
 
@@ -48,17 +55,17 @@ class Committer:
         log.ensure_raw(status_topic(run), retention=KEPT)
         self._plan = plan
         self._log = log
-        self._run = run
+        self._run, self._name = run, f"{run}.{state}"
         self._quarantine = quarantine
         self._deliveries = _deliveries(plan)
         exact = any(job.delivery == "exactly_once" for job in plan.jobs)
-        self._writer = log.writer(f"{run}.{state}") if exact else None
+        self._writer = log.writer(self._name) if exact else None
         self._repeated = -1
         """The batch that an earlier attempt had begun, and may have written."""
         self._loose: Path | None = None
         self._reads = {job.name: _reads(plan, job.name) for job in plan.jobs}
         self._writes = {job.name: [output.topic.name for output in job.outputs] for job in plan.jobs}
-        self._since = _clock()
+        self._since, self._began = _clock(), elapsed_time()
         self._expired = 0
 
     @property
@@ -78,12 +85,36 @@ class Committer:
             return
         if complete > self.last and not self._loose.exists():
             raise StateMismatch(
-                f"{state} has completed batch {complete}, but the log knows only of {self.last}, so results are missing from it; restore the log that belongs to this state, or start anew with another state folder"
+                f"{state} has completed batch {complete}, but the log knows only of {self.last}, so results are missing from it; restore the log that belongs to this state, or {ANEW}"
             )
         if self.last > max(complete, planned):
             raise StateMismatch(
-                f"the log has batch {self.last}, but {state} knows only of {max(complete, planned)}, so it is an older copy of the state that wrote it, and would skip or repeat results; restore the newest, or start anew with another state folder"
+                f"the log has batch {self.last}, but {state} knows only of {max(complete, planned)}, so it is an older copy of the state that wrote it, and would skip or repeat results; restore the newest, or {ANEW}"
             )
+
+    def encoded(self, results: Results) -> Results:
+        """With outputs as records. A job whose results cannot be encoded fails, and not the run; where jobs share a topic, all that write it do."""
+        records: dict[str, Outgoing] = {}
+        failures = list(results.failures)
+        for topic in self._plan.outputs:
+            frame = results.outputs.get(topic.name)
+            if frame is None or frame.is_empty():
+                continue
+            try:
+                with ordinary_errors():
+                    records[topic.name] = encode(topic, frame, ingestion_time=results.now)
+            except NOT_THEIRS:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, these results cannot be written
+                jobs = [job for job, topics in self._writes.items() if topic.name in topics]
+                failures += self._unencodable(jobs, topic, frame, error, results.now)
+        return replace(results, encoded=records, failures=failures)
+
+    def _unencodable(self, jobs: list[str], topic: Topic, frame: pl.DataFrame, error: Exception, now: int) -> list[Failure]:
+        [bad] = culprits(lambda parts: encode(topic, parts[0], ingestion_time=now), [frame])
+        rows = letters(bad, None)
+        running = [job for job in jobs if self._quarantine is None or job not in self._quarantine.cases]
+        return [failure_of(failed(job, f"writing {topic.name}", error, rows)) for job in running]
 
     def commit(self, batch: int, results: Results, now: int | None = None) -> bool:
         """Results, late rows, dead letters, the run's status and the batch's number, all or nothing, as far as jobs ask for that. False: an earlier attempt had already done it.
@@ -106,18 +137,40 @@ class Committer:
             self._writer.commit(batch, exact, now=at)
             if self._loose is not None:
                 self._loose.unlink(missing_ok=True)
-        self._expire(results.now)
+        self._expire(at)
         return True
+
+    def check_left(self) -> None:
+        """`JobQuarantined` where no job is left to run; their dead letters and a status record are in the log then, once.
+
+        No batch brings these letters: if the log had the number of the batch in which they failed, their results of it would be taken for written.
+        """
+        quarantine = self._quarantine
+        if quarantine is None or not quarantine.stops_all(self._plan):
+            return
+        with closing(self._log.writer(f"{self._name}.letters")) as writer:
+            quarantine.number(writer.last + 1, last=self.last)
+            faults.at("quarantined")
+            for marker, dead in quarantine.numbered(after=writer.last).items():
+                at = _clock()
+                status = self._status(self.last + 1, Results({}, {}, None, {}, {}, at), at).outgoing()
+                letters = {topic: dead_letters(frame) for topic, frame in dead.items()}
+                writer.commit(marker, {**letters, status_topic(self._run): status}, now=at)
+        raise quarantine.error()
 
     def _delivery(self, topic: str) -> Delivery:
         """That of the job whose topic it is; what concerns all jobs is committed with the batch."""
         return self._deliveries.get(topic, "exactly_once")
 
     def _expire(self, now: int) -> None:
-        """Retention is kept by whoever writes results, now and then."""
+        """Retention is kept by whoever writes results, now and then; by append times, as far as that much time has passed since the run began."""
+        now = min(now, self._since + elapsed_time() - self._began)
         if now - self._expired >= EXPIRE_EVERY:
             self._expired = now
-            self._log.expire(now)
+            try:
+                self._log.expire(now)
+            except LogUnreachable as error:  # housekeeping must not end a run; the next batch waits for the brokers it needs
+                _log.warning("records past their retention were not removed: %s", error)
 
     def close(self) -> None:
         """Lets go of the log."""
@@ -126,18 +179,22 @@ class Committer:
 
     def _outgoing(self, batch: int, results: Results) -> Iterator[tuple[str, Outgoing]]:
         topics = {topic.name: topic for topic in self._plan.outputs}
+        dead = {} if self._quarantine is None else self._quarantine.dead(batch)
         for name, frame in results.outputs.items():
             if not frame.is_empty():
-                yield name, encode(topics[name], frame, ingestion_time=results.now)
+                known = results.encoded.get(name)
+                encoded = encode(topics[name], frame, ingestion_time=results.now) if known is None else known
+                records, large = without_large(name, encoded, self._log.largest(name))
+                yield name, records
+                if large is not None:
+                    _add(dead, dead_topic(next(job for job, written in self._writes.items() if name in written)), large)
         for job, frame in results.late.items():
-            yield late_topic(job), late_records(frame)
-        dead = {} if self._quarantine is None else self._quarantine.dead(batch)
+            yield late_topic(job), fit(late_records(frame), self._log.largest(late_topic(job)))
         if results.dead is not None:
             for (topic,), frame in results.dead.partition_by("topic", as_dict=True).items():
-                name = dead_topic(str(topic))
-                dead[name] = pl.concat([dead[name], frame]) if name in dead else frame
+                _add(dead, dead_topic(str(topic)), frame)
         for name, frame in dead.items():
-            yield name, dead_letters(frame)
+            yield name, fit(dead_letters(frame), self._log.largest(name))
 
     def _status(self, batch: int, results: Results, at: int) -> Status:
         counts = results.counts
@@ -175,8 +232,12 @@ def _deliveries(plan: Plan) -> dict[str, Delivery]:
     return {topic: delivery for topic, (_, delivery) in said.items()}
 
 
+def _add(dead: dict[str, pl.DataFrame], name: str, frame: pl.DataFrame) -> None:
+    dead[name] = pl.concat([dead[name], frame]) if name in dead else frame
+
+
 def _clock() -> int:
-    return time.time_ns() // 1_000_000
+    return wall_clock()
 
 
 def _reads(plan: Plan, job: str) -> list[str]:

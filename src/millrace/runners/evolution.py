@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import polars as pl
 
+from millrace.engine import fingerprints
 from millrace.engine.plan import Plan
 from millrace.engine.recutting import Place, recut
 from millrace.engine.state import SlotState
@@ -55,14 +56,12 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
         _log.warning("job %s has left: its state goes", job)
     fresh = {*wishes.reset} | {name for name in names if name not in known.jobs}
     for operator in plan.operators:
-        was, now = known.operators.get(operator.id), plan.fingerprints[operator.id]
+        was = known.operators.get(operator.id)
         old = [job for job in operator.jobs if job not in fresh]
         if old and was is None and any(id.split("/")[0] in operator.jobs for id in known.operators):
             raise StateMismatch(_refused(where, operator.id, "is new in a job that has state", old[0]))
-        if old and was not in (None, now) and not {*operator.jobs} & {*wishes.migrate}:
-            raise StateMismatch(
-                _refused(where, operator.id, "no longer has the keys, windows or aggregates that its state was made with", old[0])
-            )
+        if old and was is not None and not {*operator.jobs} & {*wishes.migrate} and (why := fingerprints.difference(was, operator)):
+            raise StateMismatch(_refused(where, operator.id, why, old[0]))
     gone = {o.id for o in plan.operators if {*o.jobs} <= fresh}
     birth = _present(states)
     births = {job: at for job, at in known.births.items() if job in names and job not in fresh}
@@ -70,7 +69,8 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
     identity = replace(
         known, jobs=tuple(names), fingerprint=plan.fingerprint, slots=plan.slots, operators=dict(plan.fingerprints), births=births
     )
-    same = known.operators == identity.operators and known.slots == plan.slots and not fresh and not wishes.migrate
+    fits = all(o.id in known.operators and fingerprints.difference(known.operators[o.id], o) is None for o in plan.operators)
+    same = fits and len(known.operators) == len(identity.operators) and known.slots == plan.slots and not fresh and not wishes.migrate
     if same and sorted(known.jobs) == sorted(names):
         return Evolved(identity, None)
     left = {place: state.only({*known.operators} - gone) for place, state in states.items()}

@@ -11,16 +11,17 @@ from typing import Literal, Protocol, TypeAlias
 from millrace.engine.plan import Plan
 from millrace.engine.progress import Reach
 from millrace.engine.source import Piece
-from millrace.errors import OffsetGone
+from millrace.errors import OffsetGone, RunFailed
 from millrace.log import Log, Records
 from millrace.log.codecs import decode
 from millrace.topics import Topic
+from millrace.watermarks import EMPTY
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 Lost: TypeAlias = Literal["fail", "earliest", "latest"]
 """What to do where the log no longer has what comes next."""
-CHOICES = 'start with a new state folder, or go on without what is lost by run.lost = "earliest" (with all that is there) or "latest" (with what comes from now on)'
+CHOICES = 'compute results anew from what is left (millrace backfill), or go on without what is lost by run.lost = "earliest" (with all that is there) or "latest" (with what comes from now on)'
 
 _log = logging.getLogger("millrace.run")
 
@@ -38,10 +39,18 @@ class Offsets:
 
     topics: dict[str, dict[int, int]]
     clock: int
+    bounded: bool = False
+    """Whether the run ends when it has caught up, so that partitions which are empty do not hold the watermark back."""
 
     def to_json(self) -> str:
         """As text."""
-        return json.dumps({"topics": self.topics, "clock": self.clock})
+        more = {"bounded": True} if self.bounded else {}
+        return json.dumps({"topics": self.topics, "clock": self.clock, **more})
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether some partition has never held a record."""
+        return any(offset == 0 for partitions in self.topics.values() for offset in partitions.values())
 
     def reached(self, by: Offsets) -> bool:
         """Whether `by` is at least as far in every partition."""
@@ -56,7 +65,8 @@ class Offsets:
     def from_json(cls, text: str) -> Offsets:
         """The offsets of `to_json`."""
         said = json.loads(text)
-        return cls({topic: {int(p): o for p, o in ends.items()} for topic, ends in said["topics"].items()}, said["clock"])
+        topics = {topic: {int(p): offset for p, offset in ends.items()} for topic, ends in said["topics"].items()}
+        return cls(topics, said["clock"], said.get("bounded", False))
 
 
 def begin(log: Log, topics: Iterable[Topic]) -> Offsets:
@@ -93,7 +103,16 @@ class Pace:
         return far - near
 
 
-def advance(log: Ends, start: Offsets, *, now: int, limit: int | None = None, pace: Pace | None = None, lost: Lost = "fail") -> Offsets:
+def advance(
+    log: Ends,
+    start: Offsets,
+    *,
+    now: int,
+    limit: int | None = None,
+    pace: Pace | None = None,
+    lost: Lost = "fail",
+    bounded: bool = False,
+) -> Offsets:
     """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion so that they keep step.
 
     Partitions that are too far ahead by their `pace` are left alone until the others have caught up. One that ends before what was already read
@@ -112,7 +131,7 @@ def advance(log: Ends, start: Offsets, *, now: int, limit: int | None = None, pa
     if limit is not None and total > limit:
         waiting = {place: -(-count * limit // total) if count > 0 else count for place, count in waiting.items()}
     topics = {t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions} for t, partitions in ends.items()}
-    return Offsets(topics, max(now, start.clock))
+    return Offsets(topics, max(now, start.clock), bounded)
 
 
 def again(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
@@ -120,9 +139,28 @@ def again(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
     return Offsets({name: log.ends(name) if name in loops else ends for name, ends in target.topics.items()}, target.clock)
 
 
-def silent(log: Log, topics: Iterable[str]) -> bool:
-    """Whether some partition has never held an event, so that only patience brings the watermark past it."""
-    return any(end == 0 for topic in topics for end in log.ends(topic).values())
+def waits_for_empty(offsets: Offsets, since: int, tick: int) -> bool:
+    """Whether a partition that has never held a record still holds the watermark back, in a run that began at `since`.
+
+    Batches then come though no event does, until the partition counts as idle.
+    """
+    return offsets.has_empty and offsets.clock - since < EMPTY + 2 * tick
+
+
+def closes_empty(start: Offsets, end: Offsets) -> bool:
+    """Whether this is the first bounded batch over a partition that has never held a record, which no longer counts from then on."""
+    return end.bounded and not start.bounded and end.has_empty
+
+
+def check_caught_up(target: Offsets, done: Offsets | None) -> None:
+    """`RunFailed` if a run that was to catch up has ended before."""
+    for topic, partitions in target.topics.items():
+        for partition, end in partitions.items():
+            at = 0 if done is None else done.topics.get(topic, {}).get(partition, 0)
+            if at < end:
+                raise RunFailed(
+                    f"the run ended before it had caught up: {topic}[{partition}] was read up to {at} of {end}; run it again, it goes on from there"
+                )
 
 
 def read_piece(

@@ -10,11 +10,13 @@ import os
 import shutil
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from millrace.errors import StateInUse, StateMismatch, StateUnwritable
+from millrace.errors import StateInUse, StateMismatch, StateUnreadable, StateUnwritable
 from millrace.runners.processes import alive
 
 VERSION = 1
@@ -73,20 +75,23 @@ class StateFolder:
     def identity(self) -> Identity | None:
         """What the folder is bound to; None for a new one."""
         try:
-            said = json.loads((self.path / "identity.json").read_text())
+            said = read_checked((self.path / "identity.json").read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
             raise unwritable(self.path, error) from error
         except ValueError as error:
-            raise StateMismatch(
-                f"{self.path}/identity.json is not readable, so whose state this is cannot be told; use a new state folder"
+            raise StateUnreadable(
+                f"{self.path}/identity.json is damaged ({error}), so it cannot be told whose state this is; restore the folder from a backup, or start a new one from a savepoint (--restore FILE)"
             ) from error
         if said.get("version") != VERSION:
             raise StateMismatch(
-                f"{self.path} was written by another version of millrace (state {said.get('version')}, here {VERSION}); use a new state folder"
+                f"{self.path} was written by another version of millrace (state {said.get('version')}, here {VERSION}); go on with that version, or compute results anew into a new version of the topics (millrace backfill)"
             )
-        return Identity(**{**said, "jobs": tuple(said["jobs"])})
+        try:
+            return Identity(**{**said, "jobs": tuple(said["jobs"])})
+        except (TypeError, KeyError) as error:
+            raise StateUnreadable(f"{self.path}/identity.json is damaged ({error}); restore the folder from a backup") from error
 
     def check_new(self) -> None:
         """Refuses to restore a savepoint over other state."""
@@ -100,20 +105,20 @@ class StateFolder:
         known = self.identity()
         if known is None:
             known = Identity(uuid.uuid4().hex, jobs, fingerprint, slots, partitions)
-            self._write("identity.json", json.dumps(asdict(known), indent=1).encode())
+            self._write("identity.json", write_checked(asdict(known)))
         if sorted(known.jobs) != sorted(jobs):
             raise StateMismatch(
                 f"{self.path} holds the state of {', '.join(known.jobs)}, not of {', '.join(jobs)}; run those jobs, or name another folder (state.dir) or run (run.name)"
             )
         if known.fingerprint != fingerprint:
             raise StateMismatch(
-                f"{self.path}: {', '.join(jobs)} no longer has the keys, windows, aggregates or topics that its state was made with, so the state does not fit; undo the change, or start anew with another folder (state.dir) or run (run.name)"
+                f"{self.path}: {', '.join(jobs)} no longer has the keys, windows, aggregates or topics that its state was made with, so the state does not fit; undo the change, or compute results anew into a new version of the topics (millrace backfill)"
             )
         return known
 
     def rebind(self, identity: Identity) -> None:
         """Binds the folder to jobs as they are now."""
-        self._write("identity.json", json.dumps(asdict(identity), indent=1).encode())
+        self._write("identity.json", write_checked(asdict(identity)))
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
@@ -141,6 +146,26 @@ class StateFolder:
             draft.replace(self.path / name)
 
 
+def write_checked(said: Mapping[str, Any]) -> bytes:
+    """An object as JSON, with a checksum of all else under `check`."""
+    return json.dumps({**said, "check": _check(said)}, indent=1).encode()
+
+
+def read_checked(body: bytes) -> dict[str, Any]:
+    """The object of `write_checked`, or one of an earlier version, without a checksum; `ValueError` where it does not fit."""
+    said = json.loads(body)
+    if not isinstance(said, dict):
+        raise ValueError("it is not an object")  # noqa: TRY004 - what is stored is wrong, not a type in code
+    check = said.pop("check", None)
+    if check is not None and check != _check(said):
+        raise ValueError("its checksum does not fit")
+    return said
+
+
+def _check(said: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(said, sort_keys=True).encode()):08x}"
+
+
 def checkpoint_of(path: Path, identity: Identity) -> Path:
     """Where Spark keeps its own."""
     return path / ("checkpoint" if not identity.base else f"checkpoint-{identity.base}")
@@ -151,6 +176,18 @@ def seed_of(path: Path, identity: Identity) -> Path:
     return path / f"seed-{identity.base}-{identity.fingerprint}.savepoint"
 
 
+_held: set[int] = set()
+"""The locks of this process. A process that is forked, by a job's own code say, closes them: it would hold the folder after the run has ended."""
+
+
+def _let_go() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
 @contextlib.contextmanager
 def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[StateFolder]:
     """Takes the folder, making it if need be; `StateInUse` names who has it."""
@@ -158,6 +195,7 @@ def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[StateFolder]:
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    _held.add(lock)
     try:
         _take(path, lock, patience)
         with writing(path):
@@ -165,7 +203,9 @@ def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[StateFolder]:
             os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield StateFolder(path, lock)
     finally:
-        os.close(lock)
+        if lock in _held:
+            _held.discard(lock)
+            os.close(lock)
 
 
 @contextlib.contextmanager

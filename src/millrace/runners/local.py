@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millrace import faults
 from millrace.config import RunSettings, Settings
 from millrace.engine import stage
+from millrace.engine.isolation import AT_WORK
 from millrace.engine.plan import Plan
 from millrace.engine.progress import Reach
 from millrace.engine.sink import Results, gather
 from millrace.engine.source import Piece, route
 from millrace.engine.state import SlotState
 from millrace.log import Log, open_log
+from millrace.log.owners import Owner, claim
 from millrace.runners import feed
 from millrace.runners.checkpoint import Checkpoint, States
+from millrace.runners.clocks import BatchClock, wall_clock
 from millrace.runners.commit import Committer
 from millrace.runners.evolution import Wishes
 from millrace.runners.folder import StateFolder, hold
 from millrace.runners.quarantine import Quarantine, quarantined
-from millrace.runners.savepoint import restored
+from millrace.runners.savepoint import load, restored
 from millrace.runners.stopping import stop_signals
 from millrace.stream import Job
 
@@ -42,11 +45,14 @@ class Engine:
         self.reaches: Mapping[str, list[Reach]] = {}
         """How far partitions had come after the last batch."""
 
-    def step(self, pieces: Sequence[Piece], now: int, *, end: bool = False) -> Results:
-        """One batch. Partitions without a piece have nothing new; at the `end` nothing more is expected."""
+    def step(self, pieces: Sequence[Piece], now: int, *, end: bool = False, bounded: bool = False) -> Results:
+        """One batch. Partitions without a piece have nothing new; at the `end` nothing more is expected.
+
+        `bounded`: partitions that have never held a record do not hold the watermark back.
+        """
         given = {(piece.topic, piece.partition) for piece in pieces}
         known = [Piece(t, p) for t, n in self.partitions.items() for p in range(n) if (t, p) not in given]
-        packets = route(self.plan, [*pieces, *known], now, end=end)
+        packets = route(self.plan, [*pieces, *known], now, end=end, bounded=bounded)
         for depth in range(1, self.plan.depth + 1):
             inboxes: dict[int, list[bytes]] = {slot: [] for slot in range(self.plan.slots)}
             for packet in packets:
@@ -72,7 +78,9 @@ class Hooks:
     """What a run asks of, and tells, the world around it."""
 
     stop: Callable[[], bool] = lambda: False
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    clock: Callable[[], int] = wall_clock
+    elapsed: Callable[[], int] | None = None
+    """Time that passes without jumps, in milliseconds; by default the machine's, where `clock` is."""
     report: Callable[[Results], None] = lambda _: None
 
 
@@ -85,13 +93,14 @@ def run_local(
     retry: Sequence[str] = (),
     wishes: Wishes | None = None,
     restore: Path | None = None,
+    take_over: bool = False,
 ) -> None:
     """Runs jobs over the log until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
     Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results carry its number, and its
     state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt. A job whose own code raises is stopped alone;
     `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`. `wishes`: what becomes of the state of jobs that changed;
-    `restore`: a savepoint from which a new state folder starts.
+    `restore`: a savepoint from which a new state folder starts; `take_over`: topics that another state writes become this one's.
     """
     log = open_log(settings)
     engine = Engine(jobs, slots=settings.spark.slots or 1)
@@ -101,21 +110,39 @@ def run_local(
     with (
         hold(settings.state.dir / settings.run.name) as folder,
         _opened(folder, engine.plan, wishes, restore) as checkpoint,
+        _claimed(log, engine.plan, checkpoint, folder, settings.run.name, restore, take_over=take_over),
         quarantined(folder.path, engine.plan, retry) as quarantine,
         closing(Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)) as committer,
         closing(log),
-        stop_signals() as stopping,
+        stop_signals(_at_work) as stopping,
     ):
         committer.check(folder.path, complete=checkpoint.batch - 1, planned=checkpoint.batch - (checkpoint.planned is None))
+        committer.check_left()
         engine.states = checkpoint.restore(engine.states)
         engine.plan = quarantine.plan(engine.plan.born(checkpoint.identity.births))
         asked = hooks or Hooks()
         stoppable = replace(asked, stop=lambda: stopping.is_set() or asked.stop())
-        run = _Run(log, engine, checkpoint, committer, quarantine, settings.run, stoppable, asked.clock())
+        clock = BatchClock(asked.clock, asked.elapsed)
+        run = _Run(log, engine, checkpoint, committer, quarantine, settings.run, stoppable, clock, asked.clock())
         run.batches(until_caught_up=until_caught_up)
     if stopping.is_set():
         raise KeyboardInterrupt
     quarantine.check()
+
+
+def _at_work() -> str:
+    return f"job {', '.join(AT_WORK.jobs)}" if AT_WORK.jobs else "the run"
+
+
+@contextmanager
+def _claimed(
+    log: Log, plan: Plan, checkpoint: Checkpoint, folder: StateFolder, run: str, restore: Path | None, *, take_over: bool
+) -> Iterator[None]:
+    """With the output topics as this state's own."""
+    heir_of = () if restore is None else (load(restore).identity.id,)
+    names = [topic.name for topic in plan.outputs]
+    claim(log, names, Owner(checkpoint.id, run), folder=str(folder.path), take_over=take_over, heir_of=heir_of)
+    yield
 
 
 def _opened(folder: StateFolder, plan: Plan, wishes: Wishes | None, restore: Path | None) -> Checkpoint:
@@ -140,6 +167,7 @@ class _Run:
     quarantine: Quarantine
     settings: RunSettings
     hooks: Hooks
+    clock: BatchClock
     since: int
     """When it began."""
 
@@ -152,39 +180,42 @@ class _Run:
             pace = feed.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
             limit = self.settings.max_events_per_batch
             lost = self.settings.lost
-            end = self.checkpoint.planned or feed.advance(self.log, start, now=self.hooks.clock(), limit=limit, pace=pace, lost=lost)
+            end = self.checkpoint.planned or feed.advance(
+                self.log, start, now=self.clock.after(start.clock), limit=limit, pace=pace, lost=lost, bounded=until_caught_up
+            )
             if self.checkpoint.planned is None and not self._due(start, end):
-                if target is not None and not self._waits(start):
+                if target is not None:
+                    feed.check_caught_up(target, start)
                     return
                 time.sleep(POLL)
                 continue
             self._batch(start, end)
             start = end
-            if target is not None and feed.again(self.log, target, self.engine.plan.loops).reached(end) and not self._waits(start):
+            if target is not None and feed.again(self.log, target, self.engine.plan.loops).reached(end):
                 return
 
     def _due(self, start: feed.Offsets, end: feed.Offsets) -> bool:
         """Whether there is anything new, or something waits for the clock."""
-        return end.topics != start.topics or (self.engine.plan.ticks and end.clock - start.clock >= self.settings.tick_ms)
-
-    def _waits(self, start: feed.Offsets) -> bool:
-        """Whether a partition that never held an event still holds the watermark back, though not for ever."""
-        patience = self.engine.plan.patience
-        if patience is None or not feed.silent(self.log, start.topics):
-            return False
-        return self.hooks.clock() - self.since < patience + self.settings.tick_ms
+        if end.topics != start.topics or feed.closes_empty(start, end):
+            return True
+        tick = self.settings.tick_ms
+        waits = self.engine.plan.ticks or feed.waits_for_empty(end, self.since, tick)
+        return waits and end.clock - start.clock >= tick
 
     def _batch(self, start: feed.Offsets, end: feed.Offsets) -> None:
         self.checkpoint.plan_batch(end)
         faults.at("planned")
         before = dict(self.engine.states)
         pieces = feed.pieces(self.log, self.engine.plan, start, end, self.settings.lost)
-        results = self.engine.step(pieces, end.clock)
+        results = self.committer.encoded(self.engine.step(pieces, end.clock, bounded=end.bounded))
         while results.failures:  # once more, from the state before, without the jobs that failed
             self.quarantine.commit_failures(max(self.checkpoint.batch, self.committer.last + 1), end.clock, results.failures)
+            if self.quarantine.stops_all(self.engine.plan) and self.committer.last < self.checkpoint.batch:
+                self.checkpoint.withdraw_batch()  # nothing of it is in the log, so mended jobs, or others beside them, may cut it otherwise
+            self.committer.check_left()
             self.engine.states = dict(before)
             self.engine.plan = self.quarantine.plan(self.engine.plan)
-            results = self.engine.step(pieces, end.clock)
+            results = self.committer.encoded(self.engine.step(pieces, end.clock, bounded=end.bounded))
         faults.at("computed")
         self.committer.commit(self.checkpoint.batch, results)
         self.checkpoint.commit_batch(before, self.engine.states)

@@ -1,7 +1,8 @@
 """Jobs that were stopped by their own code: remembered in the state folder until somebody says to try them again.
 
 The batch in which a job fails is taken back as a whole and run again without that job. So its state stays as it was after the last good batch, and
-nothing of it is half committed; the jobs beside it miss nothing. Its dead letters are committed with that batch.
+nothing of it is half committed; the jobs beside it miss nothing. Its dead letters are committed with that batch. Where no job is left, no batch is
+run: then the letters are committed alone, under a writer of their own, and the job misses nothing when it is tried again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import polars as pl
 from millrace.engine.isolation import Failure
 from millrace.engine.packets import dump, load
 from millrace.engine.plan import Plan
-from millrace.errors import DefinitionError, JobQuarantined
+from millrace.errors import DefinitionError, JobQuarantined, StateUnreadable
 from millrace.log.dead import DEAD, dead_topic
 
 _log = logging.getLogger("millrace.run")
@@ -37,6 +38,10 @@ class Case:
     reason: str
     letters: str
     """The offending rows, as Arrow bytes in base64."""
+    trace: str = ""
+    """The file that holds the traceback."""
+    marker: int | None = None
+    """The number under which the letters are committed alone; None: they are committed with the batch."""
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -52,15 +57,21 @@ class Quarantine:
         self._path = folder / "quarantine.json"
         try:
             said = json.loads(self._path.read_text())
+            self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in said.items()}
         except FileNotFoundError:
-            said = {}
-        self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in said.items()}
+            self.cases = {}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StateUnreadable(
+                f"{self._path} is damaged ({error}), so it cannot be told which jobs are under quarantine; restore it from a backup, or remove it to try all jobs again"
+            ) from error
 
     def release(self, jobs: Sequence[str], known: Iterable[str]) -> None:
         """These jobs are to be tried again."""
         if strange := sorted(set(jobs) - set(known)):
             raise DefinitionError(f"retry {', '.join(strange)}: there is no such job in this run; it has {', '.join(known)}")
         if set(jobs) & set(self.cases):
+            for job in jobs:
+                self._trace_of(job).unlink(missing_ok=True)
             self._write({job: case for job, case in self.cases.items() if job not in jobs})
 
     def commit_failures(self, batch: int, now: int, failures: Sequence[Failure]) -> None:
@@ -70,21 +81,37 @@ class Quarantine:
             rows = [new[failure.job].rows] if failure.job in new else []
             reason = new[failure.job].reason if failure.job in new else failure.reason
             letters = pl.concat([*rows, failure.rows if failure.rows.height else _no_row(failure.reason)])
-            new[failure.job] = Case(batch, now, reason, base64.b64encode(dump(letters)).decode())
+            new[failure.job] = Case(batch, now, reason, base64.b64encode(dump(letters)).decode(), self._keep_trace(failure))
         self._write({**self.cases, **new})
         for job, case in new.items():
             _log.error("%s", describe(job, case))
 
     def plan(self, plan: Plan) -> Plan:
-        """The plan without the jobs under quarantine; `JobQuarantined` if none is left."""
-        running = replace(plan, isolates=True, paused=frozenset(self.cases))
-        if all(job.name in self.cases for job in plan.jobs):
-            raise self.error()
-        return running
+        """The plan without the jobs under quarantine; it may have none left."""
+        return replace(plan, isolates=True, paused=frozenset(self.cases))
+
+    def stops_all(self, plan: Plan) -> bool:
+        """Whether no job is left."""
+        return all(job.name in self.cases for job in plan.jobs)
 
     def dead(self, batch: int) -> dict[str, pl.DataFrame]:
         """The offending rows of the jobs that failed in `batch`, by topic."""
-        return {dead_topic(job): case.rows for job, case in self.cases.items() if case.batch == batch}
+        return {dead_topic(job): case.rows for job, case in self.cases.items() if case.batch == batch and case.marker is None}
+
+    def number(self, marker: int, *, last: int) -> bool:
+        """Gives letters that no batch up to `last` brought, and none will, a number of their own; whether there are any. On disk when it returns."""
+        waiting = {job: case for job, case in self.cases.items() if case.batch > last and case.marker is None}
+        if waiting:
+            self._write({**self.cases, **{job: replace(case, marker=marker) for job, case in waiting.items()}})
+        return bool(waiting)
+
+    def numbered(self, *, after: int) -> dict[int, dict[str, pl.DataFrame]]:
+        """Letters that are committed alone and have a later number than `after`: rows by topic, by number."""
+        found: dict[int, dict[str, pl.DataFrame]] = {}
+        for job, case in self.cases.items():
+            if case.marker is not None and case.marker > after:
+                found.setdefault(case.marker, {})[dead_topic(job)] = case.rows
+        return dict(sorted(found.items()))
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -99,6 +126,19 @@ class Quarantine:
     def error(self) -> JobQuarantined:
         """What to say of all of them."""
         return JobQuarantined(". ".join(describe(job, case) for job, case in self.cases.items()))
+
+    def _trace_of(self, job: str) -> Path:
+        return self._path.with_name(f"quarantine-{job}.txt")
+
+    def _keep_trace(self, failure: Failure) -> str:
+        """The file of a failure's traceback; none where it cannot be written, as the quarantine matters more."""
+        path = self._trace_of(failure.job)
+        try:
+            path.write_text(failure.trace, errors="replace")
+        except OSError as error:
+            _log.warning("the traceback of job %s cannot be kept in %s (%s):\n%s", failure.job, path, error.strerror, failure.trace)
+            return ""
+        return str(path)
 
     def _write(self, cases: Mapping[str, Case]) -> None:
         draft = self._path.with_suffix(".draft")
@@ -122,8 +162,9 @@ def quarantined(folder: Path, plan: Plan, retry: Sequence[str] = ()) -> Iterator
 
 def describe(job: str, case: Case) -> str:
     """A case in a sentence, with what to do."""
+    trace = f"its traceback is in {case.trace}, " if case.trace else ""
     return (
-        f"job {job} was stopped by its own code in batch {case.batch}: {case.reason}; the offending rows are in {dead_topic(job)}, "
+        f"job {job} was stopped by its own code in batch {case.batch}: {case.reason}; {trace}the offending rows are in {dead_topic(job)}, "
         f"its state is that before the batch, and jobs beside it go on. Mend it and run again with --retry {job}"
     )
 

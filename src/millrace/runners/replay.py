@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 import polars as pl
 
-from millrace import panes, tables
+from millrace import durations, event_times, graph, panes, tables
+from millrace.engine.sink import Results
 from millrace.engine.source import Piece
 from millrace.errors import DefinitionError, InputError
+from millrace.late_share import LateShare, lags_of_rows
 from millrace.log import Log, Where, open_log
 from millrace.log.codecs import Decoded
 from millrace.log.dead import DEAD
@@ -20,6 +23,8 @@ from millrace.runners import feed
 from millrace.runners.local import Engine
 from millrace.stream import Job
 from millrace.topics import Topic
+
+_log = logging.getLogger("millrace.replay")
 
 Events: TypeAlias = pl.DataFrame | Path
 """Rows, or a file of rows (`.parquet`, `.csv`, `.jsonl`)."""
@@ -44,13 +49,16 @@ class Replayed:
     """Refused rows, with the reason."""
     dead: pl.DataFrame
     """Records that could not be decoded."""
+    share: LateShare = field(default_factory=LateShare)
+    """How many rows were read and refused, and how late they came."""
 
 
 def replay(job: Job, events: Given, *, log: Where | None = None, batch: int = BATCH) -> pl.DataFrame:
     """The panes of a job over events that are all there, in the order in which they are given.
 
-    `events`: a frame with the fields of the topic's type, `event_time` and, unless it is the same, `ingestion_time` (whole milliseconds);
-    a file of such rows; or a topic of the `log`. A job that reads several topics takes a mapping. `batch` cuts the work, not the results.
+    `events`: a frame with the fields of the topic's type, `event_time` and, unless it is the same, `ingestion_time` (datetimes, whole milliseconds
+    or ISO 8601 text); a file of such rows; or a topic of the `log`. A job that reads several topics takes a mapping. `batch` cuts the work, not the results.
+    Where more than a few percent of the rows were late, a warning is logged (`millrace.replay`).
     """
     if len(job.outputs) > 1:
         names = ", ".join(output.topic.name for output in job.outputs)
@@ -61,18 +69,25 @@ def replay(job: Job, events: Given, *, log: Where | None = None, batch: int = BA
 
 def replay_all(job: Job, events: Given, *, log: Where | None = None, batch: int = BATCH) -> Replayed:
     """Like `replay`, for any number of outputs, with what was refused on the way."""
+    durations.whole(batch, name="batch", least=1)
     engine = Engine([job])
     if engine.plan.loops:
         raise DefinitionError(
             f"job {job.name!r} feeds {', '.join(engine.plan.loops)}, so its events are not all there; run it: mr.run(job, until_caught_up=True) ends when nothing goes around any more"
         )
+    durations.whole(batch, name="batch", least=1)
     match events:
         case Topic() | str():
+            check_reads(job, engine.plan.topics, events)
             batches = _from_log(engine, log, batch)
         case _:
             batches = _from_frames(engine, _by_topic(engine, events), batch)
-    steps = [engine.step(pieces, now) for pieces, now in batches]
+    share = _Share(engine)
+    steps = [share.step(pieces, now) for pieces, now in batches]
     steps.append(engine.step([], 0, end=True))
+    share.made.add(0, _concat(list(steps[-1].late.values())), None)
+    if warning := share.made.warning(f"job {job.name!r}"):
+        _log.warning("%s", warning)
     late = [frame for step in steps for frame in step.late.values()]
     dead = [step.dead for step in steps if step.dead is not None]
     return Replayed(
@@ -82,12 +97,49 @@ def replay_all(job: Job, events: Given, *, log: Where | None = None, batch: int 
         },
         pl.concat(late, how="diagonal_relaxed") if late else pl.DataFrame(schema={"reason": pl.String, "missed": pl.Int64}),
         pl.concat(dead) if dead else pl.DataFrame(schema=DEAD),
+        share.made,
     )
+
+
+class _Share:
+    """Steps an engine, and measures how late its rows are."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.made = engine, LateShare()
+        reads = (route.edge.origin for route in engine.plan.routes)
+        self._clocks = {read.topic.name: read.watermark.clock() for read in reads if isinstance(read, graph.Read)}
+        self._reached: dict[Place, int | None] = {}
+
+    def step(self, pieces: list[Piece], now: int) -> Results:
+        """One batch."""
+        results = self.engine.step(pieces, now)
+        refused = list(results.late.values())
+        self.made.add(0, _concat(refused), None)
+        for piece in pieces:
+            if piece.rows is not None and piece.topic in self._clocks:
+                place = piece.topic, piece.partition
+                before = self._reached.get(place)
+                lags, self._reached[place] = lags_of_rows(piece.rows, self._clocks[piece.topic], before)
+                self.made.add(len(piece.rows), None, lags)
+        return results
+
+
+def _concat(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
+    return pl.concat(frames, how="diagonal_relaxed") if frames else None
+
+
+def check_reads(job: Job, topics: Sequence[Topic], given: Topic | str) -> None:
+    """Refuses a topic that the job does not read."""
+    name = given.name if isinstance(given, Topic) else given
+    known = [topic.name for topic in topics]
+    if name not in known:
+        raise DefinitionError(f"job {job.name!r} does not read {name!r}, so nothing of it could be replayed; it reads {', '.join(known)}")
 
 
 def whole(engine: Engine, events: Given, log: Where | None) -> dict[Place, pl.DataFrame]:
     """All rows by topic and partition, as the log's codec gives them; the engine learns how many partitions there are."""
     if isinstance(events, Topic | str):
+        check_reads(engine.plan.jobs[0], engine.plan.topics, events)
         with closing(_opened(log)) as opened:
             start = feed.begin(opened, engine.plan.topics)
             pieces = feed.pieces(opened, engine.plan, start, feed.advance(opened, start, now=0))
@@ -126,8 +178,20 @@ def _from_frames(engine: Engine, frames: Mapping[str, pl.DataFrame], batch: int)
     now = 0
     for start in range(0, max(frame.height for frame in frames.values()), batch):
         cut = {name: frame.slice(start, batch) for name, frame in frames.items() if frame.height > start}
-        now = max(now, *(frame.select(pl.col("ingestion_time").max()).item() for frame in cut.values()))
-        yield [Piece(name, 0, Decoded(frame, pl.DataFrame(schema=DEAD))) for name, frame in cut.items()], now
+        pieces = [Piece(name, 0, _sifted(name, frame)) for name, frame in cut.items()]
+        now = max(now, *map(_clock, pieces))
+        yield pieces, now
+
+
+def _sifted(topic: str, frame: pl.DataFrame) -> Decoded:
+    """Rows whose times events can have; the others are dead letters, as they are where a log is read."""
+    known = pl.col("event_time", "ingestion_time").is_between(durations.FIRST, durations.LAST)
+    wrong = frame.filter(~pl.all_horizontal(known))
+    dead = {"topic": pl.lit(topic), "offset": pl.col("_off"), "reason": pl.lit("event time is outside the years 1 to 9999")}
+    unknown = {"key": pl.lit(None), "value": pl.lit(None)}
+    filled = {name: dead.get(name, unknown.get(name, pl.lit(0))) for name in DEAD}
+    letters = wrong.select(filled[name].cast(kind).alias(name) for name, kind in DEAD.items())
+    return Decoded(frame if wrong.is_empty() else frame.filter(pl.all_horizontal(known)), letters)
 
 
 def _from_log(engine: Engine, url: Where | None, batch: int) -> Iterator[tuple[list[Piece], int]]:
@@ -157,18 +221,17 @@ def _rows(topic: Topic, events: Events) -> pl.DataFrame:
     frame = events if isinstance(events, pl.DataFrame) else tables.read(events)
     if "event_time" not in frame.columns:
         raise InputError(
-            f"the events have no column event_time (whole milliseconds), so they have no place in time; they have {', '.join(frame.columns)}"
+            f"the events have no column event_time (a datetime, or whole milliseconds), so they have no place in time; they have {', '.join(frame.columns)}"
         )
     if "ingestion_time" not in frame.columns:
         frame = frame.with_columns(pl.col("event_time").alias("ingestion_time"))
     missing = [column for column in topic.schema if column not in frame.columns]
     if missing:
         raise InputError(f"the events lack {', '.join(missing)} of {topic.type.__name__}; they have {', '.join(frame.columns)}")
-    wanted = {**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
-    try:
-        frame = frame.select(pl.col(column).cast(dtype) for column, dtype in wanted.items())
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"the events do not fit {topic.type.__name__}: {error}") from error
-    if nulls := frame["event_time"].null_count():
-        raise InputError(f"{nulls} of the events have no event_time; remove or repair them")
-    return frame.with_row_index("_off").with_columns(pl.col("_off").cast(pl.Int64))
+    fields = [event_times.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
+    times = [event_times.to_millis(frame[name]) for name in ("event_time", "ingestion_time")]
+    for time in times:
+        if nulls := time.null_count():
+            raise InputError(f"{nulls} of the events have no {time.name}; remove or repair them")
+    made = pl.DataFrame([*fields, *times])
+    return made.with_row_index("_off").with_columns(pl.col("_off").cast(pl.Int64))

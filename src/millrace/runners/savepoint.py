@@ -6,16 +6,17 @@ import contextlib
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from millrace.engine.plan import Plan
 from millrace.engine.recutting import recut
-from millrace.engine.state import SlotState
+from millrace.engine.state import SlotState, damaged
 from millrace.errors import StateMismatch, StateUnwritable
-from millrace.runners.checkpoint import TABLES, Place, begun, store
+from millrace.local_paths import local
+from millrace.runners.checkpoint import TABLES, Place, begun, checked_facts, is_damage, read_facts, read_states, store
 from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
 from millrace.runners.folder import Identity, StateFolder
@@ -42,7 +43,8 @@ def save(folder: StateFolder, target: Path) -> Savepoint:
                 raise StateMismatch(unfinished(folder.path, "make the savepoint"))
             db.execute("vacuum into ?", (str(target),))
         with sqlite3.connect(target) as copy:
-            copy.execute("insert or replace into facts values ('identity', ?)", (json.dumps(asdict(identity)),))
+            facts = {**dict(copy.execute("select name, value from facts")), "identity": json.dumps(asdict(identity))}
+            copy.executemany("insert or replace into facts values (?, ?)", _whole(copy, facts).items())
     return load(target)
 
 
@@ -56,8 +58,8 @@ def write(saved: Savepoint, target: Path) -> None:
             db.execute("pragma synchronous = off")
             db.executescript(TABLES)
             facts = {"identity": json.dumps(asdict(saved.identity)), "committed": saved.offsets.to_json()}
-            db.executemany("insert into facts values (?, ?)", facts.items())
             store(db, {place: state.changes_since(SlotState()) for place, state in saved.states.items()})
+            db.executemany("insert into facts values (?, ?)", _whole(db, facts).items())
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         draft.replace(target)
@@ -65,6 +67,7 @@ def write(saved: Savepoint, target: Path) -> None:
 
 def check_target(target: Path) -> None:
     """Refuses to write over a file."""
+    local(target, "the savepoint")
     if target.exists():
         raise StateUnwritable(f"savepoint {target} is there already; name another file, or remove it")
 
@@ -90,21 +93,37 @@ def restored(path: Path, plan: Plan, wishes: Wishes) -> Savepoint:
     return Savepoint(replace(after.identity, base=0), saved.offsets, states)
 
 
+def _whole(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
+    """Facts with a checksum over all that the file holds."""
+    check = 0
+    rest = {name: value for name, value in facts.items() if name not in ("whole", "check")}
+    for row in sorted(rest.items()):
+        check = zlib.crc32(json.dumps(row).encode(), check)
+    for stage, slot, meta in db.execute("select stage, slot, meta from metas order by stage, slot"):
+        check = zlib.crc32(meta, zlib.crc32(f"{stage} {slot}".encode(), check))
+    for stage, slot, id, data in db.execute("select stage, slot, id, data from chunks order by stage, slot, id"):
+        check = zlib.crc32(data, zlib.crc32(f"{stage} {slot} {id}".encode(), check))
+    return checked_facts({**rest, "whole": f"{check:08x}"})
+
+
+def _begins_like_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(6) == b"SQLite"
+
+
 def load(path: Path) -> Savepoint:
     """The savepoint in a file."""
+    local(path, "the savepoint")
     try:
         db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
-        facts = dict(db.execute("select name, value from facts"))
+        facts = read_facts(db, path)
         said = json.loads(facts["identity"])
+        if "whole" in facts and _whole(db, facts) != facts:
+            raise damaged(str(path), "some place", "the checksum over all of it does not fit")
+        states = read_states(db, path)
     except (sqlite3.Error, KeyError, ValueError) as error:
+        if isinstance(error, sqlite3.Error) and is_damage(error) and _begins_like_sqlite(path):
+            raise damaged(str(path), "some page", str(error)) from error
         raise StateMismatch(f"{path} is no savepoint ({error}); make one with millrace savepoint FILE") from error
-
-    def chunk(stage: int, slot: int, id: int) -> bytes:
-        return bytes(db.execute("select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, id)).fetchone()[0])
-
-    states = {
-        (stage, slot): SlotState.open(meta, partial(chunk, stage, slot))
-        for stage, slot, meta in db.execute("select stage, slot, meta from metas")
-    }
     offsets = Offsets.from_json(facts["committed"]) if facts.get("committed") else Offsets({}, 0)
     return Savepoint(Identity(**{**said, "jobs": tuple(said["jobs"])}), offsets, states)

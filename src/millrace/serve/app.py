@@ -187,6 +187,8 @@ def _about(cells: Cells) -> dict[str, Any]:
         "every_ms": view.every_ms,
         "time": snapshot.time,
         "results": len(snapshot.rows),
+        "shows": "window" if view.by_window else "newest",
+        "problems": cells.omissions.texts,
     }
 
 

@@ -44,6 +44,7 @@ def _job(job: str, run: str, kept: list[Status], now: int) -> dict[str, Any]:
     return {
         "job": job,
         "run": run,
+        "writes": writes,
         "watermark": last.watermark_of(job),
         "held_back": _held_back(last, job),
         "quarantined": last.quarantined.get(job),

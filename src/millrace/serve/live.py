@@ -166,7 +166,8 @@ class Hub:
         """Encodes how the jobs are, once for all."""
         if self.viewers:
             now = self._clock()
-            self._status = _text({"type": "status", "now": now, "jobs": self._jobs(now)})
+            problems = {name: found for name, layer in self._layers.items() if (found := layer.cells.omissions.texts)}
+            self._status = _text({"type": "status", "now": now, "jobs": self._jobs(now), "problems": problems})
         for viewer in self.viewers:
             viewer.status_due = True
             viewer.awake.set()
@@ -222,7 +223,15 @@ class Hub:
 def _about(view: View) -> dict[str, object]:
     """All that a page needs to know in order to show a view that it has never heard of."""
     words = {"noun": view.noun or view.title.lower(), "legend": view.legend or view.title, "unit": view.unit, "values": view.values}
-    return {"name": view.name, "title": view.title, "kind": view.kind, "window_ms": view.window_ms, "every_ms": view.every_ms, **words}
+    return {
+        "name": view.name,
+        "title": view.title,
+        "topic": view.topic.name,
+        "kind": view.kind,
+        "window_ms": view.window_ms,
+        "every_ms": view.every_ms,
+        **words,
+    }
 
 
 def error(reason: str) -> str:

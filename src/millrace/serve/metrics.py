@@ -52,14 +52,19 @@ class Figures(Collector):
         time = GaugeMetricFamily("millrace_serve_view_timestamp_seconds", "The end of a view's newest window.", labels=["view"])
         taken = CounterMetricFamily("millrace_serve_view_results_read", "Results that a view has taken.", labels=["view"])
         encoded = CounterMetricFamily("millrace_serve_tiles_encoded", "Times that a tile was encoded.", labels=["view"])
+        problems = CounterMetricFamily(
+            "millrace_serve_view_problems", "Results that a view cannot show as they are.", labels=["view", "cause"]
+        )
         for name, cells in self._state.views.items():
+            for cause, count in cells.omissions.counts.items():
+                problems.add_metric([name, cause], count)
             snapshot = cells.snapshot()
             size.add_metric([name], len(snapshot.rows))
             if snapshot.time is not None:
                 time.add_metric([name], snapshot.time / 1000)
             taken.add_metric([name], cells.taken)
             encoded.add_metric([name], self._state.hub.encoded[name])
-        yield from (size, time, taken, encoded)
+        yield from (size, time, taken, encoded, problems)
 
     def _jobs(self) -> Iterator[Metric]:
         jobs = self._state.jobs.at(self._state.clock())

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import polars as pl
 
@@ -22,6 +23,8 @@ FILL = 5.0
 """Seconds that the server waits for the first look before it answers."""
 PIECE = 10_000
 """The most records that are read at once."""
+LOOKS = 3
+"""How many times a topic with news is looked at before what it brought is published."""
 
 _log = logging.getLogger("millrace.serve")
 
@@ -102,30 +105,59 @@ class Reader:
         """Finds the places from which to read topics that are new, versions that have taken the place of others among them."""
         self._aliases = aliases(log)
         for name in self.missing:
-            try:
-                filled = [fill(log, cells, name) for cells in self._views if self._topic(cells) == name]
-            except TopicMissing:
-                continue
-            self._places[name] = {partition: min(ends[partition] for ends in filled) for partition in filled[0]}
+            with suppress(TopicMissing):
+                self._places[name] = self._start_of(log, name)
         read = {self._topic(cells) for cells in self._views}
         self._places = {name: places for name, places in self._places.items() if name in read or run_of(name) is not None}
         for name in log.list():
             if run_of(name) is not None and name not in self._places:
-                self._places[name] = _recent(log, name)
+                self._places[name] = self._start_of(log, name)
+
+    def _start_of(self, log: Log, name: str) -> dict[int, int]:
+        """Where to read on in a topic that is read for the first time; its views show what it holds, and nothing else."""
+        if run_of(name) is not None:
+            return _recent(log, name)
+        filled = [fill(log, cells, name) for cells in self._views if self._topic(cells) == name]
+        return {partition: min(ends[partition] for ends in filled) for partition in filled[0]}
 
     def _read_on(self, log: Log) -> bool:
-        """A piece of each partition that has news; whether any had."""
-        any_news = False
-        for name, at in self._places.items():
-            news = {p: (at.get(p, 0), min(end, at.get(p, 0) + PIECE)) for p, end in log.ends(name).items() if end != at.get(p, 0)}
-            if news:
-                self._take(name, {partition: _read(log, name, partition, *place) for partition, place in news.items()})
-                at.update({p: end for p, (_, end) in news.items()})
-                any_news = True
-        return any_news
+        """Reads every topic to its end; whether there was anything new."""
+        news = [self._read_topic(log, name) for name in list(self._places)]
+        return any(news)
+
+    def _read_topic(self, log: Log, name: str) -> bool:
+        """Reads a topic to its end, in pieces, and publishes only then: viewers do not see half of a window.
+
+        On Kafka the partitions of one transaction end a few milliseconds apart. So the ends are looked at again after the first news.
+        """
+        at, begun = self._places[name], False
+        for _ in range(LOOKS):
+            ends = log.ends(name)
+            if any(end < at.get(p, 0) for p, end in ends.items()):  # the topic was made anew
+                self._places[name] = self._start_of(log, name)
+                return True
+            if not self._read_to(log, name, ends):
+                break
+            begun = True
+        if begun:
+            for cells in self._views:
+                if self._topic(cells) == name:
+                    cells.publish()
+        return begun
+
+    def _read_to(self, log: Log, name: str, ends: Mapping[int, int]) -> bool:
+        """Takes pieces of all partitions until these ends are reached; whether there were any."""
+        at, begun = self._places[name], False
+        while news := {p: (at.get(p, 0), min(end, at.get(p, 0) + PIECE)) for p, end in ends.items() if end > at.get(p, 0)}:
+            if self._stopping.is_set():
+                return False
+            self._take(name, {partition: _read(log, name, partition, *place) for partition, place in news.items()})
+            at.update({p: end for p, (_, end) in news.items()})
+            begun = True
+        return begun
 
     def _take(self, name: str, pieces: Mapping[int, Records]) -> None:
-        """Passes on what is new in a topic: all partitions at once, so that what was committed together is seen together."""
+        """Passes on what is new in a topic."""
         if (run := run_of(name)) is not None:
             for records in pieces.values():
                 self._jobs.take(run, read_status(records))
@@ -134,11 +166,11 @@ class Reader:
             if self._topic(cells) == name:
                 decoded = [decode(cells.view.topic, partition, records, panes=True) for partition, records in pieces.items()]
                 self.dead += sum(len(each.dead) for each in decoded)
-                cells.apply(pl.concat([each.rows for each in decoded]))
+                cells.take(pl.concat([each.rows for each in decoded]))
 
 
 def _read(log: Log, name: str, partition: int, start: int, end: int) -> Records:
-    """A range of a partition, as far as it is still there. One that ends before it starts belongs to a topic that was made anew."""
+    """A range of a partition, as far as it is still there."""
     try:
         return log.read(name, partition, start, end)
     except OffsetGone:
@@ -147,12 +179,14 @@ def _read(log: Log, name: str, partition: int, start: int, end: int) -> Records:
 
 
 def fill(log: Log, cells: Cells, name: str | None = None) -> dict[int, int]:
-    """Reads back as far as results are still shown, and no further; where to go on in each partition."""
+    """Reads back as far as results are still shown, and no further; where to go on in each partition. What the view had before is forgotten."""
     topic = name or cells.view.topic.name
     begins, ends = log.begins(topic), log.ends(topic)
     pieces = [piece for p, end in ends.items() for piece in reversed(_read_back(log, cells, topic, p, (begins[p], end)))]
-    if pieces:
-        cells.apply(pl.concat(pieces))
+    cells.clear()
+    for piece in pieces:
+        cells.take(piece)
+    cells.publish()
     return dict(ends)
 
 
@@ -170,7 +204,7 @@ def _read_back(log: Log, cells: Cells, topic: str, partition: int, held: tuple[i
         start = max(begin, end - PIECE)
         piece = decode(view.topic, partition, log.read(topic, partition, start, end), panes=True).rows
         pieces.append(piece)
-        newest = max(newest, piece.select(pl.col("window_end").max()).item() or 0)
+        newest = max(newest, piece.filter(pl.col("timing") != "early").select(pl.col("window_end").max()).item() or 0)
         oldest = piece.filter(pl.col("timing") == "on_time").select(pl.col("window_end").min()).item()
         if oldest is not None and oldest < newest - shown:
             break

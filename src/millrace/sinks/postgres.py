@@ -2,11 +2,15 @@
 
 What was read of the topic and how far is written in one transaction, so that nothing is skipped or done twice over crashes; and since a pane only ever
 replaces an earlier pane of its window, doing it twice would change nothing.
+
+Rows that cannot be in the table (without a pane, with a NUL in a text, out of a column's range) and records that cannot be read are
+set aside in the table `millrace_set_aside`, in the same transaction, with their place in the topic and the reason.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +32,9 @@ PIECE = 50_000
 
 OFFSETS = "millrace_offsets"
 """The table that says how far each topic was read into each table."""
+ASIDE = "millrace_set_aside"
+"""The table of what could not be written: where it is in its topic, and why."""
+_log = logging.getLogger("millrace.sinks")
 
 _TYPES: dict[Any, str] = {
     pl.String: "text",
@@ -85,9 +92,11 @@ def follow(log: Log, into: PostgresTable, *, wait: Callable[[], bool] = lambda: 
             news = 0
             for partition, end in log.ends(into.topic.name).items():
                 for start, stop in _pieces(connection, into, log, partition, end):
-                    rows = decode(into.topic, partition, log.read(into.topic.name, partition, start, stop), panes=True).rows
+                    found = decode(into.topic, partition, log.read(into.topic.name, partition, start, stop), panes=True)
                     with connection.transaction():
-                        _write(connection, into, rows)
+                        aside = [(row["offset"], row["reason"]) for row in found.dead.iter_rows(named=True)]
+                        aside += _write_or_name(connection, into, found.rows)
+                        _set_aside(connection, into, partition, aside)
                         _reached(connection, into, partition, stop)
                     news += stop - start
             read += news
@@ -112,6 +121,8 @@ def _prepare(connection: psycopg.Connection[Any], into: PostgresTable) -> None:
     _do(connection, f"CREATE TABLE IF NOT EXISTS {into.table} ({', '.join([*own, *numbers, *flags, unique])})")
     place = '"table" text, topic text, partition integer, next bigint NOT NULL, PRIMARY KEY ("table", topic, partition)'
     _do(connection, f"CREATE TABLE IF NOT EXISTS {OFFSETS} ({place})")
+    aside = '"table" text, topic text, partition integer, "offset" bigint, reason text, PRIMARY KEY ("table", topic, partition, "offset")'
+    _do(connection, f"CREATE TABLE IF NOT EXISTS {ASIDE} ({aside})")
 
 
 def _pieces(connection: psycopg.Connection[Any], into: PostgresTable, log: Log, partition: int, end: int) -> Iterator[tuple[int, int]]:
@@ -123,6 +134,41 @@ def _pieces(connection: psycopg.Connection[Any], into: PostgresTable, log: Log, 
         stop = min(end, start + PIECE)
         yield start, stop
         start = stop
+
+
+def _write_or_name(connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.DataFrame) -> list[tuple[int, str]]:
+    """Writes the rows that the table takes; the offsets of the others, and why. Halves are tried until the culprits are alone."""
+    import psycopg
+
+    whole = pl.all_horizontal(pl.col(name).is_not_null() for name in ("window_start", "window_end", "index", "final", "op"))
+    paneless = rows.filter(~whole)
+    aside = [(offset, "has no pane, so it has no place in a table by key and window") for offset in paneless["_off"].to_list()]
+    parts = [rows.filter(whole)]
+    while parts:
+        part = parts.pop()
+        try:
+            with connection.transaction():
+                _write(connection, into, part)
+        except (psycopg.DataError, psycopg.IntegrityError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            if len(part) == 1:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                aside.append((part["_off"][0], reason.replace("\0", "\\0")[:2_000]))
+                continue
+            half = len(part) // 2
+            parts += [part[half:], part[:half]]
+    return aside
+
+
+def _set_aside(connection: psycopg.Connection[Any], into: PostgresTable, partition: int, aside: list[tuple[int, str]]) -> None:
+    if not aside:
+        return
+    query = f'INSERT INTO {ASIDE} ("table", topic, partition, "offset", reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING'  # noqa: S608 - a name of our own
+    with connection.cursor() as cursor:
+        cursor.executemany(query.encode(), [(into.table, into.topic.name, partition, offset, reason) for offset, reason in aside])
+    offset, reason = aside[0]
+    _log.warning(
+        "%s[%d]: %d rows were set aside in %s, the first at offset %d: %s", into.topic.name, partition, len(aside), ASIDE, offset, reason
+    )
 
 
 def _write(connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.DataFrame) -> None:
@@ -144,6 +190,7 @@ def _write(connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.Da
         f"ON CONFLICT ({', '.join(map(_quoted, into.identity))}) DO UPDATE SET {changed} "
         'WHERE (excluded."index", NOT excluded.withdrawn) >= (kept."index", NOT kept.withdrawn)',
     )
+    _do(connection, "DROP TABLE arriving")
 
 
 def _reached(connection: psycopg.Connection[Any], into: PostgresTable, partition: int, stop: int) -> None:

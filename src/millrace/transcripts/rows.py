@@ -108,7 +108,7 @@ def answered(transcript: RowTranscript, matching: Matching) -> list[list[Any]]:
         return list(map(list, query(transcript.query, tables, matching).rows()))
     assert transcript.table is not None
     shown = matched(clause_of(transcript.clause or {}), transcript.table, matching)
-    return list(map(list, query(f"SELECT {transcript.select} FROM shown", {"shown": shown}).rows()))  # noqa: S608 - it is their query
+    return list(map(list, query(f"SELECT {transcript.select} FROM shown AS m", {"shown": shown}).rows()))  # noqa: S608 - it is their query
 
 
 def clause_of(said: Row) -> RowPattern:

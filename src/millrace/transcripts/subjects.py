@@ -120,7 +120,8 @@ class Subject:
             said = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]]}
             said["values" if isinstance(value, list) else "value"] = value
             said |= {name: row[name] for name in ("timing", "index", "settled_index", "final")} | {"at": row["event_time"]}
-            gone = [self._value(other) for other in came if other["op"] == "-" and _replaces(row, other)]
+            taken_back = came if self.transcript.output == "value_and_retract" else []
+            gone = [self._value(other) for other in taken_back if other["op"] == "-" and _replaces(row, other)]
             panes.append({**said, "retracts": _together(gone)} if gone else said)
         return panes
 
@@ -173,7 +174,8 @@ def _key_of(by: str) -> pl.Expr:
 def _replaces(new: Row, old: Row) -> bool:
     """Whether one pane takes the place of another: of the same window, or of one that grew into it."""
     within = new["window_start"] <= old["window_start"] and old["window_end"] <= new["window_end"]
-    return within and (new["key"], new["index"]) == (old["key"], old["index"])
+    same = (new["window_start"], new["window_end"]) == (old["window_start"], old["window_end"])
+    return within and new["key"] == old["key"] and (not same or new["index"] == old["index"])
 
 
 def _together(gone: list[Any]) -> Any:

@@ -152,3 +152,13 @@ def test_damaged_protobuf_never_stops_what_follows(damages: list[tuple[int, byte
     done = many(payload, HEADER + vehicle("after"))
     assert rows(done)["vehicle_id"].to_list()[-1] == "tampere/after"
     assert all(reject.reason and reject.raw.origin for reject in done.rejects)
+
+
+def test_a_feed_without_vehicles_is_counted() -> None:
+    from millrace.ingest.processors.gtfs_realtime_pb2 import FeedMessage
+
+    feed = FeedMessage()
+    feed.header.timestamp = 1_600_000_000
+    payloads = [feed.SerializeToString(), b'{"type": "FeatureCollection", "features": []}']
+    done = GtfsRt().process_many(Batch(["", ""], payloads, [0, 0], [1, 2], "s"))
+    assert (list(done.rows), list(done.rejects), done.passed) == ([], [], {"empty feed": 2})

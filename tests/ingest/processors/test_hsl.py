@@ -27,7 +27,16 @@ RECEIVED = 1600657201148
 
 def raw(payload: Any = None, **changes: Any) -> Raw:
     body = {"VP": {**VP, **changes}} if payload is None else payload
-    return Raw(TOPIC, body if isinstance(body, bytes) else json.dumps(body).encode(), RECEIVED, "file:1")
+    return Raw(_topic(body), body if isinstance(body, bytes) else json.dumps(body).encode(), RECEIVED, "file:1")
+
+
+def _topic(body: Any) -> str:
+    """The topic of the vehicle of which a message tells."""
+    reports = [one for one in body.values() if isinstance(one, dict)] if isinstance(body, dict) else []
+    operator, vehicle = ([one.get(name) for one in reports] for name in ("oper", "veh"))
+    if not reports or type(operator[0]) is not int or type(vehicle[0]) is not int or vehicle[0] < 0:
+        return TOPIC
+    return TOPIC.replace("/0040/00456/", f"/{operator[0]:04}/{vehicle[0]:05}/")
 
 
 def many(*messages: Raw) -> Processed:
@@ -80,6 +89,45 @@ def test_vehicles_with_the_same_number_of_two_operators_are_two() -> None:
     assert rows["vehicle_id"].to_list() == ["12/456", "22/456"]
 
 
+def test_a_vehicle_is_known_by_its_topic_though_another_company_runs_the_trip() -> None:
+    own, lent = raw(oper=40), Raw(TOPIC, raw(oper=12).payload, RECEIVED)
+    ((_, rows),) = many(own, lent).rows
+    assert rows["vehicle_id"].to_list() == ["40/456", "40/456"]
+    assert rows["operator"].to_list() == ["40", "12"]
+
+
+def test_a_record_without_oper_is_known_by_its_topic() -> None:
+    body = {name: value for name, value in VP.items() if name != "oper"}
+    ((_, rows),) = many(raw(oper=None), raw({"VP": body})).rows
+    assert rows["vehicle_id"].to_list() == ["40/456", "40/456"]
+    assert rows["operator"].to_list() == ["40", "40"]
+
+
+def test_version_1_takes_the_route_from_the_topic() -> None:
+    topic = "/hfp/v1/journey/ongoing/tram/0040/00456/1006T/2/Arabia/05:47/1111428/5/60;24/19/75/80"
+    body = {name: value for name, value in VP.items() if name not in ("route", "dir")}
+    event = Hsl().process(Raw(topic, json.dumps({"VP": body}).encode(), RECEIVED))
+    assert event is not None
+    assert (event.details["route"], event.details["direction"], event.details["vehicle_id"]) == ("1006T", 2, "40/456")
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize("name", ["hsl-2020-09-21.jsonl.gz", "hsl-route2510-2020-09-23.jsonl.gz"])
+def test_a_vehicle_of_a_recording_is_never_two(recordings: Path, name: str) -> None:
+    from millrace.ingest.recording import Recording
+
+    vehicles: set[str] = set()
+    topics: set[tuple[int, int]] = set()
+    with Recording(recordings / name, speed="max") as recording:
+        while (batch := recording.poll(limit=10_000, wait=0)) is not None:
+            done = Hsl().process_many(batch)
+            rejected = {reject.raw.origin for reject in done.rejects}
+            vehicles.update(name for _, rows in done.rows for name in rows["vehicle_id"].unique())
+            good = [batch.topics[i] for i in range(len(batch)) if f"{batch.source}:{batch.positions[i]}" not in rejected]
+            topics.update((int(topic.split("/")[7]), int(topic.split("/")[8])) for topic in good)
+    assert vehicles == {f"{operator}/{vehicle}" for operator, vehicle in topics}
+
+
 @pytest.mark.parametrize(("text", "millis"), [
     ("2020-09-21T03:00:00.963Z", 1600657200963),
     ("2020-09-21T06:00:00.963+03:00", 1600657200963),
@@ -129,9 +177,10 @@ def test_messages_of_version_1_have_the_next_stop_one_place_earlier() -> None:
     (raw(lat=0, long=0), "impossible position"),
     (raw(lat="60.1"), "wrong lat"),
     (raw(veh=None), "no veh"),
-    (raw(oper=None), "no oper"),
+    (Raw("", raw(oper=None).payload, RECEIVED, "file:1"), "no oper"),
+    (raw(oper="x"), "wrong oper"),
     (raw(tst=None), "no tst"),
-    (raw({"VP": {}}), "no oper"),
+    (raw({"VP": {}}), "no veh"),
     (raw(tst="yesterday"), "wrong tst"),
     (raw(tst="2020-09-21T03:00:00.963"), "wrong tst"),
     (raw(tst=1600657200), "wrong tst"),
@@ -169,7 +218,7 @@ def test_what_cannot_be_understood_is_rejected_with_one_of_a_few_reasons(message
 
 def test_a_batch_of_nothing_good_has_no_rows() -> None:
     done = many(raw(b"x"), raw({"DUE": {}}))
-    assert (list(done.rows), [reject.reason for reject in done.rejects]) == ([], ["malformed", "no oper"])
+    assert (list(done.rows), [reject.reason for reject in done.rejects]) == ([], ["malformed", "no veh"])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import LogUnwritable, MillraceError, OffsetGone, RunFailed, StateUnwritable
+from millrace.errors import ComponentMissing, ConfigError, LogDenied, LogUnwritable, MillraceError, OffsetGone, RunFailed, StateUnwritable
 from millrace.runners.spark.failures import explain, may_pass, rebuilt
 
 STATE = Path("/some/state")
@@ -66,3 +66,60 @@ def test_a_heap_that_is_too_small_is_named(text: str) -> None:
     assert type(found) is RunFailed
     assert "spark.driver_memory" in str(found)
     assert str(STATE / "spark.log") in str(found)
+
+
+MISSING = WORKER.replace("millrace.errors.OffsetGone: input.a[0]: 0 to 7 are gone; start anew", "ModuleNotFoundError: No module named 'h3'")
+GATEWAY = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
+
+
+def test_a_module_that_executors_lack_is_named_and_not_tried_again() -> None:
+    found = explain(Exception(MISSING), state=STATE)
+    assert type(found) is ComponentMissing
+    assert "module 'h3'" in str(found)
+    assert "spark.submit.pyFiles" in str(found)
+    assert not may_pass(found)
+    assert type(explain(ModuleNotFoundError("No module named 'h3'"), state=STATE)) is ComponentMissing, "also in the query's own process"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            "Exception in thread \"main\" org.apache.spark.SparkException: When running with master 'yarn' HADOOP_CONF_DIR must be set.\n\tat org",
+            "When running with master 'yarn' HADOOP_CONF_DIR must be set.",
+        ),
+        ("Invalid maximum heap size: -Xmx1q\nError: Could not create the Java Virtual Machine.", "Invalid maximum heap size: -Xmx1q"),
+    ],
+)
+def test_settings_with_which_spark_does_not_start_are_not_tried_again(tmp_path: Path, words: str, reason: str) -> None:
+    (tmp_path / "spark.log").write_text(f"of an earlier attempt\nWARNING: Using incubator modules\n{words}\n")
+    found = explain(Exception(GATEWAY), state=tmp_path)
+    assert type(found) is ConfigError
+    assert reason in str(found)
+    assert "\n" not in str(found)
+    assert not may_pass(found)
+
+
+def test_a_jvm_that_ended_without_a_reason_is_tried_again(tmp_path: Path) -> None:
+    assert may_pass(explain(Exception(GATEWAY), state=tmp_path))
+    (tmp_path / "spark.log").write_text("There is insufficient memory for the Java Runtime Environment to continue.\n")
+    assert may_pass(explain(Exception(GATEWAY), state=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.12",
+        "java.lang.ClassNotFoundException: com.example.Codec",
+        "AttributeError: Can't get attribute 'Job' on <module 'jobs'>",
+    ],
+)
+def test_what_only_another_installation_mends_is_not_tried_again(said: str) -> None:
+    found = explain(Exception(f"[STREAM_FAILED] Query failed\n{said}\n\tat org.apache.spark"), state=STATE)
+    assert type(found) is ComponentMissing
+    assert said.partition(": ")[2] in str(found)
+
+
+def test_a_wrong_password_is_not_tried_again() -> None:
+    assert not may_pass(rebuilt("LogDenied", "Kafka does not let us in"))
+    assert type(explain(Exception(WORKER.replace("OffsetGone", "LogDenied")), state=STATE)) is LogDenied

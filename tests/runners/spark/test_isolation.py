@@ -50,3 +50,17 @@ def test_an_answer_that_fails_in_one_slot_is_taken_back_in_all(spark: SparkSessi
         assert mine == theirs, "all slots go on from the state before the batch"
     assert len(letters(log)) == 1
     assert not list(settings.state.dir.rglob("*.tmp")), "no file of the attempt that was taken back was left in the place of a newer one"
+
+
+def test_the_letters_of_a_job_that_runs_alone_are_committed_once(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+    fill(log, 0, 30_000)
+    for _ in range(2):
+        with pytest.raises(JobQuarantined, match=r"traceback is in .*quarantine-bad\.txt"):
+            run([bad(5_000)], settings=settings, spark=spark, until_caught_up=True)
+    assert [letter[:3] for letter in letters(log)] == [("input.events", "0", "2500")]
+    [trace] = settings.state.dir.rglob("quarantine-*.txt")
+    assert "ZeroDivisionError: number 5000" in trace.read_text()
+    run([bad(None)], settings=settings, spark=spark, until_caught_up=True, retry=("bad",))
+    run([good()], settings=settings.changed(run_name="other"), spark=spark, until_caught_up=True)
+    assert written(log, BAD) == written(log, GOOD)
+    assert len(letters(log)) == 1

@@ -62,7 +62,7 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(spark
     (checkpoint,) = folder.glob("checkpoint*")
     wide = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("20s"), lateness="5s")
     changed = mr.Job("totals", wide.by("sensor").sum("value").write(TOTALS))
-    with pytest.raises(StateMismatch, match=r"totals/aggregation-1 no longer has .* --reset totals; .* another name.* migrate="):
+    with pytest.raises(StateMismatch, match=r"totals/aggregation-1 has another window.* --reset totals; .* another name.* migrate="):
         go(700, 700, changed, spreads())
     done = max(checkpoint.glob("commits/[0-9]*"), key=lambda file: int(file.name))
     done.unlink()

@@ -54,7 +54,7 @@ class Clock:
         return self.now
 
 
-def reader(log: Log, clock: Clock, *, tick: int | None = None) -> Reader:
+def reader(log: Log, clock: Clock, *, ticks: bool = False) -> Reader:
     job = mr.Job("totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS))
     shipped = Shipped.pack(Plan.of([job], slots=4))
     feed = Feed(
@@ -63,8 +63,8 @@ def reader(log: Log, clock: Clock, *, tick: int | None = None) -> Reader:
         LogPlace(log.url),
         labels=(10, 11, 12, 13),
         limit=None,
-        tick=tick,
-        patience=None,
+        tick=TICK,
+        ticks=ticks,
         tasks=2,
         rows_per_task=10,
     )
@@ -93,7 +93,7 @@ def test_the_very_first_batch_comes_at_once_so_that_all_partitions_are_known_fro
 
 def test_a_batch_without_events_comes_when_a_tick_is_due(log: Log) -> None:
     clock = Clock()
-    source = reader(log, clock, tick=TICK)
+    source = reader(log, clock, ticks=True)
     first = source.latestOffset(source.initialOffset(), ALL)
     assert first["clock"] == clock.now
     clock.now += TICK - 1
@@ -124,7 +124,7 @@ def test_a_limit_cuts_batches_that_lose_nothing(log: Log) -> None:
 
 
 def test_caught_up_means_with_the_log_as_it_was_at_the_start(log: Log) -> None:
-    source = reader(log, Clock(), tick=TICK)
+    source = reader(log, Clock(), ticks=True)
     append(log, 10)
     source.prepareForTriggerAvailableNow()
     append(log, 10)
@@ -134,7 +134,7 @@ def test_caught_up_means_with_the_log_as_it_was_at_the_start(log: Log) -> None:
 
 
 def test_every_partition_is_in_every_batch_once(log: Log) -> None:
-    source = reader(log, Clock(), tick=TICK)
+    source = reader(log, Clock(), ticks=True)
     start = source.initialOffset()
     for count in (0, 1, 100):
         append(log, count)

@@ -106,6 +106,10 @@ def _path(given: str | Path | None) -> Any:
     return None if given is None else str(Path(given).expanduser())
 
 
+MAX_PACKET = 16 << 20
+"""The largest message, in bytes, that the broker may send; it drops larger ones itself, as MQTT 5 says."""
+
+
 def connecting(*, window: int, session_ms: int) -> Properties:
     """What a client asks of the broker: a session that outlives connections, and no more unacknowledged messages than `window`."""
     from paho.mqtt.packettypes import PacketTypes
@@ -114,6 +118,7 @@ def connecting(*, window: int, session_ms: int) -> Properties:
     asked = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho leaves it untyped
     asked.SessionExpiryInterval = min(-(-session_ms // 1000), 2**32 - 1)
     asked.ReceiveMaximum = window
+    asked.MaximumPacketSize = MAX_PACKET
     return asked
 
 

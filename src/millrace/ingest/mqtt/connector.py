@@ -11,6 +11,7 @@ import logging
 import select
 from collections import Counter, deque
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ _ANSWER = 15_000
 """How long the broker may take to let us in, in milliseconds."""
 _ALIVE = 30
 """Seconds after which a silent connection is asked whether it still is one."""
+MOST_BYTES = 32 << 20
+"""The most bytes of payload that are handed out together, unless one message alone has more."""
 _TAKEN_OVER = 0x8E
 _REFUSALS = {0x80, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C}
 """Answers that a further attempt would not change: a wrong protocol, name, password or right."""
@@ -75,6 +78,8 @@ class Mqtt(Connector):
         it is a dozen objects, which the garbage collector would look at again and again."""
         self._unacknowledged: deque[tuple[int, int, int]] = deque()
         """Of messages in the order in which they came: connection, packet id, QoS."""
+        self._bytes = 0
+        """How many bytes of payload were read and not yet taken."""
         self._count = 0
         self._link = _Link(self.clock)
 
@@ -104,7 +109,7 @@ class Mqtt(Connector):
     def poll(self, *, limit: int, wait: int) -> Batch | None:
         """What comes within `wait` milliseconds; nothing, while the connection is down and tried again."""
         client, until = self._opened(), self.clock.now() + wait
-        while len(self._messages) < limit:
+        while len(self._messages) < limit and self._bytes < MOST_BYTES:
             left = until - self.clock.now()
             if left <= 0:
                 break
@@ -159,7 +164,7 @@ class Mqtt(Connector):
             client.loop_write()
         if readable or self._pending(there):
             before = -1
-            while before < len(self._messages) < enough or before == -1:
+            while (before < len(self._messages) < enough and self._bytes < MOST_BYTES) or before == -1:
                 before = len(self._messages)
                 client.loop_read()
 
@@ -193,10 +198,14 @@ class Mqtt(Connector):
 
     def _came(self, message: MQTTMessage) -> None:
         owed = (self._link.number, message.mid, message.qos)
+        self._bytes += len(message.payload)
         self._messages.append((_topic(message), bytes(message.payload), self.clock.now(), owed))
 
     def _taken(self, limit: int) -> Batch:
+        sizes = accumulate(len(payload) for _, payload, _, _ in self._messages[:limit])
+        limit = max(1, sum(size <= MOST_BYTES for size in sizes))
         taken, self._messages = self._messages[:limit], self._messages[limit:]
+        self._bytes -= sum(len(payload) for _, payload, _, _ in taken)
         topics, payloads, received, owed = zip(*taken, strict=True) if taken else ((), (), (), ())
         self._unacknowledged.extend(owed)
         first = self._count

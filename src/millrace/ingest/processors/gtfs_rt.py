@@ -75,9 +75,10 @@ class GtfsRt(Processor):
         rejects: list[Reject] = []
         passed: Counter[str] = Counter()
         for raw in batch:
-            part = raw
+            part, is_empty = raw, True
             try:
                 for part, read in _vehicles(raw):
+                    is_empty = False
                     try:
                         event = read()
                         if event is None:
@@ -86,6 +87,7 @@ class GtfsRt(Processor):
                             found.append((part, event._replace(event_time=batch.event_time(event.event_time))))
                     except _REFUSALS as error:
                         rejects.append(_reject(error, part))
+                passed.update(["empty feed"] if is_empty else [])
             except _REFUSALS as error:
                 rejects.append(_reject(error, raw))
         rows = [(POSITIONS, framed(found, rejects))] if found else []

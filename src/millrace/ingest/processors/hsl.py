@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import polars as pl
@@ -33,9 +33,9 @@ _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100)]
 class _Report(msgspec.Struct, gc=False):
     """What every type of event says, under HFP's own names. Fields not named here are passed over, whatever they hold."""
 
-    oper: _Number
     veh: _Number
     tst: Annotated[datetime, msgspec.Meta(tz=True)]
+    oper: _Number | None = None
     lat: float | None = None
     long: float | None = None
     hdg: float | None = None
@@ -57,8 +57,72 @@ _decode: Any = msgspec.json.Decoder(
 _keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+class _Journey(NamedTuple):
+    """What a topic says."""
+
+    version: str = ""
+    operator: int | None = None
+    vehicle: int | None = None
+    route: str | None = None
+    direction: str | None = None
+    next_stop: str | None = None
+
+
+_OPERATOR = {"v1": 6, "v2": 7}
+"""Its place in `/hfp/v2/journey/<temporal>/<event>/<mode>/<operator>/<vehicle>/<route>/<direction>/<headsign>/<start>/<next_stop>/…`; version 1
+has no `<event>`."""
+
+
+class _Journeys:
+    """The topics of a batch, each understood once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Journey] = {}
+
+    def of(self, topic: str) -> _Journey:
+        """What it says; a topic of another form says nothing."""
+        known = self._known.get(topic)
+        if known is None:
+            known = self._known[topic] = _journey(topic)
+        return known
+
+
+def _journey(topic: str) -> _Journey:
+    parts = topic.split("/", 15)
+    place = _OPERATOR.get(parts[2]) if len(parts) > 2 and parts[1] == "hfp" else None
+    if place is None:
+        return _Journey()
+    operator, vehicle, route, direction, _, _, stop = [*parts[place : place + 7], *[""] * 7][:7]
+    both = _is_number(operator) and _is_number(vehicle)
+    return _Journey(
+        parts[2],
+        int(operator) if both else None,
+        int(vehicle) if both else None,
+        route if 0 < len(route) <= 100 else None,
+        direction if direction in ("1", "2") else None,
+        None if stop in ("", "EOL") else stop,
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def _route(report: _Report, journey: _Journey) -> str | None:
+    """Version 1 names the route in the topic alone, version 2 in the payload, too."""
+    return report.route if journey.version != "v1" or journey.route is None else journey.route
+
+
+def _direction(report: _Report, journey: _Journey) -> str | None:
+    return journey.direction if report.dir is None and journey.version == "v1" else report.dir
+
+
 class Hsl(Processor):
-    """What vehicles report. A vehicle is told apart by operator and number, since numbers repeat between operators."""
+    """What vehicles report.
+
+    Numbers repeat between operators, so a vehicle is known by operator and number. Both are those of the topic: `oper` of
+    the payload is who runs the trip, which may be another company than the vehicle's own.
+    """
 
     topics = (POSITIONS, ARRIVALS, DEPARTURES, DOOR_EVENTS, VEHICLE_EVENTS)
     filters = ("/hfp/v2/journey/#", "/hfp/v1/journey/#")
@@ -76,17 +140,19 @@ class Hsl(Processor):
 
     def process_many(self, batch: Batch) -> Processed:
         """All reports as columns, then divided by topic."""
-        found: list[_Report] = []
+        found: list[tuple[_Report, _Journey]] = []
         kinds: list[str] = []
         times: list[int] = []
         places: list[int] = []
         rejects: list[Reject] = []
+        journeys = _Journeys()
         for place, payload in enumerate(batch.payloads):
             try:
                 kind, report = _understood(payload)
-                _check(report)
+                journey = journeys.of(batch.topics[place])
+                _check(report, journey)
                 times.append(batch.event_time(round(report.tst.timestamp() * 1000)))
-                found.append(report)
+                found.append((report, journey))
                 kinds.append(kind)
                 places.append(place)
             except Rejected as rejected:
@@ -95,7 +161,7 @@ class Hsl(Processor):
                 rejects.append(Reject(_reason(error), str(error), batch[place]))
         if not found:
             return Processed((), rejects)
-        rows = _columns(found, [batch.topics[i] for i in places]).with_columns(
+        rows = _columns(found).with_columns(
             kind=pl.Series(kinds, dtype=pl.String),
             open=pl.Series([kind == "DOO" for kind in kinds], dtype=pl.Boolean),
             event_time=pl.Series(times, dtype=pl.Int64),
@@ -119,8 +185,10 @@ def _of(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("kind").is_in(kinds)).select(*topic.schema, "event_time", "ingestion_time")
 
 
-def _check(report: _Report) -> None:
-    """Refuses a vehicle that is nowhere, or where no vehicle can be; (0, 0) is what a receiver without a fix reports."""
+def _check(report: _Report, journey: _Journey) -> None:
+    """Refuses a vehicle that nobody knows, that is nowhere, or where no vehicle can be; (0, 0) is a receiver without a fix."""
+    if report.oper is None and journey.operator is None:
+        raise Rejected("no oper", "neither the payload nor the topic names an operator, so the vehicle is not known")
     latitude, longitude = report.lat, report.long
     if latitude is None or longitude is None:
         raise Rejected("no position", f"lat={latitude}, long={longitude}")
@@ -145,47 +213,34 @@ def _reason(error: Exception) -> str:
     return f"no {field}" if nothing else f"wrong {field}"
 
 
-def _columns(found: Sequence[_Report], topics: Sequence[str]) -> pl.DataFrame:
-    next_stops = {topic: _next_stop(topic) for topic in set(topics)}
+def _columns(found: Sequence[tuple[_Report, _Journey]]) -> pl.DataFrame:
+    reports = [report for report, _ in found]
     fields = pl.DataFrame(
         {
-            "operator": pl.Series([p.oper for p in found], dtype=pl.Int64),
-            "vehicle": pl.Series([p.veh for p in found], dtype=pl.Int64),
-            "latitude": pl.Series([p.lat for p in found], dtype=pl.Float64),
-            "longitude": pl.Series([p.long for p in found], dtype=pl.Float64),
-            "heading": pl.Series([p.hdg for p in found], dtype=pl.Float64),
-            "speed": pl.Series([p.spd for p in found], dtype=pl.Float64),
-            "acceleration": pl.Series([p.acc for p in found], dtype=pl.Float64),
-            "ahead": pl.Series([p.dl for p in found], dtype=pl.Int32),
-            "odometer": pl.Series([p.odo for p in found], dtype=pl.Float64),
-            "doors": pl.Series([p.drst for p in found], dtype=pl.Int8),
-            "route": pl.Series([p.route for p in found], dtype=pl.String),
-            "direction": pl.Series([p.dir for p in found], dtype=pl.String),
-            "trip_day": pl.Series([p.oday for p in found], dtype=pl.String),
-            "trip_start": pl.Series([p.start for p in found], dtype=pl.String),
-            "stop": pl.Series([p.stop for p in found], dtype=pl.Int64),
-            "next_stop": pl.Series([next_stops[topic] for topic in topics], dtype=pl.String),
+            "operator": pl.Series([j.operator if p.oper is None else p.oper for p, j in found], dtype=pl.Int64),
+            "owner": pl.Series([p.oper if j.operator is None else j.operator for p, j in found], dtype=pl.Int64),
+            "vehicle": pl.Series([p.veh if j.vehicle is None else j.vehicle for p, j in found], dtype=pl.Int64),
+            "latitude": pl.Series([p.lat for p in reports], dtype=pl.Float64),
+            "longitude": pl.Series([p.long for p in reports], dtype=pl.Float64),
+            "heading": pl.Series([p.hdg for p in reports], dtype=pl.Float64),
+            "speed": pl.Series([p.spd for p in reports], dtype=pl.Float64),
+            "acceleration": pl.Series([p.acc for p in reports], dtype=pl.Float64),
+            "ahead": pl.Series([p.dl for p in reports], dtype=pl.Int32),
+            "odometer": pl.Series([p.odo for p in reports], dtype=pl.Float64),
+            "doors": pl.Series([p.drst for p in reports], dtype=pl.Int8),
+            "route": pl.Series([_route(p, j) for p, j in found], dtype=pl.String),
+            "direction": pl.Series([_direction(p, j) for p, j in found], dtype=pl.String),
+            "trip_day": pl.Series([p.oday for p in reports], dtype=pl.String),
+            "trip_start": pl.Series([p.start for p in reports], dtype=pl.String),
+            "stop": pl.Series([p.stop for p in reports], dtype=pl.Int64),
+            "next_stop": pl.Series([j.next_stop for _, j in found], dtype=pl.String),
         }
     )
     return fields.with_columns(
-        vehicle_id=pl.format("{}/{}", "operator", "vehicle"),
+        vehicle_id=pl.format("{}/{}", "owner", "vehicle"),
         operator=pl.col("operator").cast(pl.String),
         delay=-pl.col("ahead"),
         doors_open=pl.col("doors") == 1,
         direction=pl.col("direction").cast(pl.Int32),
         stop=pl.col("stop").cast(pl.String),
     )
-
-
-_NEXT_STOP = {"v1": 12, "v2": 13}
-"""Its place in `/hfp/v2/journey/<temporal>/<event>/<mode>/<operator>/<vehicle>/<route>/<direction>/<headsign>/<start>/<next_stop>/…`; version 1
-has no `<event>`."""
-
-
-def _next_stop(topic: str) -> str | None:
-    parts = topic.split("/", max(_NEXT_STOP.values()) + 1)
-    place = _NEXT_STOP.get(parts[2]) if len(parts) > 2 and parts[1] == "hfp" else None
-    if place is None or len(parts) <= place:
-        return None
-    stop = parts[place]
-    return None if stop in ("", "EOL") else stop

@@ -14,6 +14,7 @@ from millrace.ingest.clock import Clock, WallClock
 from millrace.ingest.contract import Batch, Connector
 from millrace.ingest.simulator.city import City, Plan
 from millrace.ingest.simulator.fleet import SECOND
+from millrace.local_paths import local
 from millrace.topics import Topic
 from millrace.transit.topics import POSITIONS
 
@@ -186,7 +187,7 @@ def _duration(duration: Any) -> int:
 def _folder(truth: Any) -> Path:
     if not isinstance(truth, str | Path) or not str(truth):
         raise ConfigError(f"truth={truth!r} is no folder name; name one such as 'truth', where Parquet files are written")
-    return Path(truth).expanduser()
+    return local(truth, "truth").expanduser()
 
 
 def _time(start: Any) -> int:

@@ -1,15 +1,16 @@
 """Producers, consumers and admin clients, each with the settings that our promises need."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from millrace.errors import ConfigError
 from millrace.hidden import Hidden
 from millrace.log.kafka.line import Line
+from millrace.log.kafka.sending import BATCH
 
 _log = logging.getLogger("millrace.kafka")
 
@@ -44,7 +45,13 @@ READ_QUICK: dict[str, str | int | bool] = {
     "queued.max.messages.kbytes": 32_768,
     "check.crcs": False,
 }
-WRITE_QUICK: dict[str, str | int | bool] = {"linger.ms": 2, "queue.buffering.max.messages": 1_000_000, "batch.size": 1 << 20}
+WRITE_QUICK: dict[str, str | int | bool] = {
+    "linger.ms": 2,
+    "queue.buffering.max.messages": 1_000_000,
+    "batch.size": BATCH,
+    "message.max.bytes": 1_000_000_000,
+}
+"""How large a record may be is what its topic says (`KafkaLog.largest`), not the client library's default."""
 
 
 class _Quiet:
@@ -52,6 +59,21 @@ class _Quiet:
 
     def log(self, _level: int, text: str, *args: object) -> None:
         _log.debug(text, *args)
+
+
+T = TypeVar("T")
+
+
+def _client(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
+    """A client; what the library cannot do with its settings is one line."""
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        raise ConfigError(
+            f"[kafka.client]: these settings cannot be used ({reason.str()}); see the names and values in librdkafka's CONFIGURATION.md, "
+            "and for GSSAPI (Kerberos) install a confluent-kafka that is built with it"
+        ) from error
 
 
 class Clients:
@@ -66,18 +88,19 @@ class Clients:
 
     def admin(self) -> AdminClient:
         """For topics and offsets."""
-        return AdminClient(self._made({}, {}))
+        return _client(AdminClient, self._made({}, {}))
 
-    def consumer(self) -> Consumer:
-        """Reads what is committed."""
-        return Consumer(self._made(READ_QUICK, READING))
+    def consumer(self, share: float = 1.0) -> Consumer:
+        """Reads what is committed. `share`: how much of the usual it fetches ahead."""
+        ahead = {name: max(1, int(int(READ_QUICK[name]) * share)) for name in ("queued.min.messages", "queued.max.messages.kbytes")}
+        return _client(Consumer, self._made(READ_QUICK | ahead, READING))
 
     def producer(self, *, transactional_id: str | None = None, timeout_ms: int | None = None) -> Producer:
         """Idempotent; with an id, transactional. `timeout_ms`: how long a record, or a transaction, may take."""
         if transactional_id is None:
-            return Producer(self._made(WRITE_QUICK, WRITING | {"message.timeout.ms": timeout_ms or 300_000}))
+            return _client(Producer, self._made(WRITE_QUICK, WRITING | {"message.timeout.ms": timeout_ms or 300_000}))
         own = {"transactional.id": transactional_id}
-        return Producer(self._made(WRITE_QUICK | {"transaction.timeout.ms": timeout_ms or 60_000}, WRITING | own))
+        return _client(Producer, self._made(WRITE_QUICK | {"transaction.timeout.ms": timeout_ms or 60_000}, WRITING | own))
 
     def _made(self, quick: Mapping[str, str | int | bool], ours: Mapping[str, str | int | bool]) -> dict[str, Any]:
         said = {key: value.reveal() if isinstance(value, Hidden) else value for key, value in self._settings.items()}

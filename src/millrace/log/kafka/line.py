@@ -27,33 +27,40 @@ _FORBIDDEN = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-_PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError._WAIT_COORD,
-    KafkaError._LEADER_UNAVAILABLE if hasattr(KafkaError, "_LEADER_UNAVAILABLE") else KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.NETWORK_EXCEPTION,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    KafkaError.CONCURRENT_TRANSACTIONS,
-    KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.FENCED_LEADER_EPOCH,
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE}
+_IMPOSSIBLE = {
+    KafkaError._INVALID_ARG,
+    KafkaError._INVALID_TYPE,
+    KafkaError._NOT_IMPLEMENTED,
+    KafkaError._UNSUPPORTED_FEATURE,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_REPLICA_ASSIGNMENT,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.INVALID_REQUIRED_ACKS,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.SECURITY_DISABLED,
+    KafkaError.TOPIC_DELETION_DISABLED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.ILLEGAL_SASL_STATE,
 }
-"""What brokers that start, stop or change places say."""
+ENDING = {
+    "wrong password, mechanism or certificate": _REFUSED,
+    "missing rights": _FORBIDDEN,
+    "another writer of the same name has taken over": _FENCED,
+    "a record is larger than its topic takes": _TOO_LARGE,
+    "a request that brokers cannot grant": _IMPOSSIBLE,
+}
+"""The errors that end a run, by what they mean. Every other one may pass, and is retried within `kafka.wait`."""
+_ENDS = frozenset[int]().union(*ENDING.values())
+_EXPIRED = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
+"""Brokers have forgotten a transactional id that wrote nothing for a week (`transactional.id.expiration.ms`)."""
 
 
 class Line:
@@ -124,7 +131,7 @@ class Line:
             )
         if code in _REFUSED:
             return LogDenied(f"{doing}: Kafka at {self.servers} does not let us in ({said}); {_remedy(error)}")
-        if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE):
+        if code in _TOO_LARGE:
             return LogError(
                 f"{doing}: a record is larger than Kafka takes ({said}); store it elsewhere and append a reference, or raise "
                 "message.max.bytes under [kafka.client] and max.message.bytes of the topic"
@@ -138,12 +145,15 @@ class Line:
 
 def passing(error: KafkaError) -> bool:
     """Whether the trouble may be over in a moment."""
-    return error.code() in _PASSING or (error.retriable() and not error.fatal())
+    return error.code() not in _ENDS and not error.fatal() and error.code() != KafkaError._FATAL
 
 
 def fenced(error: KafkaError) -> bool:
-    """Whether a producer is told that it is no longer the one; or has been told behind its back, so that it takes no more records (`_STATE`)."""
-    return error.code() in _FENCED or error.code() == KafkaError._STATE or error.fatal() or error.code() == KafkaError._FATAL
+    """Whether a producer cannot go on: another may have taken over, which may have happened behind its back, so that it takes no more records
+    (`_STATE`); or brokers have forgotten it. Who owns the name is then looked up before a new producer repeats the transaction.
+    """
+    codes = _FENCED | _EXPIRED | {KafkaError._STATE, KafkaError._FATAL}
+    return error.code() in codes or error.fatal()
 
 
 def _remedy(error: KafkaError) -> str:

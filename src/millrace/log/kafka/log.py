@@ -15,6 +15,7 @@ from millrace.config import KafkaSettings
 from millrace.errors import LogDenied, LogError, OffsetGone, TopicMissing
 from millrace.log import declared
 from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.control import PassedOver
 from millrace.log.kafka import markers, place, schemas, sending
 from millrace.log.kafka.clients import Clients
 from millrace.log.kafka.line import REQUEST, Line
@@ -26,8 +27,10 @@ from millrace.log.kafka.writing import TRANSACTION_MS, KafkaWriter, Parts
 from millrace.topics import Topic, check_name
 
 _log = logging.getLogger("millrace.kafka")
-_READERS = 64
-"""How many partitions are held open at a time."""
+_READERS = 1_024
+"""How many partitions are held open at a time. With fewer than a run reads, each batch would open every one of them anew."""
+_USUAL = 64
+"""With more readers than this, each fetches less ahead, so that together they hold as much (2 GiB at most)."""
 _SETTLE = 2.0
 """Seconds that another process may take between making a topic and saying what it holds."""
 
@@ -46,7 +49,7 @@ class KafkaLog:
         self.url = self._place.url
         self.line = Line(self._place.servers, chosen.wait_ms)
         self._replicas = chosen.replicas
-        self._largest = _largest(chosen)
+        self._cap = _cap(chosen)
         self._clients = Clients(self.line, chosen.client)
         self._admin = self._clients.admin()
         self._topics = Topics(self._admin, self._place, self.line)
@@ -57,6 +60,7 @@ class KafkaLog:
         self._dealer = sending.Dealer()
         self._schemas: dict[str, Schema] = {}
         self._schemas_read = 0
+        self._passed = PassedOver()
 
     def ensure(self, topic: Topic) -> None:
         """Creates the topic, or checks that the one that is there is the same; its retention is brought up to date."""
@@ -74,7 +78,7 @@ class KafkaLog:
     def describe(self, topic: str) -> TopicInfo:
         """What the log knows of a topic. What others made is bytes to us, until a `Topic` says otherwise."""
         begins, ends = self.begins(topic), self.ends(topic)
-        held = [PartitionInfo(begins[number], end, end - begins[number], None) for number, end in sorted(ends.items())]
+        held = [PartitionInfo(begins[number], end, None, None) for number, end in sorted(ends.items())]
         known = self._known(topic) or Schema.of_bytes(len(ends), None)
         return TopicInfo(topic, schemas.codec(known), known.type, known.envelope, known.retention, held)
 
@@ -88,8 +92,8 @@ class KafkaLog:
             if error is not None:
                 failed.append(error)
 
-        for name, partition, part in parts:
-            sending.send(producer, name, partition, part, now, note)
+        for part in parts:
+            sending.send(producer, part, now, note)
         began, said = time.monotonic(), False
         while producer.flush(1) and not failed:
             self.line.check()
@@ -103,14 +107,30 @@ class KafkaLog:
         self._topics.check_partition(topic, partition)
         if start == end:
             return Records.none()
-        with self._reading(topic, partition, f"{start} to {end}") as reader:
-            return reader.read(start, end, lambda: self._topics.position(topic, partition, OffsetSpec.latest()))
+        began, said = time.monotonic(), False
+        while True:
+            try:
+                with self._reading(topic, partition, f"{start} to {end}") as reader:
+                    return reader.read(start, end, lambda: self._topics.position(topic, partition, OffsetSpec.latest()))
+            except TopicMissing:
+                self._topics.partitions(topic, fresh=True)  # says so if it is gone; else a broker had not heard of it
+                said = self.line.waited(began, None, said=said)
+                time.sleep(0.1)
 
     def news(self, topic: str, partition: int, start: int, wait: float) -> tuple[Records, int]:
         """The committed records from `start` on that are there at once, or within so many seconds, and up to where those are all."""
         self._topics.check_partition(topic, partition)
         with self._reading(topic, partition, str(start)) as reader:
             return reader.news(start, wait)
+
+    def identity(self, topic: str) -> str | None:
+        """The topic's id; one that is deleted and made anew has another."""
+        return self._topics.identity(topic)
+
+    def largest(self, topic: str) -> int:
+        """What the topic's brokers take (`max.message.bytes`), or less where `message.max.bytes` of the client is set and less."""
+        said = self._topics.largest(topic) or sending.LARGEST
+        return said if self._cap is None else min(said, self._cap)
 
     def begins(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
@@ -132,17 +152,14 @@ class KafkaLog:
         return follow(self, topic, start, wait)
 
     def expire(self, now: int) -> None:
-        """Removes what is older than its topic's retention, of the topics that we made; brokers would do so too, a segment at a time."""
+        """Removes what is older than its topic's retention, of the topics that we made; brokers would do so too, a segment at a time.
+
+        Nothing is waited for: a topic whose brokers do not answer is left for the next time.
+        """
         self._read_schemas()
-        names = set(self.list())
-        for topic, schema in self._schemas.items():
-            if schema.retention is not None and not schema.compact and topic in names:
-                begins, ends = self.begins(topic), self.ends(topic)
-                kept = self._topics.offsets(topic, OffsetSpec.for_timestamp(max(0, now - schema.retention)), committed=False)
-                due = {number: ends[number] if offset < 0 else offset for number, offset in kept.items()}
-                due = {number: offset for number, offset in due.items() if offset > begins[number]}
-                if due:
-                    self._topics.remove_before(topic, due)
+        kept = {name: schema.retention for name, schema in self._schemas.items() if schema.retention and not schema.compact}
+        for topic, partitions in self._topics.led(kept).items():
+            self._topics.expire(topic, partitions, now, kept[topic])
 
     def close(self) -> None:
         """Closes connections."""
@@ -165,10 +182,11 @@ class KafkaLog:
         parts: Parts = []
         for topic, batch in batches.items():
             partitions = self._topics.partitions(topic)
-            sending.check_sizes(topic, batch, self._largest)
+            largest = self.largest(topic)
+            sending.check_sizes(topic, batch, largest)
             with self._lock:
                 dealt = self._dealer.parts(topic, batch, partitions, self.ends)
-            parts += [(self._place.full(topic), number, part) for number, part in dealt]
+            parts += [sending.Part(self._place.full(topic), number, part, largest) for number, part in dealt]
         return parts
 
     def marker(self, name: str) -> markers.Marker | None:
@@ -186,7 +204,7 @@ class KafkaLog:
     def await_seen(self, parts: Parts) -> None:
         """Returns when what was committed can be read, or else a moment later."""
         if parts:
-            self._topics.await_seen({(topic, number) for topic, number, _ in parts}, within=_SETTLE)
+            self._topics.await_seen({(part.topic, part.partition) for part in parts}, within=_SETTLE)
 
     # What topics hold
 
@@ -198,6 +216,8 @@ class KafkaLog:
                 created = False
             else:
                 created = self._topics.create(name, partitions=wanted.partitions, replicas=replicas or self._replicas, settings=settings)
+            if created and known is not None:
+                self._forget(name)
             if created or not ready(lambda: self._known(name) is not None, within=_SETTLE):
                 self._adopt(name, wanted, created=created)
                 return
@@ -237,16 +257,36 @@ class KafkaLog:
                 return
             begin = max(self._schemas_read, self.begins(place.SCHEMAS)[0])
             records = self.read(place.SCHEMAS, 0, begin, end)
-            for key, value in zip(records.keys.to_pylist(), records.values.to_pylist(), strict=True):
-                if value is not None:
-                    self._schemas[key.decode()] = Schema.from_json(value)
+            for offset, key, value in zip(records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True):
+                try:
+                    self._learn(key, value)
+                except ValueError as error:
+                    self._passed.note(self.full(place.SCHEMAS), offset, str(error))
             self._schemas_read = end
+
+    def _learn(self, key: bytes | None, value: bytes | None) -> None:
+        """What one record of `millrace.schemas` says. It is untrusted: `ValueError` where it is not used."""
+        name = (key or b"").decode()
+        check_name(name)
+        if value is None:  # published before a topic that was deleted is made anew
+            self._schemas.pop(name, None)
+            return
+        schema = Schema.from_json(value)
+        if not schema.follows(self._schemas.get(name)):
+            raise ValueError(f"changes what {name!r} holds; only fields added at the end are taken")
+        self._schemas[name] = schema
 
     def _publish(self, name: str, schema: Schema) -> None:
         import pyarrow as pa
 
         self._ensure_own(place.SCHEMAS)
         self.append(place.SCHEMAS, Outgoing(pa.array([schema.to_json()], pa.binary()), pa.array([name.encode()], pa.binary())))
+
+    def _forget(self, name: str) -> None:
+        """Withdraws what was said of a topic that no longer exists, so that the new one of that name may hold something else."""
+        import pyarrow as pa
+
+        self.append(place.SCHEMAS, Outgoing(pa.array([None], pa.binary()), pa.array([name.encode()], pa.binary())))
 
     def _ensure_own(self, name: str) -> None:
         """One of the compacted topics that millrace keeps for itself."""
@@ -267,7 +307,8 @@ class KafkaLog:
                     f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {wanted}; start again from {begin}, or restore the log"
                 ) from error
             except TopicMissing:
-                self._topics.partitions(topic, fresh=True)
+                if reader := self._readers.pop((topic, partition), None):
+                    reader.close()
                 raise
 
     def _reader(self, topic: str, partition: int) -> PartitionReader:
@@ -275,7 +316,8 @@ class KafkaLog:
         if reader is None:
             if len(self._readers) >= _READERS:
                 self._readers.popitem(last=False)[1].close()
-            reader = PartitionReader(self._clients.consumer(), self._place.full(topic), partition, self.line)
+            share = min(1.0, _USUAL / max(1, self._topics.partitions(topic)))
+            reader = PartitionReader(self._clients.consumer(share), self._place.full(topic), partition, self.line)
             self._readers[topic, partition] = reader
         self._readers.move_to_end((topic, partition))
         return reader
@@ -287,9 +329,10 @@ class KafkaLog:
             return self._appender
 
 
-def _largest(settings: KafkaSettings) -> int:
+def _cap(settings: KafkaSettings) -> int | None:
+    """The largest record that the client library is allowed to send; None: any."""
     said = settings.client.get("message.max.bytes")
     try:
-        return sending.LARGEST if said is None else int(str(said))
+        return None if said is None else int(str(said))
     except ValueError:
-        raise LogError(f"kafka.client.message.max.bytes = {said!r} is no number of bytes") from None
+        raise LogError(f"kafka.client.message.max.bytes = {said!r} is not a number of bytes; write one, such as 2000000") from None

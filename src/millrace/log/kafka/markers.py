@@ -13,9 +13,13 @@ import pyarrow.compute as pc
 
 from millrace.errors import LogUnreachable
 from millrace.log.contract import Records
+from millrace.log.control import PassedOver, parse_object
+from millrace.log.kafka.place import MARKERS
 
 _FIRST_LOOK = 200
 """How many offsets are looked through at first, from the end; then ten times as many, and so on."""
+_KINDS: dict[str, tuple[type, ...]] = {"marker": (int,), "epoch": (int,), "owner": (str,)}
+_passed = PassedOver()
 
 
 @dataclass(frozen=True)
@@ -35,14 +39,16 @@ class Marker:
 
 
 def last(name: str, begin: int, end: int, read: Callable[[int, int], Records]) -> Marker | None:
-    """The last marker of that name in `[begin, end)`."""
+    """The last marker of that name in `[begin, end)`; records that are none are passed over."""
     key, look = pa.scalar(name.encode(), pa.binary()), _FIRST_LOOK
     while end > begin:
         start = max(begin, end - look)
         records = read(start, end)
-        found = records.values.filter(pc.equal(records.keys, key))
-        if len(found):
-            return Marker(**json.loads(found[-1].as_py()))
+        for value in reversed(records.values.filter(pc.equal(records.keys, key)).to_pylist()):
+            try:
+                return Marker(**parse_object(value, _KINDS, frozenset(_KINDS)))
+            except ValueError as error:
+                _passed.note(MARKERS, None, f"{error}, of writer {name!r}")
         end, look = start, look * 10
     return None
 

@@ -7,13 +7,15 @@ base64, a `google.protobuf.FileDescriptorSet` with everything that the type and 
 import base64
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import DecodeError
 
 from millrace import event_types
 from millrace.log import event_pb2
+from millrace.log.control import parse_object
 from millrace.log.declared import RAW, Kind
 from millrace.topics import Topic
 
@@ -46,10 +48,20 @@ class Schema:
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
-    def from_json(value: bytes) -> "Schema":
-        """The schema of a record; what later versions add is passed over."""
-        said: dict[str, Any] = json.loads(value)
-        return Schema(**{name: said[name] for name in Schema.__dataclass_fields__ if name in said})
+    def from_json(value: bytes | None) -> "Schema":
+        """The schema of a record; what later versions add is passed over. `ValueError` where it is none."""
+        made = Schema(**parse_object(value, _KINDS, _REQUIRED))
+        if made.codec not in _CODECS or made.partitions < 1 or (made.retention or 1) < 1:
+            raise ValueError("is not a schema: codec, partitions or retention cannot be")
+        _check_descriptors(made)
+        return made
+
+    def follows(self, before: "Schema | None") -> bool:
+        """Whether it may replace the one before: the same codec, type and envelope, and fields only added at the end."""
+        if before is None or self == before:
+            return True
+        same = (self.codec, self.type, self.envelope) == (before.codec, before.type, before.envelope)
+        return same and self.fields.startswith(before.fields)
 
     @staticmethod
     def of(topic: Topic) -> "Schema":
@@ -61,6 +73,33 @@ class Schema:
     def of_bytes(partitions: int, retention: int | None) -> "Schema":
         """A topic without a type."""
         return Schema(partitions, *RAW, retention)
+
+
+_CODECS = ("binary", "json", "avro", "raw")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "partitions": (int,),
+    "codec": (str,),
+    "type": (str,),
+    "fields": (str,),
+    "envelope": (bool,),
+    "retention": (int, type(None)),
+    "compact": (bool,),
+    "descriptors": (str,),
+}
+_REQUIRED = frozenset({"partitions", "codec", "type", "fields", "envelope", "retention"})
+
+
+def _check_descriptors(schema: Schema) -> None:
+    """Refuses what is not a set of files in which the type is described."""
+    if not schema.descriptors:
+        return
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(schema.descriptors, validate=True))
+    except (ValueError, DecodeError) as error:
+        raise ValueError("has descriptors that cannot be read") from error
+    named = {f"{file.package}.{message.name}".lstrip(".") for file in files.file for message in file.message_type}
+    if not any(schema.type == name or schema.type.startswith(f"{name}.") for name in named):
+        raise ValueError(f"has descriptors without the type {schema.type[:80]!r}")
 
 
 def codec(schema: Schema) -> Literal["binary", "json", "avro", "raw"]:

@@ -2,17 +2,31 @@
 
 from collections.abc import Callable, Iterator
 from itertools import repeat
+from typing import NamedTuple
 
-import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message, Producer
 
 from millrace.errors import LogError
 from millrace.log.contract import Outgoing
 from millrace.log.partitioning import split
+from millrace.log.sizes import record_sizes
 
 Failed = Callable[[KafkaError | None, Message], None]
 LARGEST = 1_000_000
-"""What brokers take unless they are told otherwise, less what a record needs around it."""
+"""What a topic takes where its brokers do not tell us: a little less than their default."""
+BATCH = 1 << 20
+"""Bytes that the client library puts into one batch; a topic that takes less is sent smaller pieces."""
+
+
+class Part(NamedTuple):
+    """What goes to one partition."""
+
+    topic: str
+    """As Kafka knows it."""
+    partition: int
+    records: Outgoing
+    largest: int = BATCH
+    """The largest record, and so the largest batch, that the topic takes."""
 
 
 class Dealer:
@@ -36,23 +50,42 @@ class Dealer:
 
 
 def check_sizes(topic: str, batch: Outgoing, largest: int) -> None:
-    """Refuses a record that would be refused later, before anything is sent."""
-    size = pc.max(pc.binary_length(batch.values)).as_py() or 0
+    """Refuses a record that would be refused later, before anything is sent. Key and headers count."""
+    size = int(record_sizes(batch).max(initial=0))
     if size > largest:
         raise LogError(
-            f"a record of {size} bytes for {topic!r} is larger than Kafka takes ({largest}); store it elsewhere and append a reference, or raise message.max.bytes under [kafka.client] and max.message.bytes of the topic. Nothing was appended"
+            f"a record of {size} bytes for {topic!r} is larger than the topic takes ({largest}); store it elsewhere and append a reference, or "
+            "raise max.message.bytes of the topic (and message.max.bytes under [kafka.client], if it is set). Nothing was appended"
         )
 
 
-def send(producer: Producer, topic: str, partition: int, part: Outgoing, now: int | None, failed: Failed) -> None:
-    """Hands records over to a producer, which sends them in the background; waits while it has too many."""
-    for value, key, headers in _rows(part):
+def send(producer: Producer, part: Part, now: int | None, failed: Failed) -> None:
+    """Hands records over to a producer, which sends them in the background; waits while it has too many.
+
+    Where the topic takes less than a usual batch, records are flushed before they could fill a batch that is too large.
+    """
+    topic, partition, records, largest = part
+    sizes = record_sizes(records).tolist() if largest < BATCH else repeat(0)
+    waiting = 0
+    for (value, key, headers), size in zip(_rows(records), sizes, strict=False):
+        waiting += size
+        if waiting > largest:
+            _flush(producer)
+            waiting = size
         while True:
             try:
                 producer.produce(topic, value, key, partition, on_delivery=failed, timestamp=stamp(now), headers=headers)
                 break
             except BufferError:
                 producer.poll(0.05)
+    if largest < BATCH:
+        _flush(producer)
+
+
+def _flush(producer: Producer) -> None:
+    """Returns when all is delivered or has failed, by seconds, so that signals are heard."""
+    while producer.flush(1):
+        pass
 
 
 def stamp(now: int | None) -> int:

@@ -1,13 +1,14 @@
 """The topics of a log on Kafka: made as they are declared, and told apart from those of others."""
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -15,8 +16,11 @@ from millrace.errors import LogError, OffsetGone, TopicMissing
 from millrace.log.kafka.line import REQUEST, Line
 from millrace.log.kafka.place import Place
 
+_log = logging.getLogger("millrace.kafka")
 FRESH = 5.0
 """Seconds for which the number of a topic's partitions is believed."""
+LIMIT_FRESH = 30.0
+"""Seconds for which the largest record that a topic takes is believed."""
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "600000",
@@ -34,6 +38,8 @@ class Topics:
     def __init__(self, admin: AdminClient, place: Place, line: Line) -> None:
         self._admin, self._place, self._line = admin, place, line
         self._known: dict[str, tuple[float, int]] = {}
+        self._ids: dict[str, tuple[float, str | None]] = {}
+        self._limits: dict[str, tuple[float, int | None]] = {}
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
@@ -46,7 +52,7 @@ class Topics:
         with self._lock:
             at, count = self._known.get(topic, (0.0, 0))
         if fresh or time.monotonic() - at > FRESH:
-            count = self._counted(topic)
+            count = self._counted(topic) or self._awaited(topic)
             if not count:
                 raise TopicMissing(
                     f"there is no topic {topic!r} in {self._place.url}; there are {', '.join(self.names()) or 'none yet'}. A run or ingestion that uses it creates it"
@@ -54,6 +60,22 @@ class Topics:
             with self._lock:
                 self._known[topic] = time.monotonic(), count
         return count
+
+    def _awaited(self, topic: str) -> int:
+        """After a broker said that it knows no such topic: it may not have heard of it yet. 0: there is none.
+
+        A topic that any broker lists is waited for as long as brokers are; one that this process has used before, for a few seconds.
+        """
+        began, said = time.monotonic(), False
+        missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"not every broker has heard of {topic!r} yet")
+        while topic in self.names() or (topic in self._known and time.monotonic() - began < FRESH):
+            if count := self._counted(topic):
+                return count
+            said = self._line.waited(began, missing, said=said)
+            time.sleep(0.05)
+        with self._lock:
+            self._known.pop(topic, None)
+        return 0
 
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic now."""
@@ -73,9 +95,48 @@ class Topics:
             return True
 
         created = self._line.attempt(f"making topic {topic!r}", call, listen=self._listen)
+        with self._lock:
+            self._known[topic] = -FRESH, partitions  # it is there, though not every broker knows it yet
         if not ready(lambda: self._counted(topic) > 0, within=self._line.wait_ms / 1000):
             raise LogError(f"topic {topic!r} was made, but Kafka at {self._line.servers} does not know it yet; try again")
         return created
+
+    def largest(self, topic: str) -> int | None:
+        """The largest batch of records that brokers take for a topic (`max.message.bytes`); None: they do not tell us."""
+        at, found = self._limits.get(topic, (-LIMIT_FRESH, None))
+        if time.monotonic() - at < LIMIT_FRESH:
+            return found
+        wanted = ConfigResource(ConfigResource.Type.TOPIC, self._place.full(topic))
+
+        def call() -> int | None:
+            try:
+                return int(self._one(self._admin.describe_configs([wanted], request_timeout=REQUEST))["max.message.bytes"].value)
+            except KafkaException as error:
+                if error.args[0].code() not in _UNTOLD:
+                    raise
+                return None
+
+        self._limits[topic] = time.monotonic(), self._line.attempt(f"asking what {topic!r} takes", call, listen=self._listen)
+        return self._limits[topic][1]
+
+    def identity(self, topic: str) -> str | None:
+        """The id that the brokers gave the topic; believed for a few seconds. None: they do not tell us."""
+        at, found = self._ids.get(topic, (-FRESH, None))
+        if time.monotonic() - at < FRESH:
+            return found
+
+        def call() -> str | None:
+            asked = self._admin.describe_topics(TopicCollection([self._place.full(topic)]), request_timeout=REQUEST)
+            try:
+                said = self._one(asked).topic_id
+            except KafkaException as error:
+                if error.args[0].code() in _UNTOLD:
+                    return None
+                raise
+            return None if said is None or not said.get_most_significant_bits() | said.get_least_significant_bits() else str(said)
+
+        self._ids[topic] = time.monotonic(), self._line.attempt(f"asking for the id of {topic!r}", call, listen=self._listen)
+        return self._ids[topic][1]
 
     def set_retention(self, topic: str, retention: int | None) -> None:
         """Tells the brokers how long records are kept."""
@@ -148,6 +209,41 @@ class Topics:
             for future in self._admin.delete_records(wanted, request_timeout=REQUEST).values():
                 future.result(2 * REQUEST)
 
+    def led(self, topics: Mapping[str, object]) -> dict[str, int]:
+        """Of these topics, those of which every partition has a leader now, and how many partitions they have."""
+        listed = self._listed().topics
+        found = {topic: listed.get(self._place.full(topic)) for topic in topics}
+        return {
+            topic: len(about.partitions)
+            for topic, about in found.items()
+            if about is not None and about.error is None and all(each.leader >= 0 for each in about.partitions.values())
+        }
+
+    def expire(self, topic: str, partitions: int, now: int, retention: int) -> None:
+        """Removes what is older than both we and the brokers say that it is kept. One attempt: it is only housekeeping."""
+        full = self._place.full(topic)
+        try:
+            wanted = ConfigResource(ConfigResource.Type.TOPIC, full)
+            said = int(self._one(self._admin.describe_configs([wanted], request_timeout=REQUEST))["retention.ms"].value)
+            if said < 0:  # for ever: what the control topic says is not enough to remove anything
+                return
+            at = OffsetSpec.for_timestamp(max(0, now - max(said, retention)))
+
+            def asked(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
+                places = {TopicPartition(full, number): spec for number in range(partitions)}
+                found = self._admin.list_offsets(places, isolation_level=isolation, request_timeout=REQUEST)
+                return {place.partition: future.result(2 * REQUEST).offset for place, future in found.items()}
+
+            begins = asked(OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
+            ends = asked(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+            kept = asked(at, IsolationLevel.READ_UNCOMMITTED)
+        except KafkaException as error:
+            _log.debug("nothing was removed from %s: %s", topic, error)
+            return
+        due = {number: ends[number] if offset < 0 else offset for number, offset in kept.items()}
+        if due := {number: offset for number, offset in due.items() if offset > begins[number] >= 0}:
+            self.remove_before(topic, due)
+
     def check_partition(self, topic: str, partition: int) -> None:
         """Refuses a partition that does not exist."""
         count = self.partitions(topic)
@@ -185,6 +281,8 @@ class Topics:
 
 
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_UNTOLD = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_ABSENT}
+"""Not every user may ask for settings; and a broker may not have heard of a topic yet."""
 
 
 def _offset(asked: "Future[Any]") -> int:

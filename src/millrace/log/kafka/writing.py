@@ -15,13 +15,12 @@ from millrace.log.contract import Outgoing
 from millrace.log.kafka.line import REQUEST, Line, fenced, passing
 from millrace.log.kafka.markers import Marker
 from millrace.log.kafka.place import MARKERS
-from millrace.log.kafka.sending import send, stamp
+from millrace.log.kafka.sending import Part, send, stamp
 
 TRANSACTION_MS = 60_000
 """How long a transaction may take before brokers end it and fence its writer."""
 
-Parts = list[tuple[str, int, Outgoing]]
-"""Topic, as Kafka knows it, partition, and what goes there."""
+Parts = list[Part]
 
 
 class Desk(Protocol):
@@ -134,8 +133,8 @@ class KafkaWriter:
         self._delivery.errors.clear()
         self._producer.begin_transaction()
         faults.at("begun")
-        for topic, partition, part in parts:
-            send(self._producer, topic, partition, part, now, self._delivery)
+        for part in parts:
+            send(self._producer, part, now, self._delivery)
             self._producer.poll(0)
         faults.at("produced")
         name = self._desk.full(MARKERS)

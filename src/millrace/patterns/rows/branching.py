@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from sqlglot import exp
 
-from millrace.errors import DefinitionError
+from millrace.errors import DefinitionError, PatternFailed
 from millrace.patterns.rows import scalars
 from millrace.patterns.rows.scene import Answer, Compiled, Scene
 
@@ -122,4 +122,17 @@ def _case(node: exp.Expr, of: Of) -> Compiled:
 def _cast(node: exp.Cast, answer: Answer) -> Compiled:
     length = node.to.expressions[0].this.this if node.to.expressions else None
     fn, dtype = scalars.cast(node.to.this.value, int(length) if length is not None else None)
-    return Compiled(lambda scene, at: None if (said := answer(scene, at)) is None else fn(said), dtype)
+    is_tried = isinstance(node, exp.TryCast)
+
+    def cast(scene: Scene, at: int | None) -> Any:
+        said = answer(scene, at)
+        if said is None:
+            return None
+        try:
+            return fn(said)
+        except (ValueError, TypeError, OverflowError) as error:
+            if is_tried:
+                return None
+            raise PatternFailed(f"{node.sql()}: {said!r} cannot be cast; use TRY_CAST, which gives NULL") from error
+
+    return Compiled(cast, dtype)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from millrace import durations
+from millrace.calls import clear_functions
 from millrace.durations import Duration
-from millrace.errors import DefinitionError
+from millrace.errors import DefinitionError, MillraceError
 from millrace.patterns.rows import need_sqlglot, parts
 from millrace.patterns.rows.parts import Anchor, Excluded, Part, any_of, identifier, variables
 from millrace.patterns.rows.words import Word, closing, listed, words
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 Empty = Literal["show", "omit"]
 
@@ -52,6 +56,8 @@ class RowPattern:
     order: tuple[Order, ...] = ()
     span: int | None = None
     """A match is shorter than this: last < first + span."""
+    settled: Mapping[str, exp.Expr] = field(default_factory=dict)
+    """Conditions and measures with queries, by their text: as trees with values in place of the queries."""
 
     def __post_init__(self) -> None:
         known = self.variables
@@ -196,7 +202,13 @@ def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
     need_sqlglot()
     from millrace.patterns.rows.queries import query as answered
 
-    return answered(query, tables)
+    try:
+        return answered(query, tables)
+    except (MillraceError, MemoryError):
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise DefinitionError(f"the query {query[:200]!r} is not understood: {reason}; simplify it") from error
 
 
 def _interval(text: str) -> int:
@@ -282,3 +294,6 @@ def _plain(name: str) -> str:
 
 def _listed(named: Mapping[str, str], shape: str) -> str:
     return ", ".join(shape.format(name, text) for name, text in named.items())
+
+
+clear_functions(globals(), "rows", "match_recognize")

@@ -100,13 +100,15 @@ class Ways:
                 yield first + rest
 
     def _repeated(self, part: Repeated, times: int, at: int, *, shown: bool) -> Iterator[Way]:
-        """Once more, and so on; a repetition without end takes a row each time, once it has come often enough."""
+        """Once more, and so on. Of a repetition without end that has come often enough, a turn that takes no row is the last."""
         enough = times >= part.least
         if enough and part.reluctant:
             yield ()
         if part.most is None or times < part.most:
             for one in self.of(part.part, at, shown=shown):
-                if one or not enough or part.most is not None:
+                if enough and not one and part.most is None:
+                    yield one
+                else:
                     for rest in self._repeated(part, times + 1, at + len(one), shown=shown):
                         yield one + rest
         if enough and not part.reluctant:

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from millrace.errors import DefinitionError
 from millrace.patterns.rows import reductions, scalars
@@ -17,7 +15,6 @@ from millrace.patterns.rows.branching import branching
 from millrace.patterns.rows.reductions import PAIRED, REDUCTIONS
 from millrace.patterns.rows.scalars import STRICT, Type
 from millrace.patterns.rows.scene import Compiled, Scene
-from millrace.patterns.rows.words import marked
 
 Members = frozenset[int] | None
 """The variables that rows are asked of, by number; None: all rows."""
@@ -45,15 +42,6 @@ class Compiler:
     """How many rows before the one it starts from an expression looks, at most."""
     ahead: bool = False
     """Whether it looks at rows after the one it starts from."""
-
-    def compile(self, text: str) -> Compiled:
-        """The function of an expression in a text."""
-        try:
-            tree = sqlglot.parse_one(marked(text), read="trino")
-        except SqlglotError as error:
-            reason = str(error).split("\n", maxsplit=1)[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
-            raise DefinitionError(f"{text!r} is not understood: {reason}") from error
-        return self.of(tree, inside=False, final=False)
 
     def of(self, node: exp.Expr, *, inside: bool, final: bool) -> Compiled:
         """The function of a node; `inside` navigation or an aggregate, columns are those of the row it has found."""
@@ -212,6 +200,8 @@ class Compiler:
     def _members(self, table: Any) -> Members:
         if table is None:
             return None
+        if not isinstance(table, exp.Identifier):
+            raise DefinitionError(f"{table} is not a variable of the pattern; there are {', '.join(self.unions)}")
         name = table.this if table.args.get("quoted") else str(table.this).upper()
         if name not in self.unions:
             raise DefinitionError(f"{table.sql()} is no variable of the pattern; there are {', '.join(self.unions)}")

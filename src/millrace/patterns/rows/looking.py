@@ -8,16 +8,17 @@ from functools import cached_property
 from typing import Any
 
 import polars as pl
-import sqlglot
+from sqlglot import exp
 
-from millrace.errors import DefinitionError, PatternFailed
+from millrace.errors import DefinitionError, MillraceError, PatternFailed
+from millrace.patterns.rows import subqueries
 from millrace.patterns.rows.clause import RowPattern
 from millrace.patterns.rows.columns import columnar
 from millrace.patterns.rows.expressions import Ask, Compiler
 from millrace.patterns.rows.program import Program, distance
-from millrace.patterns.rows.scene import Compiled, Row, Scene
+from millrace.patterns.rows.scene import Compiled, Row, Scene, Undecided
 from millrace.patterns.rows.search import MOST_TRIED, Condition, Found, Search
-from millrace.patterns.rows.words import marked, words
+from millrace.patterns.rows.words import words
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Looking:
         """The conditions that are computed by columns, by the number of the variable."""
         found: dict[int, pl.Expr] = {}
         for name, text in self.said.define.items():
-            expr = columnar(sqlglot.parse_one(marked(text), read="trino"), self.schema, name)
+            expr = columnar(self._tree(text), self.schema, name)
             if expr is not None and self._fits(expr):
                 found[self.said.variables.index(name)] = expr
         return found
@@ -160,7 +161,26 @@ class Looking:
 
     def _compiled(self, text: str) -> Made:
         compiler = Compiler(self.schema, self.said.variables, self.unions)
-        return compiler.compile(text), compiler
+        try:
+            made = compiler.of(self._tree(text), inside=False, final=False)
+        except MillraceError:
+            raise
+        except Exception as error:
+            raise DefinitionError(f"{text!r} is not understood: {_reason(error)}; see which functions row patterns know") from error
+
+        def answer(scene: Scene, at: int | None) -> Any:
+            try:
+                return made.answer(scene, at)
+            except (MillraceError, Undecided):
+                raise
+            except Exception as error:
+                raise PatternFailed(f"{text!r} has no value for a row: {_reason(error)}; cast one side, or guard it with CASE") from error
+
+        return Compiled(answer, made.dtype), compiler
+
+    def _tree(self, text: str) -> exp.Expr:
+        settled = self.said.settled.get(text)
+        return subqueries.settle(subqueries.parse(text), subqueries.constants) if settled is None else settled
 
     def _defined(self, name: str, text: str) -> Made:
         if any(word.upper == "FINAL" for word in words(text)):
@@ -184,6 +204,10 @@ class Looking:
             return self.schema.to_frame().select(expr.alias("fits")).dtypes == [pl.Boolean]
         except pl.exceptions.PolarsError:
             return False
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def _open(noted: Compiler, own: int) -> tuple[Ask, ...]:

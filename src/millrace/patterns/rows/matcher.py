@@ -14,6 +14,7 @@ from millrace.patterns.rows.looking import Looking, Shown
 from millrace.patterns.rows.parts import may_be_empty
 from millrace.patterns.rows.program import firsts
 from millrace.patterns.rows.scene import Row, Scene, Undecided
+from millrace.patterns.stored import widened
 
 Key = tuple[Any, ...]
 VERSION = 1
@@ -37,12 +38,14 @@ class Course:
         return msgspec.msgpack.encode([VERSION, self.rows, self.start, self.number, self.matched, self.before])
 
     @classmethod
-    def load(cls, data: bytes) -> Course:
-        """What `dump` wrote."""
+    def load(cls, data: bytes, columns: Sequence[str] = ()) -> Course:
+        """What `dump` wrote; with `columns`, its rows have those, and a mask."""
         version, rows, *rest = msgspec.msgpack.decode(data)
         if version != VERSION:
-            raise ValueError(f"row patterns of version {version}, but this is version {VERSION}; start with a new state folder")
-        return cls(tuple(map(tuple, rows)), *rest)
+            raise ValueError(
+                f"row patterns of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+            )
+        return cls(tuple(widened(row, len(columns) + 1, columns) for row in rows), *rest)
 
 
 @dataclass(frozen=True, eq=False)

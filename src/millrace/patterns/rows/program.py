@@ -52,11 +52,12 @@ class Begin:
     loop: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Moved:
-    """Goes on only if that repetition took a row, so that none repeats for ever."""
+    """Repeats again if that repetition took a row; one that took none is the last, as in Perl and Python."""
 
     loop: int
+    after: int = NONE
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,12 @@ class Program:
             self.loops += 1
             self._append(Begin(loop))
         self._add(part.part, shown=shown)
+        moved = Moved(loop)
         if empty:
-            self._append(Moved(loop))
+            self._append(moved)
         self._append(Jump(head))
-        self._point(choice, part, after=len(self.steps))
+        moved.after = len(self.steps)
+        self._point(choice, part, after=moved.after)
 
     @staticmethod
     def _point(choice: Choose, part: Repeated, *, inside: int | None = None, after: int | None = None) -> None:
@@ -184,6 +187,8 @@ def _layers(program: Program) -> Iterator[set[int]]:
                     after.append(place + 1)
                 case Choose(first, second):
                     places += [first, second]
+                case Moved(_, after_loop):
+                    places += [place + 1, after_loop]
                 case Jump(to):
                     places.append(to)
                 case Done():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import polars as pl
 import sqlglot
@@ -17,7 +16,8 @@ from millrace.patterns.rows.expressions import Compiler
 from millrace.patterns.rows.looking import Looking, Shown
 from millrace.patterns.rows.matcher import RowMatcher
 from millrace.patterns.rows.scene import Row, Scene
-from millrace.patterns.rows.words import Word, closing, marked, opening, words
+from millrace.patterns.rows.subqueries import execute, parse, settle
+from millrace.patterns.rows.words import Word, closing, opening, words
 
 Matching = Callable[[Looking, Sequence[Sequence[Row]]], Iterable[Shown]]
 """What is shown of the rows of partitions, each in order; they have no bits yet."""
@@ -111,32 +111,10 @@ class _Asked:
 
     def _settled(self, said: RowPattern) -> RowPattern:
         """With values in place of queries: none of them depends on the rows."""
-        define, measures = (
-            {name: self._asked(text) if any(word.upper == "SELECT" for word in words(text)) else text for name, text in texts.items()}
-            for texts in (said.define, said.measures)
-        )
-        return replace(said, define=define, measures=measures)
-
-    def _asked(self, text: str) -> str:
-        def valued(node: exp.Expr) -> exp.Expr:
-            match node:
-                case exp.Exists():
-                    return exp.convert(bool(self._values(node.this)))
-                case exp.In() if node.args.get("query"):
-                    values = [exp.convert(one) for one in self._values(node.args["query"])]
-                    return exp.In(this=node.this, expressions=values) if values else exp.false()
-                case exp.Subquery() | exp.Select():
-                    return exp.convert(next(iter(self._values(node)), None))
-            return node
-
-        return sqlglot.parse_one(marked(text), read="trino").transform(valued).sql(dialect="trino")
-
-    def _values(self, node: exp.Expr) -> list[Any]:
-        return (
-            self._plain(node.sql(dialect="trino").strip("()") if isinstance(node, exp.Subquery) else node.sql(dialect="trino"))
-            .to_series(0)
-            .to_list()
-        )
+        texts = (*said.define.values(), *said.measures.values())
+        asking = {text for text in texts if any(word.upper == "SELECT" for word in words(text))}
+        settled = {text: settle(parse(text), lambda tree: execute(tree, self.tables)) for text in asking}
+        return replace(said, settled=settled)
 
     def _plain(self, text: str) -> pl.DataFrame:
         """A query without row patterns."""
@@ -144,16 +122,7 @@ class _Asked:
             tree = sqlglot.parse_one(text, read="trino")
         except SqlglotError as error:
             raise DefinitionError(f"the query is not understood: {str(error).splitlines()[0]}") from error
-        known = {name for frame in self.tables.values() for name in frame.columns}
-        for column in tree.find_all(exp.Column):
-            name = column.name
-            alike = [one for one in known if one.lower() == name.lower()]
-            if name not in known and alike and not isinstance(column.this, exp.Star):
-                column.set("this", exp.to_identifier(alike[0]))
-        try:
-            return pl.SQLContext(self.tables).execute(tree.sql(dialect="postgres", identify=True), eager=True)
-        except pl.exceptions.PolarsError as error:
-            raise DefinitionError(f"the query around MATCH_RECOGNIZE is not understood by the SQL of polars: {error}") from error
+        return execute(tree, self.tables)
 
 
 def _main(found: list[Word]) -> int:

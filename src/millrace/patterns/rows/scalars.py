@@ -120,17 +120,48 @@ def cast(name: str, length: int | None) -> tuple[Callable[[Any], Any], Type]:
     """How a value becomes one of another type."""
     if name in ("VARCHAR", "CHAR", "TEXT", "NVARCHAR"):
         return (lambda value: _text(value)[:length]), pl.String()
-    if name in ("INT", "BIGINT", "SMALLINT", "TINYINT"):
-        return (lambda value: int(rounded(float(value))) if isinstance(value, float | str) else int(value)), pl.Int64()
+    if name in _INTEGERS:
+        return _to_integer(_INTEGERS[name]), pl.Int64()
     if name in ("DOUBLE", "FLOAT", "DECIMAL"):
-        return float, pl.Float64()
+        return _to_float, pl.Float64()
     if name == "BOOLEAN":
-        return (lambda value: value.lower() in ("true", "t", "1") if isinstance(value, str) else bool(value)), pl.Boolean()
+        return _to_boolean, pl.Boolean()
     if name == "DATE":
         return (lambda value: date.fromisoformat(value) if isinstance(value, str) else value), pl.Date()
     if name.startswith("TIMESTAMP"):
         return (lambda value: datetime.fromisoformat(value) if isinstance(value, str) else value), pl.Datetime()
     raise DefinitionError(f"CAST(… AS {name}) is not known; there are VARCHAR, BIGINT, DOUBLE, BOOLEAN, DATE and TIMESTAMP")
+
+
+_INTEGERS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
+"""The bits of each integer type of SQL."""
+
+
+def _to_integer(bits: int) -> Callable[[Any], int]:
+    def to_integer(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value) is None:
+            raise ValueError(value)
+        number = int(rounded(value) if isinstance(value, float) else value)
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise OverflowError(number)
+        return number
+
+    return to_integer
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|Infinity|NaN)(?:[eE][+-]?[0-9]+)?\s*", value) is None:
+        raise ValueError(value)
+    return float(value)
+
+
+def _to_boolean(value: Any) -> bool:
+    if not isinstance(value, str):
+        return bool(value)
+    truth = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}.get(value.lower())
+    if truth is None:
+        raise ValueError(value)
+    return truth
 
 
 def _text(value: Any) -> str:
@@ -143,4 +174,7 @@ def interval(node: exp.Interval) -> timedelta:
     names = {"MILLISECOND": "milliseconds", "SECOND": "seconds", "MINUTE": "minutes", "HOUR": "hours", "DAY": "days", "WEEK": "weeks"}
     if unit not in names or not isinstance(said, exp.Literal):
         raise DefinitionError(f"{node.sql()} is no length of time; use INTERVAL '10' SECOND, MINUTE, HOUR or DAY")
-    return timedelta(**{names[unit]: float(said.this)})
+    try:
+        return timedelta(**{names[unit]: float(said.this)})
+    except (ValueError, OverflowError) as error:
+        raise DefinitionError(f"{node.sql()} is not a length of time; use a number such as INTERVAL '10' SECOND") from error

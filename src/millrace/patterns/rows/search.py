@@ -100,8 +100,8 @@ class Search:
                 return to, loops
             case Begin(loop):
                 return place + 1, (*loops[:loop], row, *loops[loop + 1 :])
-            case Moved(loop):
-                return (NONE if loops[loop] == row else place + 1), (*loops[:loop], NONE, *loops[loop + 1 :])
+            case Moved(loop, after):
+                return (after if loops[loop] == row else place + 1), (*loops[:loop], NONE, *loops[loop + 1 :])
             case At(end):
                 if end and row == len(scene.rows) and not scene.ended:
                     raise Undecided

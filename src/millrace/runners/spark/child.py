@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     if os.getppid() != parent:
         return 1
-    stopping, reports = threading.Event(), Reports(report)
+    stopping, reports, since = threading.Event(), Reports(report), os.fstat(1).st_size
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
         stopping.set()
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
         task: query.Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - written by the supervisor
         work(task, reports, lock=lock, stopping=stopping, scratch=scratch, wait=stand_by)
     except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor decides
-        cause = explain(error, state=task_file.parent)
+        cause = explain(error, state=task_file.parent, since=since)
         reports(event="failed", kind=type(cause).__name__, message=str(cause))
         return 1
     reports(event="stopped" if stopping.is_set() else "done")

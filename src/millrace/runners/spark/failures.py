@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from millrace import errors
-from millrace.errors import LogError, LogUnreachable, MillraceError, RunFailed, StateUnwritable
+from millrace.errors import ComponentMissing, ConfigError, LogError, LogUnreachable, MillraceError, RunFailed, StateUnwritable
 
 _OURS = re.compile(r"millrace\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
@@ -15,9 +15,22 @@ _DISK = re.compile(r"No space left on device|Read-only file system|Permission de
 _MEMORY = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}?raise EOFError")
 """Where its heap is full, the JVM also drops the line to a task's state, and the worker finds the end of it."""
 
+_NO_MODULE = re.compile(r"No module named '([^']+)'")
+_INSTALLATION = re.compile(r"PYTHON_VERSION_MISMATCH|ClassNotFoundException|UnsupportedClassVersionError|Can't get attribute")
+"""What says that driver and executors have not the same installed: it does not pass."""
+_REFUSED = re.compile(
+    r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$', re.MULTILINE
+)
+"""What the JVM prints when it does not start with these settings."""
+_TAIL = 20_000
+"""How many bytes of what Spark printed are looked through for that."""
 
-def explain(error: BaseException, *, state: Path) -> MillraceError:
-    """The cause in our own words where it is known; `RunFailed` with its last word where it is not."""
+
+def explain(error: BaseException, *, state: Path, since: int = 0) -> MillraceError:
+    """The cause in our own words where it is known; `RunFailed` with its last word where it is not.
+
+    `since`: how long the file of what Spark prints was when this attempt began.
+    """
     if isinstance(error, MillraceError):
         return error
     text = str(error)
@@ -33,7 +46,32 @@ def explain(error: BaseException, *, state: Path) -> MillraceError:
         return RunFailed(
             f"the memory of Spark's JVM is too small; raise spark.driver_memory, or take fewer events a batch (run.max_events_per_batch). Its own words are in {state / 'spark.log'}"
         )
-    return RunFailed(summary(text) or type(error).__name__)
+    if "JAVA_GATEWAY_EXITED" in text and (reason := _refusal(state / "spark.log", since)):
+        return ConfigError(
+            f"Spark does not start with these settings: {reason}; mend spark.master, spark.conf or the environment. Its own words are in {state / 'spark.log'}"
+        )
+    said = summary(text) or type(error).__name__
+    if missing := _NO_MODULE.search(said):
+        return ComponentMissing(
+            f"module {missing[1]!r} is missing where Spark's workers run, so the jobs cannot be loaded there; install it on every executor, or send it along: spark.submit.pyFiles or spark.archives under [spark.conf]"
+        )
+    if _INSTALLATION.search(said):
+        return ComponentMissing(
+            f"{said}; Spark's workers have something else installed than this process: install the same Python, packages and jars on every executor"
+        )
+    return RunFailed(said)
+
+
+def _refusal(output: Path, since: int) -> str | None:
+    """The last reason that the JVM gave for not starting; None where it gave none."""
+    try:
+        with output.open("rb") as file:
+            file.seek(max(since, output.stat().st_size - _TAIL))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    found = _REFUSED.findall(text)
+    return next(filter(None, found[-1])).strip()[:500] if found else None
 
 
 def rebuilt(kind: str, message: str) -> MillraceError:

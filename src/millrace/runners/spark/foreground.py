@@ -31,10 +31,11 @@ def run(
     retry: Sequence[str] = (),
     wishes: Wishes | None = None,
     restore: Path | None = None,
+    take_over: bool = False,
 ) -> None:
     """Runs the query until it has caught up or `stop` says so, in the given session or a new one."""
     with hold(settings.state.dir / settings.run.name) as folder:
-        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore)
+        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore, take_over=take_over)
         Quarantine(folder.path).release(retry, [job.name for job in jobs])
         with folder.working():
             query.run(spark or _session(settings, task.identity.partitions, folder), task, report=report, stop=stop, patience=0.05)

@@ -17,9 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millrace import panes
+from millrace import event_times, panes
 from millrace.config import load
-from millrace.errors import DefinitionError
+from millrace.errors import DefinitionError, InputError
 from millrace.log import open_log
 from millrace.log.codecs import decode, encode
 from millrace.runners.spark.shipped import pickled
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def from_dataframe(
     frame: DataFrame, topic: Topic, *, time: str, log: str | None = None, checkpoint: str | None = None, available_now: bool = False
 ) -> StreamingQuery | None:
-    """Appends the rows of a DataFrame to a topic; `time` is the column of event time: a timestamp, or whole milliseconds.
+    """Appends the rows of a DataFrame to a topic; `time` is the column of event time: a timestamp, whole milliseconds, or ISO 8601 text.
 
     A streaming one needs a `checkpoint` folder, and returns the query that goes on; each of its batches is in the log exactly once, and with
     `available_now` it stops when it has read what there is. Rows come to the driver, a batch at a time, and from there to the log.
@@ -73,11 +73,12 @@ def from_dataframe(
 def _events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:
     """Rows as events: the fields, the event time, and that they came in now."""
     frame = pl.DataFrame(pl.from_arrow(table))
-    at = pl.col(time)
-    millis = at.dt.epoch("ms") if frame.schema[time].is_temporal() else at.cast(pl.Int64)
+    times = event_times.to_millis(frame[time]).alias("event_time")
+    if nulls := times.null_count():
+        raise InputError(f"from_dataframe: {nulls} rows have no {time!r}, so they have no place in time; filter them out or fill it")
     now = pl.lit(clock.time_ns() // 1_000_000, pl.Int64)
-    fields = [pl.col(name).cast(dtype) for name, dtype in topic.schema.items()]
-    return frame.select(*fields, millis.alias("event_time"), now.alias("ingestion_time"))
+    fields = [event_times.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
+    return pl.DataFrame([*fields, times]).with_columns(now.alias("ingestion_time"))
 
 
 def to_dataframe(job: Job, spark: SparkSession, *, log: str | None = None, topic: str | None = None, streaming: bool = False) -> DataFrame:

@@ -60,10 +60,13 @@ def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], b
     if task.move is not None:
         task = replace(task, identity=moved(spark, task.path, task.plan, task.settings, task.move))
     session.spread(spark, task.identity.partitions)
+    target = _ends(task) if task.until_caught_up else None
     with quarantined(task.path, task.plan) as quarantine:
         while _run(spark, task, quarantine, report=report, stop=stop, patience=patience) or (not stop() and _goes_around(task)):
             pass
     quarantine.check()
+    if target is not None and not stop():
+        feed.check_caught_up(target, _done(task))
 
 
 def _run(spark: SparkSession, task: Task, quarantine: Quarantine, *, report: Report, stop: Callable[[], bool], patience: float) -> bool:
@@ -80,6 +83,24 @@ def _run(spark: SparkSession, task: Task, quarantine: Quarantine, *, report: Rep
         query.stop()
         sink.close()
     return False
+
+
+def _done(task: Task) -> feed.Offsets | None:
+    """Where the last batch that is done ended, or the state that was restored; None: nothing was read."""
+    checkpoint, seed = checkpoint_of(task.path, task.identity), seed_of(task.path, task.identity)
+    if newest(checkpoint / "commits") >= 0:
+        return reached(checkpoint)
+    return load(seed).offsets if seed.exists() else None
+
+
+def _ends(task: Task) -> feed.Offsets:
+    """All that the log holds now of what the plan reads and still has."""
+    log = opened(LogPlace.of(task.settings), create=True)
+    for topic in task.plan.topics:
+        log.ensure(topic)
+    ends = {topic.name: log.ends(topic.name) for topic in task.plan.topics}
+    begins = {topic.name: log.begins(topic.name) for topic in task.plan.topics}
+    return feed.Offsets({t: {p: end for p, end in of.items() if end > begins[t][p]} for t, of in ends.items()}, 0)
 
 
 def _goes_around(task: Task) -> bool:
@@ -102,6 +123,7 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
     checkpoint, seed = checkpoint_of(task.path, identity), seed_of(task.path, identity)
     complete, planned = newest(checkpoint / "commits"), newest(checkpoint / "offsets")
     committer.check(task.path, complete=identity.base + complete, planned=identity.base + planned)
+    committer.check_left()
     _forget_unfinished(checkpoint, complete)
     shipped, spread = Shipped.pack(plan), labels(plan.slots, identity.partitions)
     ahead = session.reads_ahead(task.settings.spark) and not plan.asks
@@ -111,8 +133,8 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
         log=replace(place, url=log.url),
         labels=spread,
         limit=run.max_events_per_batch,
-        tick=run.tick_ms if plan.ticks else None,
-        patience=plan.patience,
+        tick=run.tick_ms,
+        ticks=plan.ticks,
         tasks=session.cores(task.settings.spark),
         pace=str(task.path / "reaches.json"),
         ahead=run.max_ahead_ms,

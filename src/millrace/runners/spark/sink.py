@@ -45,7 +45,7 @@ class Sink:
         """Collects the few packets that are left and commits what they hold."""
         batch = self._base + number
         try:
-            results = gather(self._plan, collected(frame))
+            results = self._committer.encoded(gather(self._plan, collected(frame)))
             self._refuse(batch, results)
             faults.at("computed")
             if batch > self._committer.last:

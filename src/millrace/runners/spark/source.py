@@ -7,7 +7,6 @@ Offsets say where each partition stands, and what time it was when the batch was
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from millrace.runners.clocks import BatchClock, wall_clock
 from millrace.runners.spark.logs import LogPlace
 from millrace.runners.spark.shipped import Shipped
 
@@ -45,10 +45,10 @@ class Feed:
     log: LogPlace
     labels: tuple[int, ...]
     limit: int | None
-    tick: int | None
-    """At least this often a batch comes, in milliseconds; None: nothing waits for the clock."""
-    patience: int | None
-    """How long, in milliseconds, a partition without events holds the watermark back; None: for ever."""
+    tick: int
+    """At least this often a batch comes, in milliseconds, while anything waits for the clock."""
+    ticks: bool
+    """Whether a trigger, a timer or idleness waits for the clock."""
     tasks: int
     pace: str | None = None
     """The file in which is said how far partitions have come."""
@@ -74,6 +74,8 @@ class Share(InputPartition):
     ranges: list[Range] = field(default_factory=list)
     following: list[Share] = field(default_factory=list)
     """What may be read ahead meanwhile: the rest of the batch, and the one after it."""
+    bounded: bool = False
+    """Whether the run ends when it has caught up, so that nothing is expected of empty partitions."""
 
     @property
     def rows(self) -> int:
@@ -101,11 +103,11 @@ def source(feed: Feed, name: str) -> type[DataSource]:
 class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Cuts batches on the driver, and reads them in the workers."""
 
-    def __init__(self, feed: Feed, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(self, feed: Feed, *, clock: Callable[[], int] = wall_clock) -> None:
         self._feed = feed
-        self._clock = clock
+        self._clock = BatchClock(clock)
         self._target: _Frozen | None = None
-        self._patient = False
+        self._since: int | None = None
         self._promise: _Promise | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
@@ -133,21 +135,31 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark runs a first batch in any case; so that it has a clock, and partitions are known from then on, it is always due.
         """
         from millrace.runners import feed
-        from millrace.runners.feed import Offsets
         from millrace.runners.spark.logs import opened
 
         begun = _offsets(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         log = opened(self._feed.log) if self._target is None else self._target
         ends, pace = _Frozen({topic: log.ends(topic) for topic in begun.topics}), self._pace()
-        end = feed.advance(ends, begun, now=self._clock(), limit=most, pace=pace, lost=self._feed.lost)
+        bounded = self._target is not None
+        end = feed.advance(ends, begun, now=self._clock.after(begun.clock), limit=most, pace=pace, lost=self._feed.lost, bounded=bounded)
         end = self._kept(begun, end, ends)
         self._promise = None if most is None or self._feed.name is None else self._promised(ends, end, most, pace)
-        if self._target is not None and begun.clock and end.topics == begun.topics:
-            end = self._waited(begun)
-        first = begun.clock == 0 or (self._feed.start is not None and begun == Offsets.from_json(self._feed.start))
-        due = first or (self._feed.tick is not None and end.clock - begun.clock >= self._feed.tick)
-        return start if end.topics == begun.topics and not due else _said(end)
+        return start if end.topics == begun.topics and not self._is_due(begun, end) else _said(end)
+
+    def _is_due(self, begun: Offsets, end: Offsets) -> bool:
+        """Whether a batch comes though nothing is new."""
+        from millrace.runners import feed
+        from millrace.runners.feed import Offsets
+
+        if self._since is None:
+            self._since = end.clock
+        if begun.clock == 0 or (self._feed.start is not None and begun == Offsets.from_json(self._feed.start)):
+            return True
+        if self._target is not None:
+            return feed.closes_empty(begun, end)
+        waits = self._feed.ticks or feed.waits_for_empty(end, self._since, self._feed.tick)
+        return waits and end.clock - begun.clock >= self._feed.tick
 
     def _kept(self, begun: Offsets, end: Offsets, ends: _Frozen) -> Offsets:
         """The end that was promised for the batch that begins here, if it is there and the same partitions go on; else `end`."""
@@ -155,7 +167,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if self._promise is None or self._promise[0] != begun.topics:
             return end
-        promised = Offsets(self._promise[1], end.clock)
+        promised = Offsets(self._promise[1], end.clock, end.bounded)
         return promised if promised.moved(begun) == end.moved(begun) and promised.reached(Offsets(ends.at, 0)) else end
 
     def _promised(self, ends: _Frozen, end: Offsets, most: int, pace: Pace | None) -> _Promise | None:
@@ -171,34 +183,24 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return told(Path(self._feed.pace), self._feed.ahead) if self._feed.pace else None
 
-    def _waited(self, begun: Offsets) -> Offsets:
-        """Caught up: once, patience is had with partitions that never held an event, so that they no longer hold the watermark back."""
-        from millrace.runners import feed
-        from millrace.runners.feed import Offsets
-        from millrace.runners.spark.logs import opened
-
-        if self._patient or self._feed.patience is None or not feed.silent(opened(self._feed.log), self._feed.topics):
-            return begun
-        self._patient = True
-        while self._clock() < begun.clock + self._feed.patience:
-            time.sleep(0.05)
-        return Offsets(begun.topics, self._clock())
-
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Share]:
         """Every known partition in one of a few tasks, those without news too: their silence counts."""
         if start == end:
             return []
         begun, done = _offsets(start), _offsets(end)
-        dealt = self._dealt(begun.topics, done.topics, done.clock)
+        dealt = self._dealt(begun.topics, done.topics, done)
         if self._feed.one_task:
             dealt[0].following += dealt[1:]
         if self._promise is not None and self._promise[0] == done.topics:
-            dealt[0].following += self._dealt(*self._promise, done.clock)
+            dealt[0].following += self._dealt(*self._promise, done)
         return dealt
 
-    def _dealt(self, begun: _Topics, done: _Topics, now: int) -> list[Share]:
+    def _dealt(self, begun: _Topics, done: _Topics, batch: Offsets) -> list[Share]:
         ranges = [(topic, p, begun.get(topic, {}).get(p, 0), stop) for topic, partitions in done.items() for p, stop in partitions.items()]
-        return shares(ranges, now, most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
+        dealt = shares(ranges, batch.clock, most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
+        for share in dealt:
+            share.bounded = batch.bounded
+        return dealt
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes and routes, or takes what was read ahead; runs in a worker."""
@@ -228,7 +230,7 @@ def packets(feed: Feed, share: Share) -> list[Packet]:
         read_piece(log, topics[topic], number, start, end, lost=feed.lost, wanted=plan.wanted[topic])
         for topic, number, start, end in share.ranges
     ]
-    return route(plan, pieces, share.now)
+    return route(plan, pieces, share.now, bounded=share.bounded)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,11 @@ class Stage(StatefulProcessor):
         from millrace.engine.state import SlotState
 
         meta = self._stored.getValue((META - place,))
-        before = SlotState.open(None if meta is None else bytes(meta[0]), partial(self._load, place * STRIDE))
+        before = SlotState.open(
+            None if meta is None else bytes(meta[0]),
+            partial(self._load, place * STRIDE),
+            f"Spark's checkpoint, stage {depth}, slot {slot},",
+        )
         begin = self._begin(depth, slot) if meta is None and self._seed is not None else before
         after, onward = step(self._plan.unpack(), depth, slot, begin, [packet.body for packet in packets])
         changes = after.changes_since(before)

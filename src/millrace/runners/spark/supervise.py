@@ -18,10 +18,12 @@ from millrace.config import Settings, SparkSettings
 from millrace.engine.plan import Plan
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import open_log
+from millrace.log.owners import Owner, claim
+from millrace.runners.commit import Committer
 from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.folder import Identity, StateFolder, hold, seed_of
 from millrace.runners.quarantine import Quarantine
-from millrace.runners.savepoint import restored
+from millrace.runners.savepoint import load, restored
 from millrace.runners.spark import session
 from millrace.runners.spark.attempt import Attempt, Report
 from millrace.runners.spark.failures import may_pass
@@ -49,6 +51,7 @@ def run(
     retry: Sequence[str] = (),
     wishes: Wishes | None = None,
     restore: Path | None = None,
+    take_over: bool = False,
 ) -> None:
     """Runs jobs as one query until Ctrl-C or SIGTERM, or until caught up with the log as it is now.
 
@@ -59,11 +62,12 @@ def run(
     java.find()
     if settings.log.url.startswith("kafka:"):
         open_log(settings).close()  # whoever waits for brokers says so here, and not in Spark's own output
-    with hold(settings.state.dir / settings.run.name) as folder, stop_signals() as stopping:
-        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore)
+    with hold(settings.state.dir / settings.run.name) as folder, stop_signals(lambda: _names(jobs)) as stopping:
+        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore, take_over=take_over)
         quarantine = Quarantine(folder.path)
         quarantine.release(retry, [job.name for job in jobs])
-        quarantine.plan(task.plan)
+        if quarantine.stops_all(task.plan):
+            _refuse_to_start(task, quarantine)
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             _in_this_process(task, folder, stopping)
         else:
@@ -71,6 +75,20 @@ def run(
             _supervise(folder, settings, report or (lambda _: None), stopping)
     if stopping.is_set():
         raise KeyboardInterrupt
+
+
+def _names(jobs: Sequence[Job]) -> str:
+    return f"the query of {', '.join(job.name for job in jobs)}"
+
+
+def _refuse_to_start(task: Any, quarantine: Quarantine) -> None:
+    """Raises `JobQuarantined` without starting Spark; letters that a crash kept from the log are committed first."""
+    run = task.settings.run.name
+    with (
+        closing(open_log(task.settings)) as log,
+        closing(Committer(log, task.plan, run=run, state=task.identity.id, quarantine=quarantine)) as committer,
+    ):
+        committer.check_left()
 
 
 def prepare(
@@ -81,6 +99,7 @@ def prepare(
     until_caught_up: bool,
     wishes: Wishes | None = None,
     restore: Path | None = None,
+    take_over: bool = False,
 ) -> Any:
     """The task, with slots and partitions as the state has them unless others are asked for; refuses changed operators, with the choices."""
     from millrace.runners.spark.moving import Move, plant
@@ -95,8 +114,10 @@ def prepare(
     known, asked = folder.identity(), wishes or Wishes()
     partitions, slots = _division(settings.spark, known, Plan.of(jobs, slots=1).depth)
     plan = Plan.of(jobs, slots=slots)
+    heir_of: tuple[str, ...] = ()
     if restore is not None:
         saved = restored(restore, plan, asked)
+        heir_of = (load(restore).identity.id,)
         known, asked = replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions), Wishes()
         with closing(open_log(settings)) as log:
             plant(folder.path, replace(saved, identity=known), plan, log)
@@ -107,6 +128,9 @@ def prepare(
         known = replace(known, operators=dict(plan.fingerprints))
         folder.rebind(known)
         seed_of(folder.path, known).unlink(missing_ok=True)
+    with closing(open_log(settings)) as log:
+        outputs = [topic.name for topic in plan.outputs]
+        claim(log, outputs, Owner(known.id, settings.run.name), folder=str(folder.path), take_over=take_over, heir_of=heir_of)
     same = evolved(known, plan, {}, asked, str(folder.path)).states is None and known.partitions == partitions
     move = None if same else Move(known, asked, partitions)
     return Task(plan, settings, known, folder.path, until_caught_up, move)

@@ -79,6 +79,7 @@ class OnSpark:
         (self._folder / "steps").mkdir()
         self._done: queue.Queue[tuple[int, Results]] = queue.Queue()
         self._steps = 0
+        self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self._query = self._start()
 
     def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
@@ -86,8 +87,14 @@ class OnSpark:
         places: dict[tuple[str, int], list[Event]] = defaultdict(list)
         for event in batch:
             places[event.topic, event.partition].append(event)
+            self._ends[event.topic, event.partition] = event.offset + 1
         pieces = [
-            Piece(topic.name, number, decoded(topic, places[topic.name, number]) if places[topic.name, number] else None)
+            Piece(
+                topic.name,
+                number,
+                decoded(topic, places[topic.name, number]) if places[topic.name, number] else None,
+                upto=self._ends[topic.name, number],
+            )
             for topic in self._plan.topics
             for number in range(self._partitions[topic.name])
         ]

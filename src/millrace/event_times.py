@@ -1,0 +1,182 @@
+"""Values and columns from outside as whole milliseconds since the epoch, and columns as the type of a topic wants them.
+
+Every entrance uses these rules. A whole number counts milliseconds. A datetime counts in its own unit and time zone; one
+without a zone is UTC. Text is ISO 8601 with an offset. What cannot be converted exactly is refused.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+
+from millrace.errors import InputError
+
+FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: the times that a protobuf Timestamp can hold."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLI = timedelta(milliseconds=1)
+_PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+_DAY = 86_400_000
+
+
+def millis_of(value: Any, *, unit: int = 1, exact: bool = True) -> int:
+    """One value in milliseconds; ValueError says what is wrong with it.
+
+    `unit`: how many milliseconds a number counts. Without `exact`, what is finer than a millisecond is rounded down.
+    """
+    if isinstance(value, bool):
+        raise ValueError("true and false are not times")  # noqa: TRY004 - a wrong value, like the others
+    if isinstance(value, int):
+        return value * unit
+    if isinstance(value, float | Decimal):
+        return _whole(value, unit)
+    if isinstance(value, datetime):
+        return _of_datetime(value if value.tzinfo else value.replace(tzinfo=UTC), exact=exact)
+    if isinstance(value, date):
+        return _of_datetime(datetime(value.year, value.month, value.day, tzinfo=UTC), exact=exact)
+    if isinstance(value, str):
+        return _of_text(value.strip(), unit, exact=exact)
+    if hasattr(value, "item") and not isinstance(value.item(), type(value)):  # a scalar of numpy
+        return millis_of(value.item(), unit=unit, exact=exact)
+    raise ValueError("it is neither a number, a datetime nor text")
+
+
+def to_datetime(millis: int) -> datetime:
+    """A time within the years 1 to 9999, as Python has it."""
+    return _EPOCH + millis * _MILLI
+
+
+def in_range(millis: int) -> bool:
+    """Whether a calendar has this time."""
+    return FIRST <= millis <= LAST
+
+
+def to_millis(column: pl.Series) -> pl.Series:
+    """A column of times as whole milliseconds (Int64); InputError names the column, a value and the remedy."""
+    dtype = column.dtype
+    if dtype.is_integer():
+        return _checked_cast(column, pl.Int64(), "whole milliseconds that fit 64 bits")
+    if isinstance(dtype, pl.Datetime):
+        per = _PER_MILLI[dtype.time_unit]
+        ticks = column.to_physical()
+        _refuse_where(column, ticks % per != 0, "is finer than a millisecond", 'round it down with .dt.truncate("1ms")')
+        return ticks // per
+    if dtype == pl.Date:
+        return column.to_physical().cast(pl.Int64) * _DAY
+    if dtype.is_float() or isinstance(dtype, pl.Decimal):
+        whole = column.cast(pl.Int64, strict=False)
+        _refuse_where(column, whole.cast(dtype) != column, "is not a whole millisecond", "round it, or multiply seconds by 1000")
+        _refuse_where(column, whole.is_null() & column.is_not_null(), "is not a time", "give whole milliseconds")
+        return whole
+    if dtype == pl.String or dtype == pl.Object:
+        return pl.Series(column.name, [_in_column(column.name, value) for value in column.to_list()], pl.Int64)
+    if dtype == pl.Null:
+        return column.cast(pl.Int64)
+    raise InputError(f"column {column.name!r} is {dtype}, which is not a time; give a datetime, whole milliseconds or ISO 8601 text")
+
+
+def fit_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """A column as the type of a topic wants it; InputError names the column, a value and the remedy."""
+    had = column.dtype
+    if had == dtype:
+        return column
+    if isinstance(dtype, pl.Datetime) and not isinstance(had, pl.Null):
+        return to_millis(column).cast(pl.Datetime("ms")).dt.replace_time_zone("UTC").cast(dtype)
+    if had.is_temporal() and not dtype.is_temporal():
+        if dtype.is_integer() and isinstance(had, pl.Datetime | pl.Date):
+            return _checked_cast(to_millis(column), dtype, f"{dtype}")
+        raise InputError(f"column {column.name!r} is {had}, and the field is {dtype}; convert it before")
+    if isinstance(dtype, pl.Struct) and isinstance(had, pl.Struct):
+        return _fit_struct(column, dtype)
+    return _checked_cast(column, dtype, f"{dtype}")
+
+
+def _fit_struct(column: pl.Series, dtype: pl.Struct) -> pl.Series:
+    parts = column.struct.unnest()
+    fields = [
+        fit_column(parts[field.name].rename(f"{column.name}.{field.name}"), field.dtype).rename(field.name)  # type: ignore[arg-type]
+        if field.name in parts.columns
+        else pl.Series(field.name, [None] * len(column), field.dtype)
+        for field in dtype.fields
+    ]
+    made = pl.DataFrame(fields).to_struct(column.name)
+    return pl.select(pl.when(column.is_not_null()).then(made).alias(column.name)).to_series()
+
+
+def _checked_cast(column: pl.Series, dtype: pl.DataType, wanted: str) -> pl.Series:
+    """Casts, and refuses a value that would come out as another one."""
+    if column.dtype == dtype:
+        return column
+    try:
+        made = column.cast(dtype)
+    except (pl.exceptions.PolarsError, OverflowError) as error:
+        bad = column.filter(column.is_not_null() & column.cast(dtype, strict=False).is_null()) if _is_plain(column) else column
+        shown = f" such as {bad[0]!r}" if len(bad) else ""
+        raise InputError(
+            f"column {column.name!r} is {column.dtype} and holds values{shown} that are not {wanted}; convert or remove them"
+        ) from error
+    if dtype == pl.Boolean and _is_plain(column):
+        _refuse_where(column, made.cast(column.dtype, strict=False) != column, "is neither true nor false", "convert it before")
+    elif _leaf(column.dtype).is_float() and _leaf(dtype).is_float():
+        if _is_plain(column):
+            _refuse_where(column, column.is_finite() & ~made.is_finite(), f"does not fit {wanted}", "scale or remove it")
+    elif _leaf(column.dtype).is_numeric() and _leaf(dtype).is_numeric():
+        changed = made.cast(column.dtype, strict=False).ne_missing(column)
+        _refuse_where(column, changed, f"is not exactly a value of {wanted}", "round it, or change the field's type")
+    return made
+
+
+def _leaf(dtype: Any) -> Any:
+    while isinstance(dtype, pl.List | pl.Array):
+        dtype = dtype.inner
+    return dtype
+
+
+def _is_plain(column: pl.Series) -> bool:
+    return not column.dtype.is_nested()
+
+
+def _refuse_where(column: pl.Series, wrong: pl.Series, what: str, remedy: str) -> None:
+    place = wrong.fill_null(value=False).arg_true()
+    if len(place):
+        raise InputError(f"column {column.name!r}: {str(column[place[0]])!r} in row {place[0]} {what}; {remedy}")
+
+
+def _in_column(name: str, value: Any) -> int | None:
+    try:
+        return None if value is None else millis_of(value)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"column {name!r}: {str(value)[:100]!r} is not a time: {error}") from error
+
+
+def _whole(value: float | Decimal, unit: int) -> int:
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError("it is not a number")
+    if unit == 1:
+        if value != int(value):
+            raise ValueError("it is not a whole number of milliseconds; round it, or give seconds with unit 's'")
+        return int(value)
+    return round(value * unit)
+
+
+def _of_text(text: str, unit: int, *, exact: bool) -> int:
+    digits = text.removeprefix("-").removeprefix("+")
+    if digits.isascii() and digits.isdigit():
+        return int(text) * unit
+    if digits.isascii() and digits.replace(".", "", 1).isdigit():
+        return _whole(Decimal(text), unit)
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("it has no offset from UTC; write it like 2020-09-21T03:00:00Z")
+    return _of_datetime(at, exact=exact)
+
+
+def _of_datetime(at: datetime, *, exact: bool) -> int:
+    since = at - _EPOCH
+    if exact and since % _MILLI:
+        raise ValueError("it is finer than a millisecond; round it down to one")
+    return since // _MILLI

@@ -1,0 +1,64 @@
+"""The clock of batches: the wall clock, but never back, and by elapsed time where the wall clock is behind the last batch.
+
+Example: the wall clock jumps a year ahead for a moment, and a batch is planned then. From there on batches would stand still for a
+year, and with them idle timeouts and timers. Instead their clock goes on from that batch as time passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from millrace import durations
+
+JUMP = 60_000
+"""From so many milliseconds on, a difference between wall clock and elapsed time is said."""
+
+_log = logging.getLogger("millrace.run")
+
+
+def wall_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def elapsed_time() -> int:
+    """Milliseconds since some moment; it never jumps."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class BatchClock:
+    """Asked for the clock of the next batch. That is recorded with the batch, so a repeated batch has the same."""
+
+    def __init__(self, wall: Callable[[], int] = wall_clock, elapsed: Callable[[], int] | None = None) -> None:
+        """`elapsed`: by default the machine's, where `wall` is; where another clock is given, that alone counts."""
+        self._wall = wall
+        self._elapsed = elapsed or (elapsed_time if wall is wall_clock else lambda: 0)
+        self._from: tuple[int, int] | None = None
+        """What the clock said when so much time had elapsed."""
+        self._behind = False
+
+    def after(self, last: int) -> int:
+        """The clock of a batch that follows one at `last`."""
+        wall, elapsed = self._wall(), self._elapsed()
+        value, since = self._from or (last, elapsed)
+        expected = max(last, value + elapsed - since)
+        self._say(wall - expected, first=self._from is None)
+        now = max(wall, expected)
+        self._from = (now, elapsed)
+        return now
+
+    def _say(self, ahead: int, *, first: bool) -> None:
+        if ahead > JUMP and not first and self._elapsed is not None:
+            _log.warning(
+                "the clock of this machine jumped %s ahead (or the machine was suspended); batches follow it, retention does not",
+                durations.text(ahead),
+            )
+        behind = ahead < -JUMP
+        if behind and not self._behind:
+            _log.warning(
+                "the clock of this machine is %s behind the last batch, so it had jumped; batches go on by elapsed time",
+                durations.text(-ahead),
+            )
+        self._behind = behind

@@ -1,0 +1,50 @@
+"""Results that a view cannot show as they are: counted by cause, written to the server's log, and listed by `/api/views`."""
+
+import logging
+from dataclasses import dataclass
+
+_log = logging.getLogger("millrace.serve")
+
+
+@dataclass(frozen=True)
+class Omission:
+    """One cause: how many results it concerns, the last of them, and the remedy."""
+
+    count: int
+    example: str
+    """The value and the consequence, such as `geocell=5 is not an H3 cell, so it is not shown`."""
+    remedy: str
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        return f"{self.count:,} {'result' if self.count == 1 else 'results'}: {self.example}; {self.remedy}"
+
+
+class Omissions:
+    """The omissions of one view, by cause. One thread adds, others read."""
+
+    def __init__(self, view: str) -> None:
+        """None yet."""
+        self._view = view
+        self._causes: dict[str, Omission] = {}
+
+    def add(self, cause: str, count: int, example: str, remedy: str) -> None:
+        """Counts results. The log has a line for the first ones and whenever their number has grown tenfold."""
+        if not count:
+            return
+        before = self._causes[cause].count if cause in self._causes else 0
+        found = Omission(before + count, example, remedy)
+        self._causes = {**self._causes, cause: found}
+        if len(str(found.count)) > len(str(before)) or not before:
+            _log.warning("view %s: %s", self._view, found.text)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many results, by cause."""
+        return {cause: found.count for cause, found in self._causes.items()}
+
+    @property
+    def texts(self) -> list[str]:
+        """One line for each cause."""
+        return [found.text for found in self._causes.values()]

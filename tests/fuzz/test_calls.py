@@ -1,0 +1,190 @@
+"""Every public function and method, called with wrong types, wrong values and None: only errors of millrace's own come out, of one line.
+
+`FUZZ_CASES=20000 pytest tests/fuzz/test_calls.py` runs more; the seed is the number of the case, so that each can be run again.
+"""
+
+import inspect
+import math
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import aggregates, patterns, processors, triggers, watermarks, windows
+from millrace.errors import MillraceError
+
+CASES = int(os.environ.get("FUZZ_CASES", "600"))
+HEAVY = {"run", "replay", "backfill", "from_dataframe", "to_dataframe", "sql"}
+"""What reads files, logs or starts a runner: their arguments are tried elsewhere."""
+
+
+INTERNAL = {"checked", "greatest_of", "learned_at", "size_of", "walk"}
+"""Functions of these modules that are not for users."""
+
+
+@dataclass
+class Ride:
+    who: str
+    n: int
+    speed: float | None
+    tags: list[str]
+
+
+RIDES = mr.Topic("rides", Ride, key="who")
+
+
+class Doing(mr.Processor):
+    """Does nothing."""
+
+    def process(self, row: Any, ctx: Any) -> None:
+        """Nothing."""
+
+
+class Odd:
+    """Something that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        """Fails."""
+        raise RuntimeError("no text\nat all")
+
+
+def subjects() -> dict[str, Any]:
+    """Objects whose methods are called."""
+    rows = mr.read(RIDES)
+    windowed = rows.window(windows.fixed("10s"))
+    found = mr.pattern("a", pl.col("n") > 1)
+    return {
+        "Stream": rows,
+        "windowed": windowed,
+        "panes": windowed.by("who").count(),
+        "Keyed": windowed.by("who"),
+        "keyed rows": rows.by("who"),
+        "Pattern": found,
+        "matches": rows.by("who").match(found.within("1m"), select={"n": patterns.count("a")}),
+        "Trigger": triggers.after_count(3),
+    }
+
+
+def values(rng: random.Random) -> Any:
+    """A value that may be right, and mostly is not."""
+    rows = mr.read(RIDES)
+    right: list[Any] = ["who", "n", "10s", 3, pl.col("n"), RIDES, rows, rows.by("who"), windows.fixed("10s"), triggers.after_count(2)]
+    right += [watermarks.bounded("1s"), aggregates.count(), mr.pattern("a"), mr.table(RIDES), ["who", "n"], {"x": patterns.count("a")}]
+    wrong: list[Any] = [
+        None,
+        "",
+        "x\ny",
+        "nobody",
+        b"bytes",
+        -1,
+        0,
+        2**70,
+        1.5,
+        math.nan,
+        math.inf,
+        True,
+        [],
+        {},
+        (),
+        set(),
+        object(),
+        Odd(),
+    ]
+    wrong += [
+        pl.col("nobody"),
+        pl.col("n").sum(),
+        pl.Series([1]),
+        pl.DataFrame(),
+        timedelta(days=-1),
+        lambda *_: None,
+        Ride,
+        int,
+        "1s" * 99,
+    ]
+    wrong += [[None], {"x": None}, [[["who"]]], ("0s", "-5s"), "106751991167d", 10**30, "💥", Doing, Doing(), Ellipsis, range(3)]
+    return rng.choice(right if rng.random() < 0.3 else wrong)
+
+
+def callables() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """All public names and methods."""
+    modules: dict[str, ModuleType] = {"windows": windows, "triggers": triggers, "watermarks": watermarks, "aggregates": aggregates}
+    modules |= {"patterns": patterns, "processors": processors}
+    for label, module in modules.items():
+        public = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+        for name in public:
+            value = getattr(module, name)
+            if inspect.isfunction(value) and value.__module__.startswith(module.__name__) and name not in INTERNAL:
+                yield f"{label}.{name}", value
+    for name in mr.__all__:
+        value = getattr(mr, name)
+        if name not in HEAVY and callable(value) and not (inspect.isclass(value) and name in ("Stream", "Keyed", "Table", "Processor")):
+            yield name, value
+    for label, subject in subjects().items():
+        for name, value in inspect.getmembers(subject, callable):
+            if not name.startswith("_") and name not in HEAVY:
+                yield f"{label}.{name}", value
+
+
+CALLS = list(callables())
+
+
+def call(case: int) -> str | None:
+    """One wrong call; says what came out where that was not an error of millrace's own in one line."""
+    rng = random.Random(case)
+    name, fn = CALLS[case % len(CALLS)]
+    parameters = [p for p in inspect.signature(fn).parameters.values() if p.name != "self"]
+    args: list[Any] = []
+    named: dict[str, Any] = {}
+    for one in parameters:
+        if one.kind in (one.VAR_POSITIONAL, one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+            if one.default is one.empty or rng.random() < 0.5:
+                args += [values(rng) for _ in range(rng.choice([1, 1, 2]) if one.kind is one.VAR_POSITIONAL else 1)]
+            elif one.kind is not one.VAR_POSITIONAL:
+                break
+    for one in parameters:
+        if one.kind is one.KEYWORD_ONLY and (one.default is one.empty or rng.random() < 0.4):
+            named[one.name] = values(rng)
+        if one.kind is one.VAR_KEYWORD and rng.random() < 0.7:
+            named[rng.choice(["x", "n", "who"])] = values(rng)
+    try:
+        fn(*args, **named)
+    except MillraceError as error:
+        return f"case {case}, {name}: {error!r} has several lines" if "\n" in str(error) else None
+    except BaseException as error:  # noqa: BLE001 - that is what is looked for
+        return f"case {case}, {name}: {type(error).__name__}: {str(error)[:150]!r}"
+    return None
+
+
+def test_a_wrong_call_ends_in_an_error_of_one_line() -> None:
+    found = [said for case in range(CASES) if (said := call(case))]
+    assert found == []
+
+
+def test_the_fuzzer_reaches_the_public_api() -> None:
+    names = {name for name, _ in CALLS}
+    assert {"read", "table", "Topic", "Job", "Stream.write", "Keyed.join", "windows.fixed", "Pattern.within", "aggregates.sum"} <= names
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: mr.read("x"), "read: 'x' is not a topic; say Topic"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES, watermark="1s"), "'1s' is not a watermark; use one of watermarks"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES).write("x"), "write: 'x' is not a topic"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES).by("who").join(mr.read(RIDES)), "is not a keyed stream or a table; group it by its key"),  # type: ignore[arg-type]
+        (lambda: mr.table("x"), "table: 'x' is not a topic"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES).by("who").process(3), "3 is not a processor"),  # type: ignore[arg-type]
+        (lambda: mr.Topic("x"), "Topic.* cannot be understood: .*missing 1 required positional argument: 'type'"),  # type: ignore[call-arg]
+        (lambda: mr.read(RIDES).named(3), "3 is not a name"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_likely_to_be_mistaken_names_value_and_remedy(make: Any, said: str) -> None:
+    with pytest.raises(MillraceError, match=said):
+        make()

@@ -1,0 +1,77 @@
+"""Whatever stands in a control topic is used or passed over, and what was known stays."""
+
+import logging
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fuzz.inputs import CASES, SEED, batches, mutated
+from millrace.log import Outgoing, Records, open_log
+from millrace.log.aliases import ALIASES, aliases, point
+from millrace.log.kafka import markers
+from millrace.log.kafka.schemas import Schema
+from millrace.log.status import Status, read_status
+from millrace.topics import Topic
+
+pytest.importorskip("confluent_kafka")
+
+
+@dataclass
+class Stop:
+    name: str
+
+
+SCHEMA = Schema.of(Topic("stops", Stop, "name"))
+
+
+def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows() -> None:
+    taken = 0
+    for seed, values in batches([SCHEMA.to_json()]):
+        for value in values:
+            try:
+                found = Schema.from_json(value)
+            except ValueError:
+                continue
+            assert found.partitions >= 1, f"seed {seed}"
+            if found.follows(SCHEMA):
+                taken += 1
+                assert (found.codec, found.type, found.envelope) == (SCHEMA.codec, SCHEMA.type, SCHEMA.envelope)
+    assert taken
+
+
+def test_the_last_readable_marker_is_found_whatever_stands_behind_it() -> None:
+    own = markers.Marker(7, 3, "me")
+    for seed, values in batches([b"{", b"[]", b'{"marker": "7"}', own.to_json()[:-1]]):
+        hostile = [value for value in values if value != own.to_json() and not value.startswith(own.to_json()[:30])]
+        column = pa.array([own.to_json(), *hostile], pa.binary())
+        offsets = np.arange(len(column), dtype=np.int64)
+        found = Records(offsets, offsets, pa.array([b"w"] * len(column), pa.binary()), column, None)
+        last = markers.last("w", 0, len(column), lambda start, stop, found=found: found)  # type: ignore[misc] # bound at once
+        assert last == own, f"seed {seed}"
+
+
+def test_statuses_that_cannot_be_read_are_passed_over() -> None:
+    status = Status(at=1, batch=2, jobs=["a"], read=3, results={}, watermarks={}, lag={}, took_ms=None, latency={}, reads={}, writes={})
+    good = status.outgoing().values[0].as_py()
+    for seed, values in batches([good]):
+        column = pa.array([*values, good], pa.binary())
+        offsets = np.arange(len(column), dtype=np.int64)
+        found = read_status(Records(offsets, offsets, pa.nulls(len(column), pa.binary()), column, None))
+        assert found[-1] == status, f"seed {seed}"
+
+
+def test_aliases_hold_whatever_stands_beside_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = open_log(f"embedded:{tmp_path / 'log'}")
+    log.ensure_raw("t.v2")
+    chance = random.Random(SEED)
+    with caplog.at_level(logging.ERROR):
+        log.ensure_raw(ALIASES)
+        hostile = [mutated(chance, [b'{"name": "t", "topic": 1}', b'{"name": "x"}']) for _ in range(CASES)]
+        log.append(ALIASES, Outgoing(pa.array(hostile, pa.binary())))
+        point(log, "t", "t.v2")
+        assert aliases(log)["t"] == "t.v2"
+    log.close()

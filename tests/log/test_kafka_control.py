@@ -1,0 +1,119 @@
+"""Control topics are untrusted input: no record in them stops a command or changes what a topic holds."""
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+from log.children import texts
+from millrace import cli
+from millrace.kafka import Cluster
+from millrace.log import Outgoing, open_log
+from millrace.log.aliases import ALIASES, aliases, point
+from millrace.log.kafka import place
+from millrace.log.kafka.log import KafkaLog
+from millrace.log.kafka.schemas import Schema
+from millrace.topics import Topic
+
+pytestmark = pytest.mark.kafka
+
+
+@dataclass
+class Stop:
+    name: str
+
+
+@dataclass
+class Other:
+    number: int
+
+
+STOPS = Topic("stops", Stop, "name", partitions=1)
+OTHER = Topic("stops", Other, partitions=1)
+HOSTILE: list[bytes | None] = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"1",
+    b'"x"',
+    b"{}",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"partitions": "1"}',
+    b"\0" * 100_000,
+]
+
+
+@pytest.fixture
+def log(brokers: Cluster) -> Iterator[KafkaLog]:
+    opened = open_log(f"{brokers.url}/control-{uuid.uuid4().hex[:8]}")
+    assert isinstance(opened, KafkaLog)
+    yield opened
+    opened.close()
+
+
+def write(log: KafkaLog, topic: str, key: bytes | None, values: list[bytes | None]) -> None:
+    log.append(topic, Outgoing(pa.array(values, pa.binary()), pa.array([key] * len(values), pa.binary())))
+
+
+def test_hostile_schemas_are_passed_over_counted_and_named_once(
+    log: KafkaLog, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.ensure(STOPS)
+    forged = Schema.of(OTHER).to_json()
+    for key in (b"stops", b"nothing", b"\xff", b"", b"../x"):
+        write(log, place.SCHEMAS, key, [*HOSTILE, *([forged] if key == b"stops" else [])])
+    fresh = open_log(log.url)
+    assert isinstance(fresh, KafkaLog)
+    with caplog.at_level(logging.WARNING):
+        assert fresh.describe("stops").type_name == STOPS.type_name
+    assert len(caplog.records) == 1
+    assert fresh._passed.counts == {log.full(place.SCHEMAS): 5 * len(HOSTILE) + 1}
+    fresh.ensure(STOPS)
+    fresh.close()
+    assert cli.main(["topics", "list", "--log", log.url, "--json"]) == 0
+    assert STOPS.type_name in capsys.readouterr().out
+
+
+def test_a_forged_retention_removes_nothing(log: KafkaLog) -> None:
+    log.ensure(STOPS)
+    log.append("stops", texts("a"), now=1_000)
+    said = json.loads(Schema.of(STOPS).to_json()) | {"retention": 1}
+    write(log, place.SCHEMAS, b"stops", [json.dumps(said).encode()])
+    log.expire(10_000_000_000)
+    assert log.begins("stops") == {0: 0}
+
+
+def test_hostile_markers_do_not_hide_the_last_one(log: KafkaLog) -> None:
+    log.ensure_raw("t")
+    log.writer("w").commit(7, {"t": texts("a")})
+    write(log, place.MARKERS, b"w", HOSTILE)
+    write(log, place.MARKERS, b"\xff", HOSTILE)
+    again = log.writer("w")
+    assert again.last == 7
+    again.commit(8, {"t": texts("b")})
+
+
+def test_hostile_aliases_are_passed_over(log: KafkaLog) -> None:
+    log.ensure_raw("t.v2")
+    point(log, "t", "t.v2")
+    write(log, ALIASES, b"t", [*HOSTILE, b'{"name": 1, "topic": "t.v2"}', b'{"name": "t"}', None])
+    assert aliases(log) == {"t": "t.v2"}
+
+
+def test_a_topic_that_is_deleted_may_be_made_anew_with_another_type(log: KafkaLog) -> None:
+    log.ensure(STOPS)
+    name = log.full("stops")
+    log._admin.delete_topics([name])[name].result(30)
+    log._topics._known.clear()
+    while log._topics.exists("stops"):
+        pass
+    log.ensure(OTHER)
+    fresh = open_log(log.url)
+    assert fresh.describe("stops").type_name == OTHER.type_name
+    fresh.close()

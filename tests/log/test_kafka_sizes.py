@@ -1,0 +1,167 @@
+"""Records at, below and above what brokers take."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+import millrace as mr
+from log.children import texts
+from millrace.config import KafkaSettings
+from millrace.errors import LogError
+from millrace.kafka import Cluster
+from millrace.log import Outgoing, open_log
+from millrace.log.codecs import encode
+from millrace.log.dead import fit, read_letters
+from millrace.log.kafka.log import KafkaLog
+from millrace.log.sizes import OVERHEAD, record_sizes
+from millrace.runners.local import run_local
+from millrace.topics import Topic
+from runners.local_child import settings
+
+pytestmark = pytest.mark.kafka
+
+DEFAULT = 1_048_588
+"""What brokers take unless they are told otherwise."""
+
+
+@dataclass
+class Note:
+    who: str
+    text: str
+
+
+@dataclass
+class Count:
+    who: str
+    count: int
+
+
+NOTES = Topic("notes", Note, "who", partitions=1)
+COUNTS = Topic("counts", Count, "who", partitions=1)
+
+
+@pytest.fixture
+def log(brokers: Cluster) -> Iterator[KafkaLog]:
+    opened = open_log(f"{brokers.url}/sizes-{uuid.uuid4().hex[:8]}")
+    assert isinstance(opened, KafkaLog)
+    yield opened
+    opened.close()
+
+
+def limit(log: KafkaLog, topic: str, largest: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(largest), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, log.full(topic), incremental_configs=[entry])
+    for future in log._admin.incremental_alter_configs([resource]).values():
+        future.result(10)
+    log._topics._limits.clear()
+
+
+def sized(size: int, *, key: int = 0, headers: int = 0) -> Outgoing:
+    """One record of exactly that size, as we count."""
+    made = Outgoing(
+        pa.array([b"x" * (size - OVERHEAD - key - (headers + 11 if headers else 0))]),
+        pa.array([b"k" * key]) if key else None,
+        [(("h", b"h" * headers),)] if headers else None,
+    )
+    assert record_sizes(made).tolist() == [size]
+    return made
+
+
+@pytest.mark.parametrize("largest", [5_000, DEFAULT, 3_000_000])
+@pytest.mark.parametrize("more", [{}, {"key": 2_000}, {"headers": 2_000}, {"key": 1_000, "headers": 1_000}])
+def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(log: KafkaLog, largest: int, more: dict[str, int]) -> None:
+    log.ensure_raw("t")
+    limit(log, "t", largest)
+    assert log.largest("t") == largest
+    writer = log.writer("w")
+    for number, size in enumerate((largest - 1, largest)):
+        log.append("t", sized(size, **more))
+        writer.commit(number, {"t": sized(size, **more)})
+    too_large = f"a record of {largest + 1} bytes for 't' is larger than the topic takes"
+    with pytest.raises(LogError, match=too_large):
+        log.append("t", sized(largest + 1, **more))
+    with pytest.raises(LogError, match=too_large):
+        writer.commit(9, {"t": sized(largest + 1, **more)})
+    begin, end = log.begins("t")[0], log.ends("t")[0]
+    assert len(log.read("t", 0, begin, end)) == 4
+
+
+@pytest.mark.parametrize("largest", [3_000, 100_000])
+def test_many_records_for_a_topic_that_takes_little_are_sent_in_batches_that_it_takes(log: KafkaLog, largest: int) -> None:
+    log.ensure_raw("t")
+    limit(log, "t", largest)
+    values = [b"%d " % n + b"x" * (n * 37 % 1_500) for n in range(1_000)]
+    log.append("t", Outgoing(pa.array(values)))
+    log.writer("w").commit(0, {"t": Outgoing(pa.array(values))})
+    assert log.read("t", 0, 0, log.ends("t")[0]).values.to_pylist() == values * 2
+
+
+def test_what_the_client_is_told_to_send_at_most_counts_where_it_is_less(log: KafkaLog) -> None:
+    careful = open_log(log.url, kafka=KafkaSettings(client={"message.max.bytes": "2000"}))
+    careful.ensure_raw("t")
+    assert careful.largest("t") == 2_000
+    careful.append("t", sized(2_000))
+    with pytest.raises(LogError, match="2001 bytes"):
+        careful.append("t", sized(2_001))
+    careful.close()
+
+
+@pytest.mark.parametrize("size", [DEFAULT - 1, DEFAULT, DEFAULT + 1, 3_000_000])
+def test_a_letter_of_any_size_is_taken_by_a_broker(log: KafkaLog, size: int) -> None:
+    log.ensure_raw("dead.t")
+    log.append("dead.t", fit(sized(size, key=2_000, headers=500), log.largest("dead.t")))
+    (read,) = read_letters(log.read("dead.t", 0, 0, 1)).to_dicts()
+    assert ("length" in read) == (size > DEFAULT)
+
+
+def counts() -> mr.Job:
+    notes = mr.read(NOTES, watermark=mr.watermarks.bounded("1s"))
+    return mr.Job("counts", notes.window(mr.windows.fixed("10s")).by("who").count().write(COUNTS))
+
+
+def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(log: KafkaLog, tmp_path: Path) -> None:
+    log.ensure(NOTES)
+    room = DEFAULT - OVERHEAD
+
+    def notes(*rows: tuple[str, str, int]) -> Outgoing:
+        return encode(NOTES, pl.DataFrame(rows, schema=["who", "text", "event_time"], orient="row"))
+
+    log.append("notes", notes(("a", "", 1_000), ("a", "", 60_000)))
+    log.append("notes", Outgoing(pa.array([b"\xff" * room]), partitions=np.zeros(1, np.int32)))
+    log.append("notes", notes(("a", "x" * (room - 100), 2_000), ("a", "", 120_000)))
+    for number in range(2):
+        run_local([counts()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
+        log.append("notes", notes(("a", "", 200_000 + 60_000 * number)))
+    ((dead,), (late,)) = (
+        read_letters(log.read(topic, 0, log.begins(topic)[0], log.ends(topic)[0])).to_dicts() for topic in ("dead.notes", "late.counts")
+    )
+    assert (dead["length"], dead["offset"], dead["topic"]) == (str(room), "2", "notes")
+    assert int(late["length"]) > room - 100
+    assert log.read("counts", 0, 0, log.ends("counts")[0]).values
+
+
+def test_a_result_that_its_topic_does_not_take_is_a_dead_letter(log: KafkaLog, tmp_path: Path) -> None:
+    log.ensure(NOTES)
+    copied = Topic("copied", Note, "who")
+    log.ensure(copied)
+    limit(log, "copied", 2_000)
+    rows = [("a", "small", 1_000), ("a", "x" * 5_000, 2_000), ("a", "small too", 3_000)]
+    log.append("notes", encode(NOTES, pl.DataFrame(rows, schema=["who", "text", "event_time"], orient="row")))
+    run_local([mr.Job("copy", mr.read(NOTES).write(copied))], settings=settings(log.url, str(tmp_path / "s")), until_caught_up=True)
+    assert sum(len(log.read("copied", p, 0, end)) for p, end in log.ends("copied").items()) == 2
+    (dead,) = read_letters(log.read("dead.copy", 0, 0, log.ends("dead.copy")[0])).to_dicts()
+    assert dead["topic"] == "copied"
+    assert "not written" in dead["reason"]
+
+
+def test_small_records_beside_the_letters_are_untouched(log: KafkaLog) -> None:
+    log.ensure_raw("t")
+    log.append("t", fit(texts("a", "b"), log.largest("t")))
+    assert log.read("t", 0, 0, 2).values.to_pylist() == [b"a", b"b"]

@@ -1,0 +1,168 @@
+"""Random patterns, run by the matcher, by the definition and by Flink CEP's own NFA: all three find the same matches.
+
+`PEER_CASES=10000 pytest tests/peers/test_flink_cep.py` runs more of them.
+
+Differences from Flink 2.3 that are known, left out and counted:
+
+- `loop_gap`: Flink keeps the bound of `times(n, time)` only for states whose internal name has a number. The state of the last turn
+  has none, and the state of the first turn has one. Flink's documentation says "between previous and current event", as here.
+- `gap` of a step that is repeated, optional or a group, or that comes after a loop, an optional part or a negation: Flink compares
+  the time only with the bound of the state in which the match waits, not of the states to which it may proceed.
+- `not_followed_by` at the end, after a loop that may go on: at the end of the time Flink looks only at the state in which the match
+  waits. That is the loop, so the match is lost unless some other event came before.
+- `not_next` before optional steps only: Flink asks the negated condition of the event it has just taken, too.
+
+Without `within`, Flink never shows a match that waits for an earlier partial match. The worker gives up the partial matches at the
+end of the stream, as the matcher does, and Flink's own skip rule then releases the others.
+"""
+
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from millrace.errors import DefinitionError, PatternFailed
+from millrace.transcripts import patterns as transcripts
+from patterns.chances import CONDITIONS, a_pattern, some_events
+from peers.jars import Worker
+
+FLINK = [f"org.apache.flink:{name}:2.3.0" for name in ("flink-cep", "flink-streaming-java", "flink-runtime")]
+CASES = int(os.environ.get("PEER_CASES", "2000"))
+SEED = int(os.environ.get("PEER_SEED", "0"))
+pytestmark = pytest.mark.long
+
+NOT_IN_FLINK = "value > previous(value)"
+"""Flink's conditions ask for the events of a step by name, not for the newest event of whichever step."""
+
+
+@pytest.fixture(scope="module")
+def flink() -> Iterator[Worker]:
+    worker = Worker("FlinkCepWorker", *FLINK)
+    yield worker
+    worker.close()
+
+
+def in_flinks_words(said: dict[str, Any], chance: random.Random, counts: Counter[str] | None = None) -> dict[str, Any]:
+    """The same pattern without conditions that Flink cannot state, and without bounds that it does not apply."""
+    counts = Counter() if counts is None else counts
+    for part in said["pattern"]:
+        for step in (part, *part.get("group", ())):
+            for word in ("where", "until"):
+                if step.get(word) == NOT_IN_FLINK:
+                    step[word] = chance.choice(CONDITIONS[:7])
+            if step.pop("loop_gap", None) is not None:
+                counts["loop_gap left out"] += 1
+    for parts in (said["pattern"], *(part["group"] for part in said["pattern"] if "group" in part)):
+        for before, step in itertools.pairwise(parts):
+            if "gap" in step and not has_gap_in_flink(before, step):
+                del step["gap"]
+                counts["gap left out"] += 1
+    return said
+
+
+def has_gap_in_flink(before: dict[str, Any], step: dict[str, Any]) -> bool:
+    """Whether Flink applies the gap of a step: the match waits in the state of that step, and can do nothing else there."""
+    is_single = not {"group", "times", "optional"} & set(step)
+    return is_single and before.get("link") not in ("not_next", "not_followed_by") and not may_go_on(before)
+
+
+def may_go_on(part: dict[str, Any]) -> bool:
+    """Whether a match may leave a part and may also take more of it."""
+    is_varied = bool(part.get("optional")) or ".." in str(part.get("times", ""))
+    return is_varied or ("group" in part and may_go_on(part["group"][-1]))
+
+
+def may_be_empty(part: dict[str, Any]) -> bool:
+    is_optional = bool(part.get("optional")) or str(part.get("times", "")).startswith("0")
+    return is_optional or part.get("link") == "not_followed_by" or ("group" in part and all(map(may_be_empty, part["group"])))
+
+
+def difference(said: dict[str, Any]) -> str | None:
+    """The name of the known difference that a pattern has, if any; the docstring of this module gives the reasons."""
+    parts = said["pattern"]
+    if len(parts) > 1 and parts[-1].get("link") == "not_followed_by" and may_go_on(parts[-2]):
+        return "known difference: not_followed_by at the end, after a loop"
+    for place, part in enumerate(parts):
+        later = parts[place + 1 :]
+        inner = part.get("group", ())
+        nots = [inner[number + 1 :] for number, step in enumerate(inner) if step.get("link") == "not_next"]
+        nots += [()] if part.get("link") == "not_next" and later else []
+        if any(all(map(may_be_empty, (*rest, *later))) for rest in nots):
+            return "known difference: not_next before optional steps only"
+    return None
+
+
+def shown(match: dict[str, list[int]]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((step, str(event)) for step, events in match.items() for event in events))
+
+
+def test_matches_are_those_of_flink(flink: Worker) -> None:
+    counts: Counter[str] = Counter()
+    different = []
+    for seed in range(SEED, SEED + CASES):
+        chance = random.Random(seed)
+        said, events = in_flinks_words(a_pattern(chance), chance, counts), some_events(chance)
+        if known := difference(said):
+            counts[known] += 1
+            continue
+        try:
+            transcript = transcripts.understand({**said, "events": events, "expect": {}})
+            defined = Counter(tuple(sorted(match)) for match in transcripts.by_definition(transcript)[0])
+            found = Counter(tuple(sorted(match)) for match in transcripts.by_matcher(transcript, seed)[0])
+        except DefinitionError:
+            counts["refused here"] += 1
+            continue
+        except PatternFailed as error:
+            counts[f"failed here: {error}"] += 1
+            continue
+        answer = flink.ask({**said, "events": events})
+        if isinstance(answer, dict):
+            counts[f"refused by Flink: {answer['error'][:150]}"] += 1
+            continue
+        wanted = Counter(map(shown, answer))
+        counts["with matches" if wanted else "without matches"] += 1
+        if found != wanted or defined != wanted:
+            different.append((seed, said, events, wanted, found, defined))
+    print(dict(counts))
+    print(f"{len(different)} differ")
+    for seed, said, events, wanted, found, defined in different[:20]:
+        print(
+            seed,
+            said,
+            [tuple(event.values()) for event in events],
+            f"Flink {dict(wanted)}",
+            f"matcher {dict(found)}",
+            f"definition {dict(defined)}",
+            sep="\n  ",
+        )
+    assert not different
+
+
+BUY, SHIP = {"step": "buy", "where": "kind == 'b'"}, {"step": "ship", "where": "kind == 'h'", "link": "followed_by"}
+NOT_LARGE = {"step": "large", "where": "value > 100", "link": "not_followed_by"}
+SELL = {"step": "sell", "where": "kind == 's'", "link": "followed_by"}
+SOLD = (("buy", "0"), ("sell", "1"))
+
+
+@pytest.mark.parametrize(
+    ("later", "events", "expected"),
+    [
+        pytest.param([], [("b", 10), ("s", 150)], [SOLD], id="the event that completes the match is not refused"),
+        pytest.param([], [("b", 10), ("o", 150), ("s", 50)], [], id="an event before it is refused"),
+        pytest.param([SHIP], [("b", 10), ("s", 150), ("h", 1)], [], id="an event from which the match must go on is refused"),
+        pytest.param([{**SHIP, "optional": True}], [("b", 10), ("s", 150), ("h", 1)], [SOLD], id="the match without optional steps"),
+    ],
+)
+def test_a_negation_does_not_bind_the_event_that_completes_the_match(
+    flink: Worker, later: list[dict[str, Any]], events: list[tuple[str, int]], expected: list[tuple[tuple[str, str], ...]]
+) -> None:
+    said = {"pattern": [BUY, NOT_LARGE, SELL, *later], "within": 8, "skip": "none"}
+    rows = [{"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)]
+    transcript = transcripts.understand({**said, "events": rows, "expect": {}})
+    assert [tuple(sorted(match)) for match in transcripts.by_definition(transcript)[0]] == expected
+    assert [tuple(sorted(match)) for match in transcripts.by_matcher(transcript, 0)[0]] == expected
+    assert [shown(match) for match in flink.ask({**said, "events": rows})] == expected

@@ -1,0 +1,34 @@
+"""A run whose job hangs, in a process of its own: `python hanging_child.py LOG STATE PATIENCE`."""
+
+import sys
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    import logging
+
+    import polars as pl
+
+    import millrace as mr
+    from millrace.log import open_log
+    from millrace.runners import stopping
+    from runners.stopping_jobs import BAD, events, good, settings
+
+    stopping.PATIENCE = float(sys.argv[3])
+    logging.basicConfig(stream=sys.stderr, format="%(message)s")
+
+    def check(frame: pl.DataFrame) -> pl.DataFrame:
+        """Never returns where there are rows."""
+        if frame.height:
+            sys.stdout.write("hanging\n")
+            sys.stdout.flush()
+            while True:
+                time.sleep(0.01)
+        return frame
+
+    job = mr.Job("bad", events().map_batches(check).by("key").sum("number", name="total").write(BAD))
+    try:
+        mr.run(good(), job, on="local", settings=settings(open_log(sys.argv[1]), Path(sys.argv[2]), "test"))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,166 @@
+"""Which changes of a job its state survives: the table of docs/reference/changes.md."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import aggregates, config, patterns, triggers, watermarks, windows
+from millrace.engine import fingerprints
+from millrace.engine.plan import Plan
+from millrace.errors import StateMismatch
+from millrace.log import open_log
+from millrace.log.codecs import encode
+from millrace.runners import run
+from millrace.stream import Stream
+
+
+@dataclass
+class Ride:
+    who: str
+    cell: int
+    speed: float
+
+
+@dataclass
+class Other:
+    who: str
+    cell: int
+    speed: float
+
+
+RIDES, OTHERS = mr.Topic("rides", Ride, key="who"), mr.Topic("others", Other, key="who")
+
+
+def rides(**how: Any) -> Stream:
+    return mr.read(RIDES, **how)
+
+
+def windowed(stream: Stream | None = None, size: str = "10s", **how: Any) -> Stream:
+    return (stream or rides()).window(windows.fixed(size), **how)
+
+
+def per_cell(key: pl.Expr, **how: Any) -> Stream:
+    """Two aggregations, with a step between them."""
+    return windowed(**how).by("who").latest("cell").with_columns(area=key).by("area").count()
+
+
+def plan_of(stream: Stream) -> Plan:
+    fields = {name: {"String": str, "Int64": int, "Float64": float}.get(str(dtype), int) for name, dtype in stream.node.schema.items()}
+    made = [name for name in fields if name not in mr.topics.SYSTEM]
+    kind = type("Result", (), {"__annotations__": {name: fields[name] for name in made}})
+    return Plan.of([mr.Job("job", stream.write(mr.Topic("out", dataclass(kind))))], slots=1)
+
+
+def refusals(before: Stream, after: Stream) -> list[str]:
+    was = plan_of(before).fingerprints
+    now = plan_of(after)
+    return [why for operator in now.operators if operator.id in was and (why := fingerprints.difference(was[operator.id], operator))]
+
+
+def within(step: pl.Expr, seconds: int = 60) -> Stream:
+    return rides().by("who").match(mr.pattern("a", step).within(f"{seconds}s"), select={"n": patterns.count("a")})
+
+
+FAST, SLOW = pl.col("speed") > 3, pl.col("speed") > 2
+SAFE: dict[str, tuple[Any, Any]] = {
+    "nothing": (lambda: windowed().by("who").count(), lambda: windowed().by("who").count()),
+    "another watermark": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed(rides(watermark=watermarks.bounded("1m"))).by("who").count(),
+    ),
+    "a step after the last operator": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed().by("who").count().filter(pl.col("count") > 1),
+    ),
+    "another topic in a union": (lambda: windowed().by("who").count(), lambda: windowed(rides().union(rides())).by("who").count()),
+}
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "a filter before": (lambda: windowed().by("who").count(), lambda: windowed(rides().filter(FAST)).by("who").count(), "other steps"),
+    "a changed filter": (
+        lambda: windowed(rides().filter(FAST)).by("who").count(),
+        lambda: windowed(rides().filter(SLOW)).by("who").count(),
+        "other steps",
+    ),
+    "the key expression before a second aggregation": (
+        lambda: per_cell(pl.col("cell") // 10),
+        lambda: per_cell(pl.col("cell") // 100),
+        "other steps",
+    ),
+    "a step before a pattern": (
+        lambda: within(FAST),
+        lambda: rides().filter(SLOW).by("who").match(mr.pattern("a", FAST).within("60s"), select={"n": patterns.count("a")}),
+        "other steps",
+    ),
+    "a condition of a pattern": (lambda: within(FAST), lambda: within(SLOW), "another window, trigger"),
+    "a step before a deduplication": (
+        lambda: windowed(rides().by("who").deduplicate("cell", within="1m")).by("who").count(),
+        lambda: windowed(rides().filter(FAST).by("who").deduplicate("cell", within="1m")).by("who").count(),
+        "other steps",
+    ),
+    "other keys": (lambda: windowed().by("who").count(), lambda: windowed().by("cell").count(), "other keys"),
+    "another window": (lambda: windowed().by("who").count(), lambda: windowed(size="5s").by("who").count(), "another window"),
+    "a longer lateness": (lambda: windowed().by("who").count(), lambda: windowed(lateness="1m").by("who").count(), "lateness"),
+    "another trigger": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed(trigger=triggers.at_watermark(early=triggers.after_count(3))).by("who").count(),
+        "trigger",
+    ),
+    "another output": (lambda: windowed().by("who").count(), lambda: windowed(output="delta").by("who").count(), "output"),
+    "an added aggregate": (
+        lambda: windowed().by("who").aggregate(n=aggregates.count()),
+        lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+        "other aggregates",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", SAFE)
+def test_a_safe_change_goes_on_with_the_state(change: str) -> None:
+    before, after = SAFE[change]
+    assert refusals(before(), after()) == []
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_a_change_that_the_state_does_not_survive_is_refused_by_name(change: str) -> None:
+    before, after, said = REFUSED[change]
+    [why] = refusals(before(), after())
+    assert said in why
+
+
+def test_every_change_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/changes.md").read_text()
+    assert [change for change in (*SAFE, *REFUSED) if f"| {change} |" not in page] == []
+
+
+def test_state_of_an_older_version_goes_on_unless_it_holds_sums() -> None:
+    [counts] = plan_of(windowed(rides().filter(FAST)).by("who").count()).operators
+    assert fingerprints.difference(fingerprints.hashed(counts), counts) is None
+    [sums] = plan_of(windowed().by("who").sum("speed")).operators
+    assert "older version of millrace" in str(fingerprints.difference(fingerprints.hashed(sums), sums))
+    assert "no longer has" in str(fingerprints.difference(fingerprints.hashed(sums), counts))
+
+
+def test_a_changed_key_before_a_second_aggregation_does_not_run(tmp_path: Path) -> None:
+    @dataclass
+    class Area:
+        area: int
+        count: int
+
+    areas = mr.Topic("areas", Area)
+    log = open_log(f"embedded:{tmp_path / 'log'}")
+    log.ensure(RIDES)
+    rows = {"who": ["a", "b"], "cell": [12, 34], "speed": [1.0, 2.0], "event_time": [1_000, 30_000], "ingestion_time": [1_000, 30_000]}
+    log.append(RIDES.name, encode(RIDES, pl.DataFrame(rows)))
+    settings = config.Settings().changed(log_url=log.url, state_dir=tmp_path / "state")
+
+    def go(key: pl.Expr) -> None:
+        run(mr.Job("areas", per_cell(key, lateness="1h").write(areas)), on="local", settings=settings, until_caught_up=True)
+
+    go(pl.col("cell") // 10)
+    with pytest.raises(StateMismatch, match=r"areas/aggregation-2 has other steps .* before it"):
+        go(pl.col("cell") // 100)
+    go(pl.col("cell") // 10)

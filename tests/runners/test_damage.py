@@ -1,0 +1,241 @@
+"""Bytes that are not those that were written are never read as data: flipped bits in log, state and savepoints."""
+
+import json
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import watermarks, windows
+from millrace.cli import main
+from millrace.config import Settings
+from millrace.engine import stage
+from millrace.engine.state import forget
+from millrace.errors import LogDamaged, MillraceError, StateUnreadable
+from millrace.log import framing, open_log
+from millrace.log.codecs import decode, encode
+from millrace.runners.folder import hold
+from millrace.runners.local import run_local
+from millrace.runners.savepoint import load, save
+from millrace.runners.spark.failures import may_pass
+
+
+@dataclass
+class Event:
+    key: str
+    number: int
+
+
+@dataclass
+class Total:
+    key: str
+    total: int
+
+
+EVENTS = mr.Topic("input.events", Event, key="key", partitions=1)
+TOTALS = mr.Topic("analytics.totals", Total, key="key")
+
+
+def totals() -> mr.Job:
+    rows = mr.read(EVENTS, watermark=watermarks.bounded("1m"))
+    return mr.Job("totals", rows.window(windows.fixed("10s")).by("key").sum("number", name="total").write(TOTALS))
+
+
+class World:
+    """A log, a state folder and a job that has done half of its work."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = Settings().changed(log_url=f"embedded:{folder / 'log'}", state_dir=str(folder / "state"), run_name="test")
+        self.append(0)
+
+    def append(self, start: int) -> None:
+        log = open_log(self.settings)
+        log.ensure(EVENTS)
+        numbers = list(range(start, start + 400))
+        rows = pl.DataFrame({"key": [f"k{n % 7}" for n in numbers], "number": numbers, "event_time": [n * 250 for n in numbers]})
+        log.append(EVENTS.name, encode(EVENTS, rows, ingestion_time=10**12))
+        log.close()
+
+    def run(self) -> list[tuple[Any, ...]]:
+        """Until caught up; all that was written."""
+        stage.forget()
+        forget()
+        run_local([totals()], settings=self.settings, until_caught_up=True)
+        log = open_log(self.settings)
+        try:
+            parts = [decode(TOTALS, p, log.read(TOTALS.name, p, 0, end), panes=True).rows for p, end in log.ends(TOTALS.name).items()]
+        finally:
+            log.close()
+        return pl.concat(parts).select("window_end", "key", "total", "index").sort(pl.all()).rows()
+
+    def alter(self, file: str, sql: str) -> None:
+        with sqlite3.connect(self.folder / file) as db:
+            db.create_function("flip", 2, flipped)
+            db.create_function("flip_text", 2, lambda text, at: flipped(text.encode(), at).decode(errors="replace"))
+            assert db.execute(sql).rowcount != 0
+        db.close()
+
+
+def flipped(body: bytes, at: int) -> bytes:
+    """One bit of it the other way round."""
+    made = bytearray(body)
+    made[at % len(made)] ^= 1 << (at % 8)
+    return bytes(made)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.run()
+    made.append(400)
+    return made
+
+
+@pytest.mark.parametrize("at", [3, 21, 33, 1_200, 2_001, 5_000, 9_999])
+def test_a_flipped_bit_in_a_chunk_of_the_log_is_named_and_not_read(world: World, at: int) -> None:
+    world.alter("log/inputs.db", f"update chunk set body = flip(body, {at}) where base = 400")
+    with pytest.raises(
+        LogDamaged, match=r"inputs\.db is damaged at input\.events\[0\], offsets 400 to 800 .*restore .* from a backup"
+    ) as raised:
+        world.run()
+    assert "\n" not in str(raised.value)
+    assert not may_pass(raised.value), "it is not tried again"
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("update chunks set data = flip(data, 777)", "digest"),
+        ("update metas set meta = flip(meta, 60)", "description"),
+        ("update facts set value = flip_text(value, 12) where name = 'committed'", "facts"),
+        ("update facts set value = '7' where name = 'batch'", "facts"),
+        ("delete from chunks", "not there"),
+    ],
+    ids=["a chunk", "a description", "offsets", "the number of the batch", "a chunk that is gone"],
+)
+def test_a_flipped_bit_in_the_state_is_named_and_not_read(world: World, sql: str, what: str) -> None:
+    world.alter("state/test/local.db", sql)
+    with pytest.raises(StateUnreadable, match=rf"local\.db.* is damaged .*{what}.*--restore FILE") as raised:
+        world.run()
+    assert not may_pass(raised.value)
+
+
+def test_a_flipped_bit_in_the_identity_is_named(world: World) -> None:
+    path = world.folder / "state/test/identity.json"
+    whole = path.read_bytes()
+    harmless = 0
+    for at in range(len(whole)):
+        path.write_bytes(flipped(whole, at))
+        try:
+            world.run()
+        except StateUnreadable as error:
+            assert "identity.json is damaged" in str(error)  # noqa: PT017 - some flips change only white space
+        else:
+            harmless += json.loads(path.read_bytes()) == json.loads(whole)
+        path.write_bytes(whole)
+        if at > 60:
+            break
+    assert harmless <= 5
+
+
+def test_random_flips_anywhere_in_the_files_never_change_a_result(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    chance, clean = random.Random(7), tmp_path_factory.mktemp("clean")
+    shutil.copytree(world.folder, clean / "world")
+    expected, refused = world.run(), 0
+    for _ in range(40):
+        shutil.rmtree(world.folder)
+        shutil.copytree(clean / "world", world.folder)
+        path = world.folder / chance.choice(["log/inputs.db", "state/test/local.db"])
+        path.write_bytes(flipped(path.read_bytes(), chance.randrange(path.stat().st_size)))
+        try:
+            found = world.run()
+        except MillraceError:
+            refused += 1
+            continue
+        assert found == expected
+    assert refused > 5
+
+
+def test_a_savepoint_has_a_checksum_over_all_of_it(world: World, tmp_path: Path) -> None:
+    target = tmp_path / "one.savepoint"
+    with hold(world.settings.state.dir / "test") as folder:
+        save(folder, target)
+    load(target)
+    for sql in (
+        "update chunks set slot = slot + 1",
+        "update facts set value = flip_text(value, 40) where name = 'identity'",
+        "delete from metas",
+    ):
+        shutil.copy(target, tmp_path / "other.savepoint")
+        world.alter("other.savepoint", sql)
+        with pytest.raises(StateUnreadable, match=r"other\.savepoint is damaged"):
+            load(tmp_path / "other.savepoint")
+
+
+def strip(body: bytes) -> bytes:
+    """A chunk as earlier versions wrote it."""
+    return bytes([framing.UNCHECKED]) + body[1:-4]
+
+
+def test_a_log_and_a_state_of_an_earlier_version_are_still_read(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = World(tmp_path_factory.mktemp("other"))
+    other.run()
+    other.append(400)
+    expected = other.run()
+    with sqlite3.connect(world.folder / "log/inputs.db") as db:
+        db.create_function("strip", 1, strip)
+        db.execute("update chunk set body = strip(body)")
+    db.close()
+    with sqlite3.connect(world.folder / "state/test/local.db") as db:
+        db.create_function("cut", 1, lambda meta: meta.rpartition(b"\n#")[0])
+        db.execute("update metas set meta = cut(meta)")
+        db.execute("delete from facts where name = 'check'")
+    db.close()
+    path = world.folder / "state/test/identity.json"
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "check"}))
+    assert world.run() == expected
+    assert main(["verify", "--log", world.settings.log.url, "--state", str(world.settings.state.dir)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "sql", "place"),
+    [
+        ("log/inputs.db", "update chunk set body = flip(body, 99) where base = 0", "input.events[0], offsets 0 to 400"),
+        ("log/inputs.db", 'update partition set "end" = 4896', "input.events[0]"),
+        ("log/results.db", "update chunk set body = flip(body, 99)", "offsets 0 to"),
+        ("state/test/local.db", "update chunks set data = flip(data, 99)", "chunk"),
+    ],
+    ids=["an input", "an end", "a result", "state"],
+)
+def test_verify_lists_what_is_damaged(world: World, capsys: pytest.CaptureFixture[str], file: str, sql: str, place: str) -> None:
+    words = ["verify", "--log", world.settings.log.url, "--state", str(world.settings.state.dir), "--json"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == ""
+    world.alter(file, sql)
+    assert main(words) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert any(damage["file"].endswith(file) and place in damage["place"] for damage in found)
+    assert all(set(damage) == {"file", "place", "problem", "lost", "remedy"} for damage in found)
+
+
+def overwrite(path: Path, start: int, body: bytes) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:start] + body + whole[start + len(body) :])
+
+
+@pytest.mark.parametrize("harm", [lambda path: overwrite(path, 8192, b"\xff" * 4096), lambda path: overwrite(path, 0, b"x" * 100)])
+def test_a_malformed_file_of_the_log_is_one_line(world: World, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None]) -> None:
+    harm(world.folder / "log/inputs.db")
+    with pytest.raises(LogDamaged, match=r"inputs\.db is damaged .*restore .* from a backup"):
+        world.run()
+    assert main(["topics", "list", "--log", world.settings.log.url]) == 1
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert main(["verify", "--log", world.settings.log.url, "--state", str(world.settings.state.dir)]) == 1

@@ -1,0 +1,121 @@
+"""A field appended to an event type: rows that are kept have null in it, and every operator goes on with its state."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace import config, patterns, watermarks, windows
+from millrace.errors import StateMismatch
+from millrace.log import open_log
+from millrace.log.codecs import decode, encode
+from millrace.runners import run
+from millrace.stream import Stream
+
+pytestmark = pytest.mark.slow
+
+
+def _narrow() -> type:
+    @dataclass
+    class Ride:
+        who: str
+        n: int
+
+    return Ride
+
+
+def _wide() -> type:
+    @dataclass
+    class Ride:
+        who: str
+        n: int
+        extra: str | None
+
+    return Ride
+
+
+NARROW, WIDE = _narrow(), _wide()
+A, B = pl.col("n") > 1, pl.col("n") % 5 == 3
+
+
+def rides(kind: type) -> Stream:
+    return mr.read(mr.Topic("rides", kind, key="who", partitions=1), watermark=watermarks.bounded("10s"))
+
+
+def windowed(stream: Stream) -> Stream:
+    return stream.window(windows.fixed("10s"), lateness="1h")
+
+
+def matched(pattern: Any) -> Callable[[type], Stream]:
+    return lambda kind: (
+        rides(kind).by("who").match(pattern.within("60s"), select={"x": patterns.last("b", "n"), "y": patterns.first("a", "n")})
+    )
+
+
+STREAMS: dict[str, Callable[[type], Stream]] = {
+    "relaxed pattern": matched(mr.pattern("a", A).followed_by("b", B & (pl.col("n") > patterns.last("a", "n")))),
+    "strict pattern": matched(mr.pattern("a", A).next("b", B)),
+    "after a step": lambda kind: (
+        rides(kind)
+        .with_columns(m=pl.col("n") * 2)
+        .by("who")
+        .match(
+            mr.pattern("a", A).followed_by("b", pl.col("m") > patterns.last("a", "m") + 8).within("60s"),
+            select={"x": patterns.last("b", "m")},
+        )
+    ),
+    "row pattern": lambda kind: (
+        rides(kind)
+        .by("who")
+        .match_rows(
+            "ORDER BY event_time MEASURES A.n AS x, LAST(B.n) AS y PATTERN (A B{3}) WITHIN INTERVAL '1' MINUTE DEFINE B AS B.n > A.n"
+        )
+    ),
+    "deduplication in order": lambda kind: windowed(rides(kind).by("who").deduplicate("n", within="1m")).by("who").count(),
+    "deduplication at once": lambda kind: windowed(rides(kind).by("who").deduplicate("event_time", within="1m")).by("who").count(),
+    "fixed windows": lambda kind: windowed(rides(kind)).by("who").sum("n"),
+    "sessions": lambda kind: rides(kind).window(windows.sessions("1s"), lateness="1h").by("who").sum("n"),
+    "counted windows": lambda kind: rides(kind).window(windows.counted(3)).by("who").sum("n"),
+    "interval join": lambda kind: (
+        rides(kind).select("who", "n").by("who").join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s"))
+    ),
+}
+
+
+def results(stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, int, int]) -> list[tuple[Any, ...]]:
+    """What a job has written after rows of these types, each in a run of its own, in the state of the one before."""
+    log = open_log(f"embedded:{folder / 'log'}")
+    settings = config.Settings().changed(log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7)
+    for kind, first, last in steps:
+        topic = mr.Topic("rides", kind, key="who", partitions=1)
+        log.ensure(topic)
+        number = pl.int_range(first, last, eager=True)
+        frame = pl.DataFrame({"n": number, "event_time": number * 1000, "ingestion_time": number * 1000})
+        frame = frame.with_columns(who=pl.format("k{}", pl.col("n") % 2), extra=pl.lit(None, pl.String))
+        log.append("rides", encode(topic, frame.select(*topic.schema, "event_time", "ingestion_time")))
+        made = stream(kind)
+        columns = {name: str if dtype == pl.String else int for name, dtype in made.node.schema.items() if name not in mr.topics.SYSTEM}
+        out = mr.Topic("out", dataclasses.make_dataclass("Result", [(name, type_ | None) for name, type_ in columns.items()]))
+        run(mr.Job("job", made.write(out)), on="local", settings=settings, until_caught_up=True)
+    frames = [decode(out, p, log.read("out", p, 0, end), panes=True).rows for p, end in log.ends("out").items()]
+    return sorted(pl.concat(frames).select(*columns, "window_end", "index").rows(), key=str)
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_field_appended_to_a_type_leaves_the_results_as_they_are(kind: str, tmp_path: Path) -> None:
+    grown = results(STREAMS[kind], tmp_path / "grown", (NARROW, 0, 25), (WIDE, 25, 60))
+    assert grown == results(STREAMS[kind], tmp_path / "same", (NARROW, 0, 25), (NARROW, 25, 60))
+    assert grown, "there are results"
+
+
+def test_a_join_that_shows_all_columns_says_that_they_have_changed(tmp_path: Path) -> None:
+    def all_columns(kind: type) -> Stream:
+        return rides(kind).by("who").join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s")).select("who", "n", "m")
+
+    with pytest.raises(StateMismatch, match=r"intervaljoin-1 .* than its state was made with.* --reset job"):
+        results(all_columns, tmp_path, (NARROW, 0, 25), (WIDE, 25, 60))

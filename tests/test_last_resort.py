@@ -1,0 +1,77 @@
+"""What nobody foresaw is one line too, and its trace is in a file without secrets."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from millrace import cli
+
+
+def test_an_unforeseen_error_is_one_line_and_its_trace_is_in_a_file_without_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("MY_PASSWORD", "very-secret")
+
+    def fail(words: list[str], *, debug: bool) -> int:
+        raise ZeroDivisionError("with very-secret at postgresql://ann:hunter2@host/db")
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert cli.main(["topics", "list"]) == 1
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "ZeroDivisionError" in said
+    (file,) = tmp_path.glob("millrace-*.trace")
+    assert str(file) in said
+    trace = file.read_text()
+    assert "Traceback" in trace
+    for secret in ("very-secret", "hunter2"):
+        assert secret not in said + trace
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(words: list[str], *, debug: bool) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert cli.main(["topics", "list"]) == 1
+    assert "not enough memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("log", ["embedded:" + "x" * 5_000, "x" * 300, "embedded:\0", "embedded:a/" * 3_000])
+def test_a_log_whose_name_cannot_be_is_one_line(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topics", "list", "--log", log]) in (1, 2)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1
+    assert "should not have happened" not in said
+
+
+def test_settings_that_the_client_library_cannot_use_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("confluent_kafka")
+    for setting in ('sasl.mechanism = "GSSAPI"\nsecurity.protocol = "SASL_PLAINTEXT"', 'no.such = "1"', 'socket.timeout.ms = "abc"'):
+        file = tmp_path / "millrace.toml"
+        file.write_text(f'[log]\nurl = "kafka://localhost:1"\n[kafka]\nwait = "1s"\n[kafka.client]\n{setting}\n')
+        assert cli.main(["topics", "list", "--config", str(file)]) == 1
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        assert "should not have happened" not in said
+
+
+@pytest.mark.slow
+def test_an_interruption_soon_after_the_start_is_no_traceback() -> None:
+    code = "import sys; from millrace.cli import main; print('up', flush=True); sys.exit(main(['topics', 'list', '--log', 'none']))"
+    for delay in (0.0, 0.01, 0.03, 0.05, 0.1, 0.2):
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert "Traceback" not in said, (delay, said)
