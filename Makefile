@@ -6,7 +6,7 @@ UV     := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test-core test test-spark test-kafka test-web test-long fuzz peers mutants chaos bench compare web wheel memory proto docs lock clean
+.PHONY: help setup demo fmt check test-core test test-spark test-kafka test-web test-long fuzz peers mutants chaos bench compare metrics web wheel memory proto docs lock clean
 
 help: ## list these recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench: setup ## engine and Spark beside plain Structured Streaming, and every ki
 
 compare: setup ## this tree beside an earlier one, measured in turn: BASE=<commit> (ARGS="--only local --rounds 5")
 	$(BIN)/python bench/compare.py $(BASE) $(ARGS)
+
+metrics: setup ## how large the source is, and what makes it hard to read
+	@$(BIN)/python bench/metrics.py $(ARGS)
 
 web: | $(UV) ## build the page of the live map, if its sources changed; fetches Node where there is none
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) web/build.py

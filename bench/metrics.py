@@ -1,0 +1,123 @@
+"""Sizes of the source, and what makes it hard to read: `make metrics`, or `make metrics ARGS="--tree <folder> --json"`.
+
+Only hand-written Python of `src/millrace` counts. An internal column is a string literal that begins with one underscore, such as
+`"_clock"`; it is declared if some module binds it to a name at its top level.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import statistics
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+ROOT = Path(__file__).parents[1]
+COLUMN = re.compile(r"_[a-z][a-z0-9_]*")
+DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pragma|mypy:)")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> int:
+        """All of them, blank ones included."""
+        return len(self.text.splitlines())
+
+    def functions(self) -> Iterator[int]:
+        """The length of each function in lines."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+    def classes(self) -> Iterator[str]:
+        """The names of classes at the top level of the file."""
+        yield from (node.name for node in self.tree.body if isinstance(node, ast.ClassDef))
+
+    def comments(self) -> int:
+        """Comments that tell a reader something: no directives to tools."""
+        with self.path.open("rb") as file:
+            found = [token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+        return sum(not DIRECTIVE.match(comment) for comment in found)
+
+    def declared(self) -> Iterator[str]:
+        """The internal columns that a name at the top level stands for."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant) and _is_column(node.value.value):
+                yield node.value.value
+
+    def used(self) -> Iterator[str]:
+        """The internal columns that are written as strings in functions and classes."""
+        bound = {id(node.value) for node in self.tree.body if isinstance(node, ast.Assign | ast.AnnAssign)}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant) and id(node) not in bound and _is_column(node.value):
+                yield node.value
+
+
+def _is_column(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and COLUMN.fullmatch(value) is not None
+
+
+def modules(package: Path) -> list[Module]:
+    """Every file that people wrote."""
+    paths = sorted(path for path in package.rglob("*.py") if not path.name.endswith("_pb2.py"))
+    return [Module(path, text := path.read_text(), ast.parse(text)) for path in paths]
+
+
+def spread(numbers: Sequence[int]) -> dict[str, int]:
+    """The middle, what nine of ten stay below, and the most."""
+    ordered = sorted(numbers)
+    return {"median": round(statistics.median(ordered)), "p90": ordered[len(ordered) * 9 // 10], "max": ordered[-1]}
+
+
+def metrics(tree: Path) -> dict[str, object]:
+    """The figures of a tree."""
+    package = tree / "src" / "millrace"
+    found = modules(package)
+    if not found:
+        raise SystemExit(f"{package} has no Python; name a checkout: --tree FOLDER")
+    entries = [path for path in package.iterdir() if path.name not in ("__pycache__", "static") and not path.name.startswith(".")]
+    classes = Counter(name for module in found for name in module.classes())
+    declared = {column for module in found for column in module.declared()}
+    undeclared = {column for module in found for column in module.used()} - declared
+    return {
+        "lines": sum(module.lines for module in found),
+        "files": len(found),
+        "entries at the top level": len(entries),
+        "lines per file": spread([module.lines for module in found]),
+        "lines per function": spread([length for module in found for length in module.functions()]),
+        "class names used twice": sum(count > 1 for count in classes.values()),
+        "internal columns that are not declared": len(undeclared),
+        "comments": sum(module.comments() for module in found),
+    }
+
+
+def main() -> None:
+    """Prints a line per figure."""
+    parser = argparse.ArgumentParser(prog="make metrics", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to look at; this one by default")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    args = parser.parse_args()
+    found = metrics(args.tree)
+    if args.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        said = ", ".join(f"{key} {number}" for key, number in value.items()) if isinstance(value, dict) else value
+        print(f"{name:40} {said}")
+
+
+if __name__ == "__main__":
+    main()
