@@ -14,7 +14,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 VOCABULARY = {
     "errors", "durations", "expressions", "calls", "shorthands", "windows", "triggers", "watermarks", "aggregates", "panes", "graph", "stream", "topics", "event_types",
-    "hashing", "hidden", "faults", "explain", "views", "trigger_machines", "patterns", "processors", "processors_stored", "lookups", "aggregating", "joining", "changelogs", "feedback", "ruling", "sequencing", "late_share", "event_times", "local_paths", "event_values",
+    "hashing", "hidden", "faults", "explain", "views", "trigger_machines", "patterns", "processors", "processors_stored", "lookups", "aggregating", "joining", "changelogs", "feedback", "ruling", "sequencing", "late_share", "event_times", "local_paths", "event_values", "exact_values",
 }  # fmt: skip
 """The modules with which jobs are written: they know nothing but each other."""
 

@@ -244,7 +244,7 @@ def test_a_breaker_tries_one_key_when_the_time_is_over() -> None:
     assert breaker.lets_through()
 
 
-@pytest.mark.parametrize("answer", ["text", {"cell": "x", "colour": "red"}, {"cell": ["a"], "zone": 1}, 7])
+@pytest.mark.parametrize("answer", ["text", {"cell": "x", "colour": "red"}, {"cell": ["a"], "zone": 1}, 7, {"zone": 3.7}, {"zone": 2**63}])
 def test_an_answer_that_does_not_fit_is_a_failure(answer: Any) -> None:
     assert Steps(placed(lambda _stop: answer, retries=0)).step("a") == ([None], {"asked": 1, "failed": 1})
 

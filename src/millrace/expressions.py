@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from millrace.errors import DefinitionError
+from millrace.errors import DefinitionError, InputError
 
 IntoExpr: TypeAlias = str | pl.Expr
 _PLAIN = (bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
@@ -129,3 +129,15 @@ def adding(made: Sequence[pl.Expr], internal: Collection[str]) -> Callable[[pl.D
         return frame.drop(hidden.columns).with_columns(*made).hstack(hidden)
 
     return add
+
+
+def timed(step: Callable[[pl.DataFrame], pl.DataFrame], text: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """A step that may give rows another `event_time`: a row without one would be in no window, and refused by none."""
+
+    def checked(frame: pl.DataFrame) -> pl.DataFrame:
+        made = step(frame)
+        if isinstance(made, pl.DataFrame) and "event_time" in made.columns and (nulls := made["event_time"].null_count()):
+            raise InputError(f"{text}: {nulls} rows have no event_time, so they have no place in time; filter them out or fill it")
+        return made
+
+    return checked

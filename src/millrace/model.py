@@ -375,7 +375,7 @@ def vouched(watermark: Watermark, event: Event, schema: pl.Schema) -> float:
     if isinstance(watermark, IngestionTime):
         return event.ingestion_time
     assert isinstance(watermark, Punctuation)
-    said = pl.DataFrame([source_row(event)], schema=schema).select(said=watermark.expr)["said"][0]
+    said = pl.DataFrame([source_row(event)], schema=schema).select(said=watermark.said)["said"][0]
     if said is None or said < durations.FIRST or (watermark.is_limited and said > event.ingestion_time + watermark.ahead):
         return -math.inf
     return int(said)

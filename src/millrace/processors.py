@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeAlias, overload
 
 import polars as pl
 
-from millrace import durations
+from millrace import durations, event_times
 from millrace.calls import clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
@@ -84,11 +84,11 @@ class Context:
 
     def set_timer(self, name: str, at: int) -> None:
         """`on_timer` is called with this name when the watermark reaches `at`; a time that has passed means the next millisecond. One timer per name: the last set counts."""
-        self._own("set_timer").timers[name] = max(at, self.time + 1)
+        self._own("set_timer").timers[name] = max(_millis("set_timer", name, at), self.time + 1)
 
     def set_alarm(self, name: str, at: int) -> None:
         """The same by the clock: in the first batch whose processing time is `at` or later, though no row comes."""
-        self._own("set_alarm").alarms[name] = max(at, self.now + 1)
+        self._own("set_alarm").alarms[name] = max(_millis("set_alarm", name, at), self.now + 1)
 
     def cancel(self, name: str) -> None:
         """The timer and the alarm of this name do not fire, if they were set."""
@@ -337,6 +337,14 @@ def plain(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return {plain(key, name): plain(one, name) for key, one in value.items()}
     raise DefinitionError(f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {PLAIN}")
+
+
+def _millis(what: str, name: str, at: Any) -> int:
+    """The time of a timer in milliseconds; a datetime counts by its zone, and a fraction is refused."""
+    try:
+        return event_times.millis_of(at)
+    except (ValueError, OverflowError) as error:
+        raise DefinitionError(f"{what}({name!r}, {at!r}): that is not a time: {error}") from error
 
 
 def _copied(value: Any) -> Any:

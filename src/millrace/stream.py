@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import polars as pl
 
-from millrace import aggregates, durations, expressions, graph, joining, lookups, panes, ruling, sequencing
+from millrace import aggregates, durations, exact_values, expressions, graph, joining, lookups, panes, ruling, sequencing
 from millrace.aggregates import Aggregate, Reduction
 from millrace.aggregating import aggregation, check_asked_last, check_asked_once, one_of, windowing_of
 from millrace.calls import clear, clear_functions, need
@@ -40,6 +40,8 @@ def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     schema = pl.Schema({**topic.schema, **graph.TIMES})
     if isinstance(watermark, Punctuation):
         text = f"read({topic.name}, watermark={watermark})"
+        said = graph.tried(lambda frame: frame.select(said=watermark.expr), schema, text)
+        watermark = watermark.of(said.schema["said"])
         graph.tried(lambda frame: frame.select(watermark.clock()), schema, text)
         expressions.check_elementwise(text, [watermark.expr], schema)
     rows = Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
@@ -99,11 +101,13 @@ class Stream:
 
     def flat_map(self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: dict[str, Any]) -> Stream:
         """Any number of rows for each row, by a Python function; `schema` names the columns it makes."""
+        wanted = pl.Schema(schema)
 
         def each(frame: pl.DataFrame) -> pl.DataFrame:
             kept = {c: t for c, t in frame.schema.items() if c in _RIDE_ALONG}
-            rows = ({**{c: row[c] for c in kept}, **made} for row in frame.iter_rows(named=True) for made in fn(row))
-            return pl.DataFrame(list(rows), schema={**schema, **kept}, orient="row")
+            rows = [{**{c: row[c] for c in kept}, **made} for row in frame.iter_rows(named=True) for made in fn(row)]
+            types = {**wanted, **kept}
+            return pl.DataFrame([exact_values.series(name, (row.get(name) for row in rows), dtype) for name, dtype in types.items()])
 
         return self._stateless(each, f"flat_map({getattr(fn, '__name__', 'fn')})")
 
@@ -226,7 +230,14 @@ class Stream:
         kind: type[graph.Stateless] = graph.Stateless,
         changes: frozenset[str] | None = None,
     ) -> Stream:
+        if changes is None or "event_time" in changes:
+            fn = expressions.timed(fn, text)
         schema = graph.applied(fn, self.node.schema, text)
+        if schema["event_time"] != pl.Int64:
+            raise DefinitionError(
+                f"{text} makes event_time {schema['event_time']}, and it counts whole milliseconds; say event_time=....dt.epoch('ms') for a "
+                "datetime or a date, and .cast(pl.Int64) for a number"
+            )
         lost = [c for c in self.node.schema if c in panes.COLUMNS and c not in schema]
         if lost:
             raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it")

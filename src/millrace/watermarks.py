@@ -1,8 +1,10 @@
 """WHEN input is believed complete."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import polars as pl
@@ -173,10 +175,27 @@ class Punctuation(Watermark):
     """Two expressions that look alike may hold different functions, so each is taken for its own."""
     is_limited: bool = True
     """Whether a punctuation further than `ahead` past its row's ingestion is ignored."""
+    in_datetimes: bool = False
+    """Whether `expr` makes datetimes, or dates, instead of whole milliseconds."""
+
+    def of(self, dtype: pl.DataType) -> Punctuation:
+        """The same for an expression of this type, whose datetimes count by their own unit and zone; DefinitionError where it is no time."""
+        if isinstance(dtype, pl.Datetime) or dtype == pl.Date:
+            return replace(self, in_datetimes=True)
+        if dtype.is_integer() or dtype == pl.Null:
+            return self
+        raise DefinitionError(
+            f"watermarks.punctuation({self.expr}) is {dtype}, which says no time; use a datetime, or whole milliseconds: .cast(pl.Int64)"
+        )
+
+    @property
+    def said(self) -> pl.Expr:
+        """The punctuation in whole milliseconds."""
+        return self.expr.dt.epoch("ms") if self.in_datetimes else self.expr.cast(pl.Int64)
 
     def clock(self) -> pl.Expr:
         """What the user's expression says, unless the row or the punctuation itself is too far past the row's ingestion."""
-        said = self.expr.cast(pl.Int64)
+        said = self.said
         ignored = self.is_set_aside() | (said < durations.FIRST)
         if self.is_limited:
             ignored = ignored | (said > pl.col("ingestion_time") + self.ahead)
@@ -206,7 +225,7 @@ def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = 
 
 
 def punctuation(expr: pl.Expr, *, idle: Duration | None = None, ahead: Duration = AHEAD) -> Punctuation:
-    """Where `expr` is not null, no row with an earlier event time is still expected in that partition.
+    """Where `expr` (a datetime, or whole milliseconds) is not null, no row with an earlier event time is still expected in that partition.
 
     A punctuation more than `ahead` past its row's ingestion is ignored, as is that of a row that is set aside.
     """

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from millrace import exact_values
 from millrace.aggregates.contract import Reduction
 from millrace.errors import DefinitionError
 
@@ -152,7 +153,7 @@ class Own(Reduction):
             try:
                 return pl.Series(found, dtype=returns)
             except TypeError:  # whole numbers for fractions, or the other way round
-                return pl.Series(found).cast(returns)
+                return exact_values.series(name, found, returns)
 
         return pl.col(f"{name}.v").map_batches(answers, return_dtype=returns).alias(name)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from millrace import graph, panes
+from millrace import exact_values, graph, panes
 from millrace.aggregates import ORDER
 from millrace.engine.arrivals import arrived, refused_rows, said_of
 from millrace.engine.calling import Calls, Key
@@ -172,7 +172,7 @@ class Processes(SequenceWindows):
                 raise DefinitionError(
                     f"{type(self.node.processor).__name__} emits {', '.join(values) or 'nothing'} of {key} to {port!r}, which has the columns {', '.join(own)}"
                 )
-        columns |= {name: [values[name] for _, _, values in said] for name in own}
+        columns |= {name: _column(name, [values[name] for _, _, values in said], schema[name]) for name in own}
         columns["event_time"] = [time for _, time, _ in said]
         made = pl.DataFrame(columns, schema={name: schema[name] for name in columns}, strict=True)
         return made.with_columns(
@@ -181,3 +181,8 @@ class Processes(SequenceWindows):
             *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in about.items()),
             pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR),
         ).select(*schema, PAIR)
+
+
+def _column(name: str, values: list[Any], dtype: Any) -> Any:
+    """The values of a column; polars cuts those inside of structs, and makes infinity of what 32 bits do not hold."""
+    return exact_values.series(name, values, dtype) if dtype.is_nested() or dtype == pl.Float32 else values

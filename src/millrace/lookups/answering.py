@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from millrace import exact_values
 from millrace.errors import LookupFailed
 from millrace.lookups.asking import Asker, Failed, Key
 from millrace.lookups.settings import Lookup
@@ -90,8 +91,8 @@ class Memory:
             raise TypeError(f"it answered {returned!r}; an answer is a dict, a dataclass or None")
         if strange := sorted(given.keys() - set(self.lookup.schema)):
             raise ValueError(f"it answered {strange[0]!r}, which is none of the columns {', '.join(self.lookup.schema)}")
-        values = tuple(given.get(column) for column in self.lookup.schema)
-        pl.DataFrame([values], schema=self.lookup.schema, orient="row", strict=True)
+        values = tuple(exact_values.fit(column, given.get(column), dtype) for column, dtype in self.lookup.schema.items())
+        pl.DataFrame({column: [value] for column, value in zip(self.lookup.schema, values, strict=True)}, self.lookup.schema, strict=False)
         return values
 
 
