@@ -114,7 +114,7 @@ def _checked_cast(column: pl.Series, dtype: pl.DataType, wanted: str) -> pl.Seri
     try:
         made = column.cast(dtype)
     except (pl.exceptions.PolarsError, OverflowError) as error:
-        bad = column.filter(column.is_not_null() & column.cast(dtype, strict=False).is_null()) if _is_plain(column) else column
+        bad = _uncastable(column, dtype)
         shown = f" such as {bad[0]!r}" if len(bad) else ""
         raise InputError(
             f"column {column.name!r} is {column.dtype} and holds values{shown} that are not {wanted}; convert or remove them"
@@ -128,6 +128,14 @@ def _checked_cast(column: pl.Series, dtype: pl.DataType, wanted: str) -> pl.Seri
         changed = made.cast(column.dtype, strict=False).ne_missing(column)
         _refuse_where(column, changed, f"is not exactly a value of {wanted}", "round it, or change the field's type")
     return made
+
+
+def _uncastable(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """The values that a cast loses; all of them where there is no such cast."""
+    try:
+        return column.filter(column.is_not_null() & column.cast(dtype, strict=False).is_null()) if _is_plain(column) else column
+    except pl.exceptions.PolarsError:
+        return column.drop_nulls()
 
 
 def _leaf(dtype: Any) -> Any:

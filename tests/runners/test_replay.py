@@ -42,6 +42,7 @@ def words(*times: object, dtype: pl.DataType | None = None) -> pl.DataFrame:
     return pl.DataFrame({"word": ["a"] * len(times), "size": [1] * len(times), "event_time": pl.Series(times, dtype=dtype)})
 
 
+MILLIS = 1_709_294_400_250
 START = datetime(2024, 3, 1, 12)  # noqa: DTZ001 - a frame without a zone
 
 
@@ -69,6 +70,58 @@ def test_fractions_are_refused_instead_of_cut() -> None:
         mr.replay(counting(), words(1.5))
     with pytest.raises(InputError, match=r"column 'size': '3\.7' in row 0"):
         mr.replay(counting(), words(1).with_columns(size=pl.lit(3.7)))
+
+
+@dataclass
+class Reading:
+    sensor: str
+    level: float | None
+    count: int
+    open: bool | None
+    at: datetime | None
+
+
+READINGS = mr.Topic("readings", Reading, key="sensor")
+LEVELS = mr.Topic("levels", Reading, key="sensor")
+HEAD = "sensor,level,count,open,at,event_time\n"
+
+
+def read_table(path: Path, text: str) -> list[tuple[object, ...]]:
+    path.write_text(text)
+    rows = mr.replay(Job("levels", mr.read(READINGS).write(LEVELS)), path)
+    return rows.select("sensor", "level", "count", "open", pl.col("at").dt.epoch("ms"), "event_time").rows()
+
+
+def test_a_column_of_csv_is_read_by_the_type_of_the_topic_and_not_guessed(tmp_path: Path) -> None:
+    text = HEAD + "007,1,2,yes,2024-03-01T12:00:00Z,1000\n1e5,,3,,,2024-03-01T12:00:00.250Z\n,0.5,4,false,,1500\n"
+    assert read_table(tmp_path / "r.csv", text) == [
+        ("007", 1.0, 2, True, 1_709_294_400_000, 1_000),
+        ("1e5", None, 3, None, None, MILLIS),
+        ("", 0.5, 4, False, None, 1_500),
+    ]
+
+
+def test_the_first_rows_of_a_table_do_not_decide_what_the_others_may_be(tmp_path: Path) -> None:
+    csv = HEAD + "7,1,2,,,1000\n" * 200 + "b,0.5,2,,,1000\n"
+    assert read_table(tmp_path / "r.csv", csv)[-1] == ("b", 0.5, 2, None, None, 1_000)
+    row = {"sensor": "a", "level": None, "count": 2, "open": None, "at": None, "event_time": 1_000}
+    lines = [json.dumps(row)] * 200 + [json.dumps({**row, "level": 0.5})]
+    assert read_table(tmp_path / "r.jsonl", "\n".join(lines))[-1] == ("a", 0.5, 2, None, None, 1_000)
+
+
+@pytest.mark.parametrize(("line", "column"), [
+    ("a,1,3.7,,,1000", "count"), ("a,1,,,,1000", "count"), ("a,x,2,,,1000", "level"), ("a,1,2,maybe,,1000", "open"),
+    ("a,1,2,,noon,1000", "at"), ("a,1,2,,,2024-03-01", "event_time"), ("a,1,2,,,", "event_time"),
+])  # fmt: skip
+def test_a_value_of_csv_that_does_not_fit_is_refused_by_its_column(tmp_path: Path, line: str, column: str) -> None:
+    with pytest.raises(InputError, match=column):
+        read_table(tmp_path / "r.csv", f"{HEAD}a,1,2,true,,1000\n{line}\n")
+
+
+def test_a_null_in_a_required_column_of_a_frame_is_refused_as_a_log_would() -> None:
+    frame = words(1, 2).with_columns(word=pl.Series(["a", None]))
+    with pytest.raises(InputError, match=r"column 'word' is null in row 1, and the field must have a value"):
+        mr.replay(counting(), frame)
 
 
 def test_a_script_takes_datetimes_and_refuses_fractions() -> None:
@@ -120,3 +173,25 @@ def test_records_of_a_recording_that_became_no_event_are_counted(tmp_path: Path)
     assert found.received == 5
     assert found.rejected == {"no position": 1, "unknown event type": 1, "malformed line": 1}
     assert sum(len(frame) for frame in found.frames.values()) == 2
+
+
+def test_a_null_that_a_processor_left_in_a_required_column_costs_one_message_of_a_recording() -> None:
+    from millrace.ingest.contract import Batch, Event, Processed, Raw
+    from millrace.ingest.contract import Processor as Understands
+    from millrace.ingest.isolation import process_apart
+
+    class Columns(Understands):
+        topics = (WORDS,)
+
+        def process(self, raw: Raw) -> Event | None:
+            raise NotImplementedError
+
+        def process_many(self, batch: Batch) -> Processed:
+            texts = [payload.decode() or None for payload in batch.payloads]
+            rows = pl.DataFrame({"word": texts, "size": 1, "event_time": 5, "ingestion_time": 6}, schema_overrides={"word": pl.String})
+            return Processed([(WORDS, rows)])
+
+    done = process_apart(Columns(), Batch(["", "", ""], [b"a", b"", b"c"], [5, 5, 5], range(1, 4), "s"))
+    assert [word for _, rows in done.rows for word in rows["word"]] == ["a", "c"]
+    assert [(reject.reason, reject.raw.origin) for reject in done.rejects] == [("processor failed", "s:2")]
+    assert "column 'word'" in done.rejects[0].detail

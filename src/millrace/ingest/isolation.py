@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from millrace import event_values
 from millrace.ingest.contract import MISFIT, Batch, Processed, Processor, Raw, Reject
 from millrace.log.codecs import encode
 from millrace.log.contract import Outgoing
@@ -69,13 +70,24 @@ def _messages(processor: Processor, batch: Batch) -> Isolated:
 def process_apart(processor: Processor, batch: Batch) -> Processed:
     """What a batch means, without a log; a message for which the processor raises is a reject."""
     try:
-        return processor.process_many(batch)
+        done = processor.process_many(batch)
+        for topic, rows in done.rows:
+            _check_nulls(topic, rows)
     except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises concerns its message
         if len(batch) == 1:
             return Processed(rejects=[_failed(error, batch)])
+    else:
+        return done
     parts = [process_apart(processor, half) for half in _halves(batch)]
     rows = [one for part in parts for one in part.rows]
     return Processed(rows, [one for part in parts for one in part.rejects], parts[0].passed + parts[1].passed)
+
+
+def _check_nulls(topic: Topic, rows: pl.DataFrame) -> None:
+    """Refuses what the encoding would refuse."""
+    for name in event_values.shape(topic.type).required:
+        if rows[name].null_count():
+            raise event_values.Misfit(f"column {name!r} is null, and the field must have a value")
 
 
 def _failed(error: Exception, batch: Batch) -> Reject:

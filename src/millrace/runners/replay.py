@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from millrace import durations, event_times, graph, panes, tables
+from millrace import durations, event_times, event_values, graph, panes, tables
 from millrace.engine.sink import Results
 from millrace.engine.source import Piece
 from millrace.errors import DefinitionError, InputError
@@ -228,7 +228,15 @@ def _rows(topic: Topic, events: Events) -> pl.DataFrame:
     missing = [column for column in topic.schema if column not in frame.columns]
     if missing:
         raise InputError(f"the events lack {', '.join(missing)} of {topic.type.__name__}; they have {', '.join(frame.columns)}")
+    if isinstance(events, Path) and events.suffix == ".csv":
+        types: dict[str, pl.DataType] = {**topic.schema, **graph.TIMES}
+        frame = frame.with_columns(tables.typed(frame[name], types[name]) for name in frame.columns if name in types)
     fields = [event_times.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
+    for column in fields:
+        if column.name in event_values.shape(topic.type).required and column.null_count():
+            raise InputError(
+                f"column {column.name!r} is null in row {column.is_null().arg_max()}, and the field must have a value; fill or remove such rows, or declare it optional (`... | None`)"
+            )
     times = [event_times.to_millis(frame[name]) for name in ("event_time", "ingestion_time")]
     for time in times:
         if nulls := time.null_count():
