@@ -81,7 +81,7 @@ class Answer(aggregates.Aggregate):
     def create(self) -> float:
         return 0.7
 
-    def add(self, state: float, value: Any) -> float:
+    def add(self, state: float, value: float) -> float:
         return state + value
 
     def merge(self, one: float, other: float) -> float:

@@ -40,9 +40,10 @@ def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     schema = pl.Schema({**topic.schema, **graph.TIMES})
     if isinstance(watermark, Punctuation):
         text = f"read({topic.name}, watermark={watermark})"
-        said = graph.tried(lambda frame: frame.select(said=watermark.expr), schema, text)
-        watermark = watermark.of(said.schema["said"])
-        graph.tried(lambda frame: frame.select(watermark.clock()), schema, text)
+        expr = watermark.expr
+        watermark = watermark.of(graph.tried(lambda frame: frame.select(said=expr), schema, text).schema["said"])
+        clock = watermark.clock()
+        graph.tried(lambda frame: frame.select(clock), schema, text)
         expressions.check_elementwise(text, [watermark.expr], schema)
     rows = Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
     return rows.with_columns(event_time=pl.col("ingestion_time")) if isinstance(watermark, IngestionTime) else rows

@@ -71,8 +71,8 @@ def process_apart(processor: Processor, batch: Batch) -> Processed:
     """What a batch means, without a log; a message for which the processor raises is a reject."""
     try:
         done = processor.process_many(batch)
-        for topic, rows in done.rows:
-            _check_nulls(topic, rows)
+        for topic, frame in done.rows:
+            _check_nulls(topic, frame)
     except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises concerns its message
         if len(batch) == 1:
             return Processed(rejects=[_failed(error, batch)])
