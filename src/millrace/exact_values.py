@@ -14,10 +14,10 @@ import polars as pl
 
 from millrace import event_times
 
-_BITS = {
-    **{kind: (bits, 1) for kind, bits in ((pl.Int8, 8), (pl.Int16, 16), (pl.Int32, 32), (pl.Int64, 64), (pl.Int128, 128))},
-    **{kind: (bits, 0) for kind, bits in ((pl.UInt8, 8), (pl.UInt16, 16), (pl.UInt32, 32), (pl.UInt64, 64), (pl.UInt128, 128))},
-}
+_BITS: dict[Any, tuple[int, int]] = {
+    pl.Int8: (8, 1), pl.Int16: (16, 1), pl.Int32: (32, 1), pl.Int64: (64, 1), pl.Int128: (128, 1),
+    pl.UInt8: (8, 0), pl.UInt16: (16, 0), pl.UInt32: (32, 0), pl.UInt64: (64, 0), pl.UInt128: (128, 0),
+}  # fmt: skip
 """By type: how many bits, and whether one of them is the sign."""
 _SINGLE = float.fromhex("0x1.fffffep127")
 

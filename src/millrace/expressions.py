@@ -131,11 +131,11 @@ def adding(made: Sequence[pl.Expr], internal: Collection[str]) -> Callable[[pl.D
     return add
 
 
-def timed(step: Callable[[pl.DataFrame], pl.DataFrame], text: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def timed(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFrame], Any]:
     """A step that may give rows another `event_time`: a row without one would be in no window, and refused by none."""
 
-    def checked(frame: pl.DataFrame) -> pl.DataFrame:
-        made: Any = step(frame)
+    def checked(frame: pl.DataFrame) -> Any:
+        made = step(frame)
         if isinstance(made, pl.DataFrame) and "event_time" in made.columns and (nulls := made["event_time"].null_count()):
             raise InputError(f"{text}: {nulls} rows have no event_time, so they have no place in time; filter them out or fill it")
         return made
