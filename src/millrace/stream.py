@@ -105,10 +105,19 @@ class Stream:
         wanted = pl.Schema(schema)
 
         def each(frame: pl.DataFrame) -> pl.DataFrame:
-            kept = {c: t for c, t in frame.schema.items() if c in _RIDE_ALONG}
-            rows = [{**{c: row[c] for c in kept}, **made} for row in frame.iter_rows(named=True) for made in fn(row)]
-            types = {**wanted, **kept}
-            return pl.DataFrame([exact_values.series(name, (row.get(name) for row in rows), dtype) for name, dtype in types.items()])
+            found = [(place, made) for place, row in enumerate(frame.iter_rows(named=True)) for made in fn(row)]
+            rows = [made for _, made in found]
+            columns = {name: exact_values.series(name, (row.get(name) for row in rows), dtype) for name, dtype in wanted.items()}
+            origin = frame.select(pl.col(name).gather([place for place, _ in found]) for name in frame.columns if name in _RIDE_ALONG)
+            for before in origin:
+                name = before.name
+                if any(name in row for row in rows):
+                    columns[name] = exact_values.series(
+                        name, (row.get(name, old) for row, old in zip(rows, before, strict=True)), before.dtype
+                    )
+                else:
+                    columns[name] = before
+            return pl.DataFrame(list(columns.values()))
 
         return self._stateless(each, f"flat_map({getattr(fn, '__name__', 'fn')})")
 
