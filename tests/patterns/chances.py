@@ -55,6 +55,42 @@ def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list
     return steps
 
 
+def a_nested_pattern(chance: random.Random) -> dict[str, Any]:
+    """Groups in groups, with much that may be left out or go on, and that must not come after them."""
+    names = iter(f"s{number}" for number in range(60))
+    said: dict[str, Any] = {"pattern": _nested(chance, names, chance.choice((1, 2, 2, 3, 3)), depth=0)}
+    if chance.random() < 0.6 or said["pattern"][-1].get("link") == "not_followed_by":
+        said["within"] = chance.choice((2, 3, 5, 8))
+    said["skip"] = chance.choice(("none", "none", "to_next", "past_last"))
+    return said
+
+
+def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    for place in range(number):
+        if depth < 3 and chance.random() < 0.3:
+            step: dict[str, Any] = {"group": _nested(chance, names, chance.choice((1, 2, 2, 3)), depth=depth + 1)}
+        else:
+            step = {"step": next(names), "where": chance.choice([one for one in CONDITIONS if "s0" not in one or not depth])}
+        if place:
+            step["link"] = chance.choice(LINKS)
+        if chance.random() < 0.25:
+            step["optional"] = True
+        elif chance.random() < 0.6:
+            _quantified(chance, step)
+        if depth and not place:
+            step.pop("optional", None)
+            if str(step.get("times", "")).startswith("0"):
+                step["times"] = "1.."
+        if "until" in step and "s0" in step["until"]:
+            step["until"] = chance.choice(CONDITIONS[:7])
+        steps.append(step)
+        if (not depth or place < number - 1) and not _leavable(step) and chance.random() < 0.45:
+            where = chance.choice([one for one in CONDITIONS if "s0" not in one])
+            steps.append({"step": next(names), "link": chance.choice(("not_next", "not_followed_by")), "where": where})
+    return steps
+
+
 def _leavable(step: dict[str, Any]) -> bool:
     if bool(step.get("optional")) or str(step.get("times", "")).startswith("0"):
         return True

@@ -16,7 +16,7 @@ from millrace.patterns import Pattern, avg, first, last, previous, stored
 from millrace.patterns.courses import Course
 from millrace.patterns.matcher import END, MATCH, STEP, Key, Matcher
 from millrace.transcripts import patterns as transcripts
-from patterns.chances import a_pattern, some_events
+from patterns.chances import a_nested_pattern, a_pattern, some_events
 from strategies import examples
 
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})
@@ -47,6 +47,55 @@ def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) 
         assert Counter(matches) == Counter(wanted)
         assert Counter(timeouts) == Counter(found[0][1])
     assert Counter(transcripts.by_matcher(transcript, 3, timeouts_too=False)[0]) == Counter(wanted)
+
+
+@examples(150)
+@given(st.integers(0, 10**6))
+def test_groups_in_groups_and_what_must_not_follow_them_are_those_of_the_definition(seed: int) -> None:
+    chance = random.Random(seed)
+    said, events = a_nested_pattern(chance), some_events(chance)
+    try:
+        transcript = transcripts.understand({**said, "events": events, "expect": {}})
+        found = [transcripts.by_matcher(transcript, cut)[0] for cut in range(2)]
+    except DefinitionError:
+        return
+    wanted, _ = transcripts.by_definition(transcript)
+    for matches in (*found, transcripts.by_matcher(transcript, 2, timeouts_too=False)[0]):
+        assert Counter(matches) == Counter(wanted)
+
+
+@pytest.mark.parametrize(
+    ("parts", "events", "expected"),
+    [
+        pytest.param(
+            [
+                {
+                    "group": [
+                        {"step": "a", "where": "kind == 'a'"},
+                        {"step": "b", "link": "followed_by", "where": "kind == 'b'", "optional": True},
+                    ]
+                }
+            ],
+            [("a", 1), ("b", 9), ("c", 1), ("a", 1), ("b", 1), ("c", 1)],
+            [("a3", "b4", "c5"), ("a3", "c5")],
+            id="the end of a group may be left out",
+        ),
+        pytest.param(
+            [{"group": [{"step": "a", "where": "kind == 'a'", "times": "1..2"}]}],
+            [("a", 1), ("a", 9), ("c", 1)],
+            [("a1", "c2")],
+            id="the end of a group may go on",
+        ),
+    ],
+)
+def test_what_must_not_follow_a_group_binds_the_end_of_the_group(
+    parts: list[dict[str, Any]], events: list[tuple[str, int]], expected: list[tuple[str, ...]]
+) -> None:
+    rows = [{"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)]
+    later = [{"step": "no", "link": "not_next", "where": "value > 5"}, {"step": "c", "link": "followed_by", "where": "kind == 'c'"}]
+    transcript = transcripts.understand({"pattern": [*parts, *later], "skip": "none", "events": rows, "expect": {}})
+    for matches, _ in (transcripts.by_definition(transcript), transcripts.by_matcher(transcript, 0)):
+        assert sorted(tuple(f"{step}{event}" for step, event in match) for match in matches) == sorted(expected)
 
 
 def test_keys_do_not_meet() -> None:

@@ -59,11 +59,13 @@ class Around:
     gap: int | None = None
     also: tuple[State, ...] = ()
     """States that the first state of a group may proceed to, too: what follows the group."""
+    following: tuple[Test, ...] = ()
+    """What must not follow the group, so not come between the events of a loop that ends it, unless the group is repeated itself."""
 
     @property
     def later(self) -> Around:
         """The same for parts that are not the first."""
-        return Around(self.untils)
+        return Around(self.untils, following=self.following)
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,12 @@ class Automaton:
             else:
                 state.proceeds = [(passed, after)]
             return state
-        after_loop = tuple(self._refused(later, around) for later in _nots_after(parts, place)) if part.repeated else ()
+        here = around
+        if place < len(parts) - 1:
+            here = replace(around, following=tuple(self._refused(later, around) for later in _nots_after(parts, place)))
         if part.inside:
-            return self._group(part, nots, guard, rest, around)
-        return self._step(part, nots, guard, rest, around, after_loop)
+            return self._group(part, nots, guard, rest, here)
+        return self._step(part, nots, guard, rest, here, here.following if part.repeated else ())
 
     def _refused(self, part: Part, around: Around) -> Test:
         return _unless(self.tests.of(part.where), around.untils)
@@ -203,7 +207,9 @@ class Automaton:
             target = _once(self._turn(part, target, replace(again, also=(rest((), None),)) if number < more else again))
         gap = around.gap if around.gap is not None else part.gap
         also = (*around.also, *((rest(nots, guard),) if part.optional else ()))
-        return self._enter(part.inside, 0, nots, guard, target, Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also))
+        following = () if part.repeated else around.following
+        first = Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also, following)
+        return self._enter(part.inside, 0, nots, guard, target, first)
 
     def _turn(self, part: Part, target: Sink, around: Around) -> Sink:
         return lambda nots, guard: self._enter(part.inside, 0, nots, guard, target, around)

@@ -5,6 +5,7 @@ It shares nothing with the matcher but the words of the pattern: no states, no b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +34,16 @@ class Guard(NamedTuple):
     """Whether it ends if the loop's `until` holds at the event right after the loop."""
 
 
+class Stop(NamedTuple):
+    """What must not come as the very next event, since another way from here would see it."""
+
+    part: Part
+    behind: bool = False
+    """Whether that way leads through a part that is left out."""
+    unless: Part | None = None
+    """A greedy loop that keeps the event for itself, so that the other way is not open."""
+
+
 class Found(NamedTuple):
     """A match, and when it was certain: at an event, or, before the event of that place, at a time."""
 
@@ -47,7 +58,7 @@ class So:
     path: Path = ()
     nots: tuple[Part, ...] = ()
     guard: Guard | None = None
-    stops: tuple[Part, ...] = ()
+    stops: tuple[Stop, ...] = ()
     """What must not come as the very next event: what another way from here must not see."""
     over: bool = False
     """Whether no event may follow: the newest one must not have come, so it counts only if it completes the match."""
@@ -69,6 +80,10 @@ class Bound:
     """Whether the group may be left in place of this."""
     again: bool = False
     """Whether the part has had a turn before."""
+    leaving: tuple[Stop, ...] = ()
+    """What must not come where the group is left: what follows it."""
+    following: tuple[Part, ...] = ()
+    """What must not come between the events of a loop that ends a group without turns: what must not follow the group."""
 
 
 @dataclass
@@ -147,7 +162,7 @@ class Definition:
         if place == len(parts) or (place == len(parts) - 1 and parts[place].negative):
             yield so
             return
-        part, later = parts[place], Bound(untils=bound.untils)
+        part, later = parts[place], Bound(untils=bound.untils, leaving=bound.leaving, following=bound.following)
         if part.link == "not_followed_by":
             yield from self._parts(parts, place + 1, replace(so, nots=(*so.nots, part)), later)
         elif part.link == "not_next":
@@ -155,22 +170,24 @@ class Definition:
             blocked = after < len(self.rows) and (self._holds(part.where, after, so) or self._kept(so, after))
             yield from self._parts(parts, place + 1, replace(so, guard=None, over=so.over or blocked), later)
         else:
-            nexts = tuple(parts[place + 1 : place + 2]) if parts[place + 1 : place + 2] and parts[place + 1].negative else ()
-            for through in self._part(part, so, bound, nexts):
+            here = bound if place + 1 == len(parts) else replace(bound, following=_following(parts[place + 1 :]))
+            for through in self._part(part, so, here, _heads(parts[place + 1 :], bound.leaving)):
                 yield from self._parts(parts, place + 1, through, later)
 
-    def _part(self, part: Part, so: So, bound: Bound, nexts: tuple[Part, ...]) -> Iterator[So]:
-        """Every way to go through one part: left out, or repeated as often as it may be."""
+    def _part(self, part: Part, so: So, bound: Bound, nexts: tuple[Stop, ...]) -> Iterator[So]:
+        """Every way to go through one part: left out, or repeated as often as it may be. `nexts`: what must not follow it."""
         once = None if so.guard is None else replace_once(so.guard)
         kept = Guard(part, once=False, may_end=True) if part.greedy and part.least != part.most else None
         if part.optional:
             yield replace(so, guard=kept or once)
-        turns = [replace(so, guard=once if part.optional or bound.leavable else so.guard)]
+        seen = (*so.stops, *nexts) if part.optional else so.stops
+        turns = [replace(so, guard=once if part.optional or bound.leavable else so.guard, stops=seen)]
         link = bound.link or CONTIGUITY[part.link]
         here = replace(bound, link=link, gap=part.gap if bound.gap is None else bound.gap, leavable=part.optional or bound.leavable)
         number = 0
         while turns and (part.most is None or number < part.most):
             number += 1
+            here = replace(here, leaving=_leaving(part, nexts, number))
             turns = [done for turn in turns for done in self._turn(part, turn, here)]
             if number != part.most and number >= part.least:
                 turns = [replace(turn, guard=None if turn.guard is None else replace_once(turn.guard)) for turn in turns]
@@ -178,13 +195,14 @@ class Definition:
             if enough:
                 left = None if kept is None else kept._replace(may_end=number != part.most)
                 yield from (replace(_leave(part, turn, number), guard=left or turn.guard) for turn in turns)
-            here = Bound(part.inner, part.loop_gap, bound.untils, leavable=enough, again=True)
-            turns = [_repeat(part, turn, nexts, enough=enough) for turn in turns]
+            here = Bound(part.inner, part.loop_gap, bound.untils, leavable=enough, again=True, following=bound.following)
+            turns = [_repeat(part, turn, nexts if enough else (), bound.following, enough=enough) for turn in turns]
 
     def _turn(self, part: Part, so: So, bound: Bound) -> Iterator[So]:
         if part.inside:
             untils = (*bound.untils, *((part.until,) if part.until is not None else ()))
-            yield from self._parts(part.inside, 0, so, replace(bound, untils=untils))
+            following = () if part.repeated else bound.following
+            yield from self._parts(part.inside, 0, so, replace(bound, untils=untils, following=following))
             return
         for event in range(so.last + 1, len(self.rows) if not so.over else 0):
             if not self._may_come(so, event, bound):
@@ -208,8 +226,13 @@ class Definition:
 
     def _refused(self, so: So, event: int) -> bool:
         """Whether an event must not come."""
-        nots = (*so.nots, *so.stops) if event == so.last + 1 else so.nots
-        return any(self._holds(part.where, event, so) for part in nots)
+        if event == so.last + 1 and any(self._stops(stop, event, so) for stop in so.stops):
+            return True
+        return any(self._holds(part.where, event, so) for part in so.nots)
+
+    def _stops(self, stop: Stop, event: int, so: So) -> bool:
+        kept = stop.unless is not None and self._takes(stop.unless, event, so)
+        return not kept and self._holds(stop.part.where, event, so)
 
     def _kept(self, so: So, event: int) -> bool:
         guard = so.guard
@@ -278,16 +301,43 @@ def replace_once(guard: Guard) -> Guard:
     return guard._replace(once=True)
 
 
+def _following(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """What must not come, said right at the beginning of these parts."""
+    return tuple(itertools.takewhile(lambda part: part.link == "not_followed_by", parts))
+
+
+def _heads(parts: tuple[Part, ...], leaving: tuple[Stop, ...]) -> tuple[Stop, ...]:
+    """What must not come before these parts, or after them if all of them may be left out."""
+    found: list[Stop] = []
+    behind = False
+    for part in parts:
+        if part.negative:
+            found.append(Stop(part, behind))
+            behind = behind or part.link == "not_next"
+        elif part.skippable:
+            behind = True
+        else:
+            return tuple(found)
+    return (*found, *(stop._replace(behind=behind or stop.behind) for stop in leaving))
+
+
+def _leaving(part: Part, nexts: tuple[Stop, ...], number: int) -> tuple[Stop, ...]:
+    """What must not come where a group ends after so many turns, of which the last leads nowhere else."""
+    if number < part.least:
+        return ()
+    return nexts if number == part.most else tuple(stop._replace(behind=True) for stop in nexts)
+
+
 def _leave(part: Part, so: So, number: int) -> So:
     """A choice that leaves a loop after some turns. What must not come after an optional end of a group binds it on its last turn."""
     if not part.inside or number == part.most:
         return so
-    return replace(so, nots=(), stops=() if part.most is None else so.nots)
+    return replace(so, nots=(), stops=() if part.most is None else tuple(map(Stop, so.nots)))
 
 
-def _repeat(part: Part, so: So, nexts: tuple[Part, ...], *, enough: bool) -> So:
+def _repeat(part: Part, so: So, nexts: tuple[Stop, ...], following: tuple[Part, ...], *, enough: bool) -> So:
     """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
-    stops = nexts if enough else ()
     if part.inside:
-        return replace(so, nots=() if enough and part.most is None else so.nots, stops=stops)
-    return replace(so, nots=tuple(one for one in nexts if one.link == "not_followed_by"), stops=stops)
+        return replace(so, nots=() if enough and part.most is None else so.nots, stops=nexts)
+    own = tuple(stop._replace(unless=part if part.greedy and stop.behind else None) for stop in nexts)
+    return replace(so, nots=following, stops=own)
