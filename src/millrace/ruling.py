@@ -23,8 +23,10 @@ RULE, DECLARED = "rule", "declared"
 STEPS, TIMES = "steps", "times"
 """Of a match: which steps took its events, and when those were, in order."""
 KEYS = ("pattern", "within", "skip")
-MOST_TEXT, MOST_DEPTH, MOST_PARTIAL = 10_000, 30, 10_000
-"""How long a rule may be, how deep its lists and maps, and how many partial matches it may have for one key."""
+MOST_TEXT, MOST_DEPTH, MOST_PARTIAL, MOST_RULES = 10_000, 30, 10_000, 500
+"""How long a rule may be, how deep its lists and maps, how many partial matches it may have for one key, and how many rules there may be."""
+MOST_EFFORT, EFFORT_PER_ROW = 300_000, 100
+"""How often a rule may move a partial match in a batch: so often, and for each row so often besides."""
 
 
 class _RuleLoader(yaml.SafeLoader):
@@ -80,6 +82,8 @@ class Rules(graph.Operation):
         if not isinstance(said, dict) or "pattern" not in said or not set(said) <= set(KEYS):
             raise DefinitionError(f"the rule {_short(text)} is no map of {', '.join(KEYS)}; write pattern: [..], within: N")
         pattern = declared.read(said["pattern"], within=said.get("within"), skip=said.get("skip")).checked()
+        for step in pattern.steps:
+            step.name.encode()  # as results show it
         return Matcher(pattern, self.rows, self.keys, most=MOST_PARTIAL, timeouts=False)
 
 

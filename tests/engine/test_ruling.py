@@ -203,3 +203,61 @@ def test_what_cannot_be_is_refused_with_the_remedy(make: Any, words: str) -> Non
 
 def test_a_job_says_that_it_follows_rules() -> None:
     assert "match found/rules-1" in str(job())
+
+
+GREEDY = json.dumps(
+    {"pattern": [{"step": "one", "times": "1..", "inner": "any"}, {"step": "two", "link": "next", "where": "value > 99"}], "within": 100}
+)
+
+
+@pytest.mark.parametrize("text", [GREEDY, GREEDY.replace('"any"', '"relaxed"').replace("value > 99", "contains(last(one.kind), 'z')")])
+def test_a_rule_that_eats_time_is_withdrawn_with_a_letter_and_the_others_go_on(text: str) -> None:
+    engine = Engine([job()], slots=1, partitions={HAPPENINGS.name: 1, RULES.name: 1})
+
+    def batch(rules: list[tuple[str, str]], kinds: str, at: int) -> tuple[list[tuple[str, list[int]]], list[Any]]:
+        told_rules = [Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text}) for n, (name, text) in enumerate(rules)]
+        told_rows = [
+            Event(HAPPENINGS.name, 0, 1000 * at + n, at + 1 + n // 10, at, {"who": "x", "kind": kind, "value": 0})
+            for n, kind in enumerate(kinds)
+        ]
+        pieces = [Piece(RULES.name, 0, decoded(RULES, told_rules)), Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows))]
+        results = engine.step(pieces, 20_000 + 100 * at)
+        panes = results.outputs.get(FOUND.name)
+        dead = [] if results.dead is None else results.dead.rows(named=True)
+        return [] if panes is None else list(panes.select("rule", "times").iter_rows()), dead
+
+    batch([("greedy", text), ("p", rule("a", "b", link="next"))], "ab" * 300, 0)
+    panes, dead = batch([], "c", 200)
+    assert {name for name, _ in panes} == {"p"}
+    assert [json.loads(letter["value"]) for letter in dead] == [{"name": "greedy", "pattern": text}]
+    assert "the rule 'greedy' was withdrawn" in dead[0]["reason"]
+    assert dead[0]["topic"] == RULES.name
+    batch([], "ab", 400)
+    batch([("greedy", rule("a", "b"))], "ab", 600)
+    panes, dead = batch([], "c", 800)
+    assert dead == []
+    assert {name for name, _ in panes} == {"greedy", "p"}, "a rule that was withdrawn may come again"
+
+
+def test_there_are_only_so_many_rules_and_one_too_many_is_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millrace.engine.ruling.MOST_RULES", 3)
+    engine = Engine([job()], slots=2, partitions={HAPPENINGS.name: 1, RULES.name: 1})
+
+    def batch(rules: list[tuple[str, str]], at: int) -> Any:
+        told_rules = [Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text}) for n, (name, text) in enumerate(rules)]
+        told_rows = [
+            Event(HAPPENINGS.name, 0, at + n, at + 1 + n, at, {"who": "x", "kind": kind, "value": 0}) for n, kind in enumerate("ab")
+        ]
+        return engine.step(
+            [Piece(RULES.name, 0, decoded(RULES, told_rules)), Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows))], 200 * at
+        )
+
+    dead = batch([(name, rule("a", "b")) for name in "pqrst"], 0).dead
+    assert dead is not None
+    assert [json.loads(value)["rule"] for value in dead["value"]] == ["s", "t"]
+    assert dead["reason"].unique().to_list() == ["there are 3 rules already; withdraw some (an empty pattern), then send it again"]
+    assert batch([("p", rule("b", "a")), ("q", "")], 100).dead is None, "one that is known may be replaced and withdrawn"
+    batch([], 200)
+    results = batch([("s", rule("a", "b"))], 300)
+    assert results.dead is None
+    assert "s" in batch([], 400).outputs[FOUND.name]["rule"].to_list()

@@ -7,25 +7,30 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
 import polars as pl
 
+from millrace import graph
 from millrace.aggregates import ORDER
 from millrace.engine.assigning import PLACE
 from millrace.engine.firing import PAIR, Stepped
-from millrace.engine.isolation import letters
-from millrace.engine.packets import Block, Body
+from millrace.engine.isolation import NOT_THEIRS, letters, ordinary_errors
+from millrace.engine.packets import Block, Body, dump
 from millrace.engine.progress import END
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.state import Layout, SlotState
 from millrace.errors import DefinitionError
 from millrace.log.dead import DEAD
 from millrace.patterns import stored
+from millrace.patterns.courses import Effort
 from millrace.patterns.matcher import Key, Matched, Matcher
-from millrace.ruling import DECLARED, RULE, Rules, listed
+from millrace.ruling import DECLARED, EFFORT_PER_ROW, MOST_EFFORT, MOST_RULES, RULE, Rules, listed
 
 TOLD = "_told"
 """Of rows that go to every slot: whether it is this one that tells what is wrong with them."""
 TABLE = "courses"
+WITHDRAWN = "withdrawn"
+"""Letters for rules that cannot go on, beside what is shown."""
 
 
 class Reign(NamedTuple):
@@ -59,8 +64,39 @@ class RuleMatches(SequenceWindows):
         return [c for c in dict.fromkeys([*self.node.inputs[0].schema, *ORDER, PLACE]) if c not in self.node.keys]
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
-        """A batch; a rule that is none is a dead letter, and the one before it stays."""
-        return replace(super().step(state, body, blocks), dead=self._dead(blocks))
+        """A batch; a rule that is none is a dead letter, and the one before it stays. So is one too many, and one that cannot go on."""
+        blocks, names, excess = self._bounded(state, blocks)
+        stepped = super().step(state, body, blocks)
+        saved = stepped.state.values[self.operator.id]
+        alive = {"names": sorted(names - set(saved.get("ended", [])))}
+        after = stepped.state.with_values(self.operator.id, {**{k: v for k, v in saved.items() if k != "ended"}, **alive})
+        withdrawn = stepped.sides.get(WITHDRAWN)
+        found = [part for part in (self._dead(blocks), excess, withdrawn) if part is not None and part.height]
+        return replace(stepped, state=after, sides={}, dead=pl.concat(found) if found else None)
+
+    def _bounded(self, state: SlotState, blocks: list[Block]) -> tuple[list[Block], set[str], pl.DataFrame | None]:
+        """The blocks without the rules that are one too many, the names of those there are, and letters."""
+        saved = state.values.get(self.operator.id) or {}
+        names = {*saved.get("names", []), *saved.get("rules", {})}
+        kept: list[Block] = []
+        excess: list[pl.DataFrame] = []
+        for block in blocks:
+            if self.operator.side(block.channel) == self.node.everywhere:
+                rules = block.frame
+                fits = []
+                for name, text in rules.select(RULE, DECLARED).iter_rows():
+                    good = bool(text) and isinstance(self._rule(text), Matcher)
+                    fits.append(not good or name in names or len(names) < MOST_RULES)
+                    if good and fits[-1]:
+                        names.add(name)
+                if not all(fits):
+                    bad = rules.filter(~pl.Series(fits, dtype=pl.Boolean) & pl.col(TOLD))
+                    excess.append(
+                        _letters(bad, block, f"there are {MOST_RULES} rules already; withdraw some (an empty pattern), then send it again")
+                    )
+                    block = replace(block, data=dump(rules.filter(pl.Series(fits, dtype=pl.Boolean))))  # noqa: PLW2901
+            kept.append(block)
+        return kept, names, pl.concat(excess) if excess else None
 
     def _judged(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         taken, late = super()._judged(rows)
@@ -91,7 +127,7 @@ class RuleMatches(SequenceWindows):
             reasons = [self._rule(text) for text in rules[DECLARED]]
             bad = rules.with_columns(pl.Series("reason", [why if isinstance(why, str) else None for why in reasons], pl.String))
             bad = bad.filter(pl.col("reason").is_not_null())
-            found.append(letters(bad.drop("reason"), block.channel.partition("/")[2]).with_columns(bad["reason"]).select(list(DEAD)))
+            found.append(_letters(bad.drop("reason"), block, bad["reason"]))
         dead = pl.concat(found) if found else None
         return None if dead is None or dead.is_empty() else dead
 
@@ -106,20 +142,55 @@ class RuleMatches(SequenceWindows):
         reigns = self._reigns(rules, rows, END if ended else time)
         shown: list[pl.DataFrame] = [self.no_shown.drop(PAIR)]
         written: list[pl.DataFrame] = []
+        failed: dict[str, tuple[Reign, str]] = {}
         for reign in reigns:
-            found, courses = self._reign(state, reign, rows[reign.first : reign.end], since, seq)
-            shown.append(listed(found, self.node, reign.rule))
+            try:
+                with ordinary_errors():
+                    found, courses = self._reign(state, reign, rows[reign.first : reign.end], since, seq)
+                    shown.append(listed(found, self.node, reign.rule))
+            except NOT_THEIRS:
+                raise
+            except Exception as error:  # noqa: BLE001 - a rule is not trusted: what it causes ends it, and not the job
+                failed[reign.version] = reign, " ".join(str(error).split()) or type(error).__name__
+                continue
             if reign.goes_on:
                 written.append(courses)
-        alive = [reign.version for reign in reigns if reign.goes_on]
+        going = [reign for reign in reigns if reign.goes_on and reign.version not in failed]
+        alive = [reign.version for reign in going]
         layout = Layout(pl.col("_due"), pl.col("_until"), lambda frame: self._newest(frame, alive).filter(pl.col("_until") > since))
         if written:
             state = state.append(id, TABLE, pl.concat(written), layout)
         state = state.expire(id, TABLE, time)
-        kept = {reign.rule: [reign.version, reign.text] for reign in reigns if reign.goes_on}
-        state = state.with_values(id, {**saved, "rules": kept})
+        kept = {reign.rule: [reign.version, reign.text] for reign in going}
+        gone = sorted({reign.rule for reign in reigns} - kept.keys())
+        state = state.with_values(id, {**saved, "rules": kept, "ended": gone})
+        self._forget({text for _, text in kept.values()})
         panes = pl.concat(shown).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR))
-        return state, panes, {}
+        return state, panes, {WITHDRAWN: self._withdrawn([one for one in failed.values() if one[0].goes_on])}
+
+    def _withdrawn(self, failed: list[tuple[Reign, str]]) -> pl.DataFrame:
+        """Letters for rules that could not go on."""
+        topic = self.node.inputs[1]
+        name = next((edge.read.topic.name for edge in graph.edges(graph.Union((topic,), topic.schema)) if edge.read is not None), None)
+        rows = [
+            (
+                name,
+                None,
+                None,
+                None,
+                reign.rule.encode(),
+                _as_sent(reign),
+                f"the rule {reign.rule!r} was withdrawn: {why}; matches that it had begun are given up",
+            )
+            for reign, why in failed
+        ]
+        return pl.DataFrame(rows, schema=DEAD, orient="row")
+
+    def _forget(self, used: set[str]) -> None:
+        """Drops what is known of rules that are no longer in use, where that is much."""
+        if len(self._read) > 2 * MOST_RULES:
+            for text in [text for text in self._read if text not in used]:
+                self._read.pop(text, None)
 
     def _reigns(self, rules: dict[str, list[str]], rows: pl.DataFrame, time: int) -> list[Reign]:
         """Which rule holds over which rows."""
@@ -140,10 +211,11 @@ class RuleMatches(SequenceWindows):
         assert isinstance(matcher, Matcher)
         ready = matcher.ready(rows.filter(pl.col(RULE).is_null()))
         known = self._known(state, reign, ready, since)
+        effort = Effort(MOST_EFFORT + EFFORT_PER_ROW * rows.height)
         names = [*self.node.keys, "_until", "_course"]
         before: dict[Key, tuple[int, bytes]] = {row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()}
         done = matcher.follow(
-            {key: stored.load(data, matcher.states, list(matcher.schema)) for key, (_, data) in before.items()}, ready, reign.until
+            {key: stored.load(data, matcher.states, list(matcher.schema)) for key, (_, data) in before.items()}, ready, reign.until, effort
         )
         return done.matches, self._written(reign, matcher, done, {key: until for key, (until, _) in before.items()}, seq)
 
@@ -178,3 +250,14 @@ class RuleMatches(SequenceWindows):
                 due, until = matcher.rules.due(course), max(run.start.time for run in course.runs) + span
                 rows.append((reign.version, *key, END if due is None else due, until, stored.dump(course), seq))
         return pl.DataFrame(rows, schema=self._nothing.schema, orient="row")
+
+
+def _letters(rules: pl.DataFrame, block: Block, reason: str | pl.Series) -> pl.DataFrame:
+    """Rules as dead letters."""
+    said = pl.lit(reason, pl.String) if isinstance(reason, str) else reason
+    return letters(rules, block.channel.partition("/")[2]).with_columns(said.alias("reason")).select(list(DEAD))
+
+
+def _as_sent(reign: Reign) -> bytes:
+    """A rule that was taken long ago; its record is not at hand any more."""
+    return msgspec.json.encode({"name": reign.rule, "pattern": reign.text})

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from millrace.errors import NoPlaceToSkip, PatternFailed
 from millrace.patterns.automaton import Automaton, State
-from millrace.patterns.memory import Event, Memory, Node, chain
+from millrace.patterns.memory import Event, Links, Memory, Node, chain
 from millrace.patterns.parts import Skip
 
 MOST = 100_000
 """How many partial matches a key may have. Patterns that allow any combination double them with each event."""
+MOST_LINKS = 5
+"""How many links there may be for each partial match that a key may have: an event is one for each way in which matches came to it."""
 
 
 class Run(NamedTuple):
@@ -22,6 +25,15 @@ class Run(NamedTuple):
     state: State
     node: Node
     start: Event
+
+
+class Moves(NamedTuple):
+    """What becomes of a match with an event: where it goes on, and where it is complete."""
+
+    on: Sequence[tuple[State, Node]]
+    done: Sequence[Node]
+    effort: int
+    """In how many states conditions were looked at."""
 
 
 class Match(NamedTuple):
@@ -40,6 +52,8 @@ class Course:
     held: tuple[Match, ...] = ()
     """Matches that wait: one that began before them may still be found, and rule them out."""
     seq: int = 0
+    links: int = 0
+    """How many links there are at most."""
 
     @property
     def over(self) -> bool:
@@ -62,11 +76,28 @@ class Lane:
 
 
 @dataclass
+class Effort:
+    """How much may still be done for a pattern before it is too much; None: any."""
+
+    left: int | None = None
+
+    def spend(self, amount: int) -> None:
+        """Does something for a partial match."""
+        if self.left is not None:
+            self.left -= amount
+            if self.left < 0:
+                raise PatternFailed(
+                    "it has so many partial matches that going through them takes too long; make it stricter, or its `within` shorter"
+                )
+
+
+@dataclass
 class Found:
     """What came of some events."""
 
     matches: list[Match]
     timeouts: list[Match]
+    effort: Effort = field(default_factory=Effort)
 
 
 @dataclass(frozen=True)
@@ -87,18 +118,39 @@ class Rules:
     def follow(self, course: Course, lane: Lane, time: int, found: Found, *, ended: bool) -> Course:
         """Takes events in order, then lets time pass; `ended`: nothing will come any more."""
         runs, held = list(course.runs), list(course.held)
-        begins, times = lane.begins, lane.times
+        begins, times, made = lane.begins, lane.times, course.links
         for place in range(lane.first, lane.end):
             if runs:
                 runs, held = self._pass(runs, held, times[place], found)
             if runs or begins[place]:
                 event = Event(course.seq + place - lane.first, times[place], lane.masks[place], lane.rows[place], lane.extras[place])
-                runs, held = self._take(runs, held, event, found)
+                links: Links = {}
+                runs, held = self._take(runs, held, event, links, found)
+                made = self._bounded(made + len(links), runs, held, event)
         runs, held = self._pass(runs, held, time, found)
         if ended:
             found.matches += self._released(sorted(held, key=_begun), [])[0]
             runs, held = [], []
-        return Course(tuple(runs), tuple(held), course.seq + lane.end - lane.first)
+        return Course(tuple(runs), tuple(held), course.seq + lane.end - lane.first, made)
+
+    def _bounded(self, links: int, runs: list[Run], held: list[Match], event: Event) -> int:
+        """How many links there are at most; they are counted only where there may be too many, as many end unseen."""
+        if links > self.most * MOST_LINKS:
+            alive: set[int] = set()
+            standing = [*((run.node, run.start.seq) for run in runs), *((match.node, match.start.seq) for match in held)]
+            for node, first in sorted(standing, key=lambda one: one[1]):  # who began first goes back the furthest
+                alive.update(map(id, takewhile(lambda link: id(link) not in alive, chain(node, first))))
+            links = len(alive)
+            if links > self.most * MOST_LINKS:
+                raise self._too_many(f"more than {self.most * MOST_LINKS:,} events to remember of partial matches", event)
+        return links
+
+    def _too_many(self, what: str, event: Event) -> PatternFailed:
+        return PatternFailed(
+            f"a pattern has {what} for one key, at event time {event.time}, so it would grow without end; "
+            "make it stricter: consecutive() or the default in place of allow_combinations(), followed_by() in place of followed_by_any(), "
+            "a shorter within(), or skip_past_last()"
+        )
 
     def due(self, course: Course) -> int | None:
         """When time alone will change something."""
@@ -126,45 +178,57 @@ class Rules:
             runs, held = self._settle(alive, held, done, found)
         return runs, held
 
-    def _take(self, runs: list[Run], held: list[Match], event: Event, found: Found) -> tuple[list[Run], list[Match]]:
+    def _take(self, runs: list[Run], held: list[Match], event: Event, links: Links, found: Found) -> tuple[list[Run], list[Match]]:
         after: list[Run] = []
         done: list[Match] = []
+        alike: dict[tuple[int, int], Moves] = {}
         for run in runs:
-            self._move(run.state, run.node, run.start, event, after, done)
-        self._move(self.automaton.start, None, event, event, after, done)
+            same = run.state.number, id(run.node.link)
+            moves = alike.get(same)
+            if moves is None:
+                moves = self._moves(run.state, run.node, event, links)
+                found.effort.spend(moves.effort * self.memory.weight)
+                if not self.memory.looks_back:
+                    alike[same] = moves
+            else:
+                found.effort.spend(1)
+            after += [Run(state, node, run.start) for state, node in moves.on]
+            if moves.done:
+                done += [Match(node, run.start) for node in moves.done]
+        moves = self._moves(self.automaton.start, None, event, links)
+        found.effort.spend(moves.effort * self.memory.weight)
+        after += [Run(state, node, event) for state, node in moves.on]
+        done += [Match(node, event) for node in moves.done]
         if len(after) > self.most:
-            raise PatternFailed(
-                f"a pattern has more than {self.most:,} partial matches for one key, at event time {event.time}, so it would grow without end; "
-                "make it stricter: consecutive() or the default in place of allow_combinations(), followed_by() in place of followed_by_any(), "
-                "a shorter within(), or skip_past_last()"
-            )
+            raise self._too_many(f"more than {self.most:,} partial matches", event)
         return self._settle(after, held, done, found) if done else (after, held)
 
-    def _move(self, state: State, node: Node | None, start: Event, event: Event, after: list[Run], done: list[Match]) -> None:
+    def _moves(self, state: State, node: Node | None, event: Event, links: Links) -> Moves:
         """Everything one partial match may do with an event. One that it completes is found, though the event must not come."""
-        before = len(after)
+        on: list[tuple[State, Node]] = []
+        done: list[Node] = []
         is_refused = False
-        stack = [state]
+        stack, effort = [state], 0
         while stack:
             here = stack.pop()
+            effort += 1
             if here.proceeds:
                 stack += [target for test, target in here.proceeds if test.holds(event, node)]
             if here.gap is not None and node is not None and event.time - node.event.time >= here.gap:
                 continue
             is_refused = is_refused or any(test.holds(event, node) for test in here.nots)
             if here.take is not None and here.to is not None and here.take.holds(event, node):
-                longer = self.memory.take(node, here.step, event)
+                longer = self.memory.take(node, here.step, event, links)
                 if not here.to.final:
-                    after.append(Run(here.to, longer, start))
+                    on.append((here.to, longer))
                 if here.to.ends:
-                    done.append(Match(longer, start))
+                    done.append(longer)
             if node is not None and here.ignore is not None and here.stay is not None and here.ignore.holds(event, node):
                 if here.stay.final:
-                    done.append(Match(node, start))
+                    done.append(node)
                 else:
-                    after.append(Run(here.stay, node, start))
-        if is_refused:
-            del after[before:]
+                    on.append((here.stay, node))
+        return Moves([] if is_refused else on, done, effort)
 
     def _settle(self, runs: list[Run], held: list[Match], done: list[Match], found: Found) -> tuple[list[Run], list[Match]]:
         """Shows matches, and gives up what they rule out. One that began earlier goes first, so later ones wait for it."""
@@ -194,7 +258,7 @@ class Rules:
         if self.skip.kind == "past_last":
             return match.node.event.seq + 1
         step = self.automaton.names.index(self.skip.step or "")
-        events = [node.event.seq for node in chain(match.node) if node.step == step]
+        events = [link.event.seq for link in chain(match.node, match.start.seq) if link.step == step]
         if self.skip.on_miss == "error" and (not events or events[-1 if self.skip.kind == "to_first" else 0] == match.start.seq):
             why = "has no event of that step" if not events else "begins with that very event, so matching would not go on"
             raise NoPlaceToSkip(f"skip {self.skip}: a match {why}; leave out on_miss='error', or skip to another step")
@@ -207,4 +271,4 @@ def _begun(match: Match) -> int:
 
 def _taken(match: Match) -> list[tuple[int, int]]:
     """Among matches found at once: the one that took events earlier goes first."""
-    return [(node.event.seq, node.step) for node in reversed(list(chain(match.node)))]
+    return [(link.event.seq, link.step) for link in reversed(list(chain(match.node, match.start.seq)))]

@@ -15,7 +15,7 @@ import polars as pl
 from millrace.errors import DefinitionError
 from millrace.patterns.automaton import Automaton, State, conditions, passes_over, reachable
 from millrace.patterns.building import Pattern
-from millrace.patterns.courses import MOST, Course, Found, Lane, Match, Rules
+from millrace.patterns.courses import MOST, Course, Effort, Found, Lane, Match, Rules
 from millrace.patterns.memory import Memory, chain
 from millrace.patterns.verdicts import Tests, columns_of
 
@@ -62,7 +62,8 @@ class Matcher:
         try:
             self.schema.to_frame().select(self.tests.mask(), *(expr.alias(f"_extra{i}") for i, expr in enumerate(self.tests.extras)))
         except pl.exceptions.PolarsError as error:
-            raise DefinitionError(f"the pattern {self.pattern} does not fit the columns {dict(self.schema)}: {error}") from error
+            reason = str(error).partition("\n")[0]
+            raise DefinitionError(f"the pattern {self.pattern} does not fit the columns {dict(self.schema)}: {reason}") from error
 
     @cached_property
     def tests(self) -> Tests:
@@ -94,20 +95,19 @@ class Matcher:
         ready = ready if len(matters) == len(masks) else ready.filter(pl.col("_mask").is_in(matters))
         return ready.with_columns(pl.col("_mask").is_in(begins).alias("_begins"))
 
-    def follow(self, courses: Mapping[Key, Course], ready: pl.DataFrame, watermark: int) -> Matched:
-        """What `step` does, with rows that are `ready`."""
-        found: list[Match] = []
-        timeouts: list[Match] = []
+    def follow(self, courses: Mapping[Key, Course], ready: pl.DataFrame, watermark: int, effort: Effort | None = None) -> Matched:
+        """What `step` does, with rows that are `ready`; `effort`: how much may be done for it."""
+        found = Found([], [], effort or Effort())
         changed: dict[Key, Course | None] = {}
         seen: set[Key] = set()
         for key, lane in self._lanes(courses, ready):
             seen.add(key)
-            self._follow(key, courses.get(key), lane, watermark, changed, Found(found, timeouts))
+            self._follow(key, courses.get(key), lane, watermark, changed, found)
         for key, course in courses.items():
             due = self.rules.due(course) if key not in seen else None
             if key not in seen and (watermark >= END or (due is not None and due <= watermark)):
-                self._follow(key, course, Lane(), watermark, changed, Found(found, timeouts))
-        return Matched(changed, self.rows(found), self.rows(timeouts))
+                self._follow(key, course, Lane(), watermark, changed, found)
+        return Matched(changed, self.rows(found.matches), self.rows(found.timeouts))
 
     def _follow(self, key: Key, course: Course | None, lane: Lane, watermark: int, changed: dict[Key, Course | None], found: Found) -> None:
         after = self.rules.follow(course or Course(), lane, watermark, found, ended=watermark >= END)
@@ -154,9 +154,9 @@ class Matcher:
         names = self.rules.automaton.names
         schema = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **self.schema})
         rows = [
-            (number, names[node.step], match.at, *node.event.row)
+            (number, names[link.step], match.at, *link.event.row)
             for number, match in enumerate(found)
-            for node in reversed(list(chain(match.node)))
+            for link in reversed(list(chain(match.node, match.start.seq)))
         ]
         return pl.DataFrame(rows, schema=schema, orient="row")
 

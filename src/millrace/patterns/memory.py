@@ -1,4 +1,8 @@
-"""What a match has taken so far: a chain of events, shared by all matches that began alike, with running answers to what conditions ask."""
+"""What a match has taken so far: a chain of events, with running answers to what conditions ask.
+
+Matches that have taken the same events have the same links, also where one began earlier: with `a+ b` and the events 1 2 3, the matches that began with
+1, 2 and 3 share the links 1 <- 2 <- 3, and each goes back along them as far as its own first event. So n events of one key are n links, and not n * n / 2.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +27,35 @@ class Event(NamedTuple):
     """Values that other conditions need of the row."""
 
 
-class Node(NamedTuple):
-    """The newest event of a match, and the way to the older ones."""
+class Link(NamedTuple):
+    """An event that matches have taken, and the one that they took before it."""
 
-    before: Node | None
+    before: Link | None
     step: int
     event: Event
+
+
+class Node(NamedTuple):
+    """Where a match stands: its newest event, and which link that is. Matches of which no condition asks more share it."""
+
+    link: Link
+    event: Event
+    first: int
+    """The place of the first event of the match that made it. Beyond the first event of a match, links are those of others."""
     answers: tuple[Any, ...]
 
 
 Answer = Callable[[Node | None], Any]
+Links = dict[tuple[int, int], Link]
+"""The links that one event has made so far, by step and the id of the link before (0: any)."""
 
 
-def chain(node: Node | None) -> Iterator[Node]:
-    """From the newest event to the oldest."""
-    while node is not None:
-        yield node
-        node = node.before
+def chain(node: Node | None, first: int) -> Iterator[Link]:
+    """From the newest event of a match to its first, which has the place `first`."""
+    link = None if node is None else node.link
+    while link is not None:
+        yield link
+        link = None if link.event.seq == first else link.before
 
 
 @dataclass
@@ -49,12 +65,17 @@ class Memory:
     columns: Sequence[str]
     steps: Sequence[str]
     slots: list[tuple[str, int, int]] = field(default_factory=list)
+    weight: int = 1
+    """What a partial match costs with each event, beside one whose conditions are computed in place."""
+    looks_back: bool = False
+    """Whether a condition asks about any event of a match, so that matches with the same newest event may differ."""
 
     def answer(self, asked: Asked) -> Answer:
         """How a question about earlier events is answered."""
         if asked.kind == "previous":
             place = self.columns.index(asked.column or "")
             return lambda node: None if node is None else node.event.row[place]
+        self.looks_back = True
         if asked.kind == "avg":
             total, number = self._slot("sum", asked), self._slot("number", asked)
             return lambda node: None if node is None or not node.answers[number] else node.answers[total] / node.answers[number]
@@ -62,8 +83,8 @@ class Memory:
         empty = 0 if asked.kind in ("sum", "count") else None
         return lambda node: empty if node is None else node.answers[slot]
 
-    def take(self, before: Node | None, step: int, event: Event) -> Node:
-        """A chain with one more event."""
+    def take(self, before: Node | None, step: int, event: Event, links: Links) -> Node:
+        """A chain with one more event. `links`: those that this event has made."""
         answers = self._nothing if before is None else before.answers
         mine = self._by_step.get(step)
         if mine:
@@ -72,10 +93,14 @@ class Memory:
                 if kind == "last":
                     after[slot] = event.row[place]
                 else:
-                    seen = kind == "first" and any(node.step == step for node in chain(before))
+                    seen = kind == "first" and before is not None and any(link.step == step for link in chain(before, before.first))
                     after[slot] = _after(kind, after[slot], None if place < 0 else event.row[place], seen=seen)
             answers = tuple(after)
-        return Node(before, step, event, answers)
+        known = (step, 0 if before is None else id(before.link))
+        link = links.get(known)
+        if link is None:
+            links[known] = links[step, 0] = link = Link(None if before is None else before.link, step, event)
+        return Node(link, event, event.seq if before is None else before.first, answers)
 
     @cached_property
     def _nothing(self) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,46 +10,57 @@ import msgspec
 
 from millrace.patterns.automaton import State
 from millrace.patterns.courses import Course, Match, Run
-from millrace.patterns.memory import Event, Node, chain
+from millrace.patterns.memory import Event, Link, Node, chain
 
-VERSION = 1
+VERSION = 2
+"""Until version 1, each match had links of its own, with their answers."""
 
 
 def dump(course: Course) -> bytes:
     """A course as bytes."""
-    nodes: dict[int, tuple[int, Node]] = {}
+    links: dict[int, tuple[int, Link]] = {}
     events: dict[int, Event] = {}
-    for node, start in [*((run.node, run.start) for run in course.runs), *((match.node, match.start) for match in course.held)]:
+    standing = [*((run.node, run.start) for run in course.runs), *((match.node, match.start) for match in course.held)]
+    for node, start in sorted(standing, key=lambda one: one[1].seq):  # who began first goes back the furthest
         events.setdefault(start.seq, start)
-        for one in reversed(list(chain(node))):
-            events.setdefault(one.event.seq, one.event)
-            nodes.setdefault(id(one), (len(nodes), one))
+        fresh = list(itertools.takewhile(lambda link: id(link) not in links, chain(node, start.seq)))
+        for link in reversed(fresh):
+            events.setdefault(link.event.seq, link.event)
+            links[id(link)] = len(links), link
     said = [
         VERSION,
         course.seq,
         [[event.seq, event.time, event.row] for event in events.values()],
-        [[-1 if n.before is None else nodes[id(n.before)][0], n.step, n.event.seq, n.answers] for _, n in nodes.values()],
-        [[run.state.number, nodes[id(run.node)][0], run.start.seq] for run in course.runs],
-        [[nodes[id(match.node)][0], match.start.seq, match.at] for match in course.held],
+        [[links[id(one.before)][0] if id(one.before) in links else -1, one.step, one.event.seq] for _, one in links.values()],
+        [[run.state.number, links[id(run.node.link)][0], run.start.seq, run.node.answers] for run in course.runs],
+        [[links[id(match.node.link)][0], match.start.seq, match.at, match.node.answers] for match in course.held],
     ]
     return msgspec.msgpack.encode(said)
 
 
 def load(data: bytes, states: Sequence[State], columns: Sequence[str] = ()) -> Course:
     """The course that `dump` wrote; with `columns`, its events have those."""
-    version, seq, rows, links, runs, held = msgspec.msgpack.decode(data)
-    if version != VERSION:
+    version, seq, rows, written, runs, held = msgspec.msgpack.decode(data)
+    if version not in (1, VERSION):
         raise ValueError(
             f"matches of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
         )
     events: Mapping[int, Event] = {number: Event(number, time, 0, widened(row, len(columns), columns)) for number, time, row in rows}
-    nodes: list[Node] = []
-    for before, step, event, answers in links:
-        nodes.append(Node(None if before < 0 else nodes[before], step, events[event], tuple(answers)))
+    links: list[Link] = []
+    for before, step, event, *_ in written:
+        links.append(Link(None if before < 0 else links[before], step, events[event]))
+    if version == 1:
+        runs = [[*run, written[run[1]][3]] for run in runs]
+        held = [[*match, written[match[0]][3]] for match in held]
+
+    def node(link: int, start: int, answers: Sequence[Any]) -> Node:
+        return Node(links[link], links[link].event, start, tuple(answers))
+
     return Course(
-        tuple(Run(states[state], nodes[node], events[start]) for state, node, start in runs),
-        tuple(Match(nodes[node], events[start], at) for node, start, at in held),
+        tuple(Run(states[state], node(link, start, answers), events[start]) for state, link, start, answers in runs),
+        tuple(Match(node(link, start, answers), events[start], at) for link, start, at, answers in held),
         seq,
+        len(links),
     )
 
 

@@ -130,10 +130,11 @@ class Tests:
 
     def _call(self, function: Function) -> Test:
         columns, steps = self.memory.columns, self.memory.steps
+        self.memory.looks_back = True
 
         def holds(event: Event, node: Node | None) -> bool:
             match: dict[str, list[dict[str, Any]]] = {}
-            for one in reversed(list(chain(node))):
+            for one in reversed(list(chain(node, -1 if node is None else node.first))):
                 match.setdefault(steps[one.step], []).append(dict(zip(columns, one.event.row, strict=False)))
             return bool(function(dict(zip(columns, event.row, strict=False)), match))
 
@@ -161,6 +162,7 @@ class Tests:
                 return self._by_polars(expr)
 
     def _by_polars(self, expr: pl.Expr) -> Value:
+        self.memory.weight = 100
         values = {name: self._value(pl.col(name)) for name in dict.fromkeys(expr.meta.root_names())}
         return lambda event, node: pl.select(pl.lit(value(event, node)).alias(name) for name, value in values.items()).select(expr).item()
 
