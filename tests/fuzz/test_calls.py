@@ -162,7 +162,8 @@ def call(case: int) -> str | None:
     return None
 
 
-def test_a_wrong_call_ends_in_an_error_of_one_line() -> None:
+def test_a_wrong_call_ends_in_an_error_of_one_line(took: Callable[[int], None]) -> None:
+    took(CASES)
     found = [said for case in range(CASES) if (said := call(case))]
     assert found == []
 

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from millrace.log import Outgoing, Records, open_log
 from millrace.log.aliases import ALIASES, aliases, point
 from millrace.log.kafka import markers
 from millrace.log.kafka.schemas import Schema
+from millrace.log.owners import OWNERS, Owner, claim, owners
 from millrace.log.status import Status, read_status
 from millrace.topics import Topic
 
@@ -28,7 +30,8 @@ class Stop:
 SCHEMA = Schema.of(Topic("stops", Stop, "name"))
 
 
-def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows() -> None:
+def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(took: Callable[[int], None]) -> None:
+    took(max(1, CASES // 50) * 50)
     taken = 0
     for seed, values in batches([SCHEMA.to_json()]):
         for value in values:
@@ -43,7 +46,8 @@ def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows() ->
     assert taken
 
 
-def test_the_last_readable_marker_is_found_whatever_stands_behind_it() -> None:
+def test_the_last_readable_marker_is_found_whatever_stands_behind_it(took: Callable[[int], None]) -> None:
+    took(max(1, CASES // 50) * 50)
     own = markers.Marker(7, 3, "me")
     for seed, values in batches([b"{", b"[]", b'{"marker": "7"}', own.to_json()[:-1]]):
         hostile = [value for value in values if value != own.to_json() and not value.startswith(own.to_json()[:30])]
@@ -54,7 +58,8 @@ def test_the_last_readable_marker_is_found_whatever_stands_behind_it() -> None:
         assert last == own, f"seed {seed}"
 
 
-def test_statuses_that_cannot_be_read_are_passed_over() -> None:
+def test_statuses_that_cannot_be_read_are_passed_over(took: Callable[[int], None]) -> None:
+    took(max(1, CASES // 50) * 50)
     status = Status(at=1, batch=2, jobs=["a"], read=3, results={}, watermarks={}, lag={}, took_ms=None, latency={}, reads={}, writes={})
     good = status.outgoing().values[0].as_py()
     for seed, values in batches([good]):
@@ -64,7 +69,8 @@ def test_statuses_that_cannot_be_read_are_passed_over() -> None:
         assert found[-1] == status, f"seed {seed}"
 
 
-def test_aliases_hold_whatever_stands_beside_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_aliases_hold_whatever_stands_beside_them(tmp_path: Path, caplog: pytest.LogCaptureFixture, took: Callable[[int], None]) -> None:
+    took(CASES)
     log = open_log(f"embedded:{tmp_path / 'log'}")
     log.ensure_raw("t.v2")
     chance = random.Random(SEED)
@@ -74,4 +80,24 @@ def test_aliases_hold_whatever_stands_beside_them(tmp_path: Path, caplog: pytest
         log.append(ALIASES, Outgoing(pa.array(hostile, pa.binary())))
         point(log, "t", "t.v2")
         assert aliases(log)["t"] == "t.v2"
+    log.close()
+
+
+def test_owners_of_topics_stay_whatever_stands_beside_them(tmp_path: Path, took: Callable[[int], None]) -> None:
+    took(CASES)
+    log = open_log(f"embedded:{tmp_path / 'log'}")
+    owner = Owner("s", "r")
+    claim(log, ["t"], owner, folder="here")
+    chance = random.Random(SEED)
+    good = b'{"topic": "x", "state": "s2", "run": "r2", "instead": null}'
+    odd = [
+        b'{"topic": [], "state": "s", "run": "r"}',
+        b'{"topic": "t", "state": {}, "run": 1}',
+        b"[" * 100_000,
+        good.replace(b"null", b"{}"),
+    ]
+    hostile = [*odd, *(mutated(chance, [good, *odd[:2]]) for _ in range(CASES))]
+    log.append(OWNERS, Outgoing(pa.array(hostile, pa.binary())))
+    assert owners(log)["t"] == owner
+    assert all(isinstance(text, str) for one in owners(log).items() for text in (one[0], one[1].state, one[1].run))
     log.close()

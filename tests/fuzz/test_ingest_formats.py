@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -98,7 +98,8 @@ def letters_of(log: Log, topic: Topic) -> list[bytes]:
     return [value for p, end in log.ends(dead).items() for value in read_letters(log.read(dead, p, 0, end))["value"]]
 
 
-def test_json_lines(log: Log, tmp_path: Path) -> None:
+def test_json_lines(log: Log, tmp_path: Path, took: Callable[[int], None]) -> None:
+    took(CASES)
     rng = random.Random(26)
     lines = [damage(rng, text_of(change(rng, {**GOOD, "id": f"n{n}"}))).replace(b"\n", b"?") or b"?" for n in range(CASES)]
     lines = [line if line.strip() else b"?" for line in lines]
@@ -122,7 +123,8 @@ def test_json_lines(log: Log, tmp_path: Path) -> None:
         assert row["place"] == (None if given is None else {"lat": given["lat"], "name": given.get("name")}), line
 
 
-def test_csv(log: Log, tmp_path: Path) -> None:
+def test_csv(log: Log, tmp_path: Path, took: Callable[[int], None]) -> None:
+    took(CASES)
     rng = random.Random(27)
     names = ["id", "count", "share", "open", "note", "number", "time"]
     good = {name: GOOD[name] for name in names}
@@ -149,7 +151,8 @@ HFP = {"oper": 12, "veh": 3, "tst": "2020-09-21T03:00:00.963Z", "lat": 60.2, "lo
 TOPIC = b"/hfp/v2/journey/ongoing/vp/bus/0012/00003/1001/1/x/05:47/1111428/5/60;24/19/75/80"
 
 
-def test_hfp_with_its_topics(log: Log) -> None:
+def test_hfp_with_its_topics(log: Log, took: Callable[[int], None]) -> None:
+    took(CASES)
     rng = random.Random(28)
     messages = []
     for _ in range(CASES):
@@ -162,7 +165,8 @@ def test_hfp_with_its_topics(log: Log) -> None:
     assert counts.received == CASES == counts.written.total() + counts.rejected.total()
 
 
-def test_gtfs_realtime_in_both_forms(log: Log) -> None:
+def test_gtfs_realtime_in_both_forms(log: Log, took: Callable[[int], None]) -> None:
+    took(CASES)
     rng = random.Random(29)
     good = {"vehicle_id": "7", "timestamp": 1_600_000_000, "bearing": 5.0, "speed": 3.0, "route_id": "r", "direction_id": 1}
     messages = []

@@ -5,6 +5,7 @@
 
 import os
 import random
+from collections.abc import Callable
 
 import polars as pl
 
@@ -98,7 +99,8 @@ def error_of(text: str) -> str | None:
     return None
 
 
-def test_no_query_ends_in_anything_but_an_error_of_ours() -> None:
+def test_no_query_ends_in_anything_but_an_error_of_ours(took: Callable[[int], None]) -> None:
+    took(CASES)
     for seed in range(SEED, SEED + CASES):
         text = a_query(random.Random(seed))
         problem = error_of(text)

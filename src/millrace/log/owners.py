@@ -13,9 +13,13 @@ import pyarrow as pa
 
 from millrace.errors import StateMismatch, TopicMissing
 from millrace.log.contract import Log, Outgoing
+from millrace.log.control import PassedOver, parse_object
 
 OWNERS = "owners"
 """The topic that holds the claims."""
+_KINDS: dict[str, tuple[type, ...]] = {"topic": (str,), "state": (str,), "run": (str,), "instead": (str, type(None))}
+_REQUIRED = frozenset({"topic", "state", "run"})
+_passed = PassedOver()
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,11 @@ def owners(log: Log) -> dict[str, Owner]:
     found: dict[str, Owner] = {}
     for value in log.read(OWNERS, 0, begin, end).values.to_pylist() if begin < end else []:
         try:
-            said = json.loads(value)
-            topic, owner, instead = said["topic"], Owner(said["state"], said["run"]), said.get("instead")
-        except (ValueError, KeyError, TypeError):
-            continue  # not written by millrace: others may write to the log, too
+            said = parse_object(value, _KINDS, _REQUIRED)
+        except ValueError as error:
+            _passed.note(OWNERS, None, str(error))
+            continue
+        topic, owner, instead = said["topic"], Owner(said["state"], said["run"]), said.get("instead")
         if topic not in found or found[topic].state == instead:
             found[topic] = owner
     return found

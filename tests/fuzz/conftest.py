@@ -1,0 +1,21 @@
+"""Says at the end how many inputs each fuzzer took."""
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture
+def took(record_property: Callable[[str, object], None]) -> Callable[[int], None]:
+    """A fuzzer says how many inputs it has tried."""
+    return lambda inputs: record_property("inputs", inputs)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    said = {report.nodeid: dict(report.user_properties).get("inputs") for report in terminalreporter.getreports("passed")}
+    counts = {name: int(str(count)) for name, count in said.items() if count is not None}
+    if counts:
+        terminalreporter.section("inputs that fuzzers took")
+        for name, count in sorted(counts.items()):
+            terminalreporter.write_line(f"{count:>9,} {name.rpartition('fuzz/')[2]}")
+        terminalreporter.write_line(f"{sum(counts.values()):>9,} in all")
