@@ -55,13 +55,19 @@ def test_a_log_whose_name_cannot_be_is_one_line(log: str, capsys: pytest.Capture
 
 def test_settings_that_the_client_library_cannot_use_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("confluent_kafka")
-    for setting in ('sasl.mechanism = "GSSAPI"\nsecurity.protocol = "SASL_PLAINTEXT"', 'no.such = "1"', 'socket.timeout.ms = "abc"'):
+    for setting in (
+        'sasl.mechanism = "GSSAPI"\nsecurity.protocol = "SASL_PLAINTEXT"',
+        'no.such = "1"',
+        'socket.timeout.ms = "abc"',
+        "socket.timeout.ms = 99999999999999",
+    ):
         file = tmp_path / "millrace.toml"
         file.write_text(f'[log]\nurl = "kafka://localhost:1"\n[kafka]\nwait = "1s"\n[kafka.client]\n{setting}\n')
         assert cli.main(["topics", "list", "--config", str(file)]) == 1
         said = capsys.readouterr().err
         assert "Traceback" not in said
         assert "should not have happened" not in said
+        assert said.count("\n") == 1, said
 
 
 @pytest.mark.slow

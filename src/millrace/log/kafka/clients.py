@@ -71,7 +71,7 @@ def _client(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     except KafkaException as error:
         reason: KafkaError = error.args[0]
         raise ConfigError(
-            f"[kafka.client]: these settings cannot be used ({reason.str()}); see the names and values in librdkafka's CONFIGURATION.md, "
+            f"[kafka.client]: these settings cannot be used ({' '.join(reason.str().split())}); see the names and values in librdkafka's CONFIGURATION.md, "
             "and for GSSAPI (Kerberos) install a confluent-kafka that is built with it"
         ) from error
 
