@@ -40,6 +40,9 @@ class Ends:
     def ends(self, topic: str) -> dict[int, int]:
         return self.at
 
+    def identity(self, topic: str) -> str | None:
+        return None
+
 
 def job(idle: str | None = None) -> mr.Job:
     rides = mr.read(RIDES, watermark=watermarks.bounded(0, idle=idle)).window(windows.fixed("1m"))

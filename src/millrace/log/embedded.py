@@ -6,6 +6,7 @@ Each append puts one row, a chunk of records, in each partition it touches; a sm
 
 import struct
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from millrace.log import declared, framing
 from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
 from millrace.log.following import follow
 from millrace.log.partitioning import split
-from millrace.log.sqlite import Store, damaged
+from millrace.log.sqlite import IDENTITY, Store, damaged
 from millrace.topics import Topic, check_name
 
 _JOIN_BYTES = 4096
@@ -137,9 +138,12 @@ class EmbeddedLog:
         return damaged(place.store.path, f"{topic}[{partition}], offsets {first} to {last}", f"{last - first} records", error)
 
     def identity(self, topic: str) -> str | None:
-        """Topics are never deleted here."""
-        del topic
-        return None
+        """Drawn when the topic is made; topics of earlier versions have none. No command deletes a topic, but files may be removed."""
+        with self._place(topic).store.reading() as connection:
+            if connection.execute("select 1 from sqlite_master where name='identity'").fetchone() is None:
+                return None
+            row = connection.execute("select i.id from identity i join topic t on t.id = i.topic where t.name=?", (topic,)).fetchone()
+        return None if row is None else str(row[0])
 
     def largest(self, topic: str) -> int | None:
         """No limit but the disk's."""
@@ -331,6 +335,8 @@ def _create(connection: Connection, name: str, partitions: int, wanted: declared
     topic = connection.execute(
         "insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)", (name, *wanted, retention)
     ).lastrowid
+    connection.execute(IDENTITY)  # files of earlier versions lack it
+    connection.execute("insert into identity values(?, ?)", (topic, uuid.uuid4().hex))
     connection.executemany("insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)])
 
 

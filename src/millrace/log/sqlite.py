@@ -26,6 +26,8 @@ create table if not exists chunk(
 create table if not exists writer(name text primary key, epoch integer not null, marker integer not null);
 """
 
+IDENTITY = "create table if not exists identity(topic integer primary key, id text not null)"
+"""What tells a topic from another of the same name: drawn when it is made."""
 _PAGE = 8192
 """Bytes: a fifth less work for large chunks than SQLite's 4096, and small appends still write little."""
 _BUSY_S = 60

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from millrace.engine.plan import Plan
@@ -32,6 +32,9 @@ class Ends(Protocol):
     def ends(self, topic: str) -> dict[int, int]:
         """One past the last offset, by partition."""
 
+    def identity(self, topic: str) -> str | None:
+        """What tells a topic from another of the same name that was there before; None: the log cannot say."""
+
 
 @dataclass(frozen=True)
 class Offsets:
@@ -41,11 +44,13 @@ class Offsets:
     clock: int
     bounded: bool = False
     """Whether the run ends when it has caught up, so that partitions which are empty do not hold the watermark back."""
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """Which topics the offsets are of: another one of the same name has another id. Logs that cannot say have none."""
 
     def to_json(self) -> str:
         """As text."""
         more = {"bounded": True} if self.bounded else {}
-        return json.dumps({"topics": self.topics, "clock": self.clock, **more})
+        return json.dumps({"topics": self.topics, "clock": self.clock, **more, **({"ids": dict(self.ids)} if self.ids else {})})
 
     @property
     def has_empty(self) -> bool:
@@ -61,23 +66,32 @@ class Offsets:
         before = {(topic, p): offset for topic, partitions in since.topics.items() for p, offset in partitions.items()}
         return {(t, p) for t, partitions in self.topics.items() for p, offset in partitions.items() if before.get((t, p)) != offset}
 
+    def anew(self, since: Offsets) -> set[str]:
+        """The topics that were made anew, so that offsets of before mean nothing in them."""
+        return {topic for topic, id in self.ids.items() if since.ids.get(topic, id) != id}
+
     @classmethod
     def from_json(cls, text: str) -> Offsets:
         """The offsets of `to_json`."""
         said = json.loads(text)
         topics = {topic: {int(p): offset for p, offset in ends.items()} for topic, ends in said["topics"].items()}
-        return cls(topics, said["clock"], said.get("bounded", False))
+        return cls(topics, said["clock"], said.get("bounded", False), said.get("ids", {}))
 
 
 def begin(log: Log, topics: Iterable[Topic]) -> Offsets:
     """The beginning of what the log holds."""
-    return Offsets({topic.name: log.begins(topic.name) for topic in topics}, 0)
+    return joined(log, Offsets({}, 0), [topic.name for topic in topics])
 
 
-def joined(log: Log, start: Offsets, topics: Iterable[Topic]) -> Offsets:
+def joined(log: Log, start: Offsets, topics: Iterable[str]) -> Offsets:
     """Offsets of these topics: those that were not read so far begin with what the log holds; others are let go."""
-    names = [topic.name for topic in topics]
-    return Offsets({name: start.topics[name] if name in start.topics else log.begins(name) for name in names}, start.clock)
+    names = list(topics)
+    ids = {name: id for name, id in start.ids.items() if name in names} | _ids(log, [name for name in names if name not in start.topics])
+    return Offsets({name: start.topics[name] if name in start.topics else log.begins(name) for name in names}, start.clock, ids=ids)
+
+
+def _ids(log: Ends, topics: Iterable[str]) -> dict[str, str]:
+    return {topic: id for topic in topics if (id := log.identity(topic)) is not None}
 
 
 @dataclass(frozen=True)
@@ -115,11 +129,17 @@ def advance(
 ) -> Offsets:
     """As far as the log goes now, but at most about `limit` events, taken from all partitions in proportion so that they keep step.
 
-    Partitions that are too far ahead by their `pace` are left alone until the others have caught up. One that ends before what was already read
-    was made anew: unless that is a reason to fail, it is taken whole, and its range ends before it starts.
+    Partitions that are too far ahead by their `pace` are left alone until the others have caught up. A topic that has another id than before, or
+    ends before what was already read, was made anew: unless that is a reason to fail, it is taken whole (`ranges`).
     """
+    ids = _ids(log, start.topics)
+    anew = Offsets({}, 0, ids=ids).anew(start)
+    for topic in sorted(anew) if lost == "fail" else ():
+        raise OffsetGone(f"{topic} was made anew since it was read, so what was read of it tells nothing about what it holds now: {CHOICES}")
     ends = {topic: log.ends(topic) for topic in start.topics}
     waiting = {(t, p): end - start.topics[t].get(p, 0) for t, partitions in ends.items() for p, end in partitions.items()}
+    whole = {place: count for place, count in waiting.items() if place[0] in anew}
+    waiting = {place: count for place, count in waiting.items() if place not in whole}
     for (topic, partition), count in waiting.items():
         if count < 0 and lost == "fail":
             raise OffsetGone(
@@ -130,8 +150,24 @@ def advance(
     total = sum(count for count in waiting.values() if count > 0)
     if limit is not None and total > limit:
         waiting = {place: -(-count * limit // total) if count > 0 else count for place, count in waiting.items()}
+    waiting |= whole
     topics = {t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions} for t, partitions in ends.items()}
-    return Offsets(topics, max(now, start.clock), bounded)
+    return Offsets(topics, max(now, start.clock), bounded, {**start.ids, **ids})
+
+
+def ranges(log: Ends, start: Offsets, end: Offsets, lost: Lost = "fail") -> list[tuple[str, int, int, int]]:
+    """What a batch reads: topic, partition, and the offsets `[begin, end)`. Of a topic that was made anew all is read, so its begin is behind its end.
+
+    A topic that was made anew while a batch of it was begun and not finished has nothing of that batch: `OffsetGone`, unless it may be lost.
+    """
+    gone = Offsets({}, 0, ids=_ids(log, end.topics)).anew(end)
+    for topic in sorted(gone) if lost == "fail" else ():
+        raise OffsetGone(f"{topic} was made anew while a batch of it was begun and not finished, so the batch cannot be repeated: {CHOICES}")
+    begins = {(topic, p): offset for topic, partitions in start.topics.items() for p, offset in partitions.items()}
+    ends = {(topic, p): stop for topic, partitions in end.topics.items() for p, stop in partitions.items()}
+    begins |= {place: stop + 1 for place, stop in ends.items() if place[0] in end.anew(start)}
+    begins |= {place: stop for place, stop in ends.items() if place[0] in gone}
+    return [(*place, begins.get(place, 0), stop) for place, stop in sorted(ends.items())]
 
 
 def again(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
@@ -187,10 +223,8 @@ def _read(log: Log, topic: str, partition: int, start: int, end: int, lost: Lost
 
 def pieces(log: Log, plan: Plan, start: Offsets, end: Offsets, lost: Lost = "fail") -> list[Piece]:
     """All partitions of all topics, with what is new between two offsets."""
+    topics = {topic.name: topic for topic in plan.topics}
     return [
-        read_piece(
-            log, topic, partition, start.topics.get(topic.name, {}).get(partition, 0), stop, lost=lost, wanted=plan.wanted[topic.name]
-        )
-        for topic in plan.topics
-        for partition, stop in sorted(end.topics[topic.name].items())
+        read_piece(log, topics[name], partition, begin, stop, lost=lost, wanted=plan.wanted[name])
+        for name, partition, begin, stop in ranges(log, start, end, lost)
     ]

@@ -174,7 +174,7 @@ class _Run:
     def batches(self, *, until_caught_up: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
         topics = self.engine.plan.topics
-        start = feed.joined(self.log, self.checkpoint.committed or feed.begin(self.log, topics), topics)
+        start = feed.joined(self.log, self.checkpoint.committed or feed.begin(self.log, topics), [topic.name for topic in topics])
         target = feed.advance(self.log, start, now=0, lost=self.settings.lost) if until_caught_up else None
         while not self.hooks.stop():
             pace = feed.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
@@ -196,7 +196,7 @@ class _Run:
 
     def _due(self, start: feed.Offsets, end: feed.Offsets) -> bool:
         """Whether there is anything new, or something waits for the clock."""
-        if end.topics != start.topics or feed.closes_empty(start, end):
+        if end.topics != start.topics or end.anew(start) or feed.closes_empty(start, end):
             return True
         tick = self.settings.tick_ms
         waits = self.engine.plan.ticks or feed.waits_for_empty(end, self.since, tick)

@@ -113,4 +113,4 @@ def plant(path: Path, saved: Savepoint, plan: Plan, log: Log) -> None:
     """The seed of a checkpoint. Topics that were not read so far begin with what the log holds now."""
     for topic in plan.topics:
         log.ensure(topic)
-    write(replace(saved, offsets=feed.joined(log, saved.offsets, plan.topics)), seed_of(path, saved.identity))
+    write(replace(saved, offsets=feed.joined(log, saved.offsets, [topic.name for topic in plan.topics])), seed_of(path, saved.identity))

@@ -7,8 +7,8 @@ Offsets say where each partition stands, and what time it was when the batch was
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -23,7 +23,7 @@ from millrace.runners.spark.shipped import Shipped
 
 if TYPE_CHECKING:  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
     from millrace.engine.packets import Packet
-    from millrace.runners.feed import Lost, Offsets, Pace
+    from millrace.runners.feed import Ends, Lost, Offsets, Pace
 
 PACKETS = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
 """What Spark shuffles: the label of a slot and a packet for it."""
@@ -112,12 +112,12 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """The oldest record of every partition there is, or where the state came from that the first batch begins with."""
-        from millrace.runners.feed import Offsets
+        from millrace.runners.feed import Offsets, joined
         from millrace.runners.spark.logs import opened
 
         if self._feed.start is not None:
             return _said(Offsets.from_json(self._feed.start))
-        return _said(Offsets({topic: opened(self._feed.log).begins(topic) for topic in self._feed.topics}, 0))
+        return _said(joined(opened(self._feed.log), Offsets({}, 0), self._feed.topics))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's interface
         """The most events of a batch, as set by the user."""
@@ -127,7 +127,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """From now on, what is in the log at this moment is all there is."""
         from millrace.runners.spark.logs import opened
 
-        self._target = _Frozen({topic: opened(self._feed.log).ends(topic) for topic in self._feed.topics})
+        self._target = _Frozen.of(opened(self._feed.log), self._feed.topics)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """Where the next batch ends; `start` itself where nothing is new and no tick is due, so that no empty batch runs.
@@ -140,12 +140,12 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = _offsets(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         log = opened(self._feed.log) if self._target is None else self._target
-        ends, pace = _Frozen({topic: log.ends(topic) for topic in begun.topics}), self._pace()
+        ends, pace = _Frozen.of(log, begun.topics), self._pace()
         bounded = self._target is not None
         end = feed.advance(ends, begun, now=self._clock.after(begun.clock), limit=most, pace=pace, lost=self._feed.lost, bounded=bounded)
         end = self._kept(begun, end, ends)
         self._promise = None if most is None or self._feed.name is None else self._promised(ends, end, most, pace)
-        return start if end.topics == begun.topics and not self._is_due(begun, end) else _said(end)
+        return start if end.topics == begun.topics and not end.anew(begun) and not self._is_due(begun, end) else _said(end)
 
     def _is_due(self, begun: Offsets, end: Offsets) -> bool:
         """Whether a batch comes though nothing is new."""
@@ -165,9 +165,9 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end that was promised for the batch that begins here, if it is there and the same partitions go on; else `end`."""
         from millrace.runners.feed import Offsets
 
-        if self._promise is None or self._promise[0] != begun.topics:
+        if self._promise is None or self._promise[0] != begun.topics or end.anew(begun):
             return end
-        promised = Offsets(self._promise[1], end.clock, end.bounded)
+        promised = Offsets(self._promise[1], end.clock, end.bounded, end.ids)
         return promised if promised.moved(begun) == end.moved(begun) and promised.reached(Offsets(ends.at, 0)) else end
 
     def _promised(self, ends: _Frozen, end: Offsets, most: int, pace: Pace | None) -> _Promise | None:
@@ -188,18 +188,21 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         begun, done = _offsets(start), _offsets(end)
-        dealt = self._dealt(begun.topics, done.topics, done)
+        dealt = self._dealt(begun, done)
         if self._feed.one_task:
             dealt[0].following += dealt[1:]
         if self._promise is not None and self._promise[0] == done.topics:
-            dealt[0].following += self._dealt(*self._promise, done)
+            dealt[0].following += self._dealt(done, replace(done, topics=self._promise[1]))
         return dealt
 
-    def _dealt(self, begun: _Topics, done: _Topics, batch: Offsets) -> list[Share]:
-        ranges = [(topic, p, begun.get(topic, {}).get(p, 0), stop) for topic, partitions in done.items() for p, stop in partitions.items()]
-        dealt = shares(ranges, batch.clock, most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
+    def _dealt(self, begun: Offsets, done: Offsets) -> list[Share]:
+        from millrace.runners import feed
+        from millrace.runners.spark.logs import opened
+
+        ranges = feed.ranges(opened(self._feed.log), begun, done, self._feed.lost)
+        dealt = shares(ranges, done.clock, most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
         for share in dealt:
-            share.bounded = batch.bounded
+            share.bounded = done.bounded
         return dealt
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -238,9 +241,17 @@ class _Frozen:
     """The ends of a log as they once were: what a query reads that is to stop when it has caught up."""
 
     at: dict[str, dict[int, int]]
+    ids: dict[str, str | None]
+
+    @classmethod
+    def of(cls, log: Ends, topics: Iterable[str]) -> _Frozen:
+        return cls({topic: log.ends(topic) for topic in topics}, {topic: log.identity(topic) for topic in topics})
 
     def ends(self, topic: str) -> dict[int, int]:
         return self.at[topic]
+
+    def identity(self, topic: str) -> str | None:
+        return self.ids[topic]
 
 
 def shares(ranges: Sequence[Range], now: int, *, most: int, rows_per_task: int) -> list[Share]:
