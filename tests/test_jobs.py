@@ -2,12 +2,22 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+import millrace as mr
 from millrace import jobs
+from millrace.cli import main
 from millrace.errors import DefinitionError, MillraceError
+
+
+@dataclass
+class Said:
+    word: str
+
 
 PROGRAM = """
 from dataclasses import dataclass
@@ -135,3 +145,27 @@ def test_a_parameter_that_cannot_be_is_refused_with_the_remedy(said: dict[str, o
     with pytest.raises(DefinitionError) as refused:
         jobs.load("vehicle-distribution", {"vehicle-distribution": said})
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(("line", "said"), [("sys.exit()", "SystemExit"), ("sys.exit(0)", "SystemExit: 0")])
+def test_a_program_that_ends_while_it_is_loaded_has_not_done_its_work(tmp_path: Path, line: str, said: str) -> None:
+    file = tmp_path / f"ends_{len(line)}.py"
+    file.write_text(f"import sys\n{line}\n")
+    with pytest.raises(DefinitionError, match=f"fails when loaded: {said}"):
+        jobs.load_all([f"{file}:job"])
+    assert main(["run", f"{file}:job", "--on", "local", "--until-caught-up"]) == 1
+
+
+def test_a_function_that_ends_the_process_gives_no_job(tmp_path: Path) -> None:
+    file = tmp_path / "makes_none.py"
+    file.write_text("import sys\n\ndef job():\n    sys.exit(0)\n")
+    with pytest.raises(DefinitionError, match=r"ends the process instead of giving a job \(SystemExit: 0\)"):
+        jobs.load(f"{file}:job")
+
+
+def test_a_step_that_ends_the_process_is_refused_at_definition() -> None:
+    def leave(frame: pl.DataFrame) -> pl.DataFrame:
+        sys.exit(0)
+
+    with pytest.raises(DefinitionError, match="SystemExit: 0"):
+        mr.read(mr.Topic("input.words", Said)).map_batches(leave)

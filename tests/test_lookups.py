@@ -1,7 +1,9 @@
 """Rows are enriched by asking a real HTTP service, which is slow, fails, or changes its mind."""
 
 import runpy
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from millrace import watermarks, windows
 from millrace.engine.packets import Body
 from millrace.engine.plan import Plan
 from millrace.engine.source import Piece, route
-from millrace.errors import DefinitionError, JobQuarantined
+from millrace.errors import DefinitionError, JobQuarantined, LookupFailed
 from millrace.log import Log, open_log
 from millrace.log.codecs import Decoded, decode, encode
 from millrace.log.dead import DEAD
@@ -366,3 +368,29 @@ def test_a_lookup_between_aggregations_is_refused() -> None:
     retracting = mr.read(CALLS).window(windows.fixed("1m"), output="value_and_retract").by("vehicle").latest("stop")
     with pytest.raises(DefinitionError, match="use output='value', or ask before the aggregation"):
         retracting.lookup(find, "stop")
+
+
+class Odd(BaseException):
+    """What some libraries raise so that nobody catches it."""
+
+
+def _leaves(stop: str) -> dict[str, Any]:
+    if stop == "odd":
+        raise Odd("of its own kind")
+    if stop == "gone":
+        sys.exit(0)
+    return {"cell": f"cell of {stop}", "zone": 1}
+
+
+async def _leaves_async(stop: str) -> dict[str, Any]:
+    return _leaves(stop)
+
+
+@pytest.mark.parametrize("fn", [_leaves, _leaves_async])
+def test_a_function_that_would_end_the_process_has_failed_and_the_next_batch_is_asked(fn: Any) -> None:
+    begun = time.monotonic()
+    for _ in range(2):
+        assert cells(placed(fn, timeout="20s", retries=0), "a", "gone", "odd", "b") == ["cell of a", None, None, "cell of b"]
+    assert time.monotonic() - begun < 20, "nobody waited for an answer that could not come"
+    with pytest.raises(LookupFailed, match=r"SystemExit: 0"):
+        cells(placed(fn, on_error="fail", retries=0), "gone")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -18,6 +19,35 @@ T = TypeVar("T")
 _SPECIAL = ("__init__", "__or__", "__and__", "__invert__")
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
+
+
+class Ended(RuntimeError):
+    """What a user's code raised that is not an ordinary error: `sys.exit()`, or a panic of a Rust library. It must not end what called it."""
+
+
+def ended(error: BaseException) -> Ended:
+    """The same as an ordinary error."""
+    said = str(error).strip().partition("\n")[0]
+    made = Ended(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+    for note in getattr(error, "__notes__", []):
+        made.add_note(note)
+    return made
+
+
+@contextmanager
+def ordinary_errors() -> Iterator[None]:
+    """Around a user's code: whatever it raises is an ordinary error. Only the user himself interrupts a run."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise ended(error) from error
+
+
+def told(error: Exception) -> str:
+    """What a user's code raised, with its type."""
+    return str(error) if isinstance(error, Ended) else f"{type(error).__name__}: {error}"
 
 
 def clear(cls: type[T]) -> type[T]:

@@ -10,6 +10,7 @@ import polars as pl
 
 from millrace import panes
 from millrace.aggregates import Reduction
+from millrace.calls import ordinary_errors
 from millrace.errors import DefinitionError
 from millrace.patterns.building import Pattern
 from millrace.patterns.rows.clause import RowPattern
@@ -375,7 +376,8 @@ INTERNAL = {
 def tried(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.DataFrame:
     """What `fn` makes of no rows of the columns that a user sees."""
     try:
-        return fn(schema.to_frame())
+        with ordinary_errors():
+            return fn(schema.to_frame())
     except Exception as error:
         raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}") from error
 
@@ -389,7 +391,8 @@ def first_line(error: BaseException) -> str:
 def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.Schema:
     """The columns that `fn` makes of `schema`, found by trying it on no rows."""
     try:
-        result: Any = fn(pl.Schema({**schema, **INTERNAL}).to_frame())
+        with ordinary_errors():
+            result: Any = fn(pl.Schema({**schema, **INTERNAL}).to_frame())
     except Exception as error:
         raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}") from error
     if not isinstance(result, pl.DataFrame):

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeGuard
 
+from millrace.calls import Ended, ordinary_errors, told
 from millrace.errors import ComponentMissing, DefinitionError, MillraceError
 from millrace.stream import Job
 from millrace.views import View
@@ -96,7 +97,8 @@ def _from_file(path: Path, spec: str) -> ModuleType:
 def _imported(name: str, spec: str) -> ModuleType:
     _look_in(Path.cwd())
     try:
-        return importlib.import_module(name)
+        with ordinary_errors():
+            return importlib.import_module(name)
     except MillraceError:
         raise
     except ModuleNotFoundError as error:
@@ -107,7 +109,7 @@ def _imported(name: str, spec: str) -> ModuleType:
         extra = f"; run: pip install 'millrace[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
         raise ComponentMissing(f"{spec!r} needs the module {error.name!r}, which is not installed{extra}") from error
     except Exception as error:
-        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {type(error).__name__}: {error}") from error
+        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {told(error)}") from error
 
 
 def _look_in(folder: Path) -> None:
@@ -144,10 +146,13 @@ def _called(make: Callable[..., object], spec: str, said: Mapping[str, Any]) -> 
             hint = f"did you mean {close[0]}? " if close else ""
             raise DefinitionError(f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes {', '.join(taken) or 'none'}")
     try:
-        return make(**said)
+        with ordinary_errors():
+            return make(**said)
     except TypeError as error:
-        told = f"does not take {dict(said)}" if said else "cannot be called without arguments"
-        raise DefinitionError(f"{spec!r}: the function {told}: {error}") from error
+        refused = f"does not take {dict(said)}" if said else "cannot be called without arguments"
+        raise DefinitionError(f"{spec!r}: the function {refused}: {error}") from error
+    except Ended as error:
+        raise DefinitionError(f"{spec!r}: the function ends the process instead of giving a job ({error})") from error
 
 
 def _is_job(value: object) -> TypeGuard[Job]:

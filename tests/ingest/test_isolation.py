@@ -1,6 +1,7 @@
 """A message that does not fit, or that a processor fails at, is a dead letter; the others are written."""
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from millrace.ingest.contract import Batch, Event, Processed, Processor, Raw, Ready
 from millrace.ingest.files import Files
-from millrace.ingest.isolation import isolate
+from millrace.ingest.isolation import isolate, process_apart
 from millrace.ingest.pipeline import ingest
 from millrace.log import open_log
 from millrace.log.dead import read_letters
@@ -107,3 +108,35 @@ def test_a_missing_value_of_a_required_field_is_a_dead_letter_and_the_rest_is_wr
     assert [value.decode() for value in letters["value"]] == lines[1:3]
     assert all("'count'" in detail for detail in letters["detail"])
     log.close()
+
+
+class Leaving(Sensors):
+    """Ends the process at some messages, in one of the ways that are no ordinary error."""
+
+    def process(self, raw: Raw) -> Event | None:
+        said = json.loads(raw.payload)
+        if said.get("count") == 13:
+            sys.exit(0)
+        if said.get("count") == 14:
+            pl.select(pl.lit(2**62).cast(pl.Datetime("ms"))).rows()  # polars panics
+        return super().process(raw)
+
+
+class LeavingColumns(Columns):
+    def process_many(self, batch: Batch) -> Processed:
+        for raw in batch:
+            Leaving().process(raw)
+        return super().process_many(batch)
+
+
+@pytest.mark.parametrize("processor", [Leaving(), LeavingColumns()])
+@pytest.mark.parametrize(("count", "detail"), [(13, "SystemExit: 0"), (14, "PanicException")])
+def test_a_processor_that_would_end_the_process_fails_at_its_message_alone(processor: Processor, count: int, detail: str) -> None:
+    batch = batch_of(GOOD, {"sensor": "b", "count": count}, GOOD)
+    made = isolate(processor, batch)
+    assert sum(len(encoded.records) for encoded in made.rows) == 2
+    [reject] = made.rejects
+    assert (reject.reason, reject.raw.payload) == ("processor failed", batch.payloads[1])
+    assert detail in reject.detail
+    [reject] = process_apart(processor, batch).rejects
+    assert detail in reject.detail

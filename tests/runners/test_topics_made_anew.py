@@ -17,6 +17,7 @@ from millrace.runners.feed import Offsets
 from millrace.runners.local import Engine, run_local
 from runners.stopping_jobs import EVENTS, GOOD, fill, good, settings, written
 
+
 class Killed(Exception):
     """What stands for a process that dies."""
 
@@ -115,9 +116,10 @@ def test_a_batch_that_was_begun_over_the_old_topic_is_not_repeated_over_the_new_
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    with monkeypatch.context() as patched, pytest.raises(Killed):
+    with monkeypatch.context() as patched:
         patched.setattr(Engine, "step", die)
-        run_local([good()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
+        with pytest.raises(Killed):
+            run_local([good()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
     log = anew()
     fill(log, 200_000, 3_000)
     with pytest.raises(OffsetGone, match="begun and not finished"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from millrace.calls import Ended, ordinary_errors
 from millrace.engine.packets import Block
 from millrace.errors import LogError, StateError
 from millrace.log.dead import DEAD
@@ -32,25 +32,6 @@ class AtWork:
 
 
 AT_WORK = AtWork()
-
-
-class Ended(RuntimeError):
-    """What a job's code raised that is not an ordinary error: `sys.exit()`, or a panic of a Rust library. It must not end the run."""
-
-
-@contextmanager
-def ordinary_errors() -> Iterator[None]:
-    """Around a job's code: whatever it raises is an ordinary error. Only the user himself interrupts a run."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:
-        said = str(error).strip().partition("\n")[0]
-        ended = Ended(f"{type(error).__name__}: {said}")
-        for note in getattr(error, "__notes__", []):
-            ended.add_note(note)
-        raise ended from error
 
 
 @dataclass(frozen=True)

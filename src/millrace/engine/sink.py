@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
-from millrace.engine.isolation import Failure, culprits, failed, failure_of, letters, ordinary_errors
+from millrace.calls import ordinary_errors
+from millrace.engine.isolation import Failure, culprits, failed, failure_of, letters
 from millrace.engine.packets import Block, merge
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.progress import Hold, Reach, hold

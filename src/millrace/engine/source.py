@@ -16,8 +16,9 @@ import polars as pl
 
 from millrace import graph, hashing, lookups
 from millrace.aggregates import ORDER
+from millrace.calls import ordinary_errors
 from millrace.engine.assigning import PLACE, least_end, placed
-from millrace.engine.isolation import AT_WORK, NOT_THEIRS, culprits, failed, letters, ordinary_errors
+from millrace.engine.isolation import AT_WORK, NOT_THEIRS, culprits, failed, letters
 from millrace.engine.learning import Told, lags_of
 from millrace.engine.packets import Block, Body, Packet, Source
 from millrace.engine.partials import partials_of

@@ -9,6 +9,7 @@ from functools import lru_cache
 import polars as pl
 
 from millrace import graph, lookups
+from millrace.calls import ordinary_errors
 from millrace.engine import cells
 from millrace.engine import state as states
 from millrace.engine.cells import CellWindows
@@ -17,7 +18,7 @@ from millrace.engine.contiguous import ContiguousMatches
 from millrace.engine.deduplicating import Deduplicated
 from millrace.engine.firing import PAIR, Stepped, netted, settled
 from millrace.engine.intervals import IntervalPairs
-from millrace.engine.isolation import AT_WORK, NO_ROWS, NOT_THEIRS, culprits, failed, letters, ordinary_errors
+from millrace.engine.isolation import AT_WORK, NO_ROWS, NOT_THEIRS, culprits, failed, letters
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
 from millrace.engine.partials import partials_of

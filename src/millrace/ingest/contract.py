@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import polars as pl
 
 from millrace import event_times, event_values
+from millrace.calls import ordinary_errors, told
 from millrace.event_values import Misfit
 from millrace.log.codecs import FIRST, LAST
 from millrace.topics import Topic
@@ -197,12 +198,13 @@ class Ready(Processor):
 
 def _attempt(processor: Processor, raw: Raw, batch: Batch) -> Event | Reject | None:
     try:
-        event = processor.process(raw)
+        with ordinary_errors():
+            event = processor.process(raw)
         return event and event._replace(event_time=batch.event_time(event.event_time))
     except Rejected as rejected:
         return Reject(rejected.reason, rejected.detail, raw)
     except Exception as error:  # noqa: BLE001 - one message never stops the others, whatever a processor does
-        return Reject("processor failed", f"{type(error).__name__}: {error}", raw)
+        return Reject("processor failed", told(error), raw)
 
 
 def framed(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.DataFrame:

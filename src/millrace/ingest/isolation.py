@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from millrace import event_values
+from millrace.calls import ordinary_errors, told
 from millrace.ingest.contract import MISFIT, Batch, Processed, Processor, Raw, Reject
 from millrace.log.codecs import encode
 from millrace.log.contract import Outgoing
@@ -55,8 +56,9 @@ def isolate(processor: Processor, batch: Batch) -> Isolated:
 
 def _messages(processor: Processor, batch: Batch) -> Isolated:
     try:
-        done = processor.process_many(batch)
-        rows = [_encoded(topic, frame) for topic, frame in done.rows if len(frame)]
+        with ordinary_errors():
+            done = processor.process_many(batch)
+            rows = [_encoded(topic, frame) for topic, frame in done.rows if len(frame)]
         return Isolated(rows, list(done.rejects), Counter(done.passed))
     except Exception as error:  # noqa: BLE001 - whatever a processor does, the other messages are written
         if len(batch) == 1:
@@ -70,7 +72,8 @@ def _messages(processor: Processor, batch: Batch) -> Isolated:
 def process_apart(processor: Processor, batch: Batch) -> Processed:
     """What a batch means, without a log; a message for which the processor raises is a reject."""
     try:
-        done = processor.process_many(batch)
+        with ordinary_errors():
+            done = processor.process_many(batch)
         for topic, frame in done.rows:
             _check_nulls(topic, frame)
     except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises concerns its message
@@ -91,7 +94,7 @@ def _check_nulls(topic: Topic, rows: pl.DataFrame) -> None:
 
 
 def _failed(error: Exception, batch: Batch) -> Reject:
-    return Reject("processor failed", f"{type(error).__name__}: {error}", batch[0])
+    return Reject("processor failed", told(error), batch[0])
 
 
 def _halves(batch: Batch) -> Iterator[Batch]:
@@ -110,7 +113,8 @@ def _encoded_rows(topic: Topic, rows: pl.DataFrame, rejects: list[Reject]) -> li
     if rows.is_empty():
         return []
     try:
-        return [_encoded(topic, rows)]
+        with ordinary_errors():
+            return [_encoded(topic, rows)]
     except Exception as error:  # noqa: BLE001 - whatever a connector made, its other events are written
         if len(rows) == 1:
             rejects.append(_reject(rows, error))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from millrace.calls import ended, told
 from millrace.lookups.settings import Lookup
 
 Key = tuple[Any, ...]
@@ -104,14 +105,23 @@ class Asker:
             except TimeoutError as error:
                 failed = Failed(str(error) or f"no answer within {self._lookup.timeout} ms")
             except Exception as error:  # noqa: BLE001 - whatever the function raises, it is no answer
-                failed = Failed(f"{type(error).__name__}: {error}".partition("\n")[0])
+                failed = Failed(told(error).partition("\n")[0])
         return failed
 
     def _call(self, key: Key) -> Awaitable[Any]:
         if self._lookup.asynchronous:
-            called: Awaitable[Any] = self._lookup.fn(*key)
-            return called
+            return _awaited(self._lookup.fn, key)
         return _in_thread(self._loop, self._lookup.fn, key)
+
+
+async def _awaited(fn: Callable[..., Any], key: Key) -> Any:
+    """What an asynchronous function answers. Nothing that it raises ends the loop, for which all others would wait for ever."""
+    try:
+        return await fn(*key)
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise ended(error) from error
 
 
 def _in_thread(loop: asyncio.AbstractEventLoop, fn: Callable[..., Any], key: Key) -> asyncio.Future[Any]:
@@ -131,6 +141,8 @@ def _in_thread(loop: asyncio.AbstractEventLoop, fn: Callable[..., Any], key: Key
             answer, error = fn(*key), None
         except Exception as raised:  # noqa: BLE001 - it is raised where it is awaited
             answer, error = None, raised
+        except BaseException as raised:  # noqa: BLE001 - the thread would end without an answer
+            answer, error = None, ended(raised)
         loop.call_soon_threadsafe(settle, answer, error)
 
     threading.Thread(target=call, daemon=True, name="millrace-lookup").start()

@@ -17,7 +17,8 @@ import polars as pl
 import pyarrow as pa
 
 from millrace import faults, graph
-from millrace.engine.isolation import NOT_THEIRS, Failure, culprits, failed, failure_of, letters, ordinary_errors
+from millrace.calls import ordinary_errors
+from millrace.engine.isolation import NOT_THEIRS, Failure, culprits, failed, failure_of, letters
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.errors import DefinitionError, LogUnreachable, StateMismatch

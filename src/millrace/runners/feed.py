@@ -135,7 +135,9 @@ def advance(
     ids = _ids(log, start.topics)
     anew = Offsets({}, 0, ids=ids).anew(start)
     for topic in sorted(anew) if lost == "fail" else ():
-        raise OffsetGone(f"{topic} was made anew since it was read, so what was read of it tells nothing about what it holds now: {CHOICES}")
+        raise OffsetGone(
+            f"{topic} was made anew since it was read, so what was read of it tells nothing about what it holds now: {CHOICES}"
+        )
     ends = {topic: log.ends(topic) for topic in start.topics}
     waiting = {(t, p): end - start.topics[t].get(p, 0) for t, partitions in ends.items() for p, end in partitions.items()}
     whole = {place: count for place, count in waiting.items() if place[0] in anew}
@@ -162,7 +164,9 @@ def ranges(log: Ends, start: Offsets, end: Offsets, lost: Lost = "fail") -> list
     """
     gone = Offsets({}, 0, ids=_ids(log, end.topics)).anew(end)
     for topic in sorted(gone) if lost == "fail" else ():
-        raise OffsetGone(f"{topic} was made anew while a batch of it was begun and not finished, so the batch cannot be repeated: {CHOICES}")
+        raise OffsetGone(
+            f"{topic} was made anew while a batch of it was begun and not finished, so the batch cannot be repeated: {CHOICES}"
+        )
     begins = {(topic, p): offset for topic, partitions in start.topics.items() for p, offset in partitions.items()}
     ends = {(topic, p): stop for topic, partitions in end.topics.items() for p, stop in partitions.items()}
     begins |= {place: stop + 1 for place, stop in ends.items() if place[0] in end.anew(start)}
