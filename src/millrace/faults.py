@@ -3,7 +3,7 @@
 `MILLRACE_FAULT=produced:3` kills the process, as `kill -9` would, when it comes by `produced` for the third time; `produced:3:stop` freezes it there, until
 somebody sends SIGCONT. Without it nothing happens.
 The places on the way of a batch, in order: `planned` (its range is written down), `computed`, `delivered` (what is not committed is appended), `begun` (a transaction), `produced` (all records are
-sent), `marked` (the batch's number too), `committed`, `stored` (its state is).
+sent), `marked` (the batch's number too), `committed`, `stored` (its state is). Before the first batch: `restoring` (a savepoint, in part) and `claimed` (output topics).
 """
 
 import os

@@ -16,6 +16,7 @@ from millrace.errors import DefinitionError
 from millrace.log import open_log
 from millrace.log.aliases import aliases, point
 from millrace.log.codecs import encode
+from millrace.log.owners import Owner, claim
 from millrace.stream import Job, Output
 from millrace.topics import check_name
 
@@ -88,6 +89,7 @@ def _from_events(job: Job, events: Given, settings: Settings) -> None:
             log.ensure(write.topic)
             if any(log.ends(write.topic.name).values()):
                 raise DefinitionError(f"backfill: {write.topic.name} already holds results; choose another version")
+        claim(log, [write.topic.name for write in job.outputs], Owner("backfill", job.name), folder="the events that were given")
         outputs = replay_all(job, events, log=settings.log.url).outputs
         with closing(log.writer(f"{job.name}.backfill")) as writer:
             topics, now = {write.topic.name: write.topic for write in job.outputs}, time.time_ns() // 1_000_000

@@ -37,7 +37,7 @@ class Checkpoint:
         """Finds out where the last run in this folder stopped, and whose it was; jobs may have joined, left or changed since, as far as wished."""
         if folder.of_spark:
             raise StateMismatch(
-                f"{folder.path} holds state of the Spark runner; go on with --on spark, or name another folder (state.dir) or run (run.name)"
+                f"{folder.path} holds state of the Spark runner; go on with --on spark, or take it to this runner: millrace savepoint FILE, then run with another state.dir and --restore FILE"
             )
         self._path, self._folder = folder.path, folder
         known = folder.identity()
@@ -135,7 +135,7 @@ class Checkpoint:
             if is_damage(error):
                 raise damaged(str(self._path / "local.db"), "some page", str(error)) from error
             raise StateUnwritable(
-                f"state folder {self._path}: {error}; make space or allow writing, or name another folder (state.dir). "
+                f"state folder {self._path}: {error}; make space or allow writing, or move the folder to where there is room (and set state.dir). "
                 "Nothing is lost: the run goes on from its last complete batch"
             ) from error
 

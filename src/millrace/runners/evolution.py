@@ -50,7 +50,7 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
         raise DefinitionError(f"reset or migrate {', '.join(strange)}: there is no such job in this run; it has {', '.join(names)}")
     if not {*names} & {*known.jobs}:
         raise StateMismatch(
-            f"{where} holds the state of {', '.join(known.jobs)}, not of {', '.join(names)}; run those jobs, or name another folder (state.dir) or run (run.name)"
+            f"{where} holds the state of {', '.join(known.jobs)}, not of {', '.join(names)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
         )
     for job in (job for job in known.jobs if job not in names and states):
         _log.warning("job %s has left: its state goes", job)

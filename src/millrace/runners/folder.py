@@ -41,6 +41,8 @@ class Identity:
     """Jobs that joined later, and how far event time had come then."""
     base: int = 0
     """On Spark: how many batches were done before its checkpoint was made anew, as jobs, slots or partitions had changed."""
+    heir_of: str | None = None
+    """The state that made the savepoint with which this one began; its topics are inherited."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,34 @@ class StateFolder:
         except (TypeError, KeyError) as error:
             raise StateUnreadable(f"{self.path}/identity.json is damaged ({error}); restore the folder from a backup") from error
 
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Around what puts a savepoint into the folder: until that is done, no run goes on with what is there."""
+        with writing(self.path):
+            self._unfinished.touch()
+        yield
+        with writing(self.path):
+            self._unfinished.unlink()
+
+    def check_restored(self) -> None:
+        """Refuses a folder into which a savepoint was put only in part."""
+        if self._unfinished.exists():
+            raise StateMismatch(
+                f"{self.path} has only a part of a savepoint, as the run was killed while it was restored; run it with --restore FILE again"
+            )
+
+    @property
+    def _unfinished(self) -> Path:
+        return self.path / "restoring"
+
     def check_new(self) -> None:
-        """Refuses to restore a savepoint over other state."""
+        """Refuses to restore a savepoint over other state; what was restored in part makes room."""
+        if self._unfinished.exists():
+            for file in (self.path / "identity.json", *self.path.glob("local.db*")):
+                file.unlink(missing_ok=True)
         if self.identity() is not None:
             raise StateMismatch(
-                f"{self.path} holds state already; leave out --restore to go on with it, or name another state.dir or run.name"
+                f"{self.path} holds state already; leave out --restore to go on with it, or restore into another state.dir, which then takes its topics over"
             )
 
     def bind(self, *, jobs: tuple[str, ...], fingerprint: str, slots: int, partitions: int) -> Identity:
@@ -108,7 +133,7 @@ class StateFolder:
             self._write("identity.json", write_checked(asdict(known)))
         if sorted(known.jobs) != sorted(jobs):
             raise StateMismatch(
-                f"{self.path} holds the state of {', '.join(known.jobs)}, not of {', '.join(jobs)}; run those jobs, or name another folder (state.dir) or run (run.name)"
+                f"{self.path} holds the state of {', '.join(known.jobs)}, not of {', '.join(jobs)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
             )
         if known.fingerprint != fingerprint:
             raise StateMismatch(
@@ -228,7 +253,7 @@ def unwritable(path: Path, error: OSError) -> StateUnwritable:
         errno.EEXIST: "a file is in the way: remove it",
     }.get(error.errno or 0, "make it writable")
     return StateUnwritable(
-        f"state folder {path}: {error.strerror or error}; {remedy}, or name another folder (state.dir). Nothing is lost: the run goes on from its last complete batch"
+        f"state folder {path}: {error.strerror or error}; {remedy}, or move the folder to where that is so (and set state.dir). Nothing is lost: the run goes on from its last complete batch"
     )
 
 
@@ -245,6 +270,6 @@ def _take(path: Path, lock: int, patience: float) -> None:
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
         if (holder.isdigit() and alive(int(holder))) or time.monotonic() > deadline:
             raise StateInUse(
-                f"state folder {path} is in use by process {holder or 'unknown'}; stop that run first, or give this one another run.name or state.dir"
+                f"state folder {path} is in use by process {holder or 'unknown'}; stop that run first; jobs that write other topics can have a run of their own (run.name or state.dir)"
             )
         time.sleep(0.1)

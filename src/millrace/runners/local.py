@@ -110,7 +110,7 @@ def run_local(
     with (
         hold(settings.state.dir / settings.run.name) as folder,
         _opened(folder, engine.plan, wishes, restore) as checkpoint,
-        _claimed(log, engine.plan, checkpoint, folder, settings.run.name, restore, take_over=take_over),
+        _claimed(log, engine.plan, checkpoint, folder, settings.run.name, take_over=take_over),
         quarantined(folder.path, engine.plan, retry) as quarantine,
         closing(Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)) as committer,
         closing(log),
@@ -135,12 +135,9 @@ def _at_work() -> str:
 
 
 @contextmanager
-def _claimed(
-    log: Log, plan: Plan, checkpoint: Checkpoint, folder: StateFolder, run: str, restore: Path | None, *, take_over: bool
-) -> Iterator[None]:
+def _claimed(log: Log, plan: Plan, checkpoint: Checkpoint, folder: StateFolder, run: str, *, take_over: bool) -> Iterator[None]:
     """With the output topics as this state's own."""
-    heir_of = () if restore is None else (load(restore).identity.id,)
-    names = [topic.name for topic in plan.outputs]
+    names, heir_of = [topic.name for topic in plan.outputs], checkpoint.identity.heir_of
     claim(log, names, Owner(checkpoint.id, run), folder=str(folder.path), take_over=take_over, heir_of=heir_of)
     yield
 
@@ -148,13 +145,16 @@ def _claimed(
 def _opened(folder: StateFolder, plan: Plan, wishes: Wishes | None, restore: Path | None) -> Checkpoint:
     """The memory of the run, perhaps as a savepoint has it."""
     if restore is None:
+        folder.check_restored()
         return Checkpoint(folder, plan, wishes)
     folder.check_new()
     saved = restored(restore, plan, wishes or Wishes())
-    checkpoint = Checkpoint(folder, plan)
-    checkpoint.adopt(saved.states, saved.offsets)
-    checkpoint.identity = replace(saved.identity, id=checkpoint.id)
-    folder.rebind(checkpoint.identity)
+    with folder.restoring():
+        checkpoint = Checkpoint(folder, plan)
+        faults.at("restoring")
+        checkpoint.adopt(saved.states, saved.offsets)
+        checkpoint.identity = replace(saved.identity, id=checkpoint.id, heir_of=load(restore).identity.id)
+        folder.rebind(checkpoint.identity)
     return checkpoint
 
 

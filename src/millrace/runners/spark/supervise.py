@@ -107,18 +107,18 @@ def prepare(
 
     if (folder.path / "local.db").exists():
         raise StateMismatch(
-            f"{folder.path} holds state of the local runner; go on with --on local, or name another folder (state.dir) or run (run.name)"
+            f"{folder.path} holds state of the local runner; go on with --on local, or take it to Spark: millrace savepoint FILE, then run with another state.dir and --restore FILE"
         )
     if restore is not None:
         folder.check_new()
+    folder.check_restored()
     known, asked = folder.identity(), wishes or Wishes()
     partitions, slots = _division(settings.spark, known, Plan.of(jobs, slots=1).depth)
     plan = Plan.of(jobs, slots=slots)
-    heir_of: tuple[str, ...] = ()
     if restore is not None:
         saved = restored(restore, plan, asked)
-        heir_of = (load(restore).identity.id,)
-        known, asked = replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions), Wishes()
+        heir_of = load(restore).identity.id
+        known, asked = replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of), Wishes()
         with closing(open_log(settings)) as log:
             plant(folder.path, replace(saved, identity=known), plan, log)
         folder.rebind(known)
@@ -130,7 +130,7 @@ def prepare(
         seed_of(folder.path, known).unlink(missing_ok=True)
     with closing(open_log(settings)) as log:
         outputs = [topic.name for topic in plan.outputs]
-        claim(log, outputs, Owner(known.id, settings.run.name), folder=str(folder.path), take_over=take_over, heir_of=heir_of)
+        claim(log, outputs, Owner(known.id, settings.run.name), folder=str(folder.path), take_over=take_over, heir_of=known.heir_of)
     same = evolved(known, plan, {}, asked, str(folder.path)).states is None and known.partitions == partitions
     move = None if same else Move(known, asked, partitions)
     return Task(plan, settings, known, folder.path, until_caught_up, move)
