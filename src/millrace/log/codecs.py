@@ -50,6 +50,7 @@ def _encoded(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) -> O
         raise DefinitionError(f"{who} is one that others write; millrace reads Avro and Confluent's header, and writes neither")
     handler = binary.handler(topic.type)
     batch = binary.to_batch(handler, frame, who)
+    _refuse_stamps(batch, who)
     keys = None if topic.key is None else _keys(batch.column(topic.key))
     times = _times(frame, ingestion_time, who) if topic.envelope else None
     if topic.codec == "json" and json_lines.is_flat(handler.descriptor):
@@ -200,6 +201,15 @@ def _check_stamps(sieve: _Sieve, columns: dict[str, Any]) -> None:
             sieve.drop(dict.fromkeys(places.tolist(), f"{name} is outside the years 1 to 9999"))
 
 
+def _refuse_stamps(batch: Any, who: str) -> None:
+    """Refuses timestamps that no reader could take."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        for places in _out_of_range(column):
+            raise DefinitionError(
+                f"{who}: column {name!r} holds times outside the years 1 to 9999, first in row {places[0]}; set such rows aside before they are written"
+            )
+
+
 def _out_of_range(column: Any) -> Iterator[NDArray[np.int64]]:
     """The places of values that hold a timestamp out of range, at any depth."""
     kind = column.type
@@ -208,10 +218,13 @@ def _out_of_range(column: Any) -> Iterator[NDArray[np.int64]]:
         bounds = pc.min_max(times).as_py()
         if bounds["min"] is not None and (bounds["min"] < FIRST or bounds["max"] > LAST):
             values = times.fill_null(0).to_numpy()
-            yield np.flatnonzero((values < FIRST) | (values > LAST))
+            if (places := np.flatnonzero((values < FIRST) | (values > LAST))).size:
+                yield places
     elif pa.types.is_struct(kind):
         for inner in column.flatten():
             yield from _out_of_range(inner)
+    elif pa.types.is_map(kind):
+        yield from _out_of_range(column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         parents = pc.list_parent_indices(column).to_numpy()
         for places in _out_of_range(pc.list_flatten(column)):
