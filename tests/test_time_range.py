@@ -69,6 +69,11 @@ def test_a_batch_of_no_rows_is_refused(batch: int) -> None:
         mr.replay(counting(windows.fixed("1m")), pl.DataFrame({"key": ["a"], "event_time": [1]}), batch=batch)
 
 
+def test_a_batch_larger_than_any_number_of_rows_takes_all() -> None:
+    frame = pl.DataFrame({"key": ["a", "a"], "event_time": [1, 2]})
+    assert mr.replay(counting(windows.fixed("1m")), frame, batch=2**70)["count"].to_list() == [2]
+
+
 WINDOWS: list[WindowFn] = [
     windows.fixed("1d"),
     windows.sliding("2d", every="1d"),

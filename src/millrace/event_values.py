@@ -28,6 +28,8 @@ _RANGES = {
     pl.UInt32: (0, 2**32 - 1),
     pl.UInt64: (0, 2**64 - 1),
 }
+_EXACT = 2**53
+"""Below this a float is every whole number; from there on it may be another one than was written."""
 _SINGLE = float.fromhex("0x1.fffffep127")
 
 
@@ -249,6 +251,8 @@ def _of_kind(value: Any, wanted: tuple[type, ...], check: Check | None) -> Any:
 def _integer(value: Any, least: int, greatest: int) -> int:
     if type(value) is not int and (type(value) is not float or not value.is_integer()):
         raise ValueError(f"{_shown(value)} is not a whole number")
+    if type(value) is float and abs(value) >= _EXACT:
+        raise ValueError(f"{_shown(value)} is too large to be exact with a point or an exponent; write it in digits alone")
     whole = int(value)
     if not least <= whole <= greatest:
         raise ValueError(f"{_shown(value)} is outside {least} to {greatest}")

@@ -150,3 +150,20 @@ def test_a_line_over_a_megabyte_on_standard_input_forges_no_event(monkeypatch: p
 def test_lines_that_end_with_cr_alone_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="end lines with LF or CRLF"):
         read(tmp_path / "r.csv", b"id,text\ra,1\rb,2\r", NOTES)
+
+
+def test_a_column_that_is_named_twice_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="names 'text' more than once"):
+        read(tmp_path / "r.csv", b"id,text,other,other,text\na,1,2,3,4\n", NOTES)
+    rows, rejects = read(tmp_path / "s.csv", b"id,text,other,other\na,1,2,3\n", NOTES)
+    assert ([row["text"] for row in rows], rejects) == (["1"], []), "columns that the topic does not have are passed over"
+
+
+@pytest.mark.parametrize(
+    ("written", "taken"),
+    [(b"9007199254740991.0", 2**53 - 1), (b"9007199254740993.0", None), (b"9007199254740993", 2**53 + 1), (b"1e17", None)],
+)
+def test_a_whole_number_with_a_point_is_taken_only_where_it_is_exact(tmp_path: Path, written: bytes, taken: int | None) -> None:
+    rows, rejects = read(tmp_path / "r.jsonl", b'{"id": "a", "open": true, "tags": [' + written + b"]}")
+    assert [row["tags"] for row in rows] == ([] if taken is None else [[taken]])
+    assert len(rejects) == (taken is None)

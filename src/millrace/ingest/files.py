@@ -102,13 +102,19 @@ class _Reader(Connector):
 
     def _names(self, line: bytes) -> Sequence[str]:
         try:
-            return values_of(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
+            names = values_of(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
         except UnicodeDecodeError as error:
             raise InputError(f"the first line of {self._source} is not UTF-8 ({error}), so its columns have no names") from error
         except csv.Error as error:
             raise InputError(
                 f"the first line of {self._source} is not a line of CSV ({error}), so its columns have no names; end lines with LF or CRLF"
             ) from error
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1 and name in {*self.meaning.topic.schema, self.meaning.time}]
+        if twice:
+            raise InputError(
+                f"the first line of {self._source} names {', '.join(map(repr, twice))} more than once, so it cannot be told which values are meant; rename the columns that are not"
+            )
+        return names
 
 
 class Files(_Reader):

@@ -176,7 +176,9 @@ def _by_topic(engine: Engine, events: Events | Mapping[str, Events]) -> dict[str
 def _from_frames(engine: Engine, frames: Mapping[str, pl.DataFrame], batch: int) -> Iterator[tuple[list[Piece], int]]:
     engine.partitions = dict.fromkeys(frames, 1)
     now = 0
-    for start in range(0, max(frame.height for frame in frames.values()), batch):
+    longest = max(frame.height for frame in frames.values())
+    batch = min(batch, longest or 1)  # polars takes no more than 64 bits
+    for start in range(0, longest, batch):
         cut = {name: frame.slice(start, batch) for name, frame in frames.items() if frame.height > start}
         pieces = [Piece(name, 0, _sifted(name, frame)) for name, frame in cut.items()]
         now = max(now, *map(_clock, pieces))
