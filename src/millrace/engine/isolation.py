@@ -12,7 +12,7 @@ import polars as pl
 from millrace.calls import Ended, ordinary_errors
 from millrace.engine.packets import Block
 from millrace.errors import LogError, StateError
-from millrace.log.dead import DEAD
+from millrace.log.dead import DEAD, LONGEST_REASON
 
 NOT_THEIRS = (MemoryError, LogError, StateError)
 """What no job is to blame for: it stops the batch, which is tried again."""
@@ -47,7 +47,7 @@ class Failure:
 
 def failed(job: str, where: str, error: Exception, rows: pl.DataFrame) -> Block:
     """A failure on its way to the end of the query."""
-    said = str(error).strip().partition("\n")[0]
+    said = str(error).strip().partition("\n")[0][:LONGEST_REASON]  # some errors quote all that they were given
     notes = "; ".join([*getattr(error, "__notes__", []), where])
     kind = "" if isinstance(error, Ended) else type(error).__name__
     reason = f"{': '.join(filter(None, [kind, said]))} ({notes})"

@@ -155,7 +155,7 @@ class Committer:
             for marker, dead in quarantine.numbered(after=writer.last).items():
                 at = _clock()
                 status = self._status(self.last + 1, Results({}, {}, None, {}, {}, at), at).outgoing()
-                letters = {topic: dead_letters(frame) for topic, frame in dead.items()}
+                letters = {topic: fit(dead_letters(frame), self._log.largest(topic)) for topic, frame in dead.items()}
                 writer.commit(marker, {**letters, status_topic(self._run): status}, now=at)
         raise quarantine.error()
 

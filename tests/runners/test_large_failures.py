@@ -1,0 +1,63 @@
+"""What a job that fails has to say may be larger than a record can be; the run goes on all the same."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import millrace as mr
+from millrace.errors import JobQuarantined
+from millrace.kafka import Cluster
+from millrace.log import Log, open_log
+from millrace.log.codecs import encode
+from millrace.log.dead import LONGEST_REASON, read_letters
+from millrace.log.status import read_status
+from millrace.runners.local import run_local
+from runners.stopping_jobs import BAD, EVENTS, GOOD, events, fill, good, settings, written
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def log(brokers: Cluster) -> Iterator[Log]:
+    opened = open_log(f"{brokers.url}/large-{uuid.uuid4().hex[:8]}")
+    yield opened
+    opened.close()
+
+
+def at_length(frame: pl.DataFrame) -> pl.DataFrame:
+    if frame.height:
+        raise ValueError("x" * 3_000_000)
+    return frame
+
+
+def wordy() -> mr.Job:
+    return mr.Job("bad", events().map_batches(at_length).by("key").sum("number", name="total").write(BAD))
+
+
+@pytest.mark.parametrize("beside", [[], [good()]], ids=["alone", "beside another"])
+def test_an_error_of_three_megabytes_stops_its_job_alone(log: Log, tmp_path: Path, beside: list[mr.Job]) -> None:
+    fill(log, 0, 30_000)
+    chosen = settings(log, tmp_path, "run")
+    for _ in range(2):
+        with pytest.raises(JobQuarantined) as raised:
+            run_local([wordy(), *beside], settings=chosen, until_caught_up=True)
+        assert len(str(raised.value)) < 2 * LONGEST_REASON
+    assert not beside or written(log, GOOD)
+    status = read_status(log.read("status.run", 0, 0, log.ends("status.run")[0]))[-1]
+    assert len(status.quarantined["bad"]) <= LONGEST_REASON + 200
+    letters = read_letters(log.read("dead.bad", 0, 0, log.ends("dead.bad")[0]))
+    assert 0 < len(letters) <= 20
+
+
+def test_offending_rows_as_large_as_kafka_takes_do_not_stop_the_command(log: Log, tmp_path: Path) -> None:
+    log.ensure(EVENTS)
+    rows = pl.DataFrame({"key": ["k" * 500_000] * 3, "number": [1, 2, 3], "event_time": [1, 2, 3]})
+    log.append(EVENTS.name, encode(EVENTS, rows))
+    for _ in range(2):
+        with pytest.raises(JobQuarantined):
+            run_local([wordy()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
+    letters = read_letters(log.read("dead.bad", 0, 0, log.ends("dead.bad")[0]))
+    assert len(letters) == 3
