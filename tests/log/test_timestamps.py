@@ -44,7 +44,8 @@ BAD_ONES = {
 
 def visit(**other: pl.Expr) -> pl.DataFrame:
     whole = {"at": GOOD, "times": pl.concat_list(GOOD), "inner": pl.struct(at=GOOD), "inners": pl.concat_list(pl.struct(at=NONE))}
-    return pl.select(who=pl.lit("a"), **{**whole, **other}, event_time=pl.lit(1, pl.Int64), ingestion_time=pl.lit(1, pl.Int64))
+    columns = {"who": pl.lit("a"), **whole, **other, "event_time": pl.lit(1, pl.Int64), "ingestion_time": pl.lit(1, pl.Int64)}
+    return pl.select([column.alias(name) for name, column in columns.items()])
 
 
 @pytest.mark.parametrize("column", BAD_ONES)
