@@ -118,14 +118,66 @@ def test_a_flipped_bit_in_a_chunk_of_the_log_is_named_and_not_read(world: World,
         ("update facts set value = flip_text(value, 12) where name = 'committed'", "facts"),
         ("update facts set value = '7' where name = 'batch'", "facts"),
         ("delete from chunks", "not there"),
+        ("update metas set slot = 3", "places"),
+        ("update metas set stage = 0", "places"),
+        ("delete from metas", "places"),
+        ("update facts set name = 'chec' where name = 'check'", "facts"),
+        ("update facts set value = cast(x'7bf4' as text) where name = 'committed'", "facts"),
+        ("update metas set meta = 7", "description"),
     ],
-    ids=["a chunk", "a description", "offsets", "the number of the batch", "a chunk that is gone"],
+    ids=[
+        *("a chunk", "a description", "offsets", "the number of the batch", "a chunk that is gone"),
+        *("a slot", "a stage", "a description that is gone", "the checksum of the facts", "no text", "a number"),
+    ],
 )
 def test_a_flipped_bit_in_the_state_is_named_and_not_read(world: World, sql: str, what: str) -> None:
     world.alter("state/test/local.db", sql)
     with pytest.raises(StateUnreadable, match=rf"local\.db.* is damaged .*{what}.*--restore FILE") as raised:
         world.run()
     assert not may_pass(raised.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'update partition set "end" = 768',
+        'update partition set "end" = 400',
+        'update partition set "end" = 801',
+        "delete from chunk where base = 400",
+        "update partition set number = 2",
+    ],
+    ids=["a lower end", "an end where a chunk ends", "a higher end", "the last chunk", "the number of a partition"],
+)
+def test_a_flipped_bit_in_how_far_a_partition_reaches_is_named_and_no_event_is_left_out(world: World, sql: str) -> None:
+    world.alter("log/inputs.db", sql)
+    with pytest.raises(LogDamaged, match=r"inputs\.db is damaged at input\.events.*restore .* from a backup") as raised:
+        world.run()
+    assert not may_pass(raised.value)
+    with pytest.raises(LogDamaged, match=r"input\.events"):
+        world.append(800)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["update writer set marker = cast('x' as blob)", "update writer set name = 'x' || name", "alter table writer rename marker to narker"],
+    ids=["a number", "a name", "a column"],
+)
+def test_a_flipped_bit_in_the_table_of_writers_is_one_line(world: World, sql: str, capsys: pytest.CaptureFixture[str]) -> None:
+    world.alter("log/results.db", sql)
+    with pytest.raises(MillraceError) as raised:
+        world.run()
+    assert "\n" not in str(raised.value)
+    assert not may_pass(raised.value)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("sql", ['update partition set "begin" = 32', "delete from chunk where base = 0"])
+def test_a_flipped_bit_in_where_a_partition_begins_is_named(world: World, sql: str) -> None:
+    world.alter("log/inputs.db", sql)
+    shutil.rmtree(world.folder / "state")
+    (world.folder / "log/results.db").unlink()
+    with pytest.raises(LogDamaged, match=r"inputs\.db is damaged at input\.events\[0\]"):
+        world.run()
 
 
 def test_a_flipped_bit_in_the_identity_is_named(world: World) -> None:
@@ -197,7 +249,7 @@ def test_a_log_and_a_state_of_an_earlier_version_are_still_read(world: World, tm
     with sqlite3.connect(world.folder / "state/test/local.db") as db:
         db.create_function("cut", 1, lambda meta: meta.rpartition(b"\n#")[0])
         db.execute("update metas set meta = cut(meta)")
-        db.execute("delete from facts where name = 'check'")
+        db.execute("delete from facts where name in ('check', 'places')")
     db.close()
     path = world.folder / "state/test/identity.json"
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "check"}))
@@ -224,6 +276,18 @@ def test_verify_lists_what_is_damaged(world: World, capsys: pytest.CaptureFixtur
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert any(damage["file"].endswith(file) and place in damage["place"] for damage in found)
     assert all(set(damage) == {"file", "place", "problem", "lost", "remedy"} for damage in found)
+
+
+@pytest.mark.parametrize("file", ["log/results.db", "state/test/local.db"])
+@pytest.mark.parametrize("harm", [0x80, 0x04, 0x10])
+def test_a_flipped_bit_in_the_tables_of_a_file_is_one_line(world: World, file: str, harm: int) -> None:
+    path = world.folder / file
+    body = bytearray(path.read_bytes())
+    body[body.index(b"(name text primary key") + 1] ^= harm
+    path.write_bytes(body)
+    with pytest.raises(MillraceError, match=r"results\.db.* is damaged|local\.db is damaged") as raised:
+        world.run()
+    assert "\n" not in str(raised.value)
 
 
 def overwrite(path: Path, start: int, body: bytes) -> None:

@@ -27,11 +27,17 @@ from millrace.topics import Topic, check_name
 _JOIN_BYTES = 4096
 """A chunk smaller than this grows with the next append, so that a slow trickle does not end up as a row for each record."""
 _EXPIRE_CHUNKS = 1000
+_FIRST = 'ifnull((select base from chunk where partition = p.id order by base limit 1), p."end")'
+_REACHED = 'ifnull((select base + count from chunk where partition = p.id order by base desc limit 1), p."begin")'
 _POSITIONS = {
-    "begin": 'select "begin" from partition where id between ? and ? order by id',
-    "end": 'select "end" from partition where id between ? and ? order by id',
+    "begin": f'select "begin", {_FIRST} from partition p where id between ? and ? order by id',  # noqa: S608 - constants of this file
+    "end": f'select "end", {_REACHED} from partition p where id between ? and ? order by id',  # noqa: S608 - constants of this file
 }
-"""The partitions of a topic are made together, so their ids are adjacent."""
+"""What is said of each partition, and what its chunks say: a bit flipped in a number would leave events out.
+
+The partitions of a topic are made together, so their ids are adjacent.
+"""
+_END = f'select "end", {_REACHED}, t.name, p.number from partition p join topic t on t.id = p.topic where p.id = ?'  # noqa: S608 - constants of this file
 _Ready: TypeAlias = list[tuple[int, list[tuple[int, bytes]], int]]
 """For each partition that is written: its id, its chunks (how many records, and their bytes), and the append time."""
 
@@ -94,7 +100,7 @@ class EmbeddedLog:
         place = self._place(topic)
         ready = self._prepare(topic, place, batch, _clock(now))
         with place.store.writing() as connection:
-            _insert(connection, ready)
+            _insert(place.store, connection, ready)
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Records:
         """The records of exactly that range."""
@@ -163,6 +169,8 @@ class EmbeddedLog:
         with self._results.writing() as connection:
             connection.execute("insert into writer values(?, 1, -1) on conflict(name) do update set epoch = epoch + 1", (name,))
             epoch, last = connection.execute("select epoch, marker from writer where name=?", (name,)).fetchone()
+        if not isinstance(last, int):
+            raise damaged(self._results.path, f"writer {name}", "its marker", LogDamaged(f"it is {last!r}"))
         return EmbeddedWriter(self, name, epoch, last)
 
     def tail(
@@ -211,13 +219,16 @@ class EmbeddedLog:
             store = self._store(topic)
             with store.reading() as connection:
                 rows = connection.execute(
-                    "select p.id from topic t join partition p on p.topic = t.id where t.name=? order by p.number", (topic,)
+                    "select p.id, p.number from topic t join partition p on p.topic = t.id where t.name=? order by p.number", (topic,)
                 ).fetchall()
             if not rows:
                 raise TopicMissing(
                     f"there is no topic {topic!r} in {self._folder}; there are {', '.join(self.list()) or 'none yet'}. A run or ingestion that uses it creates it"
                 )
-            place = self._places[topic] = _Place(store, [number for (number,) in rows])
+            numbers = [number for _, number in rows]
+            if numbers != [*range(len(rows))]:
+                raise damaged(store.path, topic, "its partitions", LogDamaged(f"they are numbered {', '.join(map(str, numbers))}"))
+            place = self._places[topic] = _Place(store, [id for id, _ in rows])
         return place
 
     def _partition(self, topic: str, place: _Place, partition: int) -> int:
@@ -228,8 +239,11 @@ class EmbeddedLog:
     def _positions(self, topic: str, which: Literal["begin", "end"]) -> dict[int, int]:
         place = self._place(topic)
         with place.store.reading() as connection:
-            found = connection.execute(_POSITIONS[which], (place.partitions[0], place.partitions[-1]))
-            return {number: offset for number, (offset,) in enumerate(found)}
+            found = connection.execute(_POSITIONS[which], (place.partitions[0], place.partitions[-1])).fetchall()
+        for number, (said, held) in enumerate(found):
+            if said != held:
+                raise _disagreeing(place.store, f"{topic}[{number}]", which, said, held)
+        return {number: said for number, (said, _) in enumerate(found)}
 
     def _prepare(self, topic: str, place: _Place, batch: Outgoing, now: int) -> _Ready:
         """The chunks for each partition, made before the transaction so that it stays short."""
@@ -269,7 +283,7 @@ class EmbeddedWriter:
                 )
             if marker <= last:
                 raise LogError(f"writer {self._name!r}: marker {marker} is not after {last}, which is already committed; skip it")
-            _insert(connection, ready)
+            _insert(self._log._results, connection, ready)
             connection.execute("update writer set marker=? where name=?", (marker, self._name))
         self.last = marker
 
@@ -277,9 +291,16 @@ class EmbeddedWriter:
         """Nothing to let go: the files belong to the log."""
 
 
-def _insert(connection: Connection, ready: _Ready) -> None:
+def _disagreeing(store: Store, place: str, which: str, said: int, held: int) -> LogDamaged:
+    error = LogDamaged(f"its {which} is said to be {said}, its chunks {which} at {held}")
+    return damaged(store.path, place, "its records", error)
+
+
+def _insert(store: Store, connection: Connection, ready: _Ready) -> None:
     for partition, made, now in ready:
-        (end,) = connection.execute('select "end" from partition where id=?', (partition,)).fetchone()
+        end, held, topic, number = connection.execute(_END, (partition,)).fetchone()
+        if end != held:
+            raise _disagreeing(store, f"{topic}[{number}]", "end", end, held)
         joined, grown = _join(connection, partition, *made[0], now)
         end += made[0][0] if joined else 0
         for count, body in made[1:] if joined else made:

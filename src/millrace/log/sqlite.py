@@ -118,6 +118,8 @@ class Store:
             yield
         except sqlite3.Error as error:
             raise refusal(error, self.path) from error
+        except (TypeError, UnicodeDecodeError) as error:  # a statement answers with nothing, or with another type than was written
+            raise damaged(self.path, "some place", "what it holds", error) from error
 
 
 def _to_wal(connection: sqlite3.Connection) -> None:
@@ -140,6 +142,11 @@ def damaged(path: Path, place: str, lost: str, error: Exception) -> LogDamaged:
     )
 
 
+def _contradicts(error: sqlite3.Error, code: int) -> bool:
+    """Whether a file does not have the tables that were made in it, or text that is none."""
+    return (code == sqlite3.SQLITE_ERROR and "no such" in str(error)) or "decode to UTF-8" in str(error)
+
+
 def refusal(error: sqlite3.Error, path: Path) -> LogError:
     """What an error of SQLite means to the user, with the remedy."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
@@ -154,7 +161,7 @@ def refusal(error: sqlite3.Error, path: Path) -> LogError:
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return LogUnwritable(f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or _contradicts(error, code):
         return LogDamaged(
             f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds; `millrace verify` says what else is damaged"
         )

@@ -73,8 +73,7 @@ class Checkpoint:
             self._db.execute("delete from metas")
             self._db.execute("delete from chunks")
             store(self._db, changes)
-        if offsets is not None:
-            self._write({"committed": offsets.to_json()}, {})
+            self._put({} if offsets is None else {"committed": offsets.to_json()})
 
     def __enter__(self) -> Self:
         """Already open."""
@@ -117,20 +116,27 @@ class Checkpoint:
         """The states after the last finished batch."""
         restored = dict(states)
         with self._writing():
+            check_places(self._db, self._facts, self._path / "local.db")
             restored.update(read_states(self._db, self._path / "local.db"))
         return restored
 
     def _write(self, facts: dict[str, str], changes: Mapping[Place, Changes]) -> None:
-        after = checked_facts({**self._facts, **facts})
         with self._writing(), self._db:
-            self._db.executemany("insert or replace into facts values (?, ?)", after.items())
             store(self._db, changes)
+            self._put(facts)
+
+    def _put(self, facts: dict[str, str]) -> None:
+        """Facts, among them which places have state, in the transaction that is open."""
+        after = checked_facts({**self._facts, **facts, "places": _places(self._db)})
+        self._db.executemany("insert or replace into facts values (?, ?)", after.items())
         self._facts = after
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError as error:
+            raise damaged(str(self._path / "local.db"), "some page", str(error)) from error
         except sqlite3.Error as error:
             if is_damage(error):
                 raise damaged(str(self._path / "local.db"), "some page", str(error)) from error
@@ -165,10 +171,13 @@ def read_states(db: sqlite3.Connection, path: Path) -> States:
             raise LookupError("it is not there")
         return bytes(row[0])
 
-    return {
-        (stage, slot): SlotState.open(meta, partial(fetch, stage, slot), f"{path}, stage {stage}, slot {slot},")
-        for stage, slot, meta in db.execute("select stage, slot, meta from metas")
-    }
+    states: States = {}
+    for stage, slot, meta in db.execute("select stage, slot, meta from metas"):
+        where = f"{path}, stage {stage}, slot {slot},"
+        if not isinstance(meta, bytes):
+            raise damaged(where, "its description", f"it is {meta!r}")
+        states[stage, slot] = SlotState.open(meta, partial(fetch, stage, slot), where)
+    return states
 
 
 def checked_facts(facts: Mapping[str, str]) -> dict[str, str]:
@@ -179,16 +188,30 @@ def checked_facts(facts: Mapping[str, str]) -> dict[str, str]:
 
 def read_facts(db: sqlite3.Connection, path: Path) -> dict[str, str]:
     """The facts in a file; `StateUnreadable` where their checksum does not fit. Files of earlier versions have none."""
-    facts: dict[str, str] = dict(db.execute("select name, value from facts"))
-    if "check" in facts and checked_facts(facts) != facts:
+    try:
+        rows = db.execute("select cast(name as blob), cast(value as blob) from facts")
+        facts = {str(name, "utf-8"): str(value, "utf-8") for name, value in rows}
+    except (UnicodeDecodeError, TypeError) as error:
+        raise damaged(str(path), "its facts", str(error)) from error
+    if ("check" in facts or "places" in facts) and checked_facts(facts) != facts:
         raise damaged(str(path), "its facts", "their checksum does not fit")
     return facts
+
+
+def check_places(db: sqlite3.Connection, facts: Mapping[str, str], path: Path) -> None:
+    """That state is there for the stages and slots that it was stored for: what is missing would be taken for none."""
+    if "places" in facts and (found := _places(db)) != facts["places"]:
+        raise damaged(str(path), "its descriptions", f"they are there for the places {found}, not for {facts['places']}")
+
+
+def _places(db: sqlite3.Connection) -> str:
+    return json.dumps(db.execute("select stage, slot from metas order by stage, slot").fetchall())
 
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether SQLite says that a file is not what it wrote."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error) or "decode to UTF-8" in str(error)
 
 
 def begun(db: sqlite3.Connection) -> bool:

@@ -11,7 +11,7 @@ from millrace.engine.state import SlotState
 from millrace.errors import MillraceError
 from millrace.local_paths import local
 from millrace.log.verifying import Damage, Walked, open_readonly, verify_pages
-from millrace.runners.checkpoint import read_facts, read_states
+from millrace.runners.checkpoint import check_places, read_facts, read_states
 from millrace.runners.folder import StateFolder
 from millrace.runners.quarantine import Quarantine
 from millrace.runners.savepoint import load
@@ -58,7 +58,7 @@ def _verify_database(path: Path, walked: Walked) -> Iterator[Damage]:
     try:
         with closing(open_readonly(path)) as db:
             yield from verify_pages(db, path, _RESTORE)
-            read_facts(db, path)
+            check_places(db, read_facts(db, path), path)
             for state in read_states(db, path).values():
                 yield from _verify_chunks(path, state, walked, _RESTORE)
     except (sqlite3.Error, MillraceError) as error:
