@@ -65,6 +65,7 @@ def within(step: pl.Expr, seconds: int = 60) -> Stream:
     return rides().by("who").match(mr.pattern("a", step).within(f"{seconds}s"), select={"n": patterns.count("a")})
 
 
+ONCE = triggers.at_watermark(late=triggers.never())
 FAST, SLOW = pl.col("speed") > 3, pl.col("speed") > 2
 SAFE: dict[str, tuple[Any, Any]] = {
     "nothing": (lambda: windowed().by("who").count(), lambda: windowed().by("who").count()),
@@ -77,6 +78,11 @@ SAFE: dict[str, tuple[Any, Any]] = {
         lambda: windowed().by("who").count().filter(pl.col("count") > 1),
     ),
     "another topic in a union": (lambda: windowed().by("who").count(), lambda: windowed(rides().union(rides())).by("who").count()),
+    "a longer lateness": (lambda: windowed().by("who").count(), lambda: windowed(lateness="1m").by("who").count()),
+    "an added aggregate": (
+        lambda: windowed().by("who").aggregate(n=aggregates.count()),
+        lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+    ),
 }
 REFUSED: dict[str, tuple[Any, Any, str]] = {
     "a filter before": (lambda: windowed().by("who").count(), lambda: windowed(rides().filter(FAST)).by("who").count(), "other steps"),
@@ -103,16 +109,35 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     ),
     "other keys": (lambda: windowed().by("who").count(), lambda: windowed().by("cell").count(), "other keys"),
     "another window": (lambda: windowed().by("who").count(), lambda: windowed(size="5s").by("who").count(), "another window"),
-    "a longer lateness": (lambda: windowed().by("who").count(), lambda: windowed(lateness="1m").by("who").count(), "lateness"),
+    "a shorter lateness": (
+        lambda: windowed(lateness="2m").by("who").count(),
+        lambda: windowed(lateness="1m").by("who").count(),
+        "lateness",
+    ),
+    "a longer lateness of windows that close at once": (
+        lambda: windowed(trigger=ONCE).by("who").count(),
+        lambda: windowed(trigger=ONCE, lateness="1m").by("who").count(),
+        "lateness",
+    ),
     "another trigger": (
         lambda: windowed().by("who").count(),
         lambda: windowed(trigger=triggers.at_watermark(early=triggers.after_count(3))).by("who").count(),
         "trigger",
     ),
     "another output": (lambda: windowed().by("who").count(), lambda: windowed(output="delta").by("who").count(), "output"),
-    "an added aggregate": (
-        lambda: windowed().by("who").aggregate(n=aggregates.count()),
+    "an aggregate added to a second aggregation": (
+        lambda: windowed().by("who").latest("cell").by("cell").aggregate(n=aggregates.count()),
+        lambda: windowed().by("who").latest("cell").by("cell").aggregate(n=aggregates.count(), top=aggregates.max("who")),
+        "other aggregates",
+    ),
+    "an added aggregate of windows that rows cut": (
+        lambda: rides().window(windows.counted(3)).by("who").aggregate(n=aggregates.count()),
+        lambda: rides().window(windows.counted(3)).by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+        "other aggregates",
+    ),
+    "an aggregate that is gone or another": (
         lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+        lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.min("speed")),
         "other aggregates",
     ),
 }

@@ -97,18 +97,19 @@ def hull(group: Sequence[Window]) -> Window:
 
 
 def walked(
-    rows: Sequence[tuple[int, int, int, int | None, bool]], held: Sequence[Window], window: WindowFn, lateness: int
+    rows: Sequence[tuple[int, int, int, int | None, bool]], held: Sequence[Window], window: WindowFn, patience: tuple[int, int]
 ) -> Iterator[tuple[int, str]]:
     """The rows of one key taken one after the other, each judged by the session that it would be part of: which are refused, and why.
 
-    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session.
+    A row is its number, its own window's start and end, its watermark, and whether it touches a closed session. `patience`: the lateness, and the end
+    up to which windows were dropped.
     """
-    open_windows = list(held)
+    open_windows, (lateness, dropped) = list(held), patience
     for number, start, end, watermark, touches in rows:
         own = (start, end)
         group = next(group for group in window.merge(sorted({*open_windows, own})) if own in group)
         merged = hull(group)
-        if watermark is not None and watermark >= merged[1] + lateness:
+        if merged[1] <= dropped or (watermark is not None and watermark >= merged[1] + lateness):
             yield number, "late"
         elif touches:
             yield number, "closed"

@@ -79,10 +79,12 @@ class CellWindows(Windows):
         values = {"progress": after.to_json(), "time": times.after, "seq": seq}
         rows = arrived(self.operator, blocks, said, before)
         held = self._held(state, rows, times)
+        if before.gone is not None:
+            held = held.filter(pl.col("_end") > before.gone)
         if rows is None and held.is_empty():
             return Stepped(state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said))
-        touched, gone, late = self._take(rows, held, times)
-        shown, changes, written = self._fire(held, touched, gone, times)
+        touched, gone, late = self._take(rows, held, times, LEAST if before.gone is None else before.gone)
+        shown, changes, written = self._fire(held, touched, gone, times, self.begun_before(before.since))
         if gone.height:
             changes = pl.concat([self.showing.taken_back(gone), changes])
             shown = pl.concat([self.showing.withdrawn(gone, times.judged), shown])
@@ -95,7 +97,7 @@ class CellWindows(Windows):
         return Times(before, max(before, now), END if low is not None and low >= END else max(before, now), now)
 
     @cached_property
-    def _nothing(self) -> pl.DataFrame:
+    def nothing(self) -> pl.DataFrame:
         """No cells, in the columns that they have."""
         number = pl.lit(0, pl.Int64)
         empty = self.operator.node.inputs[0].schema.to_frame()
@@ -110,7 +112,7 @@ class CellWindows(Windows):
         """The cells that hold: all of them, or where they are many, those that this batch may concern."""
         table = state.table(self.operator.id, "cells")
         if not table.chunks:
-            return self._nothing
+            return self.nothing
         lives = pl.col("_end") + self.operator.horizon > times.before
         if table.rows > MANY:
             return self._concerned([chunk.frame for chunk in table.chunks], rows, times).filter(lives)
@@ -123,7 +125,7 @@ class CellWindows(Windows):
 
     def _all(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
         """Cells of several chunks; those of older versions counted the panes of merged windows together."""
-        cells = pl.concat([self._nothing, *frames], how="diagonal").with_columns(pl.col("_index0", "_settled0").fill_null(0))
+        cells = pl.concat([self.nothing, *frames], how="diagonal").with_columns(pl.col("_index0", "_settled0").fill_null(0))
         if not isinstance(self.operator.node.windowing.places, Everything):
             return cells
         edges = zip(("_start", "_end"), UNTIL_2262, FOREVER, strict=True)
@@ -151,7 +153,7 @@ class CellWindows(Windows):
         lives, before = pl.col("_end") + horizon > times.after, _name(state.table(id, "cells").chunks)
         whole = state.table(id, "cells").rows <= MANY
         if written.height:
-            written = written.filter(lives).select(self._nothing.columns)
+            written = written.filter(lives).select(self.nothing.columns)
             state = state.append(id, "cells", written, self.layout)
         state = state.expire(id, "cells", times.after - horizon)
         after = _name(state.table(id, "cells").chunks)
@@ -165,24 +167,26 @@ class CellWindows(Windows):
             _remember(after, pl.concat([others, written.filter(~pl.col("_gone")).select(others.columns)]))
         return state
 
-    def _take(self, rows: pl.DataFrame | None, held: pl.DataFrame, times: Times) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
+    def _take(
+        self, rows: pl.DataFrame | None, held: pl.DataFrame, times: Times, dropped: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
         """The cells that rows came to, those that are no more because they grew into others, and the refused rows."""
         if rows is None:
-            return self._none_touched, self._nothing, None
+            return self._none_touched, self.nothing, None
         at = pl.lit(times.clock, pl.Int64) if self.operator.node.windowing.by_clock else pl.col("_t")
-        taken = self.taking.take(rows.with_columns(at.alias("_at")), held)
+        taken = self.taking.take(rows.with_columns(at.alias("_at")), held, dropped)
         late = None if taken.refused.is_empty() else refused_rows(rows, taken.refused)
         if taken.rows.is_empty():
-            return self._none_touched, self._nothing, late
+            return self._none_touched, self.nothing, late
         touched, moved = self._touched(taken, held, times), taken.moved.select(self.group)
         if moved.is_empty():
-            return touched, self._nothing, late
+            return touched, self.nothing, late
         gone = held.join(moved, on=self.group, how="semi", nulls_equal=True)
         return touched, gone.with_columns(pl.lit(value=True).alias("_gone")), late
 
     @cached_property
     def _none_touched(self) -> pl.DataFrame:
-        return self._nothing.with_columns(pl.lit(0, pl.Int64).alias("_came"))
+        return self.nothing.with_columns(pl.lit(0, pl.Int64).alias("_came"))
 
     def _new_cells(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What the rows of a batch come to, each window by itself."""
@@ -226,7 +230,7 @@ class CellWindows(Windows):
         return told.with_columns(pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone"))
 
     def _fire(
-        self, held: pl.DataFrame, touched: pl.DataFrame, gone: pl.DataFrame, times: Times
+        self, held: pl.DataFrame, touched: pl.DataFrame, gone: pl.DataFrame, times: Times, young: list[pl.Expr]
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, cells to write."""
         expires = pl.col("_end") + self.operator.horizon <= times.after
@@ -242,7 +246,7 @@ class CellWindows(Windows):
             late = waited.with_columns(due.fill_null(value=False).alias("_asked"), _came=pl.lit(0, pl.Int64), _gone=pl.lit(value=False))
             seen = pl.concat([seen, late], how="diagonal")
         seen = self.machines.looked(seen, times.after, times.clock)
-        shown, changes, cells = self.showing.show(seen.with_columns(expires.alias("_expires")), times.before, times.after)
+        shown, changes, cells = self.showing.show(seen.with_columns(expires.alias("_expires")), (times.before, times.after), young)
         cells = self.machines.dated(cells, times.after, times.clock)
         written = cells.select(self._without_seq)
         if gone.height:
@@ -256,7 +260,7 @@ class CellWindows(Windows):
 
     @cached_property
     def _without_seq(self) -> list[str]:
-        return [c for c in self._nothing.columns if c != "_seq"]
+        return [c for c in self.nothing.columns if c != "_seq"]
 
 
 def _name(chunks: Sequence[Chunk]) -> tuple[str, ...]:

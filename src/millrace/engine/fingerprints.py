@@ -7,6 +7,9 @@ otherwise now, it would be taken back from another key, and both would stay wron
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 SUMS = 2
 """The form in which sums are kept: 1 had 64 bits."""
+_LATENESS = re.compile(r"\blateness=(\d+)")
 _PARTS = {
     "kind": "is another kind of operator",
     "keys": "is grouped by other keys",
@@ -54,13 +58,57 @@ def hashed(operator: Operator) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+@dataclass(frozen=True)
+class Adaptation:
+    """What state must be adapted to, before an operator goes on with it."""
+
+    lateness: int | None = None
+    """That of before, where it is longer now."""
+    added: tuple[str, ...] = ()
+    """Aggregates that windows did not have so far."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return self.lateness is not None or bool(self.added)
+
+
+def adaptation(was: str, operator: Operator) -> Adaptation:
+    """What is other than in state of an operator described as `was`, and can be made to fit."""
+    node = operator.node
+    if not was.startswith("{") or not isinstance(node, graph.Aggregation) or node.windowing.ordered:
+        return Adaptation()
+    old, lateness = json.loads(was), None
+    if (found := _LATENESS.search(old["windowing"])) and int(found[1]) < node.windowing.lateness and not node.windowing.once:
+        lateness = int(found[1])
+        if _LATENESS.sub(f"lateness={node.windowing.lateness}", old["windowing"]) != str(node.windowing):
+            lateness = None
+    added = tuple(_added(old["aggregates"], node)) if operator.over_rows else ()
+    return Adaptation(lateness, added)
+
+
+def _added(was: str, node: graph.Operation) -> Iterator[str]:
+    """The aggregates of a node that are not in a description of before; none where it had others."""
+    names: list[str] = []
+    for part, name in zip(_parts(node), node.aggregates, strict=True):
+        if was == part or was.startswith(f"{part}, "):
+            was = was[len(part) + 2 :]
+        else:
+            names.append(name)
+    return iter(names if not was else ())
+
+
 def difference(was: str, operator: Operator) -> str | None:
     """Why state of an operator described as `was` does not fit this one; None if it does."""
     if not was.startswith("{"):
         if was != hashed(operator):
             return "no longer has the keys, windows or aggregates that its state was made with"
         return "has sums of 64 bits in its state, of an older version of millrace" if has_sums(operator.node) else None
-    old, new = json.loads(was), json.loads(describe(operator))
+    old, new, fitting = json.loads(was), json.loads(describe(operator)), adaptation(was, operator)
+    if fitting.lateness is not None:
+        old["windowing"] = new["windowing"]
+    if fitting.added:
+        old["aggregates"] = new["aggregates"]
+        old.setdefault("sums", new.get("sums"))
     changed = [said for part, said in _PARTS.items() if part != "steps" and old.get(part) != new.get(part)]
     if not {*old.get("steps", [])} <= {*new["steps"]}:
         changed.append(_PARTS["steps"])
@@ -74,6 +122,10 @@ def has_sums(node: graph.Operation) -> bool:
 
 def what(node: graph.Operation) -> str:
     """What is computed; where rows are kept as they came, as those of both sides of a join are, also their columns."""
+    return ", ".join(_parts(node))
+
+
+def _parts(node: graph.Operation) -> list[str]:
     kept = {name: dtype for name in node.aggregates if isinstance(dtype := node.schema[name], pl.List)}
     fields = {name: f" of {dtype.inner}" for name, dtype in kept.items() if isinstance(dtype.inner, pl.Struct)}
-    return ", ".join(f"{name}={aggregate}{fields.get(name, '')}" for name, aggregate in node.aggregates.items())
+    return [f"{name}={aggregate}{fields.get(name, '')}" for name, aggregate in node.aggregates.items()]

@@ -61,6 +61,13 @@ class Windows:
         """The part of it that is the window."""
         return tuple(self.group[len(self.partials.keys) :])
 
+    def begun_before(self, since: Mapping[str, int]) -> list[pl.Expr]:
+        """Aggregates that were added later, as null in windows that had begun by then: they would hold only what came since."""
+        sliced = self.operator.node.windowing.sliced
+        start = pl.col("_end") - sliced.size if sliced else pl.col("_start")
+        names = [name for name in since if name in self.operator.node.aggregates]
+        return [pl.when(start > since[name]).then(pl.col(name)).alias(name) for name in names]
+
     @cached_property
     def no_panes(self) -> pl.DataFrame:
         """No changes, in the columns that changes have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,15 +86,24 @@ class Progress:
 
     channels: dict[str, Channel] = field(default_factory=dict)
     low: int | None = None
+    gone: int | None = None
+    """Windows that end up to here were dropped, as the lateness was shorter then: no row begins them anew."""
+    since: Mapping[str, int] = field(default_factory=dict)
+    """Aggregates that were added to windows that had begun, each with the last start of such a window."""
 
     def wake(self, said: dict[str, Said], now: int) -> Progress:
-        """Channels that are new are known from now on; those that were idle and bring rows may not be behind the low watermark."""
+        """Channels that are new are known from now on; those that bring rows may not be behind the low watermark, as windows are dropped by it.
+
+        They are behind it where they were idle, came later, or have a watermark of another delay than before.
+        """
         channels = dict(self.channels)
         for name, words in said.items():
             channel = channels.get(name, Channel(last_active=now))
-            if channel.idle and words.active:
-                channel = replace(channel, floor=_greatest(channel.floor, self.low), idle=False)
-            channels[name] = channel
+            if words.active and self.low is not None:
+                own = channel.watermark(words.delay)
+                if channel.idle or own is None or own < self.low:
+                    channel = replace(channel, floor=_greatest(channel.floor, self.low))
+            channels[name] = replace(channel, idle=False) if channel.idle and words.active else channel
         return replace(self, channels=channels)
 
     def stretches(self, name: str, words: Said) -> list[Stretch]:
@@ -117,8 +126,8 @@ class Progress:
                 channel = replace(channel, idle=True)
             channels[name] = channel
         if end:
-            return Progress(channels, END)
-        return Progress(channels, _greatest(self.low, _candidate(channels, said)))
+            return replace(self, channels=channels, low=END)
+        return replace(self, channels=channels, low=_greatest(self.low, _candidate(channels, said)))
 
     def reaches(self, said: dict[str, Said]) -> list[Reach]:
         """How far each partition is."""
@@ -131,12 +140,16 @@ class Progress:
 
     def to_json(self) -> Any:
         """As plain values."""
-        return {"low": self.low, "channels": {n: _channel_json(c) for n, c in self.channels.items()}}
+        plain = {"low": self.low, "channels": {n: _channel_json(c) for n, c in self.channels.items()}}
+        return plain | ({} if self.gone is None else {"gone": self.gone}) | ({"since": dict(self.since)} if self.since else {})
 
     @classmethod
     def from_json(cls, said: Any) -> Progress:
         """The progress of `to_json`; none yet if null."""
-        return cls() if said is None else cls({n: _channel(*c) for n, c in said["channels"].items()}, said["low"])
+        if said is None:
+            return cls()
+        channels = {n: _channel(*c) for n, c in said["channels"].items()}
+        return cls(channels, said["low"], said.get("gone"), said.get("since", {}))
 
 
 def _channel_json(channel: Channel) -> list[Any]:

@@ -41,7 +41,7 @@ class RowWindows(Windows):
     @cached_property
     def running(self) -> Running | None:
         """How windows that share very much are made; None: of their slices."""
-        return Running(self.grid, self.partials, self._nothing) if runs_along(self.grid, self.partials) else None
+        return Running(self.grid, self.partials, self.nothing) if runs_along(self.grid, self.partials) else None
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
@@ -51,7 +51,7 @@ class RowWindows(Windows):
         new, late = self._take(blocks, said, before)
         after = before.move(said, body.now, end=body.end)
         moved = self._moved(state, new, before.low, after.low)
-        shown, changes, numbers = self._fire(state, new, before.low, after.low, moved)
+        shown, changes, numbers = self._fire(state, new, (before.low, after), moved)
         if self.running is not None:
             state = self.running.kept(state, id, moved, new)
         state = state.append(id, "slices", new, self.layout)
@@ -67,7 +67,7 @@ class RowWindows(Windows):
 
     def _take(self, blocks: list[Block], said: dict[str, Said], progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The batch's accepted rows as partials, and the rows that some window refused."""
-        taken: list[pl.DataFrame] = [self._nothing]
+        taken: list[pl.DataFrame] = [self.nothing]
         late: list[pl.DataFrame] = []
         for block in blocks:
             frame, refused = self._judge(block, said, progress)
@@ -79,7 +79,8 @@ class RowWindows(Windows):
         return pl.concat(taken), pl.concat(late, how="diagonal_relaxed") if late else None
 
     @cached_property
-    def _nothing(self) -> pl.DataFrame:
+    def nothing(self) -> pl.DataFrame:
+        """No slices, in the columns that they have."""
         empty = self.operator.node.inputs[0].schema.to_frame()
         number = pl.lit(0, pl.Int64)
         rows = empty.with_columns(number.alias(c) for c in ("_t", "_src", "_off", "_slice", "_from"))
@@ -96,7 +97,7 @@ class RowWindows(Windows):
         for part in frame["_part"].unique():
             name = f"{block.channel}/{part}"
             prior = None if judged else progress.channels[name].watermark(said[name].delay)
-            opened[part] = grid.end_above(None if prior is None else prior - windowing.lateness)
+            opened[part] = max(grid.end_above(None if prior is None else prior - windowing.lateness), grid.end_above(progress.gone))
         closed = grid.end_above(progress.low) if windowing.once else LEAST
         least: Any = frame["_from"].min()
         if block.kind == "partials" and max(*opened.values(), closed) <= least:
@@ -123,10 +124,10 @@ class RowWindows(Windows):
         )
 
     def _fire(
-        self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None, moved: Moved | None
+        self, state: SlotState, new: pl.DataFrame, passed: tuple[int | None, Progress], moved: Moved | None
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, numbers to remember."""
-        id, group = self.operator.id, self.group
+        id, group, low0, low, young = self.operator.id, self.group, passed[0], passed[1].low, self.begun_before(passed[1].since)
         shown, changes, numbers = [self.no_shown], [self.no_panes], self.no_numbers
         floor = LEAST if low0 is None else low0
         least: Any = new["_from"].min()
@@ -136,17 +137,18 @@ class RowWindows(Windows):
         touched = self.grid.expand(new, None, low0).select(group).unique().collect() if late else self.no_numbers.select(group)
         oldest = min(floor, ends_of(touched)[0] - 1)
         needed = [] if touched.is_empty() and moved is not None else state.table(id, "slices").between(oldest, low)
-        old = pl.concat([self._nothing, *needed])
+        old = pl.concat([self.nothing, *needed])
         if not touched.is_empty():
             known = pl.concat([numbers, *state.table(id, "panes").between(oldest, low)])
             before, now = self._touched(old, touched), self._touched(new, touched)
             values = self._values(pl.concat([before, now]), oldest, low0, touched), self._values(before, oldest, low0, touched)
-            fired = firing.emit(Firing(self.operator, *values, "late"), known, low)
+            fired = firing.emit(Firing(self.operator, values[0].with_columns(young), values[1].with_columns(young), "late"), known, low)
             shown.append(fired.shown)
             changes.append(fired.changes)
             numbers = fired.numbers
         if self.grid.end_above(low0) <= low and (old.height or new.height or moved is not None):
-            fired = firing.emit(Firing(self.operator, self._complete(old, new, low0, low, moved), None, "on_time"), self.no_numbers, low)
+            values_now = self._complete(old, new, low0, low, moved).with_columns(young)
+            fired = firing.emit(Firing(self.operator, values_now, None, "on_time"), self.no_numbers, low)
             shown.append(fired.shown)
             changes.append(fired.changes)
         return pl.concat(shown), pl.concat(changes), numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,8 +51,11 @@ class Showing:
         renamed = new.select(*self.partials.keys, "_start", "_end", *[pl.col(f"~{c}").alias(c) for c in columns])
         return self.partials.merged(renamed, per=("_start", "_end")).rename({c: f"~{c}" for c in columns})
 
-    def show(self, cells: pl.DataFrame, before: int, after: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Panes and changes of the cells that fire or expire, and all cells as they are then."""
+    def show(
+        self, cells: pl.DataFrame, passed: tuple[int, int], young: Sequence[pl.Expr] = ()
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Panes and changes of the cells that fire or expire, and all cells as they are then; `young`: aggregates that some windows lack."""
+        before, after = passed
         windowing, end = self.operator.node.windowing, pl.col("_end")
         timing = pl.when(end > after).then(pl.lit("early")).when(end > before).then(pl.lit("on_time")).otherwise(pl.lit("late"))
         cells = cells.with_columns(timing.alias("timing"))
@@ -67,11 +71,11 @@ class Showing:
         showing = cells.filter("_shows")
         if showing.is_empty():
             return self._no_shown, self._no_changes, cells.select(kept)
-        loud = self._valued(showing)
+        loud = self._valued(showing, young)
         written = self._after(loud).select(kept)
         if showing.height < cells.height:
             written = pl.concat([cells.filter(~pl.col("_shows")).select(kept), written])
-        return *self._panes(loud), written
+        return *self._panes(loud, young), written
 
     @cached_property
     def _no_changes(self) -> pl.DataFrame:
@@ -81,7 +85,7 @@ class Showing:
     def _no_shown(self) -> pl.DataFrame:
         return self._no_changes.with_columns(pl.lit(0, pl.Int64).alias(PAIR))
 
-    def _valued(self, loud: pl.DataFrame) -> pl.DataFrame:
+    def _valued(self, loud: pl.DataFrame, young: Sequence[pl.Expr]) -> pl.DataFrame:
         """Cells with the values of their panes, numbered and dated."""
         windowing, end = self.operator.node.windowing, pl.col("_end")
         time = {"end": pl.lit(None, pl.Int64), "earliest": pl.col("_lo"), "latest": pl.col("_hi")}[windowing.time]
@@ -94,13 +98,13 @@ class Showing:
             pl.when(early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled") - pl.col("_settled0")).alias("settled_index"),
             (pl.col("_closed") | pl.col("_expires")).alias("final"),
             *self.partials.result_exprs,
-        )
+        ).with_columns(young)
         one = pl.col("_shown").list.first()
         equal = [one.struct.field(name).eq_missing(pl.col(name)) for name in (*_PLACED, *self.names)]
         same = (pl.col("_shown").list.len() == 1) & one.struct.field(_STANDS) & pl.all_horizontal(equal)
         return loud.with_row_index(PAIR).with_columns(pl.col(PAIR).cast(pl.Int64), same.fill_null(value=False).alias("_same"))
 
-    def _panes(self, loud: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _panes(self, loud: pl.DataFrame, young: Sequence[pl.Expr]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """What is shown, with what it replaces; and what changes downstream."""
         columns = [*self.operator.node.schema, PAIR]
         plus = loud.with_columns(pl.lit(panes.ADD).alias("op"))
@@ -108,7 +112,11 @@ class Showing:
             shown = plus.select(columns)
             return shown if self.operator.shows else self._no_shown, shown.drop(PAIR) if self.operator.travels else self._no_changes
         minus = self._withdrawn(loud)
-        shown = self._of_new(plus).select(columns) if self.delta else pl.concat([minus.select(columns), plus.select(columns)])
+        shown = (
+            self._of_new(plus).with_columns(young).select(columns)
+            if self.delta
+            else pl.concat([minus.select(columns), plus.select(columns)])
+        )
         gone = minus.filter(~pl.col("_same") & pl.col(_STANDS))
         changed = pl.concat([gone.select(columns), plus.filter(~pl.col("_same")).select(columns)]).drop(PAIR)
         return shown if self.operator.shows else shown.clear(), changed if self.operator.travels else changed.clear()

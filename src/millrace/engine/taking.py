@@ -38,12 +38,12 @@ class Taking:
     windowing: Windowing
     keys: list[str]
 
-    def take(self, rows: pl.DataFrame, held: pl.DataFrame) -> Taken:
-        """`held`: the windows there are (`_start`, `_end`, `_closed`)."""
+    def take(self, rows: pl.DataFrame, held: pl.DataFrame, dropped: int = LEAST) -> Taken:
+        """`held`: the windows there are (`_start`, `_end`, `_closed`); those that end up to `dropped` are no more for any row."""
         wide = assigned(rows, self.windowing.places)
         if self.windowing.window.merging:
-            return self._merging(wide, held)
-        late = pl.col("_ahead") | self._late(pl.col("_end"))
+            return self._merging(wide, held, dropped)
+        late = pl.col("_ahead") | self._late(pl.col("_end"), dropped)
         wide = wide.with_columns(late.alias("_late"), pl.lit(value=False).alias("_shut"))
         group = [*self.keys, "_start", "_end"]
         done = held.filter("_closed").select(*group, pl.lit(value=True).alias("_done"))
@@ -56,19 +56,19 @@ class Taking:
         parts = same.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
         return Taken(taken, parts, _counted(wide))
 
-    def _late(self, end: pl.Expr) -> pl.Expr:
+    def _late(self, end: pl.Expr, dropped: int) -> pl.Expr:
         """Whether a window is gone for a row; by the clock none ever is."""
         if self.windowing.by_clock:
             return pl.lit(value=False)
-        return (pl.col("_w") >= end + self.windowing.lateness).fill_null(value=False)
+        return (pl.col("_w") >= end + self.windowing.lateness).fill_null(value=False) | (end <= dropped)
 
-    def _merging(self, wide: pl.DataFrame, held: pl.DataFrame) -> Taken:
+    def _merging(self, wide: pl.DataFrame, held: pl.DataFrame, dropped: int) -> Taken:
         """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by the session it would join."""
-        late = pl.col("_ahead") | self._late(pl.col("_end"))
+        late = pl.col("_ahead") | self._late(pl.col("_end"), dropped)
         wide = wide.with_columns(pl.col("_ahead").alias("_late"), late.alias("_doubtful"), self._touches_closed(wide, held))
         known = held.filter(~pl.col("_closed")).select(*self.keys, "_start", "_end")
         if wide["_doubtful"].any():
-            wide = self._walk(wide, known)
+            wide = self._walk(wide, known, dropped)
         taken = wide.filter(~pl.col("_late") & ~pl.col("_shut"))
         pieces = known.join(taken.select(self.keys).unique(), on=self.keys, how="semi", nulls_equal=True)
         nothing = pl.lit(None, pl.UInt32).alias("_row")
@@ -96,7 +96,7 @@ class Taking:
         ]
         return pl.col("_row").is_in(sorted(set(rows))).alias("_shut")
 
-    def _walk(self, wide: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    def _walk(self, wide: pl.DataFrame, known: pl.DataFrame, dropped: int) -> pl.DataFrame:
         """Rows of keys in doubt, one after the other, in the order in which rows are taken."""
         ordered = wide.filter(~pl.col("_late")).sort("_t", "_src", "_off")
         keys = ordered.filter("_doubtful").select(self.keys).unique()
@@ -105,7 +105,7 @@ class Taking:
         windows = self._by_key(known, keys)
         verdicts: list[tuple[int, str]] = []
         for key, mine in rows.items():
-            verdicts += walked(mine, windows.get(key, []), self.windowing.places, self.windowing.lateness)
+            verdicts += walked(mine, windows.get(key, []), self.windowing.places, (self.windowing.lateness, dropped))
         late = [row for row, why in verdicts if why == "late"]
         shut_rows = [row for row, why in verdicts if why == "closed"]
         row = pl.col("_row")

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import polars as pl
 
 from millrace.engine import fingerprints
+from millrace.engine.adapting import adapted
 from millrace.engine.plan import Plan
 from millrace.engine.recutting import Place, recut
 from millrace.engine.state import SlotState
@@ -69,7 +70,15 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
     identity = replace(
         known, jobs=tuple(names), fingerprint=plan.fingerprint, slots=plan.slots, operators=dict(plan.fingerprints), births=births
     )
+    adapting = {
+        o: asked
+        for o in plan.operators
+        if not {*o.jobs} <= fresh
+        and not {*o.jobs} & {*wishes.migrate}
+        and (asked := fingerprints.adaptation(known.operators.get(o.id, ""), o))
+    }
     fits = all(o.id in known.operators and fingerprints.difference(known.operators[o.id], o) is None for o in plan.operators)
+    fits = fits and not adapting
     same = fits and len(known.operators) == len(identity.operators) and known.slots == plan.slots and not fresh and not wishes.migrate
     if same and sorted(known.jobs) == sorted(names):
         return Evolved(identity, None)
@@ -77,6 +86,8 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
     for job, fn in wishes.migrate.items():
         mine = {o.id for o in plan.operators if job in o.jobs}
         left = {place: _migrated(state, mine, fn) for place, state in left.items()}
+    for operator, asked in adapting.items():
+        left = adapted(operator, asked, left)
     return Evolved(identity, recut(plan, left))
 
 
