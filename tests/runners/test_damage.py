@@ -290,6 +290,17 @@ def test_a_flipped_bit_in_the_tables_of_a_file_is_one_line(world: World, file: s
     assert "\n" not in str(raised.value)
 
 
+def test_state_that_its_index_still_lists_but_its_table_does_not_is_missed(world: World) -> None:
+    path = world.folder / "state/test/local.db"
+    with sqlite3.connect(path) as db:
+        [(page,)] = db.execute("select rootpage from sqlite_master where name = 'metas'").fetchall()
+        [(size,)] = db.execute("pragma page_size").fetchall()
+    db.close()
+    overwrite(path, (page - 1) * size + 3, bytes(2))
+    with pytest.raises(StateUnreadable, match=r"local\.db is damaged at its descriptions"):
+        world.run()
+
+
 def overwrite(path: Path, start: int, body: bytes) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:start] + body + whole[start + len(body) :])
