@@ -12,9 +12,10 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
+from millrace.calls import ordinary_errors
 from millrace.engine.assigning import PLACE
 from millrace.engine.firing import PAIR, Stepped
-from millrace.engine.isolation import NOT_THEIRS, letters, ordinary_errors
+from millrace.engine.isolation import NOT_THEIRS, letters
 from millrace.engine.packets import Block, Body, dump
 from millrace.engine.progress import END
 from millrace.engine.sequences import SequenceWindows
