@@ -15,7 +15,7 @@ CELLS = [
     Mutant("engine/assigning.py", 'pl.col("_end").cum_max().shift(1).over(keys)', 'pl.col("_end").shift(1).over(keys)', "a short session within a long one ends it"),
     Mutant("engine/assigning.py", '(pl.col("_at") + gap).alias("_end")', '(pl.col("_at") + gap + 1).alias("_end")', "sessions last a tick too long"),
     Mutant("engine/assigning.py", "starts = pl.int_ranges(first, last + 1, every) if size > every else last", "starts = pl.int_ranges(first, last, every) if size > every else last", "cells lack the last of the windows of a row"),
-    Mutant("engine/assigning.py", "if watermark is not None and watermark >= merged[1] + lateness:", "if watermark is not None and watermark >= end + lateness:", "a row is judged by itself and not by the session it joins"),
+    Mutant("engine/assigning.py", "watermark >= merged[1] + lateness", "watermark >= end + lateness", "a row is judged by itself and not by the session it joins"),
     Mutant("engine/assigning.py", "(pl.col(PLACE).fill_null(0) % every + every) % every", "pl.lit(0, pl.Int64)", "all keys have the same offset"),
     # cells
     Mutant("engine/cells.py", '"""Whether the time has come for which a cell waited."""\n        due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)', '"""Whether the time has come for which a cell waited."""\n        due = pl.col("_due") <= times.after', "cells do not wake up for the clock"),

@@ -21,7 +21,7 @@ PATTERNS = [
     Mutant("patterns/courses.py", "return match.start.seq + 1", "return match.start.seq", "skip to_next gives up nothing"),
     Mutant("patterns/courses.py", 'events[-1] if self.skip.kind == "to_first" else events[0]', 'events[0] if self.skip.kind == "to_first" else events[-1]', "skip to_first goes to the last"),
     Mutant("patterns/courses.py", "while held and all(held[0].start.seq <= run.start.seq for run in runs):", "while held:", "a match does not wait for one that began before it"),
-    Mutant("patterns/courses.py", "        if is_refused:\n            del after[before:]\n", "        if is_refused:\n            del after[before + 1 :]\n", "what must not come stops only half of a match"),
+    Mutant("patterns/courses.py", "return Moves([] if is_refused else on,", "return Moves(on[:1] if is_refused else on,", "what must not come stops only half of a match"),
     Mutant("patterns/memory.py", "return old if seen else new", "return new", "the first event of a step is its last"),
     Mutant("patterns/matcher.py", ' | pl.col("_key").is_in(begun["_key"].to_list())', "", "keys in which a match has begun are passed over"),
     Mutant("patterns/regular.py", "open_[alive[outside]], overdue[alive[late]] = True, True", "overdue[alive[late]] = True", "a match that the end of a batch cuts is forgotten"),
@@ -39,5 +39,5 @@ PATTERNS = [
     Mutant("patterns/automaton.py", " or any(test.may(mask) for test in state.nots):", ":", "rows that end a match are passed over"),
     Mutant("patterns/verdicts.py", "lambda mask: not must(mask), lambda mask: not may(mask)", "lambda mask: not may(mask), lambda mask: not must(mask)", "what may hold and what must are mixed up by not"),
     Mutant("patterns/matcher.py", "(due is not None and due <= watermark)", "(due is not None and due < watermark)", "time that passes is noticed a tick late"),
-    Mutant("patterns/stored.py", "None if before < 0 else nodes[before]", "None", "a stored match forgets all events but the last"),
+    Mutant("patterns/stored.py", "Link(None if before < 0 else links[before],", "Link(None,", "a stored match forgets all events but the last"),
 ]  # fmt: skip

@@ -144,15 +144,15 @@ SLICES = [
     ),
     Mutant(
         "engine/progress.py",
-        "Progress(channels, _greatest(self.low, _candidate(channels, said)))",
-        "Progress(channels, _candidate(channels, said))",
+        "low=_greatest(self.low, _candidate(channels, said)))",
+        "low=_candidate(channels, said))",
         "the watermark goes back",
     ),
     Mutant("engine/progress.py", ">= words.idle_after", "> words.idle_after", "a partition falls idle a tick too late"),
     Mutant(
         "engine/progress.py",
-        "floor=_greatest(channel.floor, self.low), idle=False",
-        "idle=False",
+        "channel = replace(channel, floor=_greatest(channel.floor, self.low))",
+        "pass",
         "a partition that wakes up is judged by its old clock",
     ),
     Mutant(
