@@ -147,13 +147,16 @@ def _nodes(count: int, port: int, *, secure: bool) -> tuple[Node, ...]:
     return tuple(Node(place + 1, ports[place], controllers[place], secured[place] if secure else None) for place in range(count))
 
 
-def revive(cluster: Cluster, id: int, *, detached: bool = False) -> Cluster:
-    """Starts one broker again that has died, with what it holds; returns when it answers."""
+def revive(cluster: Cluster, *ids: int, detached: bool = False) -> Cluster:
+    """Starts brokers again that have died, all at once, with what they hold; returns when they answer.
+
+    Most of the brokers must be alive then: a single one of three does not answer until it has found another.
+    """
     command = _command(jars.classpath(jars.fetch()))
-    nodes = [replace(node, pid=_launched(command, cluster, node, detached=detached)) if node.id == id else node for node in cluster.nodes]
+    nodes = [replace(node, pid=_launched(command, cluster, node, detached=detached)) if node.id in ids else node for node in cluster.nodes]
     revived = replace(cluster, nodes=tuple(nodes))
     revived.store()
-    _await_answers(revived, lambda: False, [node for node in revived.nodes if node.id == id])
+    _await_answers(revived, lambda: False, [node for node in revived.nodes if node.id in ids])
     return revived
 
 

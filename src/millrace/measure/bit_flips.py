@@ -13,7 +13,7 @@ from shutil import rmtree
 
 from millrace.errors import LogDamaged, RunFailed
 from millrace.log import open_log
-from millrace.measure.assassin import DAMAGED, PATIENCE, RUN, live
+from millrace.measure.lives import DAMAGED, PATIENCE, RUN, live
 from millrace.measure.verifying import compare
 
 FILES = ("log/inputs.db", f"state/{RUN}/local.db", f"state/{RUN}/identity.json")
@@ -57,7 +57,7 @@ def _outcome(world: Path) -> str:
             verdict = compare(log, 0)
     except LogDamaged:
         return "not read"  # the run had read that part before it was damaged; whoever reads it now is told
-    return "unharmed" if (verdict.missing, verdict.doubled, verdict.wrong) == (0, 0, 0) else "wrong"
+    return "unharmed" if verdict.right else "wrong"
 
 
 def _copy(source: Path, target: Path, names: tuple[str, ...]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import logging
 import math
 import os
@@ -17,64 +16,28 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import polars as pl
-import pyarrow as pa
-
 from millrace import faults, kafka
 from millrace.config import Settings
-from millrace.errors import RunFailed
-from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import encode
-from millrace.measure import events
-from millrace.measure.assassin import PATIENCE, RUN, Script, results, torment
+from millrace.errors import RunFailed, TopicMissing
+from millrace.log import Log, open_log
+from millrace.measure.assassin import KINDS, Script, torment
 from millrace.measure.bit_flips import flip_bits
+from millrace.measure.feeding import feeding
 from millrace.measure.flow import ends, statuses
+from millrace.measure.lives import PATIENCE, RUN
 from millrace.measure.verifying import Verdict, compare, job
 from millrace.runners.processes import tree
-from millrace.transit.topics import POSITIONS
+from millrace.transit.topics import CELL_COUNTS, POSITIONS
 
-BLOCK = 300
-"""Seconds of events that are made at a time."""
 VICTIMS = ("everything", "driver", "jvm", "workers")
 """What of a run on Spark is killed, in turn; whatever is left, the supervisor must begin again."""
-STEPS = ("computed", "begun", "produced", "marked", "committed")
+DRIVER_STEPS = ("computed", "begun", "produced", "marked", "committed")
 """Where on the way of a batch Spark's driver is killed, too: the steps that are its own, and not Spark's."""
-
-
-class Feeder(threading.Thread):
-    """Lets events flow into the log, some of them unreadable, until told to stop."""
-
-    def __init__(self, log: Log, *, vehicles: int, seed: int, pace: float) -> None:
-        super().__init__(daemon=True)
-        self._log, self._vehicles, self._seed, self._pace = log, vehicles, seed, pace
-        self._enough = threading.Event()
-
-    def run(self) -> None:
-        """A second's worth of events every `pace` seconds."""
-        for number, part in enumerate(self._parts()):
-            if self._enough.wait(self._pace):
-                return
-            self._log.append(POSITIONS.name, encode(POSITIONS, part))
-            if number % 5 == 0:
-                self._log.append(
-                    POSITIONS.name, Outgoing(pa.array([b"\xff not an event", None], pa.binary()), pa.array([b"a", b"b"], pa.binary()))
-                )
-
-    def _parts(self) -> Iterator[pl.DataFrame]:
-        for block in itertools.count():
-            start, seed = events.START + block * BLOCK * 1000, self._seed + block
-            yield from events.positions(BLOCK, vehicles=self._vehicles, seed=seed, start=start).iter_slices(self._vehicles)
-
-    def finish(self) -> None:
-        """Returns when the last event is in the log."""
-        self._enough.set()
-        self.join()
 
 
 def chaos(
@@ -94,10 +57,10 @@ def chaos(
     place = url or f"embedded:{folder}/log"
     log = open_log(place)
     log.ensure(POSITIONS)
-    with _feeding(log, vehicles=vehicles, seed=seed, pace=pace):
+    with feeding(log, vehicles=vehicles, seed=seed, pace=pace):
         for number in range(kills):
             victim = victims[number % len(victims)]
-            fault = f"{victim}:{luck.randint(2, 4) + (120 if standby else 0)}" if victim in STEPS else None
+            fault = f"{victim}:{luck.randint(2, 4) + (120 if standby else 0)}" if victim in DRIVER_STEPS else None
             with _started(folder, place, *(["--standby"] if standby else []), fault=fault) as child:
                 early = number % 4 == 3 and victim == "everything"
                 gone, began = 1, 0.0
@@ -126,14 +89,12 @@ def chaos(
     return verdict
 
 
-@contextlib.contextmanager
-def _feeding(log: Log, *, vehicles: int, seed: int, pace: float) -> Iterator[Feeder]:
-    feeder = Feeder(log, vehicles=vehicles, seed=seed, pace=pace)
-    feeder.start()
+def results(log: Log) -> int:
+    """How far the results reach."""
     try:
-        yield feeder
-    finally:
-        feeder.finish()
+        return sum(log.ends(CELL_COUNTS.name).values())
+    except TopicMissing:
+        return 0
 
 
 @contextlib.contextmanager
@@ -244,7 +205,7 @@ def chaos_at_every_step(
     """Torments the local runner on a log; with a `cluster` of several brokers, those too."""
     log = open_log(url)
     log.ensure(POSITIONS)
-    with _feeding(log, vehicles=vehicles, seed=script.seed, pace=0.2) as feeder:
+    with feeding(log, vehicles=vehicles, seed=script.seed, pace=0.2) as feeder:
         behind = partial(_flip_bits, url, folder, script, say) if url.startswith("embedded:") else lambda _: None
         tally = torment(url, folder, cluster, script, calm=feeder.finish, say=say, behind=behind)
     for line in tally.lines():
@@ -277,7 +238,7 @@ def chaos_on_kafka(
     cluster = kafka.start(folder / "kafka", brokers=brokers, port=0)
     try:
         if on == "spark":
-            victims = VICTIMS[1:] + STEPS + VICTIMS[:1]
+            victims = VICTIMS[1:] + DRIVER_STEPS + VICTIMS[:1]
             return chaos(
                 folder, kills=kills, url=cluster.url, victims=victims, seed=script.seed, vehicles=vehicles, standby=standby, say=say
             )
@@ -313,6 +274,9 @@ def main() -> int:
     parser.add_argument(
         "--flips", type=int, default=30, help="on the local runner with an embedded log: bits flipped in copies of log and state"
     )
+    parser.add_argument(
+        "--only", type=_kinds, default=KINDS, metavar="KIND,...", help=f"on the local runner: of {', '.join(KINDS)}, only these"
+    )
     parser.add_argument("--standby", action="store_true", help="on Spark: with a session that stands by to take over")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
@@ -323,7 +287,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="millrace-chaos-") as name:
         folder = Path(name)
-        script = Script(said.hits, said.rounds, said.seed, said.seconds, said.flips)
+        script = Script(said.hits, said.rounds, said.seed, said.seconds, said.flips, said.only)
         if said.on == "local" and said.log != "kafka":
             url = f"embedded:{folder}/log" if said.log == "embedded" else said.log
             verdict = chaos_at_every_step(folder, url, script=script, say=_say)
@@ -335,7 +299,15 @@ def main() -> int:
             url = None if said.log == "embedded" else said.log
             verdict = chaos(folder, kills=said.kills, url=url, seed=said.seed, standby=said.standby, say=_say)
     print(verdict)
-    return 0 if (verdict.missing, verdict.doubled, verdict.wrong) == (0, 0, 0) else 1
+    return 0 if verdict.right else 1
+
+
+def _kinds(said: str) -> tuple[str, ...]:
+    kinds = tuple(kind.strip() for kind in said.split(","))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise argparse.ArgumentTypeError(f"{kind!r} is not a kind of fault; there are {', '.join(KINDS)}")
+    return kinds
 
 
 def _say(line: str) -> None:

@@ -36,6 +36,11 @@ class Verdict:
     doubled: int
     wrong: int
 
+    @property
+    def right(self) -> bool:
+        """Whether nothing is wrong."""
+        return (self.missing, self.doubled, self.wrong) == (0, 0, 0)
+
     def __str__(self) -> str:
         """The last line of the report."""
         return f"{self.kills} kills, missing {self.missing}, doubled {self.doubled}, wrong {self.wrong}"
