@@ -1,7 +1,8 @@
-"""Kills runs again and again while events flow, and holds the results against an uninterrupted run.
+"""Kills runs again and again while events flow, and compares what they committed with an uninterrupted run and with an oracle in plain Python.
 
-`python -m millrace.measure.chaos --kills 20` does it to Spark on an embedded log, `--log kafka` to Spark on three brokers, `--log kafka --on local` to the local
-runner, at every step of its commits, `--on local` to the same on an embedded log, where bits are flipped, too. Results are held against an uninterrupted run and against an oracle in plain Python. It ends with `20 kills, missing 0, doubled 0, wrong 0`.
+`python -m millrace.measure.chaos --kills 20` kills Spark on an embedded log, and with `--log kafka` on three brokers. `--on local --log kafka` torments
+the local runner: kills at every step of a commit, and faults of its brokers, its disk and its clock. `--on local` does so on an embedded log, and flips
+bits in copies of log and state. The last line is `20 kills, missing 0, doubled 0, wrong 0`.
 """
 
 from __future__ import annotations
