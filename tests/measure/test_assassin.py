@@ -9,8 +9,11 @@ import pytest
 
 from millrace import faults
 from millrace.kafka import Cluster, Node
+from millrace.log import open_log
 from millrace.measure import chaos
 from millrace.measure.assassin import KINDS, STEPS, Assassin, Script, deeds
+from millrace.measure.feeding import feeding
+from millrace.transit.topics import POSITIONS
 
 
 def kinds(tmp_path: Path, script: Script, *, brokers: int, disk: bool = True) -> Counter[str]:
@@ -51,3 +54,15 @@ def test_a_kind_of_fault_that_is_unknown_is_refused_by_name(capsys: pytest.Captu
     with pytest.raises(SystemExit):
         chaos.main()
     assert "'flood' is not a kind of fault; there are steps, torn" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_each_jump_of_the_clock_is_noticed_and_results_go_on(tmp_path: Path) -> None:
+    log = open_log(f"embedded:{tmp_path / 'log'}")
+    log.ensure(POSITIONS)
+    assassin = Assassin(log.url, tmp_path, None, seed=1, say=print)
+    with feeding(log, vehicles=20, seed=1, pace=0.1):
+        assassin.clock_jump()
+        assassin.clock_jump()
+    assert assassin.tally.troubles == {"clock jumped": 2}
+    assert (tmp_path / "state.log").read_text().count("jumped 30d ahead") == 1

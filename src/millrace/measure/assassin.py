@@ -31,7 +31,10 @@ FULL = 20.0
 """Seconds in which a run whose disk is full should need more of it."""
 FAILED = 1
 """The exit code of a run that ended with an error."""
-YEAR = 365 * 86_400_000
+JUMP = 30 * 86_400_000
+"""By how much the clock is ahead the first time; then by twice as much, and so on."""
+NOTICED = "the clock of this machine jumped"
+"""What a run says of it."""
 STEPS = "steps"
 """The kind of fault that a kill at a step of the commit is; `Script.hits` says how many, and `Script.rounds` of all others."""
 KINDS = (
@@ -63,6 +66,7 @@ class Assassin(BrokerFaults):
 
     def __init__(self, url: str, folder: Path, cluster: kafka.Cluster | None, *, seed: int, say: Say) -> None:
         super().__init__(url, folder, cluster, seed=seed, say=say)
+        self._jumps = 0
         self._within = ("begun", "produced", "marked") if self.on_kafka else ("delivered",)
 
     def at(self, place: str, *, torn: bool = False) -> None:
@@ -83,12 +87,16 @@ class Assassin(BrokerFaults):
         self._killed(process, "killed at any time")
 
     def clock_jump(self) -> None:
-        """Its clock is a year ahead for a second; it must go on meanwhile and afterwards."""
-        with self._alive(jump=YEAR) as process:
-            deadline = time.monotonic() + 3
-            while time.monotonic() < deadline:
+        """Its clock is ahead for a second, by more than ever before; it must notice, and go on meanwhile and afterwards."""
+        before = self._said().count(NOTICED)
+        self._jumps += 1
+        with self._alive(jump=self._jumps * JUMP) as process:
+            self._await(lambda: self._said().count(NOTICED) > before or not process.is_alive(), "the jump was not noticed")
+            began = time.monotonic()
+            self._recovered("clock jumped", began, process)
+            while time.monotonic() < began + 3:
                 self._await_result(process)
-            self._noted("the clock was a year ahead for a second")
+        self._noted("clock jumped")
 
     def at_work(self) -> None:
         """Dies while results flow; notes how long the next one takes."""

@@ -45,21 +45,37 @@ def settings(url: str, state: Path) -> Settings:
     return Settings().changed(log_url=url, state_dir=state, run_name=RUN, run_max_events_per_batch=2_000, kafka_client=client)
 
 
+@dataclass
+class JumpingClock:
+    """A wall clock that is ahead by `jump` for a second, from one second after it was asked first."""
+
+    jump: int
+    wall: Callable[[], int]
+    elapsed: Callable[[], int]
+    _began: int | None = None
+    _jumped: bool = False
+
+    def __call__(self) -> int:
+        """The time now. A process that gets no time in that second sees the jump later, but it sees it."""
+        now = self.elapsed()
+        self._began = now if self._began is None else self._began
+        passed = now - self._began
+        if passed < 1_000 or (self._jumped and passed >= 2_000):
+            return self.wall()
+        self._jumped = True
+        return self.wall() + self.jump
+
+
 def live(url: str, state: str, fault: str, until_caught_up: bool, jump: int = 0) -> None:
     """One run, in a process of its own. `jump`: by how much its clock is ahead for a second, after the first one."""
     from millrace.runners.clocks import elapsed_time, wall_clock
     from millrace.runners.local import Hooks, run_local
 
-    began = elapsed_time()
-
-    def clock() -> int:
-        return wall_clock() + (jump if 1_000 <= elapsed_time() - began < 2_000 else 0)
-
     os.environ["POLARS_MAX_THREADS"] = "1"
     if fault:
         os.environ[faults.VARIABLE] = fault
     sys.stderr = Path(f"{state}.log").open("a")  # noqa: SIM115 - as long as the process lives
-    hooks = Hooks(clock=clock, elapsed=elapsed_time)
+    hooks = Hooks(clock=JumpingClock(jump, wall_clock, elapsed_time), elapsed=elapsed_time)
     try:
         run_local([job()], settings=settings(url, Path(state)), until_caught_up=until_caught_up, hooks=hooks)
     except (StateUnreadable, LogDamaged) as error:
@@ -162,9 +178,13 @@ class Lives:
             raise RunFailed(f"a run ended by itself with code {process.exitcode}: {self._last_words()}")
 
     def _last_words(self, state: Path | None = None) -> str:
+        return self._said(state)[-1_500:] or "nothing"
+
+    def _said(self, state: Path | None = None) -> str:
+        """What runs over a state have written to their standard error so far."""
         with contextlib.suppress(OSError):
-            return Path(f"{state or self.state}.log").read_text()[-1_500:]
-        return "nothing"
+            return Path(f"{state or self.state}.log").read_text()
+        return ""
 
     def _await(self, condition: Callable[[], bool], otherwise: str) -> None:
         deadline = time.monotonic() + PATIENCE
