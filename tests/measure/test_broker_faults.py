@@ -11,7 +11,7 @@ from millrace import kafka
 from millrace.errors import RunFailed, TopicMissing
 from millrace.log import Log, Outgoing, open_log
 from millrace.measure.assassin import Script
-from millrace.measure.broker_faults import FirstStart, kill_all, restart
+from millrace.measure.broker_faults import FirstStart, kill_all, longest_gap, restart
 from millrace.measure.chaos import chaos_at_every_step
 from millrace.topics import Topic
 from millrace.transit.topics import CELL_COUNTS
@@ -61,6 +61,11 @@ def test_a_result_that_is_there_twice_after_a_first_start_is_noticed(start: Firs
     with pytest.raises(RunFailed, match=r"doubled [1-9]"), start.verified():
         repeat_a_result(open_log(f"embedded:{tmp_path / 'log'}"))
     assert not start.tally.troubles
+
+
+def test_the_longest_gap_begins_with_the_restart() -> None:
+    assert longest_gap(10, [12, 13, 20, 21]) == 7
+    assert longest_gap(10, [19, 20]) == 9
 
 
 @pytest.fixture

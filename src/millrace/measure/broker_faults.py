@@ -12,14 +12,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from millrace import kafka
 from millrace.errors import RunFailed
 from millrace.measure.feeding import feeding
-from millrace.measure.lives import Fault, Lives, Say
+from millrace.measure.flow import ends
+from millrace.measure.lives import RUN, Fault, Lives, Say, results_since
 from millrace.measure.verifying import compare
 from millrace.transit.topics import POSITIONS
 
@@ -41,6 +43,11 @@ def kill_all(cluster: kafka.Cluster) -> None:
     for node in cluster.nodes:
         os.kill(node.pid or 0, signal.SIGKILL)
     kafka.stop(cluster)
+
+
+def longest_gap(began: int, moments: Sequence[int]) -> int:
+    """The longest time without any of these moments, from the first of all to the last of them."""
+    return max((after - before for before, after in pairwise([began, *moments])), default=0)
 
 
 class BrokerFaults(Lives):
@@ -68,14 +75,16 @@ class BrokerFaults(Lives):
         """Each broker is stopped and started again, one right after the other; the run must go on by itself.
 
         An operator would wait for replicas to be in sync between two brokers; here the next one is stopped as soon as the
-        one before answers.
+        one before answers. What is noted is the longest time without a result, from the first stop on.
         """
         with self._alive() as process:
             self._await_result(process)
+            upto, began = ends(self._log, RUN), time.time_ns() // 1_000_000
             for node in self._brokers().nodes:
                 self.cluster = restart(self._brokers(), node)
                 self._check_alive(process)
-            self._recovered("rolling restart", time.monotonic(), process)
+            self._await_result(process)
+            self.tally.recovered.setdefault("rolling restart", []).append(longest_gap(began, results_since(self._log, upto)) / 1000)
         self._noted("rolling restart")
 
     def all_brokers_down(self) -> None:

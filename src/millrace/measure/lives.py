@@ -21,7 +21,7 @@ from pathlib import Path
 from millrace import faults
 from millrace.config import Settings
 from millrace.errors import Fenced, LogDamaged, RunFailed, StateUnreadable
-from millrace.log import open_log
+from millrace.log import Log, open_log
 from millrace.measure.flow import ends, statuses
 from millrace.measure.verifying import job
 
@@ -103,6 +103,14 @@ class Tally:
             yield f"{count:4} × {what}{seen}"
 
 
+def results_since(log: Log, upto: Mapping[int, int]) -> list[int]:
+    """When batches with results were committed, in milliseconds since the epoch, from these offsets of their status on.
+
+    That a topic grows says less: on Kafka an aborted transaction takes up offsets, too.
+    """
+    return [batch.at for batch in statuses(log, RUN, upto) if any(batch.results.values())]
+
+
 class Lives:
     """Starts runs over one log and one state folder, and waits for what they commit."""
 
@@ -161,17 +169,10 @@ class Lives:
         return self._await_batch(process, ends(self._log, RUN))
 
     def _await_batch(self, process: BaseProcess, upto: Mapping[int, int]) -> int:
-        """The same from an offset on. That a topic grows says less: on Kafka an aborted transaction takes up offsets, too."""
-        found: list[int] = []
-
-        def look() -> bool:
-            batches = statuses(self._log, RUN, upto)
-            found.extend(batch.at for batch in batches if any(batch.results.values()))
-            return bool(found) or not process.is_alive()
-
-        self._await(look, "no result")
+        """The same from an offset on."""
+        self._await(lambda: bool(results_since(self._log, upto)) or not process.is_alive(), "no result")
         self._check_alive(process)
-        return found[0]
+        return results_since(self._log, upto)[0]
 
     def _check_alive(self, process: BaseProcess) -> None:
         if not process.is_alive():
