@@ -22,7 +22,7 @@ from millrace.runners.processes import alive, die_with_parent
 FOLDER = Path("millrace-data/kafka")
 PORT = 9092
 READY = 60.0
-"""Seconds in which brokers must answer."""
+"""Seconds in which brokers must answer, unless said otherwise."""
 GRACE = 15.0
 """Seconds in which they must have ended, before they are killed."""
 JAVA_OPTIONS = ("-Xmx512m", "-Xms128m", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -85,8 +85,9 @@ def start(
     wanted: Wanted | None = None,
     detached: bool = False,
     stop_waiting: Callable[[], bool] = lambda: False,
+    within: float = READY,
 ) -> Cluster:
-    """Starts brokers and returns when all of them answer. What an earlier start left in the folder is still there.
+    """Starts brokers and returns when all of them answer, `within` so many seconds. What an earlier start left in the folder is still there.
 
     `port` is the first broker's, the next ones follow; 0: any that are free. Brokers that are not `detached` end with this process, however it ends.
     """
@@ -103,7 +104,7 @@ def start(
     cluster = Cluster(folder.resolve(), known.id if known else _new_id(), _nodes(brokers, port, secure=asked.security is not None))
     cluster = _started(cluster, classpath, asked, detached=detached)
     try:
-        _await_answers(cluster, stop_waiting, cluster.nodes)
+        _await_answers(cluster, stop_waiting, cluster.nodes, within)
     except BaseException:
         stop(cluster)
         raise
@@ -147,7 +148,7 @@ def _nodes(count: int, port: int, *, secure: bool) -> tuple[Node, ...]:
     return tuple(Node(place + 1, ports[place], controllers[place], secured[place] if secure else None) for place in range(count))
 
 
-def revive(cluster: Cluster, *ids: int, detached: bool = False) -> Cluster:
+def revive(cluster: Cluster, *ids: int, detached: bool = False, within: float = READY) -> Cluster:
     """Starts brokers again that have died, all at once, with what they hold; returns when they answer.
 
     Most of the brokers must be alive then: a single one of three does not answer until it has found another.
@@ -156,7 +157,7 @@ def revive(cluster: Cluster, *ids: int, detached: bool = False) -> Cluster:
     nodes = [replace(node, pid=_launched(command, cluster, node, detached=detached)) if node.id in ids else node for node in cluster.nodes]
     revived = replace(cluster, nodes=tuple(nodes))
     revived.store()
-    _await_answers(revived, lambda: False, [node for node in revived.nodes if node.id in ids])
+    _await_answers(revived, lambda: False, [node for node in revived.nodes if node.id in ids], within)
     return revived
 
 
@@ -209,8 +210,8 @@ def _format(command: Sequence[str], output: Path) -> None:
         raise RunFailed(f"Kafka could not make its folder: {_last_words(output)}; its own words are in {output}")
 
 
-def _await_answers(cluster: Cluster, stop_waiting: Callable[[], bool], wanted: Sequence[Node]) -> None:
-    deadline = time.monotonic() + READY
+def _await_answers(cluster: Cluster, stop_waiting: Callable[[], bool], wanted: Sequence[Node], within: float) -> None:
+    deadline = time.monotonic() + within
     waiting = list(wanted)
     while waiting:
         gone = [node for node in wanted if node not in cluster.running()]
@@ -220,7 +221,7 @@ def _await_answers(cluster: Cluster, stop_waiting: Callable[[], bool], wanted: S
             raise KeyboardInterrupt
         if time.monotonic() > deadline:
             raise RunFailed(
-                f"broker {waiting[0].id} does not answer at port {waiting[0].port} after {READY:.0f} s; see {cluster.output(waiting[0])}"
+                f"broker {waiting[0].id} does not answer at port {waiting[0].port} after {within:.0f} s; see {cluster.output(waiting[0])}"
             )
         waiting = [node for node in waiting if not all(_answers(port) for port in (node.port, node.secure_port) if port is not None)]
         time.sleep(0.05)

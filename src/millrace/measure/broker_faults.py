@@ -21,7 +21,7 @@ from millrace import kafka
 from millrace.errors import RunFailed
 from millrace.measure.feeding import feeding
 from millrace.measure.flow import ends
-from millrace.measure.lives import RUN, Fault, Lives, Say, results_since
+from millrace.measure.lives import PATIENCE, RUN, Fault, Lives, Say, results_since
 from millrace.measure.verifying import compare
 from millrace.transit.topics import POSITIONS
 
@@ -35,7 +35,7 @@ _CUTTER = "ss"
 def restart(cluster: kafka.Cluster, node: kafka.Node) -> kafka.Cluster:
     """Stops one broker as an operator would, and starts it again; returns when it answers."""
     kafka.stop(replace(cluster, nodes=(node,)))
-    return kafka.revive(cluster, node.id)
+    return kafka.revive(cluster, node.id, within=PATIENCE)
 
 
 def kill_all(cluster: kafka.Cluster) -> None:
@@ -67,7 +67,7 @@ class BrokerFaults(Lives):
             began = time.monotonic()
             self._recovered("broker killed", began, process)
             self.tally.kills["broker killed"] += 1
-            self.cluster = kafka.revive(cluster, victim.id)
+            self.cluster = kafka.revive(cluster, victim.id, within=PATIENCE)
             self._recovered("broker back", time.monotonic(), process)
         self._say(f"kill {sum(self.tally.kills.values())}: broker {victim.id}; it is back")
 
@@ -93,7 +93,7 @@ class BrokerFaults(Lives):
             self._await_result(process)
             kill_all(self._brokers())
             time.sleep(self._luck.uniform(1, 20))
-            self.cluster = kafka.revive(self._brokers(), *(node.id for node in self._brokers().nodes))
+            self.cluster = kafka.revive(self._brokers(), *(node.id for node in self._brokers().nodes), within=PATIENCE)
             self._check_alive(process)
             self._recovered("all brokers down", time.monotonic(), process)
         self._noted("all brokers down")
@@ -104,7 +104,7 @@ class BrokerFaults(Lives):
         Events come from the first moment on, too. Each run has topics of its own, and its results are verified.
         """
         home = self._folder.parent / f"first-{time.monotonic_ns()}"
-        fresh = kafka.start(home / "kafka", brokers=3, port=0)
+        fresh = kafka.start(home / "kafka", brokers=3, port=0, within=PATIENCE)
         try:
             with contextlib.ExitStack() as stack:
                 for number in range(FIRST_STARTS):

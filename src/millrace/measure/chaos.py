@@ -30,7 +30,7 @@ from millrace.measure.assassin import KINDS, Script, torment
 from millrace.measure.bit_flips import flip_bits
 from millrace.measure.feeding import feeding
 from millrace.measure.flow import ends, statuses
-from millrace.measure.lives import PATIENCE, RUN
+from millrace.measure.lives import PATIENCE, RUN, settings
 from millrace.measure.verifying import Verdict, compare, job
 from millrace.runners.processes import tree
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
@@ -204,7 +204,7 @@ def chaos_at_every_step(
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Torments the local runner on a log; with a `cluster` of several brokers, those too."""
-    log = open_log(url)
+    log = open_log(settings(url, folder))
     log.ensure(POSITIONS)
     with feeding(log, vehicles=vehicles, seed=script.seed, pace=0.2) as feeder:
         behind = partial(_flip_bits, url, folder, script, say) if url.startswith("embedded:") else lambda _: None
@@ -236,7 +236,7 @@ def chaos_on_kafka(
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Starts brokers, and torments the local runner as the script says, or kills Spark so many times."""
-    cluster = kafka.start(folder / "kafka", brokers=brokers, port=0)
+    cluster = kafka.start(folder / "kafka", brokers=brokers, port=0, within=PATIENCE)
     try:
         if on == "spark":
             victims = VICTIMS[1:] + DRIVER_STEPS + VICTIMS[:1]
@@ -254,8 +254,7 @@ def _run(folder: Path, url: str, *, until_caught_up: bool, standby: bool) -> Non
 
     logging.basicConfig(filename=folder / "run.log", format="%(created)f %(message)s", level=logging.INFO)
     chosen = {"log_url": url, "state_dir": folder / "state", "run_name": RUN, "run_max_events_per_batch": 20_000, "spark_standby": standby}
-    settings = Settings().changed(**chosen)
-    run(job(), on="spark", settings=settings, until_caught_up=until_caught_up)
+    run(job(), on="spark", settings=Settings().changed(**chosen), until_caught_up=until_caught_up)
 
 
 def main() -> int:

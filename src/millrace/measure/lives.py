@@ -28,6 +28,8 @@ from millrace.measure.verifying import job
 RUN = "chaos"
 PATIENCE = 240.0
 """Seconds for whatever must happen in the end; more than it takes on a starved machine."""
+WAIT = "4m"
+"""How long runs wait for brokers: on a starved machine these may take longer to start again than `kafka.wait` is by default."""
 TRANSACTION_MS = 5_000
 DAMAGED = 4
 """The exit code of a run that found a damaged file."""
@@ -42,7 +44,8 @@ Fault = Callable[[], object]
 def settings(url: str, state: Path) -> Settings:
     """Small batches, and transactions that may not take long."""
     client = {"transaction.timeout.ms": str(TRANSACTION_MS)} if url.startswith("kafka") else {}
-    return Settings().changed(log_url=url, state_dir=state, run_name=RUN, run_max_events_per_batch=2_000, kafka_client=client)
+    where = {"log_url": url, "state_dir": state, "run_name": RUN, "kafka_wait": WAIT, "kafka_client": client}
+    return Settings().changed(**where, run_max_events_per_batch=2_000)
 
 
 @dataclass
@@ -118,7 +121,8 @@ class Lives:
         self.on_kafka = url.startswith("kafka:")
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["millrace.measure.lives", "millrace.runners.local", "millrace.log.kafka.log"])
-        self._log, self._url, self.state = open_log(url), url, folder / "state"
+        self._url, self.state = url, folder / "state"
+        self._log = open_log(settings(url, self.state))
         self._luck = random.Random(seed)  # noqa: S311 - moments, not secrets
         self._say = say
         self.tally = tally or Tally()
