@@ -94,7 +94,7 @@ def _in(value: Answer, answers: list[Answer]) -> Compiled:
         listed = [answer(scene, at) for answer in answers]
         if wanted is None:
             return None if listed else False
-        return True if wanted in [one for one in listed if one is not None] else None if None in listed else False
+        return True if any(wanted == one for one in listed if one is not None) else None if None in listed else False
 
     return _boolean(found)
 

@@ -16,6 +16,9 @@ from millrace.patterns.rows.reductions import PAIRED, REDUCTIONS
 from millrace.patterns.rows.scalars import STRICT, Type
 from millrace.patterns.rows.scene import Compiled, Scene
 
+_READ = ("this", "expression", "separator")
+"""The arguments of an aggregate that are understood; `_argument` says more of the first."""
+
 Members = frozenset[int] | None
 """The variables that rows are asked of, by number; None: all rows."""
 
@@ -149,20 +152,27 @@ class Compiler:
         if isinstance(node, exp.Filter):
             condition = self.of(node.expression.this, inside=True, final=final)
             node = node.this
+        scalars.check_words(node, {name: said for name, said in node.args.items() if said and name not in _READ})
         given, unique, order = _argument(node)
         members = self._one_label(node)
         self.asks.append(Ask("whole" if _classifies(node) else "all", members))
         star = given is None or isinstance(given, exp.Star) or isinstance(given.this, exp.Star)
         value = Compiled(lambda _scene, _at: True, pl.Boolean()) if star or given is None else self.of(given, inside=True, final=final)
-        keys = [(self.of(one.this, inside=True, final=final).answer, bool(one.args.get("desc"))) for one in order]
+        keys = [
+            (self.of(one.this, inside=True, final=final).answer, bool(one.args.get("desc")), bool(one.args.get("nulls_first")))
+            for one in order
+        ]
         other = self.of(node.expression, inside=True, final=final) if type(node) in PAIRED else None
 
         def reduced(scene: Scene, _: int | None) -> Any:
             places = scene.all(members, final=final)
             if condition is not None:
                 places = [at for at in places if condition.answer(scene, at)]
-            for key, descending in reversed(keys):
-                places.sort(key=lambda at: ((found := key(scene, at)) is None, found), reverse=descending)
+            for key, descending, nulls_first in reversed(keys):
+                found = {at: key(scene, at) for at in places}
+                known = sorted((at for at in places if found[at] is not None), key=found.__getitem__, reverse=descending)
+                unknown = [at for at in places if found[at] is None]
+                places = unknown + known if nulls_first else known + unknown
             values = [value.answer(scene, at) for at in places]
             if other is not None:
                 pairs = [(one, by) for one, at in zip(values, places, strict=True) if (by := other.answer(scene, at)) is not None]
@@ -182,7 +192,7 @@ class Compiler:
         if type(node) not in STRICT:
             raise DefinitionError(f"{node.sql()}: {type(node).__name__.lower()} is not known in row patterns")
         inner = [self.of(one, inside=inside, final=final) for one in node.iter_expressions()]
-        fn, answers = STRICT[type(node)], [one.answer for one in inner]
+        fn, answers = scalars.function(node), [one.answer for one in inner]
 
         def strict(scene: Scene, at: int | None) -> Any:
             values = [answer(scene, at) for answer in answers]
@@ -242,6 +252,8 @@ def _argument(node: exp.Expr) -> tuple[exp.Expr | None, bool, list[exp.Expr]]:
     if isinstance(given, exp.Order):
         given, order = given.this, given.expressions
     unique = isinstance(given, exp.Distinct)
+    if unique and len(given.expressions) > 1:
+        raise DefinitionError(f"{node.sql()}: DISTINCT is of one value; cast several to VARCHAR and join them by ||")
     return given.expressions[0] if unique else given, unique, order
 
 

@@ -170,11 +170,14 @@ class Looking:
 
         def answer(scene: Scene, at: int | None) -> Any:
             try:
-                return made.answer(scene, at)
+                found = made.answer(scene, at)
             except (MillraceError, Undecided):
                 raise
             except Exception as error:
                 raise PatternFailed(f"{text!r} has no value for a row: {_reason(error)}; cast one side, or guard it with CASE") from error
+            if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
+                raise PatternFailed(f"{text!r} gives {found}, which 64 bits do not hold; cast to DOUBLE before")
+            return found
 
         return Compiled(answer, made.dtype), compiler
 

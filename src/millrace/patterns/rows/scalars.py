@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -38,18 +38,32 @@ def like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
+def trimmed(position: str | None) -> Callable[..., str]:
+    """What takes white space, or any of some signs, away from the ends of a text, or from one of them."""
+    fn = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(str(position), str.strip)
+    return lambda text, signs=None: fn(text, signs)
+
+
 def part_of(text: str, start: int, length: int | None = None) -> str:
-    """A part of a text, counted from 1, or from its end if negative."""
+    """A part of a text, counted from 1, or from its end if negative; empty where the text does not reach."""
+    if start == 0 or -start > len(text):
+        return ""
     begin = start - 1 if start > 0 else len(text) + start
-    return text[begin:] if length is None else text[begin : begin + length]
+    return text[begin:] if length is None else text[begin : begin + max(length, 0)]
 
 
 def rounded(value: Any, digits: int = 0) -> Any:
-    """Halves go away from zero; whole numbers stay."""
+    """Halves go away from zero."""
     if isinstance(value, int):
+        unit = 10 ** max(-digits, 0)
+        whole = (abs(value) + unit // 2) // unit * unit
+        return whole if value >= 0 else -whole
+    factor = 10.0**digits
+    scaled = abs(value) * factor
+    if not math.isfinite(scaled):
         return value
-    factor = 10**digits
-    return math.copysign(math.floor(abs(value) * factor + 0.5) / factor, value)
+    below = math.floor(scaled)
+    return math.copysign((below + (scaled - below >= 0.5)) / factor, value)
 
 
 STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
@@ -67,14 +81,14 @@ STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.Neg: operator.neg,
     exp.Abs: abs,
     exp.Sqrt: math.sqrt,
-    exp.Pow: operator.pow,
+    exp.Pow: math.pow,
     exp.Ceil: math.ceil,
     exp.Floor: math.floor,
     exp.Round: rounded,
     exp.Lower: str.lower,
     exp.Upper: str.upper,
     exp.Length: len,
-    exp.Trim: str.strip,
+    exp.Trim: trimmed(None),
     exp.Substring: part_of,
     exp.DPipe: operator.add,
     exp.Concat: lambda *parts: "".join(map(str, parts)),
@@ -84,6 +98,25 @@ STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.StartsWith: str.startswith,
 }
 """What is null as soon as one of its values is."""
+
+
+def function(node: exp.Expr) -> Callable[..., Any]:
+    """The function of such an operator, with the words that it was given besides values: NOT before LIKE, LEADING in TRIM."""
+    fn, words = STRICT[type(node)], {name: word for name, word in node.args.items() if word and not isinstance(word, exp.Expr | list)}
+    if words.pop("negate", False):
+        return lambda *values: not fn(*values)
+    if isinstance(node, exp.Trim):
+        return trimmed(words.pop("position", None))
+    check_words(node, words)
+    return fn
+
+
+def check_words(node: exp.Expr, words: Mapping[str, Any]) -> None:
+    """Refuses what would be passed over; how other dialects would understand it does not matter."""
+    unknown = [name for name in words if name not in ("safe", "typed", "coalesce", "big_int")]
+    if unknown:
+        raise DefinitionError(f"{node.sql()}: {', '.join(unknown)} is not known in row patterns; leave it out")
+
 
 _BOOLEAN = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.StartsWith)
 _TEXT = (exp.Lower, exp.Upper, exp.Trim, exp.Substring, exp.Concat)
@@ -98,7 +131,7 @@ def type_of(node: exp.Expr, inner: list[Type]) -> Type:
         return pl.String()
     if isinstance(node, _WHOLE):
         return pl.Int64()
-    if isinstance(node, exp.Sqrt):
+    if isinstance(node, exp.Sqrt | exp.Pow):
         return pl.Float64()
     return common(inner, node)
 
