@@ -11,6 +11,10 @@ Differences from Flink 2.3 that are known, left out and counted:
 - `not_followed_by` at the end, after a loop that may go on: at the end of the time Flink looks only at the state in which the match
   waits. That is the loop, so the match is lost unless some other event came before.
 - `not_next` before optional steps only: Flink asks the negated condition of the event it has just taken, too.
+- `not_followed_by` after a loop of `n..m` that passes over events: between its turns Flink asks the negated condition until `n` are taken, and then
+  only of the event right after the one before; after `n..` it asks it of all. Here it is asked of all events between turns, however the loop is bounded.
+- Which of several matches that begin at the same event and are certain at the same event comes first, where a skip shows one of them: Flink
+  keeps them in a heap, whose order among equals depends on the other matches. Here the one that took the earlier events comes first.
 
 Without `within`, Flink never shows a match that waits for an earlier partial match. The worker gives up the partial matches at the
 end of the stream, as the matcher does, and Flink's own skip rule then releases the others.
@@ -76,6 +80,12 @@ def may_go_on(part: dict[str, Any]) -> bool:
     return is_varied or ("group" in part and may_go_on(part["group"][-1]))
 
 
+def is_bounded_loop(part: dict[str, Any]) -> bool:
+    """Whether a step may be left before its last turn, and passes over events between turns."""
+    least, dots, most = str(part.get("times", "")).partition("..")
+    return bool(dots and most) and least != most and part.get("inner") != "strict" and "group" not in part
+
+
 def may_be_empty(part: dict[str, Any]) -> bool:
     is_optional = bool(part.get("optional")) or str(part.get("times", "")).startswith("0")
     return is_optional or part.get("link") == "not_followed_by" or ("group" in part and all(map(may_be_empty, part["group"])))
@@ -86,6 +96,9 @@ def difference(said: dict[str, Any]) -> str | None:
     parts = said["pattern"]
     if len(parts) > 1 and parts[-1].get("link") == "not_followed_by" and may_go_on(parts[-2]):
         return "known difference: not_followed_by at the end, after a loop"
+    pairs = [pair for some in (parts, *(part["group"] for part in parts if "group" in part)) for pair in itertools.pairwise(some)]
+    if any(is_bounded_loop(before) and step.get("link") == "not_followed_by" for before, step in pairs):
+        return "known difference: not_followed_by after a loop of n..m"
     for place, part in enumerate(parts):
         later = parts[place + 1 :]
         inner = part.get("group", ())
@@ -94,6 +107,14 @@ def difference(said: dict[str, Any]) -> str | None:
         if any(all(map(may_be_empty, (*rest, *later))) for rest in nots):
             return "known difference: not_next before optional steps only"
     return None
+
+
+def differ_by_which_comes_first(said: dict[str, Any], events: list[dict[str, Any]], one: Counter[Any], other: Counter[Any]) -> bool:
+    """Whether a skip shows other matches of the same pattern, as many, that begin at the same events."""
+    every = transcripts.understand({**said, "skip": "none", "events": events, "expect": {}})
+    known = Counter(tuple(sorted(match)) for match in transcripts.by_definition(every)[0])
+    begins = [Counter(min(int(event) for _, event in match) for match in found.elements()) for found in (one, other)]
+    return said["skip"] != "none" and begins[0] == begins[1] and not (one | other) - known
 
 
 def shown(match: dict[str, list[int]]) -> tuple[tuple[str, str], ...]:
@@ -125,7 +146,9 @@ def test_matches_are_those_of_flink(flink: Worker) -> None:
             continue
         wanted = Counter(map(shown, answer))
         counts["with matches" if wanted else "without matches"] += 1
-        if found != wanted or defined != wanted:
+        if found == defined != wanted and differ_by_which_comes_first(said, events, found, wanted):
+            counts["known difference: which of several matches from one event comes first"] += 1
+        elif found != wanted or defined != wanted:
             different.append((seed, said, events, wanted, found, defined))
     print(dict(counts))
     print(f"{len(different)} differ")

@@ -142,13 +142,10 @@ class Automaton:
 
     def _step(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after_loop: Nots) -> State:
         ways, step = self._ways(part, around), self.names.index(part.name)
-        greedy = ways.take if part.greedy and part.least != part.most else None
-        loop_gap = part.loop_gap
+        greedy, loop_gap = _kept_by(part, ways), part.loop_gap
 
         def exits(before: Nots) -> list[tuple[Test, State]]:
-            if greedy is not None and ways.until is not None:
-                return [(ways.until, rest(before, None)), (negated(ways.until), rest(before, greedy))]
-            return [(_unless(ALWAYS, around.untils), rest(before, greedy))]
+            return _left(before, greedy, ways, rest) or [(_unless(ALWAYS, around.untils), rest(before, greedy))]
 
         inner = {"step": step, "take": ways.take, "nots": after_loop, "gap": loop_gap}
         if part.most is None:
@@ -206,10 +203,19 @@ class Automaton:
         for number in range(more + part.least - 1):
             target = _once(self._turn(part, target, replace(again, also=(rest((), None),)) if number < more else again))
         gap = around.gap if around.gap is not None else part.gap
-        also = (*around.also, *((rest(nots, guard),) if part.optional else ()))
+        also = (*around.also, *((self._left_out(part, nots, guard, rest, untils),) if part.optional else ()))
         following = () if part.repeated else around.following
         first = Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also, following)
         return self._enter(part.inside, 0, nots, guard, target, first)
+
+    def _left_out(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, untils: Nots) -> State:
+        """What follows a group that is left out: a greedy loop at the end of the group keeps its events all the same."""
+        while part.inside:
+            part = part.inside[-1]
+        ways = self._ways(part, Around(untils))
+        greedy = _kept_by(part, ways)
+        exits = _left(nots, greedy, ways, rest)
+        return self._state(proceeds=exits) if exits else rest(nots, greedy or guard)
 
     def _turn(self, part: Part, target: Sink, around: Around) -> Sink:
         return lambda nots, guard: self._enter(part.inside, 0, nots, guard, target, around)
@@ -267,6 +273,18 @@ def _nots_after(parts: tuple[Part, ...], place: int) -> list[Part]:
             break
         found.append(part)
     return found
+
+
+def _kept_by(part: Part, ways: Ways) -> Test | None:
+    """What a greedy loop keeps for itself."""
+    return ways.take if part.greedy and part.least != part.most else None
+
+
+def _left(before: Nots, greedy: Test | None, ways: Ways, rest: Sink) -> list[tuple[Test, State]]:
+    """What follows a greedy loop that its `until` may end: then it keeps nothing."""
+    if greedy is None or ways.until is None:
+        return []
+    return [(ways.until, rest(before, None)), (negated(ways.until), rest(before, greedy))]
 
 
 def _unless(test: Test, ended: tuple[Test, ...]) -> Test:

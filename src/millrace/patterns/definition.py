@@ -177,13 +177,15 @@ class Definition:
     def _part(self, part: Part, so: So, bound: Bound, nexts: tuple[Stop, ...]) -> Iterator[So]:
         """Every way to go through one part: left out, or repeated as often as it may be. `nexts`: what must not follow it."""
         once = None if so.guard is None else replace_once(so.guard)
-        kept = Guard(part, once=False, may_end=True) if part.greedy and part.least != part.most else None
+        kept = None if part.inside else _kept_by(part)
         if part.optional:
-            yield replace(so, guard=kept or once)
+            yield replace(so, guard=_kept_by(part) or once)
         seen = (*so.stops, *nexts) if part.optional else so.stops
         turns = [replace(so, guard=once if part.optional or bound.leavable else so.guard, stops=seen)]
         link = bound.link or CONTIGUITY[part.link]
-        here = replace(bound, link=link, gap=part.gap if bound.gap is None else bound.gap, leavable=part.optional or bound.leavable)
+        here = replace(
+            bound, link=link, gap=part.gap if bound.gap is None else bound.gap, leavable=part.optional or bound.leavable, again=False
+        )
         number = 0
         while turns and (part.most is None or number < part.most):
             number += 1
@@ -294,6 +296,13 @@ class Definition:
             return values[0 if asked.kind == "first" else -1] if values else None
         series = pl.Series(values, dtype=self.schema[asked.column or ""])
         return {"sum": series.sum, "avg": series.mean, "min": series.min, "max": series.max}[asked.kind]()
+
+
+def _kept_by(part: Part) -> Guard | None:
+    """What the greedy loop at the end of a part keeps for itself, even where the part is left out."""
+    while part.inside:
+        part = part.inside[-1]
+    return Guard(part, once=False, may_end=True) if part.greedy and part.least != part.most else None
 
 
 def replace_once(guard: Guard) -> Guard:
