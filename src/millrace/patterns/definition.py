@@ -57,7 +57,7 @@ class So:
 
     path: Path = ()
     nots: tuple[Part, ...] = ()
-    guard: Guard | None = None
+    guards: tuple[Guard, ...] = ()
     stops: tuple[Stop, ...] = ()
     """What must not come as the very next event: what another way from here must not see."""
     over: bool = False
@@ -168,7 +168,7 @@ class Definition:
         elif part.link == "not_next":
             after = so.last + 1
             blocked = after < len(self.rows) and (self._holds(part.where, after, so) or self._kept(so, after))
-            yield from self._parts(parts, place + 1, replace(so, guard=None, over=so.over or blocked), later)
+            yield from self._parts(parts, place + 1, replace(so, guards=(), over=so.over or blocked), later)
         else:
             here = bound if place + 1 == len(parts) else replace(bound, following=_following(parts[place + 1 :]))
             for through in self._part(part, so, here, _heads(parts[place + 1 :], bound.leaving)):
@@ -176,12 +176,12 @@ class Definition:
 
     def _part(self, part: Part, so: So, bound: Bound, nexts: tuple[Stop, ...]) -> Iterator[So]:
         """Every way to go through one part: left out, or repeated as often as it may be. `nexts`: what must not follow it."""
-        once = None if so.guard is None else replace_once(so.guard)
-        kept = None if part.inside else _kept_by(part)
+        once = tuple(map(replace_once, so.guards))
+        kept = () if part.inside else _kept_by(part)
         if part.optional:
-            yield replace(so, guard=_kept_by(part) or once)
+            yield replace(so, guards=(*once, *_kept_by(part)))
         seen = (*so.stops, *nexts) if part.optional else so.stops
-        turns = [replace(so, guard=once if part.optional or bound.leavable else so.guard, stops=seen)]
+        turns = [replace(so, guards=once if part.optional or bound.leavable else so.guards, stops=seen)]
         link = bound.link or CONTIGUITY[part.link]
         here = replace(
             bound, link=link, gap=part.gap if bound.gap is None else bound.gap, leavable=part.optional or bound.leavable, again=False
@@ -192,11 +192,11 @@ class Definition:
             here = replace(here, leaving=_leaving(part, nexts, number))
             turns = [done for turn in turns for done in self._turn(part, turn, here)]
             if number != part.most and number >= part.least:
-                turns = [replace(turn, guard=None if turn.guard is None else replace_once(turn.guard)) for turn in turns]
+                turns = [replace(turn, guards=tuple(map(replace_once, turn.guards))) for turn in turns]
             enough = number >= part.least
             if enough:
-                left = None if kept is None else kept._replace(may_end=number != part.most)
-                yield from (replace(_leave(part, turn, number), guard=left or turn.guard) for turn in turns)
+                left = tuple(guard._replace(may_end=number != part.most) for guard in kept)
+                yield from (replace(_leave(part, turn, number), guards=left or turn.guards) for turn in turns)
             here = Bound(part.inner, part.loop_gap, bound.untils, leavable=enough, again=True, following=bound.following)
             turns = [_repeat(part, turn, nexts if enough else (), bound.following, enough=enough) for turn in turns]
 
@@ -237,9 +237,11 @@ class Definition:
         return not kept and self._holds(stop.part.where, event, so)
 
     def _kept(self, so: So, event: int) -> bool:
-        guard = so.guard
         first = so.last + 1 if so.path else event
-        if guard is None or (guard.may_end and guard.part.until is not None and self._holds(guard.part.until, first, so)):
+        return any(self._keeps(guard, event, first, so) for guard in so.guards)
+
+    def _keeps(self, guard: Guard, event: int, first: int, so: So) -> bool:
+        if guard.may_end and guard.part.until is not None and self._holds(guard.part.until, first, so):
             return False
         return (not guard.once or not so.path or event == so.last + 1) and self._takes(guard.part, event, so)
 
@@ -298,11 +300,11 @@ class Definition:
         return {"sum": series.sum, "avg": series.mean, "min": series.min, "max": series.max}[asked.kind]()
 
 
-def _kept_by(part: Part) -> Guard | None:
+def _kept_by(part: Part) -> tuple[Guard, ...]:
     """What the greedy loop at the end of a part keeps for itself, even where the part is left out."""
     while part.inside:
         part = part.inside[-1]
-    return Guard(part, once=False, may_end=True) if part.greedy and part.least != part.most else None
+    return (Guard(part, once=False, may_end=True),) if part.greedy and part.least != part.most else ()
 
 
 def replace_once(guard: Guard) -> Guard:
