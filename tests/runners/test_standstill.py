@@ -61,3 +61,28 @@ def test_a_second_standstill_is_said_too(caplog: pytest.LogCaptureFixture) -> No
     for clock.now in range(100):
         standstill.update(batch(1_000 if clock.now < 50 else 2_000, HELD))
     assert len(warnings(caplog)) == 2
+
+
+def test_a_run_that_ends_without_a_result_says_what_its_windows_wait_for(caplog: pytest.LogCaptureFixture) -> None:
+    standstill = Standstill(Clock())
+    standstill.update(batch(1_000, HELD))
+    standstill.close()
+    [said] = warnings(caplog)
+    assert said.startswith("no result yet of totals/aggregation-1: input.rides[2] is 12s behind the others, so windows wait for it")
+
+
+def test_a_run_that_wrote_something_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    standstill = Standstill(Clock())
+    standstill.update(Batch({"read": 5, "written": 1}, {"totals/aggregation-1": 1_000}, HELD))
+    standstill.close()
+    assert warnings(caplog) == []
+
+
+def test_a_run_that_is_told_nothing_more_says_why_nothing_came(caplog: pytest.LogCaptureFixture) -> None:
+    standstill = Standstill(Clock(), quiet=0.01)
+    standstill.update(batch(1_000, HELD))
+    assert standstill.timer is not None
+    standstill.timer.join(30)
+    assert len(warnings(caplog)) == 1
+    standstill.close()
+    assert len(warnings(caplog)) == 1

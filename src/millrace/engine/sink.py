@@ -70,12 +70,13 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
             case _:
                 dead.append(block.frame)
     refused = {job: _placed(pl.concat(frames, how="diagonal_relaxed")) for job, frames in late.items()}
+    written = sum(frame.height for frames in outputs.values() for frame in frames)
     return Results(
         {name: _ordered(pl.concat(frames, how="vertical")) for name, frames in outputs.items()},
         refused,
         pl.concat(dead) if dead else None,
         incoming.lows,
-        incoming.counts | _count_refused(refused),
+        incoming.counts | _count_refused(refused) | ({"written": written} if written else {}),
         incoming.now,
         {operator: [Reach(*reach) for reach in reaches] for operator, reaches in incoming.reaches.items()},
         failures,

@@ -28,7 +28,7 @@ class Batch:
     """What is told of a batch once its results are in the log."""
 
     counts: Mapping[str, int]
-    """`read`: how many events it took, and `read/TOPIC` of each topic; `late/JOB` and `future/JOB`: how many rows a job refused; `upto/TOPIC`: how many it and all before it took of a topic, with what was no longer kept."""
+    """`read`: how many events it took, and `read/TOPIC` of each topic; `written`: how many rows of results; `late/JOB` and `future/JOB`: how many rows a job refused; `upto/TOPIC`: how many it and all before it took of a topic, with what was no longer kept."""
     watermarks: Mapping[str, int | None]
     """The low watermark of each operator."""
     holds: Mapping[str, Hold] = field(default_factory=dict)
@@ -132,3 +132,4 @@ def run(
         ) from error
     finally:
         refusals.close()
+        standstill.close()
