@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 REQUEST = 10.0
 """Seconds that one request may take."""
+HOUSEKEEPING = 2.0
+"""Seconds that a request may take which a batch need not wait for: it is tried again later."""
 QUIET = 2.0
 """Seconds of silence before we say that we wait."""
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from millrace.errors import LogError, OffsetGone, TopicMissing
-from millrace.log.kafka.line import REQUEST, Line
+from millrace.log.kafka.line import HOUSEKEEPING, REQUEST, Line
 from millrace.log.kafka.place import Place
 
 _log = logging.getLogger("millrace.kafka")
@@ -224,20 +224,20 @@ class Topics:
         full = self._place.full(topic)
         try:
             wanted = ConfigResource(ConfigResource.Type.TOPIC, full)
-            said = int(self._one(self._admin.describe_configs([wanted], request_timeout=REQUEST))["retention.ms"].value)
+            said = int(self._one(self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING))["retention.ms"].value)
             if said < 0:  # for ever: what the control topic says is not enough to remove anything
                 return
             at = OffsetSpec.for_timestamp(max(0, now - max(said, retention)))
 
             def asked(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
                 places = {TopicPartition(full, number): spec for number in range(partitions)}
-                found = self._admin.list_offsets(places, isolation_level=isolation, request_timeout=REQUEST)
-                return {place.partition: future.result(2 * REQUEST).offset for place, future in found.items()}
+                found = self._admin.list_offsets(places, isolation_level=isolation, request_timeout=HOUSEKEEPING)
+                return {place.partition: future.result(2 * HOUSEKEEPING).offset for place, future in found.items()}
 
             begins = asked(OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
             ends = asked(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
             kept = asked(at, IsolationLevel.READ_UNCOMMITTED)
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             _log.debug("nothing was removed from %s: %s", topic, error)
             return
         due = {number: ends[number] if offset < 0 else offset for number, offset in kept.items()}
