@@ -59,13 +59,13 @@ class Around:
     gap: int | None = None
     also: tuple[State, ...] = ()
     """States that the first state of a group may proceed to, too: what follows the group."""
-    following: tuple[Test, ...] = ()
-    """What must not follow the group, so not come between the events of a loop that ends it, unless the group is repeated itself."""
+    after: Nots = ()
+    """What must not follow the group: nor may it come between the turns of a loop at the group's end."""
 
     @property
     def later(self) -> Around:
         """The same for parts that are not the first."""
-        return Around(self.untils, following=self.following)
+        return Around(self.untils, after=self.after)
 
 
 @dataclass(frozen=True)
@@ -123,19 +123,18 @@ class Automaton:
         if part.link == "not_next":
             after = rest(nots, None)
             refused = self._refused(part, around)
-            state = self._state(nots=(refused,))
+            state = self._state(nots=(refused if guard is None else both(refused, negated(guard)),))
             passed = negated(refused) if guard is None else both(negated(refused), negated(guard))
             if after is self.final:
                 state.ignore, state.stay = passed, after
             else:
                 state.proceeds = [(passed, after)]
             return state
-        here = around
-        if place < len(parts) - 1:
-            here = replace(around, following=tuple(self._refused(later, around) for later in _nots_after(parts, place)))
+        follows = around.after if place == len(parts) - 1 else tuple(self._refused(later, around) for later in _nots_after(parts, place))
         if part.inside:
-            return self._group(part, nots, guard, rest, here)
-        return self._step(part, nots, guard, rest, here, here.following if part.repeated else ())
+            return self._group(part, nots, guard, rest, around, follows)
+        after_loop = follows if part.repeated else ()
+        return self._step(part, nots, guard, rest, around, after_loop)
 
     def _refused(self, part: Part, around: Around) -> Test:
         return _unless(self.tests.of(part.where), around.untils)
@@ -190,9 +189,9 @@ class Automaton:
         first = passes(around.contiguity or CONTIGUITY[part.link], around.untils)
         return Ways(_unless(where, (*own, *around.untils)), first, passes(part.inner, (*own, *around.untils)), until)
 
-    def _group(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around) -> State:
+    def _group(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after: Nots) -> State:
         untils = (*around.untils, *((self.tests.of(part.until),) if part.until is not None else ()))
-        again = Around(untils, part.inner, part.loop_gap)
+        again = Around(untils, part.inner, part.loop_gap, after=after)
         if part.most is None:
             turn = self._state()
             sink = _once(lambda _nots, guard: turn if guard is None else self._state(proceeds=[(negated(guard), turn)]))
@@ -204,9 +203,9 @@ class Automaton:
             target = _once(self._turn(part, target, replace(again, also=(rest((), None),)) if number < more else again))
         gap = around.gap if around.gap is not None else part.gap
         also = (*around.also, *((self._left_out(part, nots, guard, rest, untils),) if part.optional else ()))
-        following = () if part.repeated else around.following
-        first = Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also, following)
-        return self._enter(part.inside, 0, nots, guard, target, first)
+        return self._enter(
+            part.inside, 0, nots, guard, target, Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also, after)
+        )
 
     def _left_out(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, untils: Nots) -> State:
         """What follows a group that is left out: a greedy loop at the end of the group keeps its events all the same."""
@@ -218,7 +217,7 @@ class Automaton:
         return self._state(proceeds=exits) if exits else rest(nots, greedy or guard)
 
     def _turn(self, part: Part, target: Sink, around: Around) -> Sink:
-        return lambda nots, guard: self._enter(part.inside, 0, nots, guard, target, around)
+        return lambda nots, guard: self._enter(part.inside, 0, (*nots, *around.after), guard, target, around)
 
 
 def reachable(state: State) -> Iterator[State]:

@@ -203,8 +203,7 @@ class Definition:
     def _turn(self, part: Part, so: So, bound: Bound) -> Iterator[So]:
         if part.inside:
             untils = (*bound.untils, *((part.until,) if part.until is not None else ()))
-            following = () if part.repeated else bound.following
-            yield from self._parts(part.inside, 0, so, replace(bound, untils=untils, following=following))
+            yield from self._parts(part.inside, 0, so, replace(bound, untils=untils))
             return
         for event in range(so.last + 1, len(self.rows) if not so.over else 0):
             if not self._may_come(so, event, bound):
@@ -349,6 +348,6 @@ def _leave(part: Part, so: So, number: int) -> So:
 def _repeat(part: Part, so: So, nexts: tuple[Stop, ...], following: tuple[Part, ...], *, enough: bool) -> So:
     """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
     if part.inside:
-        return replace(so, nots=() if enough and part.most is None else so.nots, stops=nexts)
-    own = tuple(stop._replace(unless=part if part.greedy and stop.behind else None) for stop in nexts)
+        return replace(so, nots=() if enough and part.most is None else (*so.nots, *following), stops=nexts)
+    own = tuple(stop._replace(unless=part if part.greedy and (stop.behind or stop.part.link == "not_next") else None) for stop in nexts)
     return replace(so, nots=following, stops=own)
