@@ -15,8 +15,8 @@ Differences from Flink 2.3 that are known, left out and counted:
   only of the event right after the one before; after `n..` it asks it of all. Here it is asked of all events between turns, however the loop is bounded.
 - A group that may have more turns, which do not follow each other strictly: while Flink waits for another turn and passes over events it may still
   leave the group, so a `followed_by` after it passes over events that match, and the same match comes more than once.
-- A greedy loop at the end of a group of `n..m`: Flink lets no match end with an event that the loop takes. (After a greedy loop it refuses an optional
-  step, but not that the group may be left.)
+- A greedy loop at the end of a group that may be left for the end of the match (a group of `n..m`, or optional steps follow): Flink lets no match end
+  with an event that the loop takes. Where no group is around the loop, Flink refuses an optional step after it.
 - After a greedy loop in a group Flink now and then shows events of two partial matches as one, in which a strict loop has gaps.
 - Which of several matches that begin at the same event and are certain at the same event comes first, where a skip shows one of them: Flink
   keeps them in a heap, whose order among equals depends on the other matches. Here the one that took the earlier events comes first.
@@ -124,11 +124,11 @@ def differ_by_which_comes_first(said: dict[str, Any], events: list[dict[str, Any
 
 def found_difference(said: dict[str, Any], events: list[dict[str, Any]], found: Counter[Any], wanted: Counter[Any]) -> str | None:
     """The name of the known difference that two answers show, if any."""
-    groups = [(part, part["group"][-1]) for part in said["pattern"] if "group" in part and ".." in str(part.get("times", ""))]
-    if any(part.get("inner") != "strict" for part, _ in groups) and not found - wanted:
+    groups = [part for part in said["pattern"] if "group" in part]
+    if any(".." in str(part.get("times", "")) and part.get("inner") != "strict" for part in groups) and not found - wanted:
         return "known difference: a group is left late"
-    if any(last.get("greedy") for _, last in groups) and not wanted - found:
-        return "known difference: greedy at the end of a group of n..m"
+    if any(part["group"][-1].get("greedy") for part in groups) and not wanted - found:
+        return "known difference: greedy at the end of a group"
     if not found - wanted and all(breaks_a_strict_loop(said, match) for match in wanted - found):
         return "known difference: a match of Flink breaks a strict loop"
     if differ_by_which_comes_first(said, events, found, wanted):
