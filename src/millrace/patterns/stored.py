@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from millrace.errors import StateMismatch
 from millrace.patterns.automaton import State
 from millrace.patterns.courses import Course, Match, Run
 from millrace.patterns.memory import Event, Link, Node, chain
 
 VERSION = 2
-"""Until version 1, each match had links of its own, with their answers."""
+"""Of version 1, each match had links of its own with their answers, and states of patterns with groups had other numbers."""
 
 
 def dump(course: Course) -> bytes:
@@ -40,18 +41,17 @@ def dump(course: Course) -> bytes:
 
 def load(data: bytes, states: Sequence[State], columns: Sequence[str] = ()) -> Course:
     """The course that `dump` wrote; with `columns`, its events have those."""
-    version, seq, rows, written, runs, held = msgspec.msgpack.decode(data)
-    if version not in (1, VERSION):
-        raise ValueError(
-            f"matches of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+    version, *rest = msgspec.msgpack.decode(data)
+    if version != VERSION:
+        raise StateMismatch(
+            f"partial matches of version {version} are stored, but this is version {VERSION}, which numbers the states of a pattern otherwise; start the job "
+            "without them (--reset JOB), go on with the version of millrace that wrote them, or compute results anew (millrace backfill)"
         )
+    seq, rows, written, runs, held = rest
     events: Mapping[int, Event] = {number: Event(number, time, 0, widened(row, len(columns), columns)) for number, time, row in rows}
     links: list[Link] = []
-    for before, step, event, *_ in written:
+    for before, step, event in written:
         links.append(Link(None if before < 0 else links[before], step, events[event]))
-    if version == 1:
-        runs = [[*run, written[run[1]][3]] for run in runs]
-        held = [[*match, written[match[0]][3]] for match in held]
 
     def node(link: int, start: int, answers: Sequence[Any]) -> Node:
         return Node(links[link], links[link].event, start, tuple(answers))
