@@ -53,6 +53,59 @@ def test_a_clause_has_no_tables_to_ask() -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("PREV(price) + (SELECT 1000)", 1020),
+        ("PREV(FIRST(price, 2), 1) + (SELECT 1000)", 1020),
+        ("LAST(price + (SELECT 1000), 1)", 1020),
+        ("FINAL LAST(price) + (SELECT (SELECT 2))", 32),
+        ("COUNT(*) FILTER (WHERE price > (SELECT 15))", 2),
+        ("CASE WHEN LAST(id) = (SELECT 3) THEN CASE WHEN FIRST(id) = (SELECT 1) THEN LAST(price) + (SELECT 5) END END", 35),
+        ("LAST(price) IN (SELECT 30 UNION ALL SELECT 31)", True),
+    ],
+)
+def test_a_measure_with_a_query_over_constants_is_the_same_in_a_query_and_in_a_clause(expression: str, wanted: Any) -> None:
+    assert measured(expression) == [wanted]
+    said = patterns.rows("A+", measures={"it": expression}, order_by=["id"])
+    assert matched(said, PRICES)["it"].to_list() == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("EXISTS (SELECT 1 WHERE false)", False),
+        ("EXISTS (SELECT 1 WHERE 1 < 2)", True),
+        ("(SELECT 7 WHERE 1 = 2)", None),
+        ("LAST(id) IN (SELECT 3 WHERE false)", False),
+        ("(SELECT count(*) WHERE false)", 0),
+        ("(SELECT 1 WHERE false UNION ALL SELECT 3)", 3),
+        ("EXISTS (SELECT * FROM (SELECT 1 AS a WHERE false) AS t)", False),
+    ],
+)
+def test_a_condition_holds_in_a_query_that_names_no_table(expression: str, wanted: Any) -> None:
+    assert measured(expression) == [wanted]
+
+
+def test_a_whole_query_without_a_table_has_no_row_where_its_condition_does_not_hold() -> None:
+    assert mr.sql("SELECT 1 AS a WHERE 1 = 2").is_empty()
+    assert mr.sql("SELECT 1 AS a WHERE 1 = 1")["a"].to_list() == [1]
+
+
+def test_a_query_that_names_columns_of_the_matched_rows_is_refused_in_one_line() -> None:
+    with pytest.raises(DefinitionError, match="it cannot name their columns") as refused:
+        measured("1 + (SELECT LAST(price))")
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith("(SELECT LAST(price)): ")
+
+
+@pytest.mark.parametrize(("query", "words"), [("SELECT 1, 2", "has 2 columns"), ("SELECT 1 UNION ALL SELECT 2", "has 2 rows")])
+def test_a_clause_refuses_a_query_that_gives_more_than_one_value(query: str, words: str) -> None:
+    for said in (patterns.rows("A+", measures={"it": f"LAST(price) + ({query})"}), patterns.rows("A+", define={"A": f"id < ({query})"})):
+        with pytest.raises(DefinitionError, match=words):
+            matched(said, PRICES)
+
+
+@pytest.mark.parametrize(
     ("query", "words"),
     [("SELECT most, most + 1 AS more FROM limits", "has 2 columns"), ("SELECT price FROM prices", "has 3 rows, .* add LIMIT 1")],
 )

@@ -19,6 +19,9 @@ from sqlglot.errors import SqlglotError
 from millrace.errors import DefinitionError
 from millrace.patterns.rows.words import marked
 
+_ONE_ROW: exp.Expr = exp.values([(1,)], alias="_one", columns=["_row"])
+"""What a query without FROM reads. The SQL of polars passes over WHERE where there is no FROM."""
+
 Answer = Callable[[exp.Expr], pl.DataFrame]
 """How a query is answered."""
 
@@ -49,7 +52,7 @@ def settle(tree: exp.Expr, answer: Answer) -> exp.Expr:
     def replaced(node: exp.Expr) -> exp.Expr:
         match node:
             case exp.Exists():
-                return exp.convert(not answer(_query(node.this)).is_empty())
+                return exp.convert(not _answered(answer, node.this).is_empty())
             case exp.In() if node.args.get("query"):
                 values = [_literal(one) for one in _values(answer, node.args["query"])]
                 return exp.In(this=settle(node.this, answer), expressions=values) if values else exp.false()
@@ -74,18 +77,32 @@ def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         alike = [one for one in known if one.lower() == column.name.lower()]
         if column.name not in known and alike and not isinstance(column.this, exp.Star):
             column.set("this", exp.to_identifier(alike[0]))
+    for select in tree.find_all(exp.Select):
+        if select.args.get("where") and not select.args.get("from_"):
+            select.set("from_", exp.From(this=_ONE_ROW.copy()))
     try:
         return pl.SQLContext(tables).execute(tree.sql(dialect=_PolarsSQL, identify=True), eager=True)
     except pl.exceptions.PolarsError as error:
-        raise DefinitionError(f"the query around MATCH_RECOGNIZE is not understood by the SQL of polars: {error}") from error
+        raise DefinitionError(f"the query around MATCH_RECOGNIZE is not understood by the SQL of polars: {_first_line(error)}") from error
 
 
-def _query(node: exp.Expr) -> exp.Expr:
-    return node.unnest().copy() if isinstance(node, exp.Subquery) else node.copy()
+def _answered(answer: Answer, node: exp.Expr) -> pl.DataFrame:
+    try:
+        return answer(node.unnest().copy() if isinstance(node, exp.Subquery) else node.copy())
+    except DefinitionError as error:
+        if not isinstance(error.__cause__, pl.exceptions.ColumnNotFoundError):
+            raise
+        raise DefinitionError(
+            f"{node.sql()}: {_first_line(error.__cause__)}; a query in a condition or measure is answered once, before rows are matched, so it cannot name their columns: take them out of the query"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", maxsplit=1)[0]
 
 
 def _values(answer: Answer, node: exp.Expr) -> list[Any]:
-    found = answer(_query(node))
+    found = _answered(answer, node)
     if found.width != 1:
         raise DefinitionError(f"{node.sql()} has {found.width} columns, but one value is needed here; select one column")
     return found.to_series(0).to_list()
