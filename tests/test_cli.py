@@ -179,6 +179,17 @@ def test_replay_of_a_recording_needs_no_log(millrace: Cli, folder: Path) -> None
     assert not (folder / "millrace-data").exists()
 
 
+def test_replay_says_which_records_of_a_recording_became_no_event(millrace: Cli, folder: Path) -> None:
+    line = json.loads((folder / "hsl.jsonl").read_text())
+    lines = [{**line, "payload": {"VP": {**POSITION, "lat": None}}}] * 2 + [line, {**line, "payload": {"XX": {}}}]
+    (folder / "hsl.jsonl").write_text("\n".join([*map(json.dumps, lines), "nonsense"]))
+    code, out, err = millrace("replay", "vehicle-distribution", "hsl.jsonl", "--json")
+    assert (code, len(out.splitlines())) == (0, 6)
+    assert err.startswith("hsl.jsonl: 4 of 5 records became no event: no position 2, ")
+    assert err.endswith("; for example no position: lat=None, long=24.95 (hsl.jsonl:1)\n")
+    assert "0 records" not in err
+
+
 @pytest.mark.usefixtures("log")
 def test_run_writes_results_once_however_often_it_is_started(millrace: Cli) -> None:
     for _ in range(2):

@@ -161,8 +161,8 @@ def test_a_batch_that_is_not_positive_is_refused() -> None:
         mr.replay(counting(), words(1), batch=-1)
 
 
-def test_records_of_a_recording_that_became_no_event_are_counted(tmp_path: Path) -> None:
-    from millrace.ingest.bounded import read_recording
+def test_records_of_a_recording_that_became_no_event_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from millrace.ingest.bounded import read_recording, recorded
 
     good = {"VP": {"oper": 1, "veh": 2, "tst": "2024-03-01T12:00:00Z", "lat": 60.1, "long": 24.9}}
     payloads = [good, {"VP": {**good["VP"], "lat": None}}, {"XX": {}}, good]
@@ -173,6 +173,13 @@ def test_records_of_a_recording_that_became_no_event_are_counted(tmp_path: Path)
     assert found.received == 5
     assert found.rejected == {"no position": 1, "unknown event type": 1, "malformed line": 1}
     assert sum(len(frame) for frame in found.frames.values()) == 2
+    with caplog.at_level(logging.WARNING, "millrace"):
+        frames = recorded(tmp_path / "r.jsonl", processor="hsl")
+    assert frames.keys() == found.frames.keys()
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"{tmp_path / 'r.jsonl'}: 3 of 5 records became no event: ")
+    (tmp_path / "r.jsonl").write_text("\n".join([lines[0], lines[0]]))
+    assert read_recording(tmp_path / "r.jsonl", processor="hsl").left_out() is None
 
 
 def test_a_null_that_a_processor_left_in_a_required_column_costs_one_message_of_a_recording() -> None:

@@ -72,13 +72,8 @@ def _of_recording(path: Path, processor: str) -> "Given":
     from millrace.ingest.bounded import read_recording
 
     found = read_recording(path, processor=processor)
-    without = found.rejected.total() + found.passed.total()
-    if without:
-        kinds = (found.rejected + found.passed).most_common()
-        listed = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
-        first = next(iter(found.details.values()), "")
-        said = f"{path}: {without:,} of {found.received:,} records became no event: {listed}"
-        typer.echo(f"{said}; the first: {first}" if first else said, err=True)
+    if said := found.left_out():
+        typer.echo(f"{path}: {said}", err=True)
     return dict(found.frames)
 
 

@@ -50,8 +50,9 @@ def replay(
     replayed = replay_all(one, taken, log=url)
     for name, panes in replayed.outputs.items():
         _show(name, panes, to, json=json, limit=limit)
-    if len(replayed.late) or len(replayed.dead):
-        typer.echo(f"set aside: {len(replayed.late)} late rows, {len(replayed.dead)} records that could not be decoded", err=True)
+    counts = {"late rows": len(replayed.late), "records that could not be decoded": len(replayed.dead)}
+    if aside := [f"{count:,} {what}" for what, count in counts.items() if count]:
+        typer.echo(f"set aside: {', '.join(aside)}", err=True)
 
 
 def _show(topic: str, panes: "pl.DataFrame", to: Path | None, *, json: bool, limit: int) -> None:

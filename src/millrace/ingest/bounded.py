@@ -1,5 +1,6 @@
 """A recording taken whole, as frames, without a log."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from millrace.ingest import registry
 from millrace.ingest.isolation import process_apart
 from millrace.ingest.pipeline import LIMIT
 from millrace.ingest.recording import Recording
+
+_log = logging.getLogger("millrace.replay")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +30,16 @@ class Recorded:
     """Messages of no interest, by kind."""
     details: Mapping[str, str]
     """Of each reason, what exactly was wrong with the first, and where."""
+
+    def left_out(self) -> str | None:
+        """How many messages became no event and why, with one that most of them are like; None: every message became one."""
+        kinds = (self.rejected + self.passed).most_common()
+        if not kinds:
+            return None
+        listed = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+        said = f"{sum(count for _, count in kinds):,} of {self.received:,} records became no event: {listed}"
+        example = next((f"{kind}: {self.details[kind]}" for kind, _ in kinds if kind in self.details), None)
+        return f"{said}; for example {example}" if example else said
 
 
 def read_recording(path: Path, *, processor: str) -> Recorded:
@@ -49,5 +62,8 @@ def read_recording(path: Path, *, processor: str) -> Recorded:
 
 
 def recorded(path: Path, *, processor: str) -> dict[str, pl.DataFrame]:
-    """The events of a recording by topic; what the processor rejects is left out."""
-    return dict(read_recording(path, processor=processor).frames)
+    """The events of a recording by topic. What became no event is left out, and a warning says how many records that were."""
+    found = read_recording(path, processor=processor)
+    if said := found.left_out():
+        _log.warning("%s: %s", path, said)
+    return dict(found.frames)
