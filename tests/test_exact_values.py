@@ -107,31 +107,51 @@ def test_a_fraction_that_an_own_aggregate_answers_as_a_whole_number_is_refused()
 
 
 class Waits(mr.Processor):
+    """Sets a timer or an alarm, and says when it fired."""
+
     shows: ClassVar = {"total": pl.Int64}
 
-    def __init__(self, at: Any) -> None:
-        self.at = at
+    def __init__(self, sets: str, at: Any) -> None:
+        self.sets, self.at = sets, at
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
-        ctx.set_timer("t", self.at)
+        getattr(ctx, self.sets)("t", self.at)
 
     def on_timer(self, ctx: Context, name: str) -> None:
-        ctx.emit(total=ctx.time)
+        ctx.emit(total=ctx.time if self.sets == "set_timer" else ctx.now)
+
+
+def waiting(on: testing.On, sets: str, at: Any) -> testing.Script:
+    script = testing.Script(Job("waits", read().by("word").process(Waits(sets, at)).write(TOTALS)), on=on)
+    script.events({"word": "a", "size": 1, "event_time": 1_000, "ingestion_time": 1_000})
+    return script
+
+
+FIVE = datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+HELSINKI = timezone(timedelta(hours=2))
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
-def test_a_timer_takes_a_datetime_and_refuses_a_fraction(on: testing.On) -> None:
-    def script(at: Any) -> testing.Script:
-        return testing.Script(Job("waits", read().by("word").process(Waits(at)).write(TOTALS)), on=on)
+@pytest.mark.parametrize("at", [5_000, FIVE, FIVE.astimezone(HELSINKI), FIVE.replace(tzinfo=None)])
+@pytest.mark.parametrize("sets", ["set_timer", "set_alarm"])
+def test_a_timer_and_an_alarm_take_a_datetime_by_its_zone(on: testing.On, sets: str, at: Any) -> None:
+    script = waiting(on, sets, at)
+    script.clock(4_999)
+    if sets == "set_alarm":
+        script.watermark(2_000)
+        assert script.panes() == []
+        script.clock(5_000)
+    script.end()
+    assert [pane["total"] for pane in script.panes()] == [5_000]
 
-    good = script(datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
-    good.events({"word": "a", "size": 1, "event_time": 1_000})
-    good.end()
-    assert [pane["total"] for pane in good.panes()] == [5_000]
-    bad = script(1500.7)
-    bad.events({"word": "a", "size": 1, "event_time": 1_000})
-    with pytest.raises(DefinitionError, match=r"set_timer\('t', 1500\.7\): that is not a time"):
-        bad.end()
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+@pytest.mark.parametrize("at", [1500.7, FIVE + timedelta(microseconds=1), None, "soon", 2**70, 2**63 - 1, -(2**62)])
+@pytest.mark.parametrize("sets", ["set_timer", "set_alarm"])
+def test_a_timer_and_an_alarm_refuse_what_is_no_whole_millisecond(on: testing.On, sets: str, at: Any) -> None:
+    script = waiting(on, sets, at)
+    with pytest.raises(DefinitionError, match=rf"{sets}\('t', .*\): that is not a time"):
+        script.end()
 
 
 @pytest.mark.parametrize("made", [

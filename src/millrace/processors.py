@@ -340,11 +340,14 @@ def plain(value: Any, name: str) -> Any:
 
 
 def _millis(what: str, name: str, at: Any) -> int:
-    """The time of a timer in milliseconds; a datetime counts by its zone, and a fraction is refused."""
+    """The time of a timer in milliseconds; a datetime counts by its zone. A fraction is refused, and what no watermark or clock reaches."""
     try:
-        return event_times.millis_of(at)
+        millis = event_times.millis_of(at)
     except (ValueError, OverflowError) as error:
         raise DefinitionError(f"{what}({name!r}, {at!r}): that is not a time: {error}") from error
+    if not event_times.in_range(millis):
+        raise DefinitionError(f"{what}({name!r}, {at!r}): that is not a time: it is outside the years 1 to 9999")
+    return millis
 
 
 def _copied(value: Any) -> Any:
