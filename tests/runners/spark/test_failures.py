@@ -1,5 +1,6 @@
 """What Spark reports becomes an error that says what to do."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,45 @@ def test_what_only_another_installation_mends_is_not_tried_again(said: str) -> N
 def test_a_wrong_password_is_not_tried_again() -> None:
     assert not may_pass(rebuilt("LogDenied", "Kafka does not let us in"))
     assert type(explain(Exception(WORKER.replace("OffsetGone", "LogDenied")), state=STATE)) is LogDenied
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed: Invalid username or password",
+        "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed",
+        "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [a]",
+        "org.apache.hadoop.security.AccessControlException: Client cannot authenticate via:[KERBEROS]",
+    ],
+)
+def test_a_password_that_java_says_is_wrong_is_not_tried_again(said: str) -> None:
+    text = (
+        f"[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat org.apache\nCaused by: {said}\n\tat org.apache"
+    )
+    found = explain(Exception(text), state=STATE)
+    assert type(found) is LogDenied
+    assert str(found).startswith(re.sub(r"^[a-z.]+", "", said))
+    assert not may_pass(found)
+
+
+PY4J = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: {}\n\tat org.apache.spark.SparkContext.<init>"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'",
+        "java.lang.NumberFormatException: Size must be specified as bytes (b), kibibytes (k)",
+        "java.lang.IllegalArgumentException: spark.executor.cores should be positive",
+    ],
+)
+def test_a_session_that_cannot_be_made_of_its_settings_is_not_tried_again(said: str) -> None:
+    found = explain(Exception(PY4J.format(said)), state=STATE)
+    assert type(found) is ConfigError
+    assert said in str(found)
+
+
+def test_a_session_that_could_not_be_made_by_chance_is_tried_again_and_says_why() -> None:
+    found = explain(Exception(PY4J.format("java.net.BindException: Cannot assign requested address")), state=STATE)
+    assert str(found) == "java.net.BindException: Cannot assign requested address"
+    assert may_pass(found)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from millrace import errors
-from millrace.errors import ComponentMissing, ConfigError, LogError, LogUnreachable, MillraceError, RunFailed, StateUnwritable
+from millrace.errors import ComponentMissing, ConfigError, LogDenied, LogError, LogUnreachable, MillraceError, RunFailed, StateUnwritable
 
 _OURS = re.compile(r"millrace\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
@@ -18,6 +18,10 @@ _MEMORY = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
 _INSTALLATION = re.compile(r"PYTHON_VERSION_MISMATCH|ClassNotFoundException|UnsupportedClassVersionError|Can't get attribute")
 """What says that driver and executors have not the same installed: it does not pass."""
+_SETTINGS = re.compile(r"Could not parse Master URL|JavaSparkContext\.\n: [\w.$]*(?:IllegalArgument|NumberFormat)Exception")
+"""What says that Spark's session cannot be made with these settings."""
+_DENIED = re.compile(r"\b\w*(?:Authentication|Authorization|AccessControl|Login)Exception\b.*")
+"""What Java says of a wrong password, a certificate that is not trusted, or missing rights."""
 _REFUSED = re.compile(
     r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$', re.MULTILINE
 )
@@ -47,10 +51,12 @@ def explain(error: BaseException, *, state: Path, since: int = 0) -> MillraceErr
             f"the memory of Spark's JVM is too small; raise spark.driver_memory, or take fewer events a batch (run.max_events_per_batch). Its own words are in {state / 'spark.log'}"
         )
     if "JAVA_GATEWAY_EXITED" in text and (reason := _refusal(state / "spark.log", since)):
-        return ConfigError(
-            f"Spark does not start with these settings: {reason}; mend spark.master, spark.conf or the environment. Its own words are in {state / 'spark.log'}"
-        )
+        return _no_session(reason, state)
     said = summary(text) or type(error).__name__
+    if _SETTINGS.search(text):
+        return _no_session(said, state)
+    if denied := _DENIED.search(said):
+        return LogDenied(f"{denied[0]}; mend the password, the certificate or the rights, and run again. Nothing is lost")
     if missing := _NO_MODULE.search(said):
         return ComponentMissing(
             f"module {missing[1]!r} is missing where Spark's workers run, so the jobs cannot be loaded there; install it on every executor, or send it along: spark.submit.pyFiles or spark.archives under [spark.conf]"
@@ -60,6 +66,12 @@ def explain(error: BaseException, *, state: Path, since: int = 0) -> MillraceErr
             f"{said}; Spark's workers have something else installed than this process: install the same Python, packages and jars on every executor"
         )
     return RunFailed(said)
+
+
+def _no_session(reason: str, state: Path) -> ConfigError:
+    return ConfigError(
+        f"Spark does not start with these settings: {reason}; mend spark.master, spark.conf or the environment. Its own words are in {state / 'spark.log'}"
+    )
 
 
 def _refusal(output: Path, since: int) -> str | None:
@@ -90,5 +102,5 @@ def summary(text: str) -> str:
     """The line of a long report that says most: the last Python exception, else the innermost Java one, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [f"{kind}: {said}" for kind, said in _PYTHON.findall(text) if kind not in ("StreamingQueryException", "SparkException")]
-    java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    java = [said for line in lines if (said := line.removeprefix(": ").removeprefix("Caused by: ")) != line]  # ": " is Py4J's
     return (python or java or lines[:1])[-1][:500] if lines else ""
