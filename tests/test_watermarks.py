@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -81,6 +81,54 @@ def test_a_row_set_aside_as_future_does_not_move_the_watermark(kind: str, trigge
     assert [(row["reason"], row["offset"]) for row in fed.late["job"]] == [("future", 0), ("future", 2)]
     assert backend.watermarks["job/aggregation-1"] == 500
     assert not backend.feed([ride(3, 600, 90_000)], 90_000).late.get("job")
+
+
+steps = st.tuples(st.integers(0, 3_000), st.sampled_from([0, 0, 1, 700, 2_500]), st.booleans(), st.integers(0, 1))
+"""Of each row: how much later it is ingested than the one before, how old it is then, whether the year 3000 stands in it, and its partition."""
+
+
+@dataclass
+class Told:
+    panes: list[tuple[Any, ...]]
+    late: list[tuple[Any, ...]]
+    watermark: int | None
+
+
+def told(job: mr.Job, rows: list[Event], on: testing.On) -> Told:
+    """What comes of rows in batches that hold the same offsets, whichever rows are left out; and the watermark after them."""
+    backend: Any = testing.backend([job], {"input.rides": 2}, on)
+    panes, late = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    for start in range(0, 12, 4):
+        fed = backend.feed([row for row in rows if start <= row.offset < start + 4], 0)
+        panes += sorted(
+            (row["window_start"], row["window_end"], row["index"], row["count"]) for row in fed.written.get("analytics.counts", [])
+        )
+        late += sorted((row["reason"], row["offset"]) for row in fed.late.get("job", []))
+    return Told(panes, late, backend.watermarks["job/aggregation-1"])
+
+
+@pytest.mark.parametrize("on", ["model", "engine"])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=10)
+@given(
+    trigger=st.sampled_from([triggers.at_watermark(), triggers.repeatedly(triggers.after_count(1))]),
+    made=st.lists(steps, min_size=8, max_size=12),
+)
+def test_without_the_rows_of_the_year_3000_everything_else_is_the_same(
+    kind: str, on: testing.On, trigger: triggers.Trigger, made: list[tuple[int, int, bool, int]]
+) -> None:
+    now, rows = 100_000, []
+    for offset, (later, age, is_wrong, partition) in enumerate(made):
+        now += later
+        rows.append(ride(offset, YEAR_3000 + age if is_wrong else now - age, now, partition))
+    rides = mr.read(RIDES, watermark=KINDS[kind]()).window(windows.fixed(1_000), lateness=500, trigger=trigger)
+    job = mr.Job("job", rides.by("line").count().write(COUNTS))
+    with_them, without = told(job, rows, on), told(job, [row for row in rows if row.event_time < YEAR_3000], on)
+    wrong = [row.offset for row in rows if row.event_time >= YEAR_3000]
+    assert sorted(offset for reason, offset in with_them.late if reason == "future") == wrong
+    assert [pane for pane in with_them.panes if pane[1] < YEAR_3000] == without.panes
+    assert [row for row in with_them.late if row[0] != "future"] == without.late
+    assert with_them.watermark == without.watermark
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])

@@ -1,14 +1,22 @@
 """MQTT: what was not acknowledged comes again, what was does not, and there is never more than the window."""
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from ingest.mqtt.mosquitto import Mosquitto, eventually
 from millrace.errors import InputError
-from millrace.ingest import Batch
+from millrace.ingest import Batch, Event, Processor, Raw
 from millrace.ingest.mqtt import Mqtt
+from millrace.ingest.pipeline import Stop, ingest
+from millrace.log import Log, open_log
+from millrace.log.dead import read_letters
+from millrace.topics import Topic
 
 pytestmark = pytest.mark.mqtt
 
@@ -158,6 +166,59 @@ def test_two_nodes_of_one_name_are_told_so(broker: Mosquitto, caplog: pytest.Log
             return "same client_id" in caplog.text
 
         eventually(told, "one of them is told")
+
+
+@dataclass
+class Reading:
+    sensor: str
+    count: int
+
+
+READINGS = Topic("input.readings", Reading, key="sensor")
+
+
+class Sensors(Processor):
+    """Readings in JSON; it raises where a sensor is named "broken"."""
+
+    topics = (READINGS,)
+
+    def process(self, raw: Raw) -> Event | None:
+        values = json.loads(raw.payload)
+        if values["sensor"] == "broken":
+            raise ZeroDivisionError("of a user")
+        return Event(READINGS, 5, values)
+
+
+def test_a_message_that_does_not_fit_is_a_dead_letter_and_does_not_come_again(broker: Mosquitto, tmp_path: Path) -> None:
+    bad = [b'{"sensor": "a", "count": null}', b'{"sensor": "b"}', b'{"sensor": "broken", "count": 1}', b"[]", b"\xff"]
+    good = [b'{"sensor": "c", "count": 1}', b'{"sensor": "d", "count": 2}']
+    with connected(broker):
+        pass  # from here on the broker keeps messages for it
+    broker.publish([("things/a", payload) for payload in (good[0], *bad, good[1])])
+    log = open_log(f"embedded:{tmp_path / 'log'}")
+    stop = Stop()
+    node = Mqtt(broker.url, topics="things/#", client_id="one")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ingest, node, Sensors(), log, stop=stop)
+        try:
+            eventually(lambda: running.done() or _records(log) == (2, 5), "all seven are in the log")
+        finally:
+            stop.ask()
+        counts = running.result(timeout=60)
+    assert (counts.received, counts.written.total(), counts.rejected.total()) == (7, 2, 5)
+    letters = read_letters(log.read("dead.input.readings", 0, 0, 5))
+    details = dict(letters.select("value", "detail").rows())
+    assert ["'count'" in details[payload] for payload in bad] == [True, True, False, False, False]
+    assert details[bad[2]] == "ZeroDivisionError: of a user"
+    with connected(broker) as again:
+        assert nothing_more(again), "the broker was told of all of them"
+    log.close()
+
+
+def _records(log: Log) -> tuple[int, int]:
+    known = set(log.list())
+    read, dead = (sum(log.ends(name).values()) if name in known else 0 for name in ("input.readings", "dead.input.readings"))
+    return read, dead
 
 
 def test_a_broker_that_is_not_there_is_named() -> None:
