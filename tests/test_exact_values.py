@@ -14,6 +14,7 @@ import millrace as mr
 from millrace import aggregates, exact_values, testing, watermarks, windows
 from millrace.errors import DefinitionError, InputError
 from millrace.processors import Context
+from millrace.runners.replay import replay_all
 from millrace.stream import Job, Stream
 
 AT = datetime(2024, 3, 1, 12, 0, 0, 123_456)  # noqa: DTZ001 - a time without a zone
@@ -152,6 +153,67 @@ def test_a_timer_and_an_alarm_refuse_what_is_no_whole_millisecond(on: testing.On
     script = waiting(on, sets, at)
     with pytest.raises(DefinitionError, match=rf"{sets}\('t', .*\): that is not a time"):
         script.end()
+
+
+@dataclass
+class Part:
+    size: int
+    at: datetime | None
+
+
+@dataclass
+class Share:
+    word: str
+    share: float | None
+    part: Part | None
+    parts: list[Part]
+
+
+SHARES, ASIDE = mr.Topic("shares", Share, key="word"), mr.Topic("aside", Share, key="word")
+PART = pl.Struct({"size": pl.Int64(), "at": STAMP})
+COLUMNS = {"share": pl.Float32, "part": PART, "parts": pl.List(PART)}
+
+
+class Emits(mr.Processor):
+    shows: ClassVar = COLUMNS
+    sides: ClassVar = {"aside": COLUMNS}
+
+    def __init__(self, values: dict[str, Any], port: str) -> None:
+        self.values, self.port = {"share": None, "part": None, "parts": [], **values}, port
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:
+        if self.port == "out":
+            ctx.emit(**self.values)
+        else:
+            ctx.emit_to(self.port, **self.values)
+
+
+def emitted(values: dict[str, Any], port: str) -> dict[str, Any]:
+    """What a job writes of the values that its processor emits, in one row."""
+    made = read().by("word").process(Emits(values, port))
+    whole = [stream.with_columns(pl.col("share").cast(pl.Float64)) for stream in (made, made.side("aside"))]
+    found = replay_all(Job("shares", whole[0].write(SHARES), whole[1].write(ASIDE)), FRAME).outputs
+    [row] = found["shares" if port == "out" else "aside"].select(*COLUMNS).to_dicts()
+    return row
+
+
+@pytest.mark.parametrize("port", ["out", "aside"])
+def test_what_a_processor_emits_in_nested_columns_and_32_bits_is_taken_exactly(port: str) -> None:
+    utc = AT.replace(tzinfo=UTC, microsecond=123_000)
+    part = {"size": 3.0, "at": AT.replace(tzinfo=HELSINKI), "unknown": 1}
+    row = emitted({"share": 0.5, "part": part, "parts": [part, {"size": 4}, None]}, port)
+    kept = {"size": 3, "at": utc - timedelta(hours=2)}
+    assert row == {"share": 0.5, "part": kept, "parts": [kept, {"size": 4, "at": None}, None]}
+    assert emitted({}, port) == {"share": None, "part": None, "parts": []}
+
+
+@pytest.mark.parametrize("port", ["out", "aside"])
+@pytest.mark.parametrize(("column", "value"), [
+    ("share", 1e300), ("share", "x"), ("part", {"size": 3.7}), ("part", {"size": 2**63}), ("parts", [{"size": 1}, {"size": 0.5}]), ("part", {"size": 1, "at": "noon"}),
+])  # fmt: skip
+def test_what_a_processor_emits_and_would_be_cut_is_refused_by_its_column(port: str, column: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"column '{column}': .* is not exactly a value of"):
+        emitted({column: value}, port)
 
 
 @pytest.mark.parametrize("made", [

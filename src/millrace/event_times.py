@@ -79,6 +79,19 @@ def to_millis(column: pl.Series) -> pl.Series:
     raise InputError(f"column {column.name!r} is {dtype}, which is not a time; give a datetime, whole milliseconds or ISO 8601 text")
 
 
+def check_micros(column: pl.Series) -> None:
+    """InputError where a value is finer than a microsecond, which a time in plain Python cannot be."""
+    dtype = column.dtype
+    if dtype == pl.Time or (isinstance(dtype, pl.Datetime | pl.Duration) and dtype.time_unit == "ns"):
+        finer = (column.to_physical() % 1_000 != 0).fill_null(value=False).arg_true()
+        if len(finer):
+            shown = column.gather(finer[:1]).dt.to_string("iso").item()
+            remedy = ".cast(pl.Int64)" if dtype == pl.Time else '.dt.truncate("1us"), or count it with .to_physical()'
+            raise InputError(
+                f"column {column.name!r}: {shown} in row {finer[0]} is finer than a microsecond, and would be cut; use {remedy}"
+            )
+
+
 def fit_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     """A column as the type of a topic wants it; InputError names the column, a value and the remedy."""
     had = column.dtype

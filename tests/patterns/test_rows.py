@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.errors import DefinitionError, PatternFailed
+from millrace.errors import DefinitionError, InputError, PatternFailed
 from millrace.patterns.rows.clause import After, RowPattern, match_recognize, rows
 from millrace.patterns.rows.definition import by_definition
 from millrace.patterns.rows.looking import Looking
@@ -230,3 +230,17 @@ except Exception as error:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     said = "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"
     assert run.stdout.splitlines() == [said, said]
+
+
+NANOS = pl.Series([1_700_000_000_000_000_001, 1_700_000_000_000_000_002])
+
+
+@pytest.mark.parametrize("dtype", [pl.Datetime("ns"), pl.Datetime("ns", "Europe/Helsinki"), pl.Duration("ns"), pl.Time()])
+def test_times_finer_than_a_microsecond_are_refused_instead_of_cut(dtype: pl.DataType) -> None:
+    said = rows("A B*", define={"B": "at > PREV(at)"}, measures={"n": "COUNT(*)", "it": "LAST(at)"}, order_by=["at"])
+    with pytest.raises(InputError, match=r"column 'at': .* is finer than a microsecond"):
+        matched(said, pl.DataFrame({"at": (NANOS % 10**12).cast(dtype)}))
+    whole = pl.DataFrame({"at": ((NANOS % 10**12) * 1_000 % 10**13).cast(dtype)})
+    shown = matched(said, whole)
+    assert shown.schema == {"n": pl.Int64(), "it": dtype}
+    assert (shown["n"].to_list(), shown["it"].to_list()) == ([2], whole["at"].to_list()[-1:])

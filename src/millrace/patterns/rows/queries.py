@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from millrace.errors import DefinitionError
+from millrace.event_times import check_micros
 from millrace.patterns.rows.clause import RowPattern, match_recognize
 from millrace.patterns.rows.expressions import Compiler
 from millrace.patterns.rows.looking import Looking, Shown
@@ -34,8 +35,10 @@ def by_search(looking: Looking, lanes: Sequence[Sequence[Row]]) -> Iterable[Show
 def matched(said: RowPattern, frame: pl.DataFrame, matching: Matching = by_search) -> pl.DataFrame:
     """MATCH_RECOGNIZE of a frame: its rows by partition and in order, and what is shown of their matches.
 
-    A measure that has the name of a column stands in its place.
+    A measure that has the name of a column stands in its place. Rows are plain Python here, so times finer than a microsecond are refused.
     """
+    for column in frame:
+        check_micros(column)
     looking = Looking(said, frame.schema)
     partition = [looking.column(name) for name in said.partition]
     ways = {looking.column(one.column): one for one in reversed(said.order)}
