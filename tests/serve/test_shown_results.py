@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace import watermarks, windows
+from millrace import event_values, watermarks, windows
 from millrace.log import Log
 from millrace.log.codecs import decode, encode
 from millrace.runners.replay import replay
@@ -127,7 +127,8 @@ def moving(vehicles: int, seconds: int) -> pl.DataFrame:
     late = sorted(rows, key=lambda row: row["event_time"] + (9_000 if row["event_time"] % 7 == 0 else 0))
     frame = pl.DataFrame(late).with_columns(ingestion_time="event_time")
     types = {**POSITIONS.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
-    return frame.select((pl.col(c) if c in frame.columns else pl.lit(None)).cast(t).alias(c) for c, t in types.items())
+    filled = {name: pl.lit("" if types[name] == pl.String else 0) for name in event_values.shape(POSITIONS.type).required}
+    return frame.select((pl.col(c) if c in frame.columns else filled.get(c, pl.lit(None))).cast(t).alias(c) for c, t in types.items())
 
 
 def test_the_api_a_viewer_and_a_restart_show_the_number_of_vehicles_that_the_log_has(log: Log, running: Running) -> None:
