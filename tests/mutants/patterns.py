@@ -5,7 +5,7 @@ from mutants.mutant import Mutant
 PATTERNS = [
     Mutant("patterns/automaton.py", 'if contiguity == "strict":', 'if contiguity == "never":', "next passes over what does not fit"),
     Mutant("patterns/automaton.py", 'ALWAYS if contiguity == "any" else negated(where)', 'ALWAYS if contiguity != "strict" else negated(where)', "followed_by passes over what fits"),
-    Mutant("patterns/automaton.py", "            state = self._state(nots=(refused,))\n", "            return rest((*nots, refused), guard)\n", "not_next forbids all events, as not_followed_by does"),
+    Mutant("patterns/automaton.py", "            state = self._state(nots=(refused if guard is None else both(refused, negated(guard)),))\n", "            return rest((*nots, refused), guard)\n", "not_next forbids all events, as not_followed_by does"),
     Mutant("patterns/automaton.py", "return rest((*nots, refused), guard)", "return rest(nots, guard)", "not_followed_by forbids nothing"),
     Mutant("patterns/automaton.py", "waiting = self._state(**said, ignore=ignore)", "waiting = self._state(**(said | {'nots': ()}), ignore=ignore)", "what must not come is forgotten while waiting"),
     Mutant("patterns/automaton.py", "exits(nots) if part.optional", "exits(()) if part.optional", "leaving out a step forgets what must not come"),

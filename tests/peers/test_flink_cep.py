@@ -17,6 +17,7 @@ Differences from Flink 2.3 that are known, left out and counted:
   leave the group, so a `followed_by` after it passes over events that match, and the same match comes more than once.
 - A greedy loop at the end of a group that may be left for the end of the match (a group of `n..m`, or optional steps follow): Flink lets no match end
   with an event that the loop takes. Where no group is around the loop, Flink refuses an optional step after it.
+- A loop at the beginning of a group: Flink passes over events between its turns as `inner` of the group says, not as that of the loop does.
 - After a greedy loop in a group Flink now and then shows events of two partial matches as one, in which a strict loop has gaps.
 - Which of several matches that begin at the same event and are certain at the same event comes first, where a skip shows one of them: Flink
   keeps them in a heap, whose order among equals depends on the other matches. Here the one that took the earlier events comes first.
@@ -104,6 +105,8 @@ def difference(said: dict[str, Any]) -> str | None:
     pairs = [pair for some in (parts, *(part["group"] for part in parts if "group" in part)) for pair in itertools.pairwise(some)]
     if any(is_bounded_loop(before) and step.get("link") == "not_followed_by" for before, step in pairs):
         return "known difference: not_followed_by after a loop of n..m"
+    if any(begins_with_a_loop_of_its_own(part) for part in parts if "group" in part):
+        return "known difference: a loop at the beginning of a group"
     for place, part in enumerate(parts):
         later = parts[place + 1 :]
         inner = part.get("group", ())
@@ -112,6 +115,12 @@ def difference(said: dict[str, Any]) -> str | None:
         if any(all(map(may_be_empty, (*rest, *later))) for rest in nots):
             return "known difference: not_next before optional steps only"
     return None
+
+
+def begins_with_a_loop_of_its_own(group: dict[str, Any]) -> bool:
+    """Whether a group begins with a loop whose turns follow each other otherwise than those of the group."""
+    head = group["group"][0]
+    return "times" in head and head.get("inner", "relaxed") != group.get("inner", "relaxed")
 
 
 def differ_by_which_comes_first(said: dict[str, Any], events: list[dict[str, Any]], one: Counter[Any], other: Counter[Any]) -> bool:
