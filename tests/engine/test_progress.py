@@ -27,6 +27,16 @@ def test_it_never_goes_back() -> None:
     assert batch(progress, 1, a=4, b=3, c=1).low == 8
 
 
+def test_it_stays_where_a_partition_joins_that_has_brought_nothing() -> None:
+    progress = batch(Progress(), 0, a=10)
+    assert batch(progress, 1, a=12, b=None).low == 8
+
+
+def test_it_stays_where_the_delay_grows_and_no_row_comes() -> None:
+    progress = batch(Progress(), 0, a=10)
+    assert batch(progress, 1, delay=5, a=None).low == 8
+
+
 def test_rows_that_say_nothing_of_time_do_not_move_it() -> None:
     progress = batch(Progress(), 0, a=10)
     assert batch(progress, 1, a="?").low == 8
