@@ -65,7 +65,7 @@ def within(step: pl.Expr, seconds: int = 60) -> Stream:
     return rides().by("who").match(mr.pattern("a", step).within(f"{seconds}s"), select={"n": patterns.count("a")})
 
 
-ONCE = triggers.at_watermark(late=triggers.never())
+ONCE, EARLY = triggers.at_watermark(late=triggers.never()), triggers.at_watermark(early=triggers.after_count(3))
 FAST, SLOW = pl.col("speed") > 3, pl.col("speed") > 2
 SAFE: dict[str, tuple[Any, Any]] = {
     "nothing": (lambda: windowed().by("who").count(), lambda: windowed().by("who").count()),
@@ -82,6 +82,10 @@ SAFE: dict[str, tuple[Any, Any]] = {
     "an added aggregate": (
         lambda: windowed().by("who").aggregate(n=aggregates.count()),
         lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+    ),
+    "another trigger": (
+        lambda: windowed(trigger=EARLY).by("who").latest("cell").by("cell").count(),
+        lambda: windowed(trigger=triggers.every("1s"), lateness="1m").by("who").latest("cell").by("cell").count(),
     ),
 }
 REFUSED: dict[str, tuple[Any, Any, str]] = {
@@ -119,10 +123,20 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         lambda: windowed(trigger=ONCE, lateness="1m").by("who").count(),
         "lateness",
     ),
-    "another trigger": (
+    "the first early panes of sliding windows": (
         lambda: windowed().by("who").count(),
-        lambda: windowed(trigger=triggers.at_watermark(early=triggers.after_count(3))).by("who").count(),
+        lambda: windowed(trigger=EARLY).by("who").count(),
         "trigger",
+    ),
+    "no more early panes of sliding windows": (
+        lambda: windowed(trigger=EARLY).by("who").count(),
+        lambda: windowed(trigger=ONCE).by("who").count(),
+        "trigger",
+    ),
+    "another trigger with a shorter lateness": (
+        lambda: windowed(trigger=EARLY, lateness="2m").by("who").count(),
+        lambda: windowed(trigger=triggers.every("1s"), lateness="1m").by("who").count(),
+        "lateness",
     ),
     "another output": (lambda: windowed().by("who").count(), lambda: windowed(output="delta").by("who").count(), "output"),
     "an aggregate added to a second aggregation": (

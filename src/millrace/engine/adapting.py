@@ -1,23 +1,31 @@
-"""State of a job that was changed in ways that its state survives: a longer lateness, an added aggregate.
+"""State of a job that was changed in ways that its state survives: a longer lateness, an added aggregate, another trigger.
 
 A longer lateness: windows that were dropped by the shorter one stay dropped; a late row would begin them anew, without what they held.
 An added aggregate: in windows that had begun it is null, as it would hold only what came since; windows that begin later have it in full.
+Another trigger: it begins in each open window with the rows that no pane has shown yet, as if they had come with the last batch.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
+from millrace import trigger_machines
 from millrace.engine.cells import CellWindows
 from millrace.engine.fingerprints import Adaptation
 from millrace.engine.partials import partials_of
 from millrace.engine.plan import Operator
+from millrace.engine.progress import Progress
 from millrace.engine.rows import RowWindows
 from millrace.engine.state import SlotState
+from millrace.engine.taking import LEAST
+from millrace.trigger_machines import Moment, Rows
+from millrace.triggers import AtWatermark
+from millrace.windows import FOREVER
 
 _STARTS = {"slices": "_slice", "coming": "_slice", "odd": "_slice", "cells": "_start"}
 """Tables of rows that windows are made of, and where the last of their windows starts."""
@@ -33,6 +41,8 @@ def adapted(operator: Operator, asked: Adaptation, states: Mapping[Any, SlotStat
         made = {place: _widened(operator, state, schemas, nothing) for place, state in made.items()}
         if since is not None:
             made = {place: _noted(operator, state, dict.fromkeys(asked.added, since)) for place, state in made.items()}
+    if asked.trigger is not None and operator.over_rows:
+        made = {place: _retold(operator, state, asked.trigger) for place, state in made.items()}
     if asked.lateness is not None and operator.over_rows:
         made = {place: _closed(operator, state, asked.lateness) for place, state in made.items()}
     return {**states, **made}
@@ -95,6 +105,34 @@ def _noted(operator: Operator, state: SlotState, since: Mapping[str, int]) -> Sl
         return {**progress, "since": {**progress.get("since", {}), **since}}
 
     return _told(operator, state, note)
+
+
+def _retold(operator: Operator, state: SlotState, was: str) -> SlotState:
+    """With the new trigger's state in each cell, all of which are looked at with the next batch; those that are closed stay so."""
+    value, name = state.values[operator.id], f"{operator.id}:cells"
+    made = replace(state, tables={other: table for other, table in state.tables.items() if other != name})
+    for chunk in state.table(operator.id, "cells").chunks:
+        made = made.with_part(name, _begun(operator, chunk.frame, was, value), chunk)
+    return made
+
+
+def _begun(operator: Operator, cells: pl.DataFrame, was: str, value: Mapping[str, Any]) -> pl.DataFrame:
+    windowing, time = operator.node.windowing, value["time"]
+    punctual = was.startswith("AtWatermark(") and isinstance(windowing.trigger, AtWatermark) and not windowing.once
+    clock = max((channel.last_active for channel in Progress.from_json(value["progress"]).channels.values()), default=0)
+
+    def begun(state: str, new: int, start: int, passed: bool) -> str:
+        first = trigger_machines.begin(windowing.trigger)
+        if punctual and json.loads(state)[0]:
+            first = trigger_machines.fired(windowing.trigger, first, Moment(time, clock, passed=True, elapsed=False))[0]
+        rows = Rows(new, clock, start if time == LEAST else time, passed)
+        return json.dumps(trigger_machines.taken(windowing.trigger, first, rows) if new else first, separators=(",", ":"))
+
+    start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
+    told = cells.select("_trigger", "_new", start.alias("start"), (pl.col("_end") <= time).alias("passed"))
+    return cells.with_columns(
+        pl.Series("_trigger", [begun(*row) for row in told.iter_rows()], pl.String), pl.lit(LEAST, pl.Int64).alias("_due")
+    )
 
 
 def _closed(operator: Operator, state: SlotState, lateness: int) -> SlotState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,16 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import StdDev, Sum
+from millrace.triggers import AtWatermark, Never
 
 if TYPE_CHECKING:
     from millrace.engine.plan import Operator
 
 SUMS = 2
 """The form in which sums are kept: 1 had 64 bits."""
-_LATENESS = re.compile(r"\blateness=(\d+)")
+_WHEN = re.compile(r", trigger=(.*), lateness=(\d+), output=")
+_PLAIN = {repr(trigger): trigger for trigger in (AtWatermark(), AtWatermark(late=Never()))}
+"""The triggers with which windows may be kept as slices."""
 _PARTS = {
     "kind": "is another kind of operator",
     "keys": "is grouped by other keys",
@@ -66,10 +69,12 @@ class Adaptation:
     """That of before, where it is longer now."""
     added: tuple[str, ...] = ()
     """Aggregates that windows did not have so far."""
+    trigger: str | None = None
+    """That of before, where it is another one now."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return self.lateness is not None or bool(self.added)
+        return self.lateness is not None or self.trigger is not None or bool(self.added)
 
 
 def adaptation(was: str, operator: Operator) -> Adaptation:
@@ -77,13 +82,24 @@ def adaptation(was: str, operator: Operator) -> Adaptation:
     node = operator.node
     if not was.startswith("{") or not isinstance(node, graph.Aggregation) or node.windowing.ordered:
         return Adaptation()
-    old, lateness = json.loads(was), None
-    if (found := _LATENESS.search(old["windowing"])) and int(found[1]) < node.windowing.lateness and not node.windowing.once:
-        lateness = int(found[1])
-        if _LATENESS.sub(f"lateness={node.windowing.lateness}", old["windowing"]) != str(node.windowing):
-            lateness = None
+    old = json.loads(was)
+    lateness, trigger = _when(old["windowing"], node.windowing)
     added = tuple(_added(old["aggregates"], node)) if operator.over_rows else ()
-    return Adaptation(lateness, added)
+    return Adaptation(lateness, added, trigger)
+
+
+def _when(was: str, now: graph.Windowing) -> tuple[int | None, str | None]:
+    """The lateness and the trigger of before, where they are other ones now and state can follow; neither where it cannot."""
+    found = _WHEN.search(was)
+    if not found or f"{was[: found.start()]}, trigger={now.trigger!r}, lateness={now.lateness}, output={was[found.end() :]}" != str(now):
+        return None, None
+    lateness, trigger = int(found[2]), found[1]
+    longer, other = lateness < now.lateness, trigger != repr(now.trigger)
+    before = replace(now, trigger=_PLAIN.get(trigger, Never()), lateness=lateness)
+    in_cells = before.sliced is None and now.sliced is None
+    if lateness > now.lateness or (longer and (now.once or before.once)) or (other and not in_cells):
+        return None, None
+    return lateness if longer else None, trigger if other else None
 
 
 def _added(was: str, node: graph.Operation) -> Iterator[str]:
@@ -104,7 +120,7 @@ def difference(was: str, operator: Operator) -> str | None:
             return "no longer has the keys, windows or aggregates that its state was made with"
         return "has sums of 64 bits in its state, of an older version of millrace" if has_sums(operator.node) else None
     old, new, fitting = json.loads(was), json.loads(describe(operator)), adaptation(was, operator)
-    if fitting.lateness is not None:
+    if fitting.lateness is not None or fitting.trigger is not None:
         old["windowing"] = new["windowing"]
     if fitting.added:
         old["aggregates"] = new["aggregates"]
