@@ -5,11 +5,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from runners.test_adapting import Told, read, some
 
 from millrace import aggregates, triggers, windows
 from millrace.stream import Stream
 from millrace.triggers import Trigger
+from runners.test_adapting import Told, read, some
 
 TRIGGERS: dict[str, Trigger] = {
     "watermark": triggers.at_watermark(),

@@ -38,8 +38,16 @@ _POSITIONS = {
 The partitions of a topic are made together, so their ids are adjacent.
 """
 _END = f'select "end", {_REACHED}, t.name, p.number from partition p join topic t on t.id = p.topic where p.id = ?'  # noqa: S608 - constants of this file
+_CHUNK = (
+    "select i.base, c.count, c.body, c.partition = i.partition and c.base = i.base "
+    "from chunk i cross join chunk c on c.rowid = i.rowid where i.partition=?1"
+)
+"""Found in the index as `i`, read from the table as `c`: a bit flipped in the index would lead to another chunk."""
 _Ready: TypeAlias = list[tuple[int, list[tuple[int, bytes]], int]]
 """For each partition that is written: its id, its chunks (how many records, and their bytes), and the append time."""
+
+_Row: TypeAlias = tuple[int, int, bytes, bool]
+"""Of a chunk: its base, how many records, their bytes, and whether index and table agree on its place."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +118,8 @@ class EmbeddedLog:
         number = self._partition(topic, place, partition)
         with place.store.reading() as connection:
             rows = connection.execute(
-                "select base, count, body from chunk where partition=?1 and base < ?3 "
-                "and base >= (select max(base) from chunk where partition=?1 and base <= ?2) order by base",
+                f"{_CHUNK} and i.base < ?3 "  # noqa: S608 - a constant of this file
+                "and i.base >= (select max(base) from chunk where partition=?1 and base <= ?2) order by i.base",
                 (number, start, end),
             ).fetchall()
         if not rows or start > end or rows[-1][0] + rows[-1][1] < end:
@@ -120,18 +128,12 @@ class EmbeddedLog:
                 f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log"
             )
         try:
-            self._check_adjacent(rows)
+            _check_adjacent(rows)
             return framing.records(rows[0][0], [row[2] for row in rows], start, end)
         except (LogDamaged, ValueError, struct.error, pa.ArrowException) as error:
             raise self._damaged(topic, partition, place, rows, error) from error
 
-    def _check_adjacent(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """Chunks hold as many records as their rows say, each beginning where the last one ended."""
-        for (base, count, body), (after, _, _) in zip(rows, [*rows[1:], (rows[-1][0] + rows[-1][1], 0, b"")], strict=True):
-            if base + count != after or (len(body) >= framing.HEAD_BYTES and framing.count_of(body) != count):
-                raise LogDamaged(f"the chunk at {base} does not hold the records up to {after}")
-
-    def _damaged(self, topic: str, partition: int, place: _Place, rows: Sequence[tuple[int, int, bytes]], error: Exception) -> LogDamaged:
+    def _damaged(self, topic: str, partition: int, place: _Place, rows: Sequence[_Row], error: Exception) -> LogDamaged:
         """Which records cannot be read, and what to do."""
         bad = rows
         for row in rows:
@@ -291,6 +293,14 @@ class EmbeddedWriter:
         """Nothing to let go: the files belong to the log."""
 
 
+def _check_adjacent(rows: Sequence[_Row]) -> None:
+    """Chunks are those that the index means, and hold as many records as their rows say, each beginning where the last one ended."""
+    bases = [base for base, *_ in rows[1:]] + [rows[-1][0] + rows[-1][1]]
+    for (base, count, body, agreed), after in zip(rows, bases, strict=True):
+        if not agreed or base + count != after or (len(body) >= framing.HEAD_BYTES and framing.count_of(body) != count):
+            raise LogDamaged(f"the chunk at {base} does not hold the records up to {after}")
+
+
 def _disagreeing(store: Store, place: str, which: str, said: int, held: int) -> LogDamaged:
     error = LogDamaged(f"its {which} is said to be {said}, its chunks {which} at {held}")
     return damaged(store.path, place, "its records", error)
@@ -301,7 +311,7 @@ def _insert(store: Store, connection: Connection, ready: _Ready) -> None:
         end, held, topic, number = connection.execute(_END, (partition,)).fetchone()
         if end != held:
             raise _disagreeing(store, f"{topic}[{number}]", "end", end, held)
-        joined, grown = _join(connection, partition, *made[0], now)
+        joined, grown = _join(store, connection, (partition, f"{topic}[{number}]", end), made[0], now)
         end += made[0][0] if joined else 0
         for count, body in made[1:] if joined else made:
             connection.execute("insert into chunk values(?, ?, ?, ?, ?)", (partition, end, count, now, body))
@@ -309,13 +319,22 @@ def _insert(store: Store, connection: Connection, ready: _Ready) -> None:
         connection.execute('update partition set "end"=?, bytes=bytes+? where id=?', (end, grown, partition))
 
 
-def _join(connection: Connection, partition: int, count: int, body: bytes, now: int) -> tuple[bool, int]:
-    """Joins a small chunk with the partition's last one if that is small too: whether it did, and by how many bytes that one grew."""
+def _join(store: Store, connection: Connection, at: tuple[int, str, int], made: tuple[int, bytes], now: int) -> tuple[bool, int]:
+    """Joins a small chunk with the partition's last one if that is small too: whether it did, and by how many bytes that one grew.
+
+    `at`: the id of the partition, its name, and where it ends.
+    """
+    (partition, place, end), (count, body) = at, made
     if len(body) >= _JOIN_BYTES:
         return False, 0
-    last = connection.execute("select base, count, body from chunk where partition=? order by base desc limit 1", (partition,)).fetchone()
+    last = connection.execute(
+        f"{_CHUNK} order by i.base desc limit 1",
+        (partition,),
+    ).fetchone()
     if last is None or len(last[2]) >= _JOIN_BYTES:
         return False, 0
+    if last[0] + last[1] != end or not last[3]:
+        raise _disagreeing(store, place, "end", end, last[0] + last[1])
     joined = framing.merge([last[2], body])
     connection.execute(
         "update chunk set count=?, newest=max(newest, ?), body=? where partition=? and base=?",

@@ -51,7 +51,14 @@ class Store:
         if not create and not path.exists():
             raise LogError(f"there is no log in {path.parent}: {path.name} is missing; check the path, or let a run or ingestion create it")
         with self._refusals():
-            self.connection()
+            self._check_small(self.connection())
+
+    def _check_small(self, connection: sqlite3.Connection) -> None:
+        """That the small tables and their indexes agree: a topic that its index has lost would be made anew, without its records."""
+        for table in ("topic", "partition", "writer"):
+            [said] = connection.execute(f"pragma integrity_check({table})").fetchone()
+            if said != "ok":
+                raise damaged(self.path, f"its table {table}", "some topics", LogDamaged(" ".join(said.split())))
 
     def connection(self) -> sqlite3.Connection:
         """The connection of this process and thread."""

@@ -8,7 +8,6 @@ run: then the letters are committed alone, under a writer of their own, and the 
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from millrace.engine.packets import dump, load
 from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError, JobQuarantined, StateUnreadable
 from millrace.log.dead import DEAD, dead_topic
+from millrace.runners.folder import read_checked, write_checked
 
 _log = logging.getLogger("millrace.run")
 
@@ -56,7 +56,8 @@ class Quarantine:
         """Finds those of earlier runs."""
         self._path = folder / "quarantine.json"
         try:
-            said = json.loads(self._path.read_text())
+            said = read_checked(self._path.read_bytes())
+            said = said["jobs"] if said.keys() == {"jobs"} and "batch" not in said["jobs"] else said  # earlier versions had only the jobs
             self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in said.items()}
         except FileNotFoundError:
             self.cases = {}
@@ -142,8 +143,8 @@ class Quarantine:
 
     def _write(self, cases: Mapping[str, Case]) -> None:
         draft = self._path.with_suffix(".draft")
-        with draft.open("w") as file:
-            json.dump({job: asdict(case) for job, case in cases.items()}, file, indent=1)
+        with draft.open("wb") as file:
+            file.write(write_checked({"jobs": {job: asdict(case) for job, case in cases.items()}}))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)
