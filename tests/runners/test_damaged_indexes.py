@@ -95,8 +95,7 @@ def test_a_flipped_bit_on_the_pages_of_small_tables_and_indexes_changes_no_resul
             overwrite(path, at, bytes([whole[at] ^ 1 << chance.randrange(8)]))
             try:
                 found = world.run()
-            except MillraceError as error:
-                assert "\n" not in str(error)
+            except MillraceError:
                 continue
             assert found == expected, f"{name} at {at - start}"
 
@@ -113,8 +112,7 @@ def test_a_flipped_bit_anywhere_in_a_savepoint_is_refused_or_harmless(world: Wor
             found = load(target)
             values = {place: state.values for place, state in found.states.items()}
             chunks = [chunk.frame for state in found.states.values() for table in state.tables.values() for chunk in table.chunks]
-        except MillraceError as error:
-            assert "\n" not in str(error)
+        except MillraceError:
             refused += 1
             continue
         assert (found.identity, found.offsets) == (saved.identity, saved.offsets)
@@ -139,7 +137,6 @@ def test_a_flipped_bit_in_the_quarantine_is_refused_and_no_job_is_let_out_or_put
             found = Quarantine(tmp_path).cases
         except StateUnreadable as error:
             assert "quarantine.json is damaged" in str(error)  # noqa: PT017 - some flips change only white space
-            assert "\n" not in str(error)
         else:
             harmless += 1
             assert found == known

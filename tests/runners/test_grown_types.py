@@ -4,17 +4,20 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import config, patterns, watermarks, windows
+from millrace import config, patterns, processors, watermarks, windows
 from millrace.errors import StateMismatch
 from millrace.log import open_log
 from millrace.log.codecs import decode, encode
+from millrace.processors import Context, Processor
 from millrace.runners import run
+from millrace.runners.folder import hold
+from millrace.runners.savepoint import save
 from millrace.stream import Stream
 
 pytestmark = pytest.mark.slow
@@ -57,6 +60,26 @@ def matched(pattern: Any) -> Callable[[type], Stream]:
     )
 
 
+class Kept(Processor):
+    """Keeps numbers and rows, and has timers set."""
+
+    shows: ClassVar = {"x": pl.Int64, "y": pl.Int64}
+    total = processors.value(0)
+    rows = processors.items()
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:
+        self.total += row["n"]
+        self.rows.append({name: value for name, value in row.items() if name not in mr.topics.SYSTEM})
+        ctx.set_timer("soon", ctx.time + 7_000)
+
+    def on_timer(self, ctx: Context, name: str) -> None:
+        ctx.emit(x=self.total, y=sum(row["n"] for row in self.rows if row.get("extra") is None))
+
+
+def table(kind: type) -> mr.Table:
+    return mr.table(mr.Topic("rides", kind, key="who", partitions=1), watermark=watermarks.bounded("10s"))
+
+
 STREAMS: dict[str, Callable[[type], Stream]] = {
     "relaxed pattern": matched(mr.pattern("a", A).followed_by("b", B & (pl.col("n") > patterns.last("a", "n")))),
     "strict pattern": matched(mr.pattern("a", A).next("b", B)),
@@ -81,16 +104,25 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
     "fixed windows": lambda kind: windowed(rides(kind)).by("who").sum("n"),
     "sessions": lambda kind: rides(kind).window(windows.sessions("1s"), lateness="1h").by("who").sum("n"),
     "counted windows": lambda kind: rides(kind).window(windows.counted(3)).by("who").sum("n"),
+    "processor": lambda kind: rides(kind).by("who").process(Kept()),
+    "table": lambda kind: rides(kind).select("who", x="n").by("who").join(table(kind)).select("who", "x", "n"),
+    "join in windows": lambda kind: (
+        windowed(rides(kind).select("who", "n"))
+        .by("who")
+        .join(windowed(rides(kind).select("who", m="n")).by("who"))
+        .select("who", "n", "m")
+    ),
     "interval join": lambda kind: (
         rides(kind).select("who", "n").by("who").join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s"))
     ),
 }
 
 
-def results(stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, int, int]) -> list[tuple[Any, ...]]:
-    """What a job has written after rows of these types, each in a run of its own, in the state of the one before."""
+def results(stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, int, int], moved: bool = False) -> list[tuple[Any, ...]]:
+    """What a job has written after rows of these types, each in a run of its own, in the state of the one before, or `moved` by a savepoint."""
     log = open_log(f"embedded:{folder / 'log'}")
     settings = config.Settings().changed(log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7)
+    restore: dict[str, Any] = {}
     for kind, first, last in steps:
         topic = mr.Topic("rides", kind, key="who", partitions=1)
         log.ensure(topic)
@@ -101,7 +133,12 @@ def results(stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, 
         made = stream(kind)
         columns = {name: str if dtype == pl.String else int for name, dtype in made.node.schema.items() if name not in mr.topics.SYSTEM}
         out = mr.Topic("out", dataclasses.make_dataclass("Result", [(name, type_ | None) for name, type_ in columns.items()]))
-        run(mr.Job("job", made.write(out)), on="local", settings=settings, until_caught_up=True)
+        run(mr.Job("job", made.write(out)), on="local", settings=settings, until_caught_up=True, **restore)
+        if moved:
+            with hold(settings.state.dir / settings.run.name) as held:
+                save(held, folder / f"{last}.savepoint")
+            restore = {"restore": folder / f"{last}.savepoint"}
+            settings = settings.changed(state_dir=folder / f"state {last}")
     frames = [decode(out, p, log.read("out", p, 0, end), panes=True).rows for p, end in log.ends("out").items()]
     return sorted(pl.concat(frames).select(*columns, "window_end", "index").rows(), key=str)
 
@@ -109,6 +146,8 @@ def results(stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_a_field_appended_to_a_type_leaves_the_results_as_they_are(kind: str, tmp_path: Path) -> None:
     grown = results(STREAMS[kind], tmp_path / "grown", (NARROW, 0, 25), (WIDE, 25, 60))
+    moved = results(STREAMS[kind], tmp_path / "moved", (NARROW, 0, 25), (WIDE, 25, 60), moved=True)
+    assert moved == grown
     assert grown == results(STREAMS[kind], tmp_path / "same", (NARROW, 0, 25), (NARROW, 25, 60))
     assert grown, "there are results"
 

@@ -12,6 +12,7 @@ from millrace.errors import MillraceError
 from millrace.local_paths import local
 from millrace.log.verifying import Damage, Walked, open_readonly, verify_pages
 from millrace.runners.checkpoint import check_places, read_facts, read_states
+from millrace.runners.checksums import fits
 from millrace.runners.folder import StateFolder
 from millrace.runners.quarantine import Quarantine
 from millrace.runners.savepoint import load
@@ -36,6 +37,11 @@ def verify_state(folder: Path, walked: Walked) -> Iterator[Damage]:
                 yield Damage(str(path / "quarantine.json"), "all of it", str(error), "which jobs are under quarantine", _RESTORE)
         if (path / "local.db").exists():
             yield from _verify_database(path / "local.db", walked)
+        for file in sorted(path.glob("checkpoint*/**/*")):
+            if file.is_file() and file.suffix != ".crc":
+                walked.files += 1
+                if not fits(file):
+                    yield Damage(str(file), "some place", "its checksum does not fit", "what the jobs remember", _RESTORE)
         for seed in sorted(path.glob("seed-*.savepoint")):
             yield from verify_savepoint(seed, walked)
 

@@ -6,11 +6,17 @@ import re
 from pathlib import Path
 
 from millrace import errors
+from millrace.engine.state import damaged
 from millrace.errors import ComponentMissing, ConfigError, LogDenied, LogError, LogUnreachable, MillraceError, RunFailed, StateUnwritable
 
 _OURS = re.compile(r"millrace\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
 _DISK = re.compile(r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded")
+
+_DAMAGED = re.compile(
+    r"^.*?((?:Checksum error|ChecksumException|Corruption: |CorruptionException|ZipException|checksum mismatch)[^\n]{0,300})", re.MULTILINE
+)
+"""What Hadoop's file system and RocksDB say of bytes that are not those that were written."""
 
 _MEMORY = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}?raise EOFError")
 """Where its heap is full, the JVM also drops the line to a task's state, and the worker finds the end of it."""
@@ -46,6 +52,8 @@ def explain(error: BaseException, *, state: Path, since: int = 0) -> MillraceErr
         return StateUnwritable(
             f"state folder {state}: {disk[0]}; make room or make it writable. Nothing is lost: the run goes on from its last complete batch"
         )
+    if broken := _DAMAGED.search(text):
+        return damaged(str(state), "Spark's checkpoint", broken[1].strip())
     if _MEMORY.search(text):
         return RunFailed(
             f"the memory of Spark's JVM is too small; raise spark.driver_memory, or take fewer events a batch (run.max_events_per_batch). Its own words are in {state / 'spark.log'}"

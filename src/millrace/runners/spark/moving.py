@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.engine.recutting import recut
-from millrace.engine.state import SlotState
+from millrace.engine.state import SlotState, damaged
 from millrace.errors import StateMismatch
 from millrace.log import Log
 from millrace.runners import feed
+from millrace.runners.checksums import checked_text
 from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
 from millrace.runners.folder import Identity, StateFolder, checkpoint_of, seed_of
@@ -49,7 +50,12 @@ def newest(folder: Path) -> int:
 
 def reached(checkpoint: Path) -> Offsets:
     """Where the last batch that is done ended."""
-    return Offsets.from_json((checkpoint / "offsets" / str(newest(checkpoint / "commits"))).read_text().splitlines()[-1])
+    path = checkpoint / "offsets" / str(newest(checkpoint / "commits"))
+    text = checked_text(path)
+    try:
+        return Offsets.from_json(text.splitlines()[-1])
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise damaged(str(path), "some place", f"{type(error).__name__}: {error}") from error
 
 
 def stored(spark: SparkSession, path: Path, identity: Identity, then: str) -> Savepoint | None:
