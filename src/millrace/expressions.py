@@ -6,6 +6,7 @@ be two answers. So expressions that look across rows are refused when the job is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -75,11 +76,25 @@ def is_elementwise(expr: pl.Expr, schema: Mapping[str, Any]) -> bool:
     Polars' optimizer knows: it moves a filter before an expression only if the expression does not notice which rows are there.
     (`Expr.meta.is_row_separable` looks at the outermost function only: it takes `x - x.mean()` for separable.)
     """
+    if _has_constant_aggregate(str(expr)):
+        return False
     frame = pl.LazyFrame(schema={**schema, "_judged": pl.Int64()})
     made = expr.name.prefix("_made_") if expr.meta.has_multiple_outputs() else expr.alias("_made")
     plan = frame.with_columns(made).filter(pl.col("_judged") > 0).explain()
     place = plan.find("WITH_COLUMNS")
     return place < 0 or plan.find("FILTER") > place or plan.find("SELECTION") > place
+
+
+def _has_constant_aggregate(text: str) -> bool:
+    """Whether lists are aggregated to a constant, of which polars makes a value for each element, not for each row."""
+    for call in re.finditer(r"\.(?:list|arr)\.agg\(", text):
+        depth, end = 1, call.end()
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        if not re.search(r"element\(\)|len\(\)", text[call.end() : end]):
+            return True
+    return False
 
 
 def _expression(what: str, one: Any, name: str) -> pl.Expr:
