@@ -3,7 +3,7 @@
 import inspect
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -143,7 +143,12 @@ def test_a_method_is_taken_if_the_cut_of_batches_does_not_change_what_it_answers
 
 def assert_operators_agree(expr: pl.Expr, *, taken: bool) -> None:
     rows = mr.read(ROWS)
-    for make in (lambda: rows.with_columns(x=expr), lambda: rows.select("n", x=expr), lambda: rows.filter(expr.is_not_null())):
+    makes: list[Callable[[], object]] = [
+        lambda: rows.with_columns(x=expr),
+        lambda: rows.select("n", x=expr),
+        lambda: rows.filter(expr.is_not_null()),
+    ]
+    for make in makes:
         if taken:
             make()
         else:

@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace import config, patterns, processors, watermarks, windows
-from millrace.errors import StateMismatch
+from millrace.errors import JobQuarantined, StateMismatch, StateUnreadable
 from millrace.log import open_log
 from millrace.log.codecs import decode, encode
 from millrace.processors import Context, Processor
@@ -114,7 +114,9 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
 }
 
 
-def results(stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, int, int], moved: bool = False) -> list[tuple[Any, ...]]:
+def results(
+    stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, int, int], moved: bool = False, migrate: Any = None
+) -> list[tuple[Any, ...]]:
     """What a job has written after rows of these types, each in a run of its own, in the state of the one before, or `moved` by a savepoint."""
     log = open_log(f"embedded:{folder / 'log'}")
     settings = config.Settings().changed(log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7)
@@ -130,6 +132,8 @@ def results(stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, 
         columns = {name: str if dtype == pl.String else int for name, dtype in made.node.schema.items() if name not in mr.topics.SYSTEM}
         out = mr.Topic("out", dataclasses.make_dataclass("Result", [(name, type_ | None) for name, type_ in columns.items()]))
         run(mr.Job("job", made.write(out)), on="local", settings=settings, until_caught_up=True, **restore)
+        if migrate:
+            restore = {"migrate": migrate}
         if moved:
             with hold(settings.state.dir / settings.run.name) as held:
                 save(held, folder / f"{last}.savepoint")
@@ -163,3 +167,32 @@ def test_a_join_with_a_table_that_has_got_a_field_says_that_it_has_changed(tmp_p
 
     with pytest.raises(StateMismatch, match=r"tablejoin-1 .* than its state was made with.* --reset job"):
         results(joined, tmp_path, (NARROW, 0, 25), (WIDE, 25, 60))
+
+
+def test_stored_rows_that_the_engine_cannot_use_are_blamed_on_no_job(tmp_path: Path) -> None:
+    def cut(operator: str, table: str, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.drop(frame.columns[-1])
+
+    for number, kind in enumerate(
+        ("row pattern", "deduplication in order", "fixed windows", "counted windows", "processor", "interval join")
+    ):
+        folder = tmp_path / str(number)
+        with pytest.raises(StateUnreadable, match=r"job/\w+-\d: rows as they are stored do not fit .*--reset job") as raised:
+            results(STREAMS[kind], folder, (NARROW, 0, 25), (NARROW, 25, 60), migrate={"job": cut})
+        assert "\n" not in str(raised.value)
+        assert not (folder / "state/millrace/quarantine.json").exists(), kind
+
+
+def test_a_processor_that_expects_another_column_is_blamed_itself(tmp_path: Path) -> None:
+    class Wrong(Processor):
+        shows: ClassVar = {"x": pl.Int64}
+        total = processors.value(0)
+
+        def process(self, row: dict[str, Any], ctx: Context) -> None:
+            self.total += 1
+            if self.total > 5:
+                pl.DataFrame({"n": [row["n"]]}).select("m")
+            ctx.emit(x=self.total)
+
+    with pytest.raises(JobQuarantined, match="ColumnNotFoundError"):
+        results(lambda kind: rides(kind).by("who").process(Wrong()), tmp_path, (NARROW, 0, 60))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
@@ -16,6 +19,16 @@ from millrace.log.dead import DEAD, LONGEST_REASON
 
 NOT_THEIRS = (MemoryError, LogError, StateError)
 """What no job is to blame for: it stops the batch, which is tried again."""
+
+STRUCTURAL = (
+    pl.exceptions.ShapeError,
+    pl.exceptions.SchemaError,
+    pl.exceptions.ColumnNotFoundError,
+    pl.exceptions.DuplicateError,
+    pl.exceptions.StructFieldNotFoundError,
+)
+"""What polars raises where frames do not have the columns that they should have."""
+_OURS = (str(Path(__file__).parents[1]), str(Path(pl.__file__).parent), contextlib.__file__, functools.__file__)
 
 MOST = 20
 """How many offending rows are kept."""
@@ -43,6 +56,11 @@ class Failure:
     rows: pl.DataFrame
     trace: str = ""
     """The traceback of the exception."""
+
+
+def is_of_a_user(error: Exception) -> bool:
+    """Whether a user's function had a part in it."""
+    return any(not frame.f_code.co_filename.startswith(_OURS) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def failed(job: str, where: str, error: Exception, rows: pl.DataFrame) -> Block:

@@ -18,7 +18,7 @@ from millrace.engine.contiguous import ContiguousMatches
 from millrace.engine.deduplicating import Deduplicated
 from millrace.engine.firing import PAIR, Stepped, netted, settled
 from millrace.engine.intervals import IntervalPairs
-from millrace.engine.isolation import AT_WORK, NO_ROWS, NOT_THEIRS, culprits, failed, letters
+from millrace.engine.isolation import AT_WORK, NO_ROWS, NOT_THEIRS, STRUCTURAL, culprits, failed, is_of_a_user, letters
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
 from millrace.engine.partials import partials_of
@@ -30,6 +30,7 @@ from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot, hand_on
 from millrace.engine.state import SlotState
 from millrace.engine.versions import Versions
+from millrace.errors import StateUnreadable
 from millrace.joining import IntervalJoin, TableJoin
 from millrace.patterns.contiguous import Contiguous
 from millrace.ruling import Rules
@@ -88,7 +89,7 @@ def _step(
 ) -> SlotState:
     """One operator's part: what comes to it, and the packets that go on."""
     outgoing, own = go
-    stepped = _machine(operator).step(state, *come)
+    stepped = _stepped(operator, state, come)
     for body in outgoing:
         body.lows[operator.id] = stepped.low
     if slot == 0 and stepped.reaches:
@@ -96,6 +97,29 @@ def _step(
     _send(plan, operator, stepped, outgoing, own)
     _hand_on(plan, operator, stepped, come[0], go)
     return stepped.state
+
+
+def _stepped(operator: Operator, state: SlotState, come: tuple[Body, list[Block]]) -> Stepped:
+    """The operator's own part. Rows as they are stored that do not fit those that come are no fault of the job."""
+    try:
+        return _machine(operator).step(state, *come)
+    except STRUCTURAL as error:
+        if is_of_a_user(error) or _fails_without_state(operator, come):
+            raise
+        said = str(error).strip().partition("\n")[0]
+        raise StateUnreadable(
+            f"{operator.id}: rows as they are stored do not fit those that come ({type(error).__name__}: {said}); mend what migrate= made of them, "
+            f"restore an earlier savepoint, or start at the present, without state: --reset {operator.jobs[0]}"
+        ) from error
+
+
+def _fails_without_state(operator: Operator, come: tuple[Body, list[Block]]) -> bool:
+    """Whether the rows that come are to blame, whatever is stored."""
+    try:
+        _machine(operator).step(SlotState(), *come)
+    except Exception:  # noqa: BLE001 - whatever it is, state is not to blame
+        return True
+    return False
 
 
 def _offending(plan: Plan, operator: Operator, state: SlotState, incoming: Body, blocks: list[Block]) -> pl.DataFrame:

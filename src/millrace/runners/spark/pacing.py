@@ -24,13 +24,11 @@ def tell(path: Path, reaches: Mapping[str, Sequence[Reach]]) -> None:
 def told(path: Path, ahead: int) -> Pace:
     """What was left, if anything."""
     try:
-        said = [[Reach(*reach) for reach in one] for one in json.loads(path.read_text())]
+        said = json.loads(path.read_text())
+        return Pace([[_reach(*reach) for reach in one] for one in said], ahead)
     except (FileNotFoundError, ValueError, TypeError):
         return Pace()
-    return Pace(said, ahead) if all(map(_plain, (reach for one in said for reach in one))) else Pace()
 
 
-def _plain(reach: Reach) -> bool:
-    """Whether it is what was written, as far as types tell."""
-    at = reach.watermark
-    return isinstance(reach.topic, str) and isinstance(reach.partition, int) and (at is None or isinstance(at, int))
+def _reach(topic: str, partition: int, watermark: int | None, idle: bool) -> Reach:
+    return Reach(str(topic), int(partition), None if watermark is None else int(watermark), bool(idle))
