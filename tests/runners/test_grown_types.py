@@ -74,7 +74,7 @@ class Kept(Processor):
             ctx.set_timer("soon", ctx.time + 7_000)
 
     def on_timer(self, ctx: Context, name: str) -> None:
-        ctx.emit(x=self.total, y=sum(row["n"] for row in self.rows if row.get("extra") is None))
+        ctx.emit(x=self.total, y=sum(row["n"] for row in self.rows if not row.get("extra")))
 
 
 STREAMS: dict[str, Callable[[type], Stream]] = {
@@ -126,7 +126,7 @@ def results(
         log.ensure(topic)
         number = pl.int_range(first, last, eager=True)
         frame = pl.DataFrame({"n": number, "event_time": number * 1000, "ingestion_time": number * 1000})
-        frame = frame.with_columns(who=pl.format("k{}", pl.col("n") % 2), extra=pl.lit(None, pl.String))
+        frame = frame.with_columns(who=pl.format("k{}", pl.col("n") % 2), extra=pl.lit("" if hasattr(kind, "DESCRIPTOR") else None, pl.String))
         log.append("rides", encode(topic, frame.select(*topic.schema, "event_time", "ingestion_time")))
         made = stream(kind)
         columns = {name: str if dtype == pl.String else int for name, dtype in made.node.schema.items() if name not in mr.topics.SYSTEM}
