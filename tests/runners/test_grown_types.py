@@ -1,18 +1,22 @@
 """A field appended to an event type: rows that are kept have null in it, and every operator goes on with its state."""
 
 import dataclasses
+import io
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fastavro
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import millrace as mr
 from millrace import config, patterns, processors, watermarks, windows
 from millrace.errors import JobQuarantined, StateMismatch, StateUnreadable
-from millrace.log import open_log
+from millrace.log import Outgoing, open_log
 from millrace.log.codecs import decode, encode
 from millrace.processors import Context, Processor
 from millrace.runners import run
@@ -46,8 +50,13 @@ NARROW, WIDE = _narrow(), _wide()
 A, B = pl.col("n") > 1, pl.col("n") % 5 == 3
 
 
-def rides(kind: type) -> Stream:
-    return mr.read(mr.Topic("rides", kind, key="who", partitions=1), watermark=watermarks.bounded("10s"))
+def topic_of(kind: Any) -> mr.Topic:
+    """The topic of an event type, or the one that is given."""
+    return kind if isinstance(kind, mr.Topic) else mr.Topic("rides", kind, key="who", partitions=1)
+
+
+def rides(kind: Any) -> Stream:
+    return mr.read(topic_of(kind), watermark=watermarks.bounded("10s"))
 
 
 def windowed(stream: Stream) -> Stream:
@@ -114,20 +123,34 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
 }
 
 
+def in_avro(topic: mr.Topic, frame: pl.DataFrame) -> Outgoing:
+    """Records as others write them."""
+    schema, values = fastavro.parse_schema(json.loads(str(topic.avro))), []
+    for row in frame.iter_rows(named=True):
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, schema, row)
+        values.append(body.getvalue())
+    return Outgoing(pa.array(values, pa.binary()), pa.array(frame["who"].cast(pl.Binary).to_list(), pa.binary()))
+
+
 def results(
-    stream: Callable[[type], Stream], folder: Path, *steps: tuple[type, int, int], moved: bool = False, migrate: Any = None
+    stream: Callable[[type], Stream], folder: Path, *steps: tuple[Any, int, int], moved: bool = False, migrate: Any = None
 ) -> list[tuple[Any, ...]]:
     """What a job has written after rows of these types, each in a run of its own, in the state of the one before, or `moved` by a savepoint."""
     log = open_log(f"embedded:{folder / 'log'}")
     settings = config.Settings().changed(log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7)
     restore: dict[str, Any] = {}
     for kind, first, last in steps:
-        topic = mr.Topic("rides", kind, key="who", partitions=1)
+        topic = topic_of(kind)
         log.ensure(topic)
         number = pl.int_range(first, last, eager=True)
         frame = pl.DataFrame({"n": number, "event_time": number * 1000, "ingestion_time": number * 1000})
-        frame = frame.with_columns(who=pl.format("k{}", pl.col("n") % 2), extra=pl.lit("" if hasattr(kind, "DESCRIPTOR") else None, pl.String))
-        log.append("rides", encode(topic, frame.select(*topic.schema, "event_time", "ingestion_time")))
+        frame = frame.with_columns(
+            who=pl.format("k{}", pl.col("n") % 2),
+            event_at=number * 1000,
+            extra=pl.lit("" if hasattr(kind, "DESCRIPTOR") else None, pl.String),
+        )
+        log.append("rides", (encode if topic.avro is None else in_avro)(topic, frame.select(*topic.schema, "event_time", "ingestion_time")))
         made = stream(kind)
         columns = {name: str if dtype == pl.String else int for name, dtype in made.node.schema.items() if name not in mr.topics.SYSTEM}
         out = mr.Topic("out", dataclasses.make_dataclass("Result", [(name, type_ | None) for name, type_ in columns.items()]))
