@@ -1,4 +1,4 @@
-"""A run whose job hangs, in a process of its own: `python hanging_child.py LOG STATE PATIENCE`."""
+"""A run whose job hangs, in a process of its own: `python hanging_child.py LOG STATE PATIENCE RUNNER`. STATE.hangs is there once it does."""
 
 import sys
 import time
@@ -16,19 +16,24 @@ if __name__ == "__main__":
     from runners.stopping_jobs import BAD, events, good, settings
 
     stopping.PATIENCE = float(sys.argv[3])
+    sign = Path(f"{sys.argv[2]}.hangs")
     logging.basicConfig(stream=sys.stderr, format="%(message)s")
 
     def check(frame: pl.DataFrame) -> pl.DataFrame:
         """Never returns where there are rows."""
         if frame.height:
-            sys.stdout.write("hanging\n")
-            sys.stdout.flush()
+            sign.touch()
             while True:
                 time.sleep(0.01)
         return frame
 
     job = mr.Job("bad", events().map_batches(check).by("key").sum("number", name="total").write(BAD))
     try:
-        mr.run(good(), job, on="local", settings=settings(open_log(sys.argv[1]), Path(sys.argv[2]), "test"))
+        mr.run(
+            good(),
+            job,
+            on="spark" if sys.argv[4] == "spark" else "local",
+            settings=settings(open_log(sys.argv[1]), Path(sys.argv[2]), "test"),
+        )
     except KeyboardInterrupt:
         sys.exit(130)

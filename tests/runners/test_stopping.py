@@ -4,14 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from millrace.log import open_log
 from millrace.runners.folder import hold
+from millrace.runners.processes import alive, tree
 from millrace.runners.stopping import stop_signals
 from runners.stopping_jobs import BAD, GOOD, bad, fill, good, settings, written
 
@@ -19,18 +21,23 @@ SCRIPT = Path(__file__).with_name("hanging_child.py")
 
 
 @contextmanager
-def hanging(tmp_path: Path, patience: float) -> Iterator["subprocess.Popen[str]"]:
+def hanging(tmp_path: Path, patience: float, runner: str = "local") -> Iterator["subprocess.Popen[str]"]:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log, 0, 25_000)
     log.close()
-    words = [sys.executable, str(SCRIPT), log.url, str(tmp_path / "state"), str(patience)]
+    words = [sys.executable, str(SCRIPT), log.url, str(tmp_path / "state"), str(patience), runner]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "hanging\n"
+            deadline = time.monotonic() + 120
+            while not (tmp_path / "state.hangs").exists():
+                assert child.poll() is None, child.communicate()
+                assert time.monotonic() < deadline, "it did not come to the job that hangs"
+                time.sleep(0.05)
             yield child
         finally:
-            child.kill()
+            for pid in tree(child.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -50,6 +57,19 @@ def test_the_second_signal_ends_the_batch_of_a_job_that_hangs(tmp_path: Path, nu
     run_local([good(), bad(None)], settings=settings(log, tmp_path / "state", "test"), until_caught_up=True)
     assert written(log, GOOD) == written(log, BAD) != []
     log.close()
+
+
+@pytest.mark.spark
+def test_the_second_signal_ends_a_query_that_hangs_and_all_its_processes(tmp_path: Path) -> None:
+    with hanging(tmp_path, 0.2, "spark") as child:
+        child.send_signal(signal.SIGTERM)
+        assert child.stderr is not None
+        assert "the query of good, bad is still at work on its batch" in child.stderr.readline()
+        processes = tree(child.pid)
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=60)
+        assert child.returncode == 130
+        assert not any(map(alive, processes))
 
 
 def test_the_first_signal_is_asked_for_and_the_second_one_raises() -> None:
