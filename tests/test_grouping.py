@@ -1,6 +1,7 @@
 """Rows are dealt by key, evenly, or all to one place."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 import pytest
@@ -66,6 +67,7 @@ def test_times_in_whole_seconds_minutes_or_hours_are_spread_over_all_buckets(uni
     assert counts["count"].min() > 50, "about 100 in each"  # type: ignore[operator]  # a whole number
 
 
-def test_a_shuffle_needs_buckets() -> None:
+@pytest.mark.parametrize("buckets", [0, 1.5, True, "8"])
+def test_a_shuffle_needs_buckets(buckets: Any) -> None:
     with pytest.raises(DefinitionError, match="between 1 and"):
-        mr.read(ROWS).shuffle(0)
+        mr.read(ROWS).shuffle(buckets)

@@ -33,3 +33,15 @@ def test_unreadable_records_are_shown_in_their_place(tmp_path: Path) -> None:
     assert shown[0]["value"] == "ff30"
     assert shown[1]["value"].endswith("… (5000 bytes)")
     log.close()
+
+
+def test_records_that_remove_a_key_are_shown(tmp_path: Path) -> None:
+    newest = Topic("stops", Stop, key="name", partitions=1, compact=True)
+    log = open_log(f"embedded:{tmp_path / 'log'}")
+    log.ensure(newest)
+    log.append("stops", Outgoing(pa.array([None], pa.binary()), pa.array([b"b"])))
+    log.append("stops", encode(newest, pl.DataFrame({"name": ["a"], "event_time": [1]})))
+    shown = list(_events(newest, 0, log.read("stops", 0, 0, 2)))
+    assert shown[0] == {"partition": 0, "offset": 0, "key": "b", "value": None}
+    assert (shown[1]["offset"], shown[1]["name"]) == (1, "a")
+    log.close()

@@ -183,8 +183,8 @@ class Stream:
 
     def shuffle(self, buckets: int = 64) -> Keyed:
         """Deals rows to so many `bucket`s by their times alone, whatever they hold: work that knows no key, spread evenly over all slots."""
-        if not 1 <= buckets <= 10_000:
-            raise DefinitionError(f"shuffle({buckets}): use between 1 and 10,000 buckets")
+        if type(buckets) is not int or not 1 <= buckets <= 10_000:
+            raise DefinitionError(f"shuffle({buckets!r}): use a whole number of buckets, between 1 and 10,000")
         return self.with_columns(bucket=(_mixed(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets).cast(pl.Int64)).by(
             "bucket"
         )

@@ -64,17 +64,20 @@ def _events(topic: Topic, partition: int, records: Records) -> Iterator[dict[str
     from millrace.log.codecs import decode
 
     decoded = decode(topic, partition, records, panes=True)
-    unreadable = iter(decoded.dead.sort("offset").iter_rows(named=True))
-    dead = next(unreadable, None)
+    shown = [_unreadable(partition, dead) for dead in decoded.dead.iter_rows(named=True)]
     for row in decoded.rows.iter_rows(named=True):
         offset = row.pop("_off")
-        while dead is not None and dead["offset"] < offset:
-            yield _unreadable(partition, dead)
-            dead = next(unreadable, None)
-        yield {"partition": partition, "offset": offset, **{name: value for name, value in row.items() if value is not None}}
-    while dead is not None:
-        yield _unreadable(partition, dead)
-        dead = next(unreadable, None)
+        shown.append({"partition": partition, "offset": offset, **{name: value for name, value in row.items() if value is not None}})
+    if topic.compact and not topic.tombstones:
+        shown += _removals(partition, records)
+    yield from sorted(shown, key=lambda event: event["offset"])
+
+
+def _removals(partition: int, records: Records) -> Iterator[dict[str, Any]]:
+    """Records without a value, which say of a key that it is gone."""
+    for offset, key, value in zip(records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True):
+        if value is None:
+            yield {"partition": partition, "offset": offset, "key": _readable(key), "value": None}
 
 
 def _unreadable(partition: int, dead: dict[str, Any]) -> dict[str, Any]:

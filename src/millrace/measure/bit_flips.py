@@ -16,7 +16,7 @@ from millrace.log import open_log
 from millrace.measure.lives import DAMAGED, PATIENCE, RUN, live
 from millrace.measure.verifying import compare
 
-FILES = ("log/inputs.db", f"state/{RUN}/local.db", f"state/{RUN}/identity.json")
+FILES = ("log/inputs.db", "log/results.db", f"state/{RUN}/local.db", f"state/{RUN}/identity.json")
 
 
 def flip_bits(log: Path, state: Path, folder: Path, *, flips: int, seed: int, say: Callable[[str], None]) -> Counter[str]:
