@@ -118,7 +118,7 @@ class Rules:
     def follow(self, course: Course, lane: Lane, time: int, found: Found, *, ended: bool) -> Course:
         """Takes events in order, then lets time pass; `ended`: nothing will come any more."""
         runs, held = list(course.runs), list(course.held)
-        begins, times, made = lane.begins, lane.times, course.links
+        begins, times, made, limit = lane.begins, lane.times, course.links, self.most * MOST_LINKS
         for place in range(lane.first, lane.end):
             if runs:
                 runs, held = self._pass(runs, held, times[place], found)
@@ -126,24 +126,24 @@ class Rules:
                 event = Event(course.seq + place - lane.first, times[place], lane.masks[place], lane.rows[place], lane.extras[place])
                 links: Links = {}
                 runs, held = self._take(runs, held, event, links, found)
-                made = self._bounded(made + len(links), runs, held, event)
+                made += len(links)
+                if made > limit:
+                    made = self._bounded(runs, held, event)
         runs, held = self._pass(runs, held, time, found)
         if ended:
             found.matches += self._released(sorted(held, key=_begun), [])[0]
             runs, held = [], []
         return Course(tuple(runs), tuple(held), course.seq + lane.end - lane.first, made)
 
-    def _bounded(self, links: int, runs: list[Run], held: list[Match], event: Event) -> int:
-        """How many links there are at most; they are counted only where there may be too many, as many end unseen."""
-        if links > self.most * MOST_LINKS:
-            alive: set[int] = set()
-            standing = [*((run.node, run.start.seq) for run in runs), *((match.node, match.start.seq) for match in held)]
-            for node, first in sorted(standing, key=lambda one: one[1]):  # who began first goes back the furthest
-                alive.update(map(id, takewhile(lambda link: id(link) not in alive, chain(node, first))))
-            links = len(alive)
-            if links > self.most * MOST_LINKS:
-                raise self._too_many(f"more than {self.most * MOST_LINKS:,} events to remember of partial matches", event)
-        return links
+    def _bounded(self, runs: list[Run], held: list[Match], event: Event) -> int:
+        """How many links there are; they are counted only where there may be too many, as many end unseen."""
+        alive: set[int] = set()
+        standing = [*((run.node, run.start.seq) for run in runs), *((match.node, match.start.seq) for match in held)]
+        for node, first in sorted(standing, key=lambda one: one[1]):  # who began first goes back the furthest
+            alive.update(map(id, takewhile(lambda link: id(link) not in alive, chain(node, first))))
+        if len(alive) > self.most * MOST_LINKS:
+            raise self._too_many(f"more than {self.most * MOST_LINKS:,} events to remember of partial matches", event)
+        return len(alive)
 
     def _too_many(self, what: str, event: Event) -> PatternFailed:
         return PatternFailed(
@@ -216,7 +216,8 @@ class Rules:
                 stack += [target for test, target in here.proceeds if test.holds(event, node)]
             if here.gap is not None and node is not None and event.time - node.event.time >= here.gap:
                 continue
-            is_refused = is_refused or any(test.holds(event, node) for test in here.nots)
+            if here.nots and not is_refused:
+                is_refused = any(test.holds(event, node) for test in here.nots)
             if here.take is not None and here.to is not None and here.take.holds(event, node):
                 longer = self.memory.take(node, here.step, event, links)
                 if not here.to.final:
