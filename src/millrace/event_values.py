@@ -14,23 +14,13 @@ import polars as pl
 from google.protobuf.descriptor import FieldDescriptor
 
 from millrace import event_times, event_types
+from millrace.exact_values import RANGES, SINGLE
 
 Check: TypeAlias = Callable[[Any], Any]
 """Takes a value that is not None and returns it as a column wants it; ValueError says why it cannot."""
 
-_RANGES = {
-    pl.Int8: (-(2**7), 2**7 - 1),
-    pl.Int16: (-(2**15), 2**15 - 1),
-    pl.Int32: (-(2**31), 2**31 - 1),
-    pl.Int64: (-(2**63), 2**63 - 1),
-    pl.UInt8: (0, 2**8 - 1),
-    pl.UInt16: (0, 2**16 - 1),
-    pl.UInt32: (0, 2**32 - 1),
-    pl.UInt64: (0, 2**64 - 1),
-}
 _EXACT = 2**53
 """Below this a float is every whole number; from there on it may be another one than was written."""
-_SINGLE = float.fromhex("0x1.fffffep127")
 
 
 class Misfit(Exception):
@@ -146,7 +136,7 @@ def _member(field: FieldDescriptor, dtype: Any) -> Any:
 
 def _hint(dtype: Any) -> Any:
     """What msgspec checks by itself; the rest is Any, and checked by `_check`."""
-    if dtype.base_type() in _RANGES:
+    if dtype.base_type() in RANGES:
         return int | float
     if dtype.is_float():
         return float
@@ -176,8 +166,8 @@ def _single_check(field: FieldDescriptor, dtype: Any) -> Check | None:
         return lambda value: _enum(value, names)
     if isinstance(dtype, pl.Struct):
         return _struct_check(field, dtype)
-    if dtype.base_type() in _RANGES:
-        least, greatest = _RANGES[dtype.base_type()]
+    if dtype.base_type() in RANGES:
+        least, greatest = RANGES[dtype.base_type()]
         return lambda value: _integer(value, least, greatest)
     if dtype == pl.Float32:
         return _single
@@ -260,7 +250,7 @@ def _integer(value: Any, least: int, greatest: int) -> int:
 
 
 def _single(value: float) -> float:
-    if abs(value) > _SINGLE and abs(value) != float("inf"):
+    if abs(value) > SINGLE and abs(value) != float("inf"):
         raise ValueError(f"{value!r} does not fit a float of 32 bits")
     return value
 

@@ -14,12 +14,14 @@ import polars as pl
 
 from millrace import event_times
 
-_BITS: dict[Any, tuple[int, int]] = {
+_TYPES: dict[Any, tuple[int, int]] = {
     pl.Int8: (8, 1), pl.Int16: (16, 1), pl.Int32: (32, 1), pl.Int64: (64, 1), pl.Int128: (128, 1),
     pl.UInt8: (8, 0), pl.UInt16: (16, 0), pl.UInt32: (32, 0), pl.UInt64: (64, 0), pl.UInt128: (128, 0),
 }  # fmt: skip
-"""By type: how many bits, and whether one of them is the sign."""
-_SINGLE = float.fromhex("0x1.fffffep127")
+RANGES = {dtype: (-signed * 2 ** (bits - 1), 2 ** (bits - signed) - 1) for dtype, (bits, signed) in _TYPES.items()}
+"""The least and the greatest whole number of each type."""
+SINGLE = float.fromhex("0x1.fffffep127")
+"""The greatest float of 32 bits."""
 
 
 def series(name: str, values: Iterable[Any], dtype: Any) -> pl.Series:
@@ -60,15 +62,15 @@ def _fit(value: Any, dtype: Any) -> Any:
 
 def _whole(value: Any, dtype: Any) -> int:
     whole = int(value) if isinstance(value, str) else _equal(int(value), value)
-    bits, signed = _BITS[dtype.base_type()]
-    if not -signed * 2 ** (bits - 1) <= whole < 2 ** (bits - signed):
+    least, greatest = RANGES[dtype.base_type()]
+    if not least <= whole <= greatest:
         raise ValueError("out of range")
     return whole
 
 
 def _real(value: Any, *, single: bool) -> float:
     real = float(value)
-    if single and abs(real) > _SINGLE and abs(real) != float("inf"):
+    if single and abs(real) > SINGLE and abs(real) != float("inf"):
         raise ValueError("out of range")
     return real
 

@@ -11,6 +11,7 @@ from google.protobuf import any_pb2, json_format, message_factory, timestamp_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from millrace import event_types
+from millrace.exact_values import SINGLE
 from millrace.log import event_pb2, json_lines
 from millrace.topics import Topic
 
@@ -108,7 +109,7 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
     def parse(members: dict[str, Any]) -> bytes | None:
         given: dict[str, Any] = {}
         for name, member in members.items():
-            if type(member) is plain.get(name) or (name in singles and type(member) is float and abs(member) <= _SINGLE):
+            if type(member) is plain.get(name) or (name in singles and type(member) is float and abs(member) <= SINGLE):
                 given[name] = member
             elif name in times and type(member) is str:
                 at = _stamp(member)
@@ -126,7 +127,6 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
 _USUAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", re.ASCII)
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-_SINGLE = float.fromhex("0x1.fffffep127")
 _TIMES = frozenset({"event_timestamp", "ingestion_timestamp"})
 _PLAIN = {
     FieldDescriptor.TYPE_STRING: str,
