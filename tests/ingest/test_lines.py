@@ -103,6 +103,14 @@ def test_a_value_of_csv_may_run_over_several_lines_also_over_batches(tmp_path: P
     assert rejects == []
 
 
+@pytest.mark.parametrize("size", [130_000, 140_000, 900_000])
+def test_the_lines_of_a_long_value_of_csv_are_no_events_of_their_own(tmp_path: Path, size: int) -> None:
+    text = (b"forged,x\n" + b"x" * 5_000 + b"\nforged,y\n") * (size // 5_000)
+    rows, rejects = read(tmp_path / "r.csv", b'id,text\na,"' + text + b'"\nb,plain\n', NOTES)
+    assert [(row["id"], row["text"]) for row in rows] == [("a", text.decode()), ("b", "plain")]
+    assert rejects == []
+
+
 def test_a_quote_that_nothing_closes_costs_its_own_line(tmp_path: Path) -> None:
     data = b'id,text\na,"open\nb,plain\nc,"quoted"\nd,5" pipe\n'
     rows, [reject] = read(tmp_path / "r.csv", data, NOTES)
@@ -122,9 +130,11 @@ def test_a_line_that_is_too_long_is_one_letter_and_never_cut_and_written(tmp_pat
 
 
 def test_a_long_value_is_whole_or_a_letter(tmp_path: Path) -> None:
-    rows, rejects = read(tmp_path / "r.csv", b"id,text\na," + b"x" * 130_000 + b"\nb," + b"x" * 140_000 + b"\n", NOTES)
-    assert [len(row["text"]) for row in rows] == [130_000]
-    assert len(rejects) == 1
+    rows, rejects = read(
+        tmp_path / "r.csv", b"id,text\na," + b"x" * 130_000 + b"\nb," + b"x" * 1_000_000 + b"\nc," + b"x" * (1 << 20) + b"\n", NOTES
+    )
+    assert [len(row["text"]) for row in rows] == [130_000, 1_000_000]
+    assert [reject.reason for reject in rejects] == ["line too long"]
 
 
 def test_a_line_over_a_megabyte_on_standard_input_forges_no_event(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ _UNITS = {"ms": 1, "s": 1000}
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?|[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
+csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # else nobody knows where a value of more than 128 KiB ends
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
