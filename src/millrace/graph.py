@@ -102,6 +102,8 @@ class Stateless(Node):
     """The columns that it looks at; None: any."""
     changes: frozenset[str] | None = None
     """The columns that it may give other values; None: any."""
+    exprs: tuple[pl.Expr, ...] = ()
+    """The expressions in it, of which `text` may leave out a part."""
 
 
 @dataclass(frozen=True, eq=False)

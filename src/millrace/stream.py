@@ -71,7 +71,7 @@ class Stream:
         """Keeps the rows for which all conditions hold: expressions, names of boolean columns, or `column=value`."""
         wanted = expressions.conditions("filter", conditions, equal)
         text = f"filter({graph.said(wanted)})"
-        kept = self._stateless(lambda frame: frame.filter(*wanted), text, graph.roots(wanted), changes=frozenset())
+        kept = self._stateless(lambda frame: frame.filter(*wanted), text, graph.roots(wanted), changes=frozenset(), exprs=wanted)
         expressions.check_elementwise(text, wanted, self.node.schema)
         return kept
 
@@ -81,7 +81,9 @@ class Stream:
         text = f"select({graph.said(expressions.flatten(columns), named)})"
         tried = graph.tried(lambda frame: frame.select(made), self.node.schema, text)
         expressions.check_elementwise(text, made, self.node.schema)
-        return self._stateless(expressions.selecting(made, frozenset(tried.columns), _RIDE_ALONG, graph.INTERNAL), text, graph.roots(made))
+        return self._stateless(
+            expressions.selecting(made, frozenset(tried.columns), _RIDE_ALONG, graph.INTERNAL), text, graph.roots(made), exprs=made
+        )
 
     def with_columns(self, *columns: Any, **named: Any) -> Stream:
         """Adds or replaces columns, each by an expression on the row alone."""
@@ -89,7 +91,7 @@ class Stream:
         text = f"with_columns({graph.said(expressions.flatten(columns), named)})"
         graph.tried(lambda frame: frame.with_columns(made), self.node.schema, text)
         expressions.check_elementwise(text, made, self.node.schema)
-        return self._stateless(expressions.adding(made, graph.INTERNAL), text, graph.roots(made), changes=graph.made(made))
+        return self._stateless(expressions.adding(made, graph.INTERNAL), text, graph.roots(made), changes=graph.made(made), exprs=made)
 
     def explode(self, *columns: Any) -> Stream:
         """One row for each element of list columns."""
@@ -239,6 +241,7 @@ class Stream:
         reads: frozenset[str] | None = None,
         kind: type[graph.Stateless] = graph.Stateless,
         changes: frozenset[str] | None = None,
+        exprs: Iterable[pl.Expr] = (),
     ) -> Stream:
         if changes is None or "event_time" in changes:
             fn = expressions.timed(fn, text)
@@ -251,7 +254,7 @@ class Stream:
         lost = [c for c in self.node.schema if c in panes.COLUMNS and c not in schema]
         if lost:
             raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it")
-        return replace(self, node=kind((self.node,), schema, fn, text, reads, changes))
+        return replace(self, node=kind((self.node,), schema, fn, text, reads, changes, tuple(exprs)))
 
 
 @clear

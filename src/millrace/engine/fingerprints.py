@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -51,7 +51,39 @@ def describe(operator: Operator) -> str:
     }
     if has_sums(node):
         parts["sums"] = SUMS
+    parts["exactly"] = _exactly(operator)
     return json.dumps(parts, sort_keys=True)
+
+
+def _exactly(operator: Operator) -> dict[str, Any]:
+    """What texts of expressions leave out (elements of a long list, a format, an option), as digests that one version of polars can compare."""
+    node = operator.node
+    own = [node.windowing, *([node.pattern, node.select] if isinstance(node, graph.Match) else [])]
+    steps = {_digest([step.exprs for step in edge.steps]) for edge in operator.edges}
+    return {"polars": pl.__version__, "windowing": _digest(own), "steps": sorted(steps)}
+
+
+def _digest(value: Any) -> str:
+    said = blake2b(digest_size=8)
+    for expr in _expressions(value):
+        try:
+            whole = b"" if "python_udf" in str(expr) else expr.meta.serialize()
+        except pl.exceptions.PolarsError:  # a function of Python is known by its name
+            whole = b""
+        said.update(blake2b(whole).digest())
+    return said.hexdigest()
+
+
+def _expressions(value: Any) -> Iterator[pl.Expr]:
+    if isinstance(value, pl.Expr):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _expressions(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _expressions(one)
+    elif is_dataclass(value):
+        yield from _expressions([getattr(value, field.name) for field in fields(value)])
 
 
 def hashed(operator: Operator) -> str:
@@ -126,7 +158,13 @@ def difference(was: str, operator: Operator) -> str | None:
         old["aggregates"] = new["aggregates"]
         old.setdefault("sums", new.get("sums"))
     changed = [said for part, said in _PARTS.items() if part != "steps" and old.get(part) != new.get(part)]
-    if not {*old.get("steps", [])} <= {*new["steps"]}:
+    exactly = new["exactly"]
+    before = old.get("exactly", exactly)
+    if before["polars"] != exactly["polars"]:
+        before = exactly
+    if before["windowing"] != exactly["windowing"] and _PARTS["windowing"] not in changed:
+        changed.append(_PARTS["windowing"])
+    if not ({*old.get("steps", [])} <= {*new["steps"]} and {*before["steps"]} <= {*exactly["steps"]}):
         changed.append(_PARTS["steps"])
     return f"{' and '.join(changed)} than its state was made with" if changed else None
 
