@@ -45,6 +45,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_the_safeguards_name_pages_and_tests_that_are_there() -> None:
+    page = DOCS / "reference/safeguards.md"
+    named = re.findall(r"`(tests/\S+\.py)`", page.read_text())
+    assert len(named) >= 13
+    assert [test for test in named if not (DOCS.parent / test).is_file()] == []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, place = target.partition("#")
+        headings = re.findall(r"^#+ (.*)$", (page.parent / path).read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not place or place in anchors, target
+
+
 def test_every_picture_is_on_a_page() -> None:
     shown = {page.parent / target for page in PAGES for target in re.findall(r"!\[[^]]*\]\((\S+\.svg)\)", page.read_text())}
     assert set(DOCS.glob("concepts/**/*.svg")) == shown
