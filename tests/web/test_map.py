@@ -50,13 +50,14 @@ def colours(page: Page, *, clip: tuple[int, int, int, int]) -> set[tuple[int, ..
 def test_hexagons_appear_and_their_numbers_are_those_of_the_api(open_map: Open, server: Server, city: City) -> None:
     page = open_map(CITY)
     city.go_on()
-    shows(page, server)
-    total = page.locator("#total")
-    wait_until(lambda: total.inner_text() == f"{sum(server.view().values()):,}", "the sum of what the API says")
-    shown = cells(page)
-    assert shown == server.view()
-    assert len(shown) > 100
-    expect(page.locator("#where")).to_have_text(f"in {len(shown)} cells, in view")
+    total, where = page.locator("#total"), page.locator("#where")
+
+    def agree() -> bool:
+        view = server.view()
+        said = (total.inner_text(), where.inner_text())
+        return len(view) > 100 and cells(page) == view and said == (f"{sum(view.values()):,}", f"in {len(view)} cells, in view")
+
+    wait_until(agree, "cells, their sum and their number on the page as the API has them")
     expect(page.locator("#state")).to_have_text("Live")
 
 
