@@ -170,11 +170,14 @@ class Rules:
         for moment in sorted(due):
             alive: list[Run] = []
             done: list[Match] = []
-            for run in runs:
+            others = (number for number, run in enumerate(runs) if self._deadline(run) != moment)
+            first = next(others, len(runs)) if self._in_order else len(runs)
+            for run in runs[:first]:
                 if self._deadline(run) == moment:
                     (done if run.state.settles else found.timeouts).append(Match(run.node, run.start, moment))
                 else:
                     alive.append(run)
+            alive += runs[first:]
             runs, held = self._settle(alive, held, done, found)
         return runs, held
 

@@ -5,11 +5,13 @@ Conditions on the row are computed as columns, once for all rows; then only keys
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from millrace.errors import DefinitionError
@@ -107,7 +109,7 @@ class Matcher:
             due = self.rules.due(course) if key not in seen else None
             if key not in seen and (watermark >= END or (due is not None and due <= watermark)):
                 self._follow(key, course, Lane(), watermark, changed, found)
-        return Matched(changed, self.rows(found.matches), self.rows(found.timeouts))
+        return Matched(changed, self.rows(found.matches), self.rows(found.timeouts if self.timeouts else []))
 
     def _follow(self, key: Key, course: Course | None, lane: Lane, watermark: int, changed: dict[Key, Course | None], found: Found) -> None:
         after = self.rules.follow(course or Course(), lane, watermark, found, ended=watermark >= END)
@@ -150,15 +152,23 @@ class Matcher:
         return self._passing[mask]
 
     def rows(self, found: list[Match]) -> pl.DataFrame:
-        """The rows of matches, match by match."""
+        """The rows of matches, match by match. Each event is made a row once, in however many matches it is."""
         names = self.rules.automaton.names
-        schema = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **self.schema})
-        rows = [
-            (number, names[link.step], match.at, *link.event.row)
-            for number, match in enumerate(found)
-            for link in reversed(list(chain(match.node, match.start.seq)))
-        ]
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        places: dict[int, int] = {}
+        events: list[tuple[Any, ...]] = []
+        numbers, taken, steps = array("q"), array("q"), array("q")
+        for number, match in enumerate(found):
+            for link in reversed(list(chain(match.node, match.start.seq))):
+                place = places.setdefault(id(link.event), len(events))
+                if place == len(events):
+                    events.append(link.event.row)
+                numbers.append(number)
+                taken.append(place)
+                steps.append(link.step)
+        ats = pl.Series(AT, [match.at for match in found], pl.Int64)
+        number, step, place = (pl.Series(np.frombuffer(given, np.int64)) for given in (numbers, steps, taken))
+        made = (number.alias(MATCH), pl.Series(STEP, names, pl.String).gather(step), ats.gather(number))
+        return pl.DataFrame(made).hstack(pl.DataFrame(events, schema=self.schema, orient="row").select(pl.all().gather(place)))
 
 
 def check_types(schema: pl.Schema) -> None:
