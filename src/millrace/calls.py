@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from types import UnionType
 from typing import Any, TypeVar
 
 from millrace.errors import DefinitionError, MillraceError
@@ -85,10 +86,16 @@ def clear_call(fn: Callable[..., Any], name: str, skip: int = 0) -> Callable[...
     return call
 
 
-def need(what: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
+def need(what: str, value: object, kind: type | tuple[type, ...] | UnionType, remedy: str) -> None:
     """Refuses an argument of another kind."""
     if not isinstance(value, kind):
         raise DefinitionError(f"{what}: {shown(value)} is not {remedy}")
+
+
+def need_names(what: str, value: object) -> None:
+    """Refuses anything but names of jobs."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not all(isinstance(name, str) for name in value):
+        raise DefinitionError(f"{what}: {shown(value)} is not a list of names; say ['name']")
 
 
 def one_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from millrace.calls import shown
 from millrace.errors import DefinitionError
 
 Duration: TypeAlias = str | int | timedelta
@@ -69,7 +70,7 @@ def not_negative(duration: Duration, *, name: str) -> int:
 def whole(value: Any, *, name: str, least: int) -> int:
     """A whole number that is not less than `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise DefinitionError(f"{name}={value!r} must be a whole number from {least} on")
+        raise DefinitionError(f"{name}={shown(value)} must be a whole number from {least} on")
     return value
 
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ from millrace.errors import MillraceError
 
 CASES = int(os.environ.get("FUZZ_CASES", "600"))
 HEAVY = {"run", "replay", "backfill", "from_dataframe", "to_dataframe", "sql"}
-"""What reads files, logs or starts a runner: their arguments are tried elsewhere."""
+"""What reads files, logs or starts a runner: their arguments are tried below."""
 
 
 INTERNAL = {"checked", "greatest_of", "learned_at", "size_of", "walk"}
@@ -189,3 +190,41 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
 def test_what_is_likely_to_be_mistaken_names_value_and_remedy(make: Any, said: str) -> None:
     with pytest.raises(MillraceError, match=said):
         make()
+
+
+def test_what_runs_jobs_refuses_wrong_arguments_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    copy = mr.Job("copy", mr.read(RIDES).write(mr.Topic("copies", Ride, key="who")))
+    rows = pl.DataFrame({"who": ["x"], "n": [1]})
+    calls: list[Callable[[Any], Any]] = [
+        lambda wrong: mr.run(wrong, until_caught_up=True),
+        *(
+            lambda wrong, name=name: mr.run(copy, until_caught_up=True, **{name: wrong})
+            for name in ("settings", "retry", "reset", "migrate")
+        ),
+        lambda wrong: mr.run(copy, until_caught_up=True, restore=wrong),
+        lambda wrong: mr.replay(wrong, rows),
+        lambda wrong: mr.replay(copy, wrong),
+        lambda wrong: mr.replay(copy, {"rides": wrong}),
+        lambda wrong: mr.replay(copy, {wrong if callable(getattr(wrong, "__hash__", None)) else "x": rows}),
+        lambda wrong: mr.replay(copy, {"rides": rows}, batch=wrong),
+        lambda wrong: mr.backfill(wrong, version="2"),
+        lambda wrong: mr.backfill(copy, version=wrong),
+        lambda wrong: mr.backfill(copy, version="3", settings=wrong),
+        lambda wrong: mr.from_dataframe(wrong, RIDES, time="n"),
+        lambda wrong: mr.from_dataframe(rows, wrong, time="n"),
+        lambda wrong: mr.sql(wrong, rows=rows),
+        lambda wrong: mr.sql("SELECT 1", rows=wrong),
+    ]
+    for number, call in enumerate(calls):
+        for wrong in (5, b"bytes", 1.5, object(), Odd(), [None], pl.Series([1]), lambda: 1):
+            with pytest.raises(MillraceError) as refused:
+                call(wrong)
+            assert "\n" not in str(refused.value), number
+
+
+def test_events_may_be_given_by_topic() -> None:
+    copy = mr.Job("copy", mr.read(RIDES).write(mr.Topic("copies", Ride, key="who")))
+    row = {"who": "x", "n": 1, "speed": None, "tags": [], "event_time": 5}
+    rows = pl.DataFrame([row], schema={**RIDES.schema, "event_time": pl.Int64()})
+    assert mr.replay(copy, {RIDES: rows})["n"].to_list() == [1]

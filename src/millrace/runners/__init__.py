@@ -63,8 +63,17 @@ def run(
 
     `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
-    from millrace.config import load
+    from millrace.calls import need, need_names
+    from millrace.config import Settings, load
+    from millrace.stream import Job
 
+    for job in jobs:
+        need("run", job, Job, "a job; say Job('name', stream.write(topic))")
+    need("run(settings=...)", settings, Settings | None, "settings; say config.load(path)")
+    for option, given in (("retry", retry), ("reset", reset)):
+        need_names(f"run({option}=...)", given)
+    need("run(migrate=...)", migrate, Mapping | None, "a mapping of job names to functions")
+    need("run(restore=...)", restore, str | Path | None, "the path of a savepoint")
     names = [job.name for job in jobs]
     if not names:
         raise DefinitionError("run() needs at least one job")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from millrace import runners
+from millrace.calls import need
 from millrace.errors import DefinitionError
 from millrace.log import open_log
 from millrace.log.aliases import aliases, point
@@ -62,8 +63,11 @@ def backfill(
     Over what the log holds: the run is called `<job>.<version>`, and `run(versioned(job, version), run_name=...)` continues it. Or over `events`,
     frames or files by topic, to their end; then nothing is left to continue, and a version that already holds results is refused.
     """
-    from millrace.config import load
+    from millrace.config import Settings, load
 
+    need("backfill", job, Job, "a job; say Job('name', stream.write(topic))")
+    need("backfill(version=...)", version, str, "a name such as '2'")
+    need("backfill(settings=...)", settings, Settings | None, "settings; say config.load(path)")
     made = versioned(job, version)
     chosen = (settings or load()).changed(run_name=made.name, run_on=on, **options)
     if events is None:

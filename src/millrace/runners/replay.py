@@ -12,6 +12,7 @@ from typing import TypeAlias
 import polars as pl
 
 from millrace import durations, event_times, event_values, graph, panes, tables
+from millrace.calls import need, shown
 from millrace.engine.sink import Results
 from millrace.engine.source import Piece
 from millrace.errors import DefinitionError, InputError
@@ -60,6 +61,7 @@ def replay(job: Job, events: Given, *, log: Where | None = None, batch: int = BA
     or ISO 8601 text); a file of such rows; or a topic of the `log`. A job that reads several topics takes a mapping. `batch` cuts the work, not the results.
     Where more than a few percent of the rows were late, a warning is logged (`millrace.replay`).
     """
+    need("replay", job, Job, "a job; say Job('name', stream.write(topic))")
     if len(job.outputs) > 1:
         names = ", ".join(output.topic.name for output in job.outputs)
         raise DefinitionError(f"job {job.name!r} has several outputs ({names}), so one frame cannot hold them; use replay_all()")
@@ -69,6 +71,7 @@ def replay(job: Job, events: Given, *, log: Where | None = None, batch: int = BA
 
 def replay_all(job: Job, events: Given, *, log: Where | None = None, batch: int = BATCH) -> Replayed:
     """Like `replay`, for any number of outputs, with what was refused on the way."""
+    need("replay", job, Job, "a job; say Job('name', stream.write(topic))")
     durations.whole(batch, name="batch", least=1)
     engine = Engine([job])
     if engine.plan.loops:
@@ -168,6 +171,7 @@ def _by_topic(engine: Engine, events: Events | Mapping[str, Events]) -> dict[str
         if len(topics) > 1:
             raise DefinitionError(f"the job reads {', '.join(topic.name for topic in topics)}; give events for each of them in a mapping")
         events = {topics[0].name: events}
+    events = {key.name if isinstance(key, Topic) else key if isinstance(key, str) else shown(key): given for key, given in events.items()}
     if missing := [topic.name for topic in topics if topic.name not in events]:
         raise DefinitionError(f"the job reads {', '.join(missing)}, but events are given only for {', '.join(events) or 'nothing'}")
     return {topic.name: _rows(topic, events[topic.name]) for topic in topics}
@@ -220,6 +224,7 @@ def _clock(piece: Piece) -> int:
 
 def _rows(topic: Topic, events: Events) -> pl.DataFrame:
     """The rows as the log's codec would give them."""
+    need(f"the events of {topic.name}", events, pl.DataFrame | Path, "a polars DataFrame or the Path of a .parquet, .csv or .jsonl file")
     frame = events if isinstance(events, pl.DataFrame) else tables.read(events)
     if "event_time" not in frame.columns:
         raise InputError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from millrace import durations
-from millrace.calls import clear_functions
+from millrace.calls import clear_functions, need
 from millrace.durations import Duration
 from millrace.errors import DefinitionError, MillraceError
 from millrace.patterns.rows import need_sqlglot, parts
@@ -199,6 +199,9 @@ def _begins(found: list[Word], at: int) -> bool:
 
 def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
     """The answer to a query with MATCH_RECOGNIZE over frames, each under its name; what is around it is answered by the SQL of polars."""
+    need("sql", query, str, "a query; say sql('SELECT ...', name=frame)")
+    for name, frame in tables.items():
+        need(f"sql({name}=...)", frame, pl.DataFrame, "a polars DataFrame")
     need_sqlglot()
     from millrace.patterns.rows.queries import query as answered
 

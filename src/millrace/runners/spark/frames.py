@@ -18,18 +18,19 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace import event_times, panes
+from millrace.calls import need, shown
 from millrace.config import load
 from millrace.errors import DefinitionError, InputError
 from millrace.log import open_log
 from millrace.log.codecs import decode, encode
 from millrace.runners.spark.shipped import pickled
+from millrace.topics import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from millrace.stream import Job
-    from millrace.topics import Topic
 
 
 def from_dataframe(
@@ -40,6 +41,9 @@ def from_dataframe(
     A streaming one needs a `checkpoint` folder, and returns the query that goes on; each of its batches is in the log exactly once, and with
     `available_now` it stops when it has read what there is. Rows come to the driver, a batch at a time, and from there to the log.
     """
+    need("from_dataframe", topic, Topic, "a topic; say Topic('name', Type)")
+    if not hasattr(frame, "isStreaming"):
+        raise DefinitionError(f"from_dataframe: {shown(frame)} is not a DataFrame of Spark")
     missing = [name for name in (*topic.schema, time) if name not in frame.columns]
     if missing:
         raise DefinitionError(f"from_dataframe: {topic.name} needs {missing[0]!r}; the DataFrame has {', '.join(frame.columns)}")
