@@ -166,9 +166,9 @@ class Matcher:
                 taken.append(place)
                 steps.append(link.step)
         ats = pl.Series(AT, [match.at for match in found], pl.Int64)
-        number, step, place = (pl.Series(np.frombuffer(given, np.int64)) for given in (numbers, steps, taken))
-        made = (number.alias(MATCH), pl.Series(STEP, names, pl.String).gather(step), ats.gather(number))
-        return pl.DataFrame(made).hstack(pl.DataFrame(events, schema=self.schema, orient="row").select(pl.all().gather(place)))
+        which, step, row = (pl.Series(np.frombuffer(given, np.int64)) for given in (numbers, steps, taken))
+        made = (which.alias(MATCH), pl.Series(STEP, names, pl.String).gather(step), ats.gather(which))
+        return pl.DataFrame(made).hstack(pl.DataFrame(events, schema=self.schema, orient="row").select(pl.all().gather(row)))
 
 
 def check_types(schema: pl.Schema) -> None:

@@ -29,7 +29,7 @@ _log = logging.getLogger("millrace.replay")
 
 Events: TypeAlias = pl.DataFrame | Path
 """Rows, or a file of rows (`.parquet`, `.csv`, `.jsonl`)."""
-Given: TypeAlias = Events | Topic | str | Mapping[str, Events]
+Given: TypeAlias = Events | Topic | str | Mapping[str, Events] | Mapping[Topic, Events]
 """Events of one topic; a topic or its name; or events by topic."""
 
 Place: TypeAlias = tuple[str, int]
@@ -165,13 +165,13 @@ def _joined(frames: list[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
     return made.select(*columns, *[column for column in panes.COLUMNS if column in made.columns])
 
 
-def _by_topic(engine: Engine, events: Events | Mapping[str, Events]) -> dict[str, pl.DataFrame]:
+def _by_topic(engine: Engine, events: Events | Mapping[str, Events] | Mapping[Topic, Events]) -> dict[str, pl.DataFrame]:
     topics = engine.plan.topics
     if not isinstance(events, Mapping):
         if len(topics) > 1:
             raise DefinitionError(f"the job reads {', '.join(topic.name for topic in topics)}; give events for each of them in a mapping")
         events = {topics[0].name: events}
-    events = {key.name if isinstance(key, Topic) else key if isinstance(key, str) else shown(key): given for key, given in events.items()}
+    events = {key if isinstance(key, str) else key.name if isinstance(key, Topic) else shown(key): given for key, given in events.items()}
     if missing := [topic.name for topic in topics if topic.name not in events]:
         raise DefinitionError(f"the job reads {', '.join(missing)}, but events are given only for {', '.join(events) or 'nothing'}")
     return {topic.name: _rows(topic, events[topic.name]) for topic in topics}
