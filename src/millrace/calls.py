@@ -22,6 +22,10 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
 
 
+class NoSuchMethod(DefinitionError, AttributeError):
+    """A step that exists, but not here."""
+
+
 class Ended(RuntimeError):
     """What a user's code raised that is not an ordinary error: `sys.exit()`, or a panic of a Rust library. It must not end what called it."""
 

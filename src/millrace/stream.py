@@ -9,10 +9,23 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import polars as pl
 
-from millrace import aggregates, durations, exact_values, expressions, graph, joining, lookups, panes, ruling, sequencing
+from millrace import (
+    aggregates,
+    durations,
+    event_types,
+    event_values,
+    exact_values,
+    expressions,
+    graph,
+    joining,
+    lookups,
+    panes,
+    ruling,
+    sequencing,
+)
 from millrace.aggregates import Aggregate, Reduction
 from millrace.aggregating import aggregation, check_asked_last, check_asked_once, one_of, windowing_of
-from millrace.calls import clear, clear_functions, need
+from millrace.calls import NoSuchMethod, clear, clear_functions, need
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, RowPattern
@@ -218,6 +231,14 @@ class Stream:
         """What the processor before this emits to one of its `sides`."""
         return Stream(graph.side(self.node, name), self.windowing)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says what a stream lacks until it is grouped by a key."""
+            if not name.startswith("_") and hasattr(Keyed, name):
+                raise NoSuchMethod(f"{name} needs rows that are grouped by a key; say .by('key').{name}(...)")
+            raise AttributeError(f"a stream has no {name!r}", name=name, obj=self)
+
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
         need("write", topic, Topic, "a topic; say Topic('name', Type)")
@@ -232,6 +253,15 @@ class Stream:
             raise DefinitionError(
                 f"write({topic.name}): the stream {said}; {topic.type.__name__} has {', '.join(topic.schema)}. Use select() to name the columns alike"
             )
+        for name, wanted in topic.schema.items():
+            had = self.node.schema[name]
+            if had == pl.Null:
+                if event_values.is_required(event_types.descriptor(topic.type).fields_by_name[name]):
+                    raise DefinitionError(
+                        f"write({topic.name}): {name} is always null, and the field must have a value; declare it optional (`... | None`), or fill it"
+                    )
+            elif had.is_nested() != wanted.is_nested() and pl.Object not in (had, wanted):
+                raise DefinitionError(f"write({topic.name}): {name} is {had}, and the field is {wanted}; convert it before")
         return Output(graph.Write((self.node,), self.node.schema, topic))
 
     def _stateless(
@@ -264,6 +294,16 @@ class Keyed(Shorthands):
 
     stream: Stream
     keys: tuple[str, ...]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says what rows that are grouped lack until something is made of them."""
+            if not name.startswith("_") and hasattr(Stream, name):
+                raise NoSuchMethod(
+                    f"{name} is of streams, and these rows are grouped by a key; say it before .by(), or behind .count() and the like"
+                )
+            raise AttributeError(f"a keyed stream has no {name!r}", name=name, obj=self)
 
     def aggregate(self, *unnamed: object, **given: Reduction | Aggregate) -> Stream:
         """One result per key and window, a column for each aggregate."""

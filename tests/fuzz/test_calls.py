@@ -181,6 +181,13 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         (lambda: mr.read(RIDES, watermark="1s"), "'1s' is not a watermark; use one of watermarks"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES).write("x"), "write: 'x' is not a topic"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES).by("who").join(mr.read(RIDES)), "is not a keyed stream or a table; group it by its key"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES).join(mr.read(RIDES).by("who")), r"join needs rows that are grouped by a key; say .by\('key'\).join"),  # type: ignore[attr-defined]
+        (lambda: mr.read(RIDES).sum("n"), "sum needs rows that are grouped by a key"),  # type: ignore[attr-defined]
+        (lambda: mr.read(RIDES).by("who").write(RIDES), "write is of streams, and these rows are grouped"),  # type: ignore[attr-defined]
+        (lambda: mr.read(RIDES).with_columns(n=pl.lit(None)).write(RIDES), "n is always null, and the field must have a value"),
+        (lambda: mr.read(RIDES).with_columns(who=pl.lit(None)).write(RIDES), "who is always null"),
+        (lambda: mr.read(RIDES).with_columns(n=pl.col("tags")).write(RIDES), r"n is List\(String\), and the field is Int64"),
+        (lambda: mr.read(RIDES).with_columns(tags=pl.col("n")).write(RIDES), r"tags is Int64, and the field is List\(String\)"),
         (lambda: mr.table("x"), "table: 'x' is not a topic"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES).by("who").process(3), "3 is not a processor"),  # type: ignore[arg-type]
         (lambda: mr.Topic("x"), "Topic.* cannot be understood: .*missing 1 required positional argument: 'type'"),  # type: ignore[call-arg]
@@ -212,7 +219,7 @@ def test_what_runs_jobs_refuses_wrong_arguments_in_one_line(tmp_path: Path, monk
         lambda wrong: mr.backfill(copy, version=wrong),
         lambda wrong: mr.backfill(copy, version="3", settings=wrong),
         lambda wrong: mr.from_dataframe(wrong, RIDES, time="n"),
-        lambda wrong: mr.from_dataframe(rows, wrong, time="n"),
+        lambda wrong: mr.from_dataframe(rows, wrong, time="n"),  # type: ignore[arg-type]
         lambda wrong: mr.sql(wrong, rows=rows),
         lambda wrong: mr.sql("SELECT 1", rows=wrong),
     ]
