@@ -171,7 +171,7 @@ def _by_topic(engine: Engine, events: Events | Mapping[str, Events] | Mapping[To
         if len(topics) > 1:
             raise DefinitionError(f"the job reads {', '.join(topic.name for topic in topics)}; give events for each of them in a mapping")
         events = {topics[0].name: events}
-    events = {key if isinstance(key, str) else key.name if isinstance(key, Topic) else shown(key): given for key, given in events.items()}
+    events = {key if isinstance(key, str) else getattr(key, "name", shown(key)): given for key, given in events.items()}
     if missing := [topic.name for topic in topics if topic.name not in events]:
         raise DefinitionError(f"the job reads {', '.join(missing)}, but events are given only for {', '.join(events) or 'nothing'}")
     return {topic.name: _rows(topic, events[topic.name]) for topic in topics}
