@@ -105,3 +105,10 @@ def test_no_query_ends_in_anything_but_an_error_of_ours(took: Callable[[int], No
         text = a_query(random.Random(seed))
         problem = error_of(text)
         assert problem is None or 0 < len(problem) < 3_000, text
+
+
+def test_an_error_does_not_repeat_a_long_query() -> None:
+    text = "SELECT * FROM rows MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(A.id) AS it PATTERN (A) DEFINE A AS {})"
+    for condition in (" AND ".join(["value > 1"] * 3_000), "NOT " * 3_000 + "TRUE"):
+        said = error_of(text.format(condition))
+        assert said is None or len(said) < 1_000

@@ -207,7 +207,12 @@ def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
 
     try:
         return answered(query, tables)
-    except (MillraceError, MemoryError):
+    except MillraceError as error:
+        said = str(error)
+        if len(said) <= 1_000:
+            raise
+        raise type(error)(f"{said[:500]} … {said[-400:]}") from error
+    except MemoryError:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
