@@ -156,3 +156,14 @@ def timed(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFr
         return made
 
     return checked
+
+
+def mixed(numbers: pl.Expr) -> pl.Expr:
+    """Numbers whose every bit depends on every bit of those given (the finalizer of splitmix64), so that any remainder is spread evenly.
+
+    Times are often whole seconds or minutes: multiples of 1,000 or 60,000, whose remainders alone leave most buckets empty.
+    """
+    mixed = numbers.cast(pl.Int64).reinterpret(signed=False)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed // 2**shift)) * pl.lit(factor, pl.UInt64)
+    return mixed ^ (mixed // 2**31)

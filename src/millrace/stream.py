@@ -200,9 +200,9 @@ class Stream:
         """Deals rows to so many `bucket`s by their times alone, whatever they hold: work that knows no key, spread evenly over all slots."""
         if type(buckets) is not int or not 1 <= buckets <= 10_000:
             raise DefinitionError(f"shuffle({buckets!r}): use a whole number of buckets, between 1 and 10,000")
-        return self.with_columns(bucket=(_mixed(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets).cast(pl.Int64)).by(
-            "bucket"
-        )
+        return self.with_columns(
+            bucket=(expressions.mixed(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets).cast(pl.Int64)
+        ).by("bucket")
 
     def together(self) -> Keyed:
         """All rows under one key, `all` = 0, so in one slot: for what must see everything, at the speed of one core."""
@@ -429,17 +429,6 @@ class Job:
         from millrace.explain import explain
 
         return explain([self])
-
-
-def _mixed(numbers: pl.Expr) -> pl.Expr:
-    """Numbers whose every bit depends on every bit of those given (the finalizer of splitmix64), so that any remainder is spread evenly.
-
-    Times are often whole seconds or minutes: multiples of 1,000 or 60,000, whose remainders alone leave most buckets empty.
-    """
-    mixed = numbers.cast(pl.Int64).reinterpret(signed=False)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed // 2**shift)) * pl.lit(factor, pl.UInt64)
-    return mixed ^ (mixed // 2**31)
 
 
 def _table() -> type:

@@ -382,6 +382,22 @@ def test_what_is_older_than_its_retention_goes_and_offsets_stay(log: Log) -> Non
     assert info.bytes is None or kept.bytes is None or info.bytes * 4 < kept.bytes
 
 
+def test_retention_goes_no_faster_than_time_has_passed_since_the_newest_record(log: Log) -> None:
+    log.ensure(replace(POSITIONS, name="short", partitions=2, retention="1s"))
+    log.ensure(replace(POSITIONS, name="empty", partitions=1, retention="1s"))
+    for second in range(5):
+        log.append("short", texts("x" * 10_000), now=second * 1000)
+    year = 365 * 86_400_000
+    log.expire(year, passed=0)
+    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 2, "at 4 s, where the clock says a year"
+    log.expire(year, passed=500)
+    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 1
+    log.expire(4_600, passed=year)
+    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 1, "the clock counts, too"
+    log.expire(year, passed=year)
+    assert log.begins("short") == log.ends("short")
+
+
 def test_a_topic_of_bytes_is_kept_as_long_as_it_says(log: Log) -> None:
     log.ensure_raw("status.run", retention=1_000)
     for second in range(5):

@@ -167,8 +167,11 @@ class Log(Protocol):
     ) -> Iterator[tuple[int, Records]]:
         """Yields `(partition, records)` as they come. `wait` is called when nothing is new; the tail ends when it says False."""
 
-    def expire(self, now: int) -> None:
-        """Removes what is older than its topic's retention; how exactly depends on how the log is laid out."""
+    def expire(self, now: int, *, passed: int | None = None) -> None:
+        """Removes what is older than its topic's retention; how exactly depends on how the log is laid out.
+
+        `passed`: how much time is known to have passed. A topic's time is then at most so much past its newest record, whatever the clock says.
+        """
 
     def close(self) -> None:
         """Closes files and connections of this process."""

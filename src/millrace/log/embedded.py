@@ -181,15 +181,17 @@ class EmbeddedLog:
         """Yields records as they come, in pieces; partitions left out of `start` are read from their beginning."""
         return follow(self, topic, start, wait)
 
-    def expire(self, now: int) -> None:
+    def expire(self, now: int, *, passed: int | None = None) -> None:
         """Removes whole chunks from the front of each partition; the space is used again, the files do not shrink."""
         for store in (self._inputs, self._results):
             with store.reading() as connection:
                 due = connection.execute(
-                    "select p.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null"
+                    "select p.id, t.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null"
                 ).fetchall()
-            for partition, retention in due:
-                while _expire(store, partition, now - retention) == _EXPIRE_CHUNKS:
+                newest = {topic: _newest(connection, topic) for _, topic, _ in due} if passed is not None else {}
+            for partition, topic, retention in due:
+                time = now if passed is None else min(now, newest[topic] + passed)
+                while _expire(store, partition, time - retention) == _EXPIRE_CHUNKS:
                     pass
 
     def close(self) -> None:
@@ -341,6 +343,16 @@ def _join(store: Store, connection: Connection, at: tuple[int, str, int], made: 
         (last[1] + count, now, joined, partition, last[0]),
     )
     return True, len(joined) - len(last[2])
+
+
+def _newest(connection: Connection, topic: int) -> int:
+    """When the newest record of a topic was appended; 0: it has none."""
+    said = connection.execute(
+        "select coalesce(max(last), 0) from (select (select newest from chunk where partition=p.id order by base desc limit 1) as last "
+        "from partition p where p.topic=?)",
+        (topic,),
+    )
+    return int(said.fetchone()[0])
 
 
 def _expire(store: Store, partition: int, before: int) -> int:

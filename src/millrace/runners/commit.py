@@ -164,12 +164,13 @@ class Committer:
         return self._deliveries.get(topic, "exactly_once")
 
     def _expire(self, now: int) -> None:
-        """Retention is kept by whoever writes results, now and then; by append times, as far as that much time has passed since the run began."""
-        now = min(now, self._since + elapsed_time() - self._began)
+        """Retention is kept by whoever writes results, now and then; by append times, and no faster than time passes, whatever the clock says."""
+        passed = elapsed_time() - self._began
+        now = min(now, self._since + passed)
         if now - self._expired >= EXPIRE_EVERY:
             self._expired = now
             try:
-                self._log.expire(now)
+                self._log.expire(now, passed=passed)
             except LogUnreachable as error:  # housekeeping must not end a run; the next batch waits for the brokers it needs
                 _log.warning("records past their retention were not removed: %s", error)
 

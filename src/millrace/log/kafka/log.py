@@ -151,7 +151,7 @@ class KafkaLog:
         """Yields records as they come, in pieces."""
         return follow(self, topic, start, wait)
 
-    def expire(self, now: int) -> None:
+    def expire(self, now: int, *, passed: int | None = None) -> None:
         """Removes what is older than its topic's retention, of the topics that we made; brokers would do so too, a segment at a time.
 
         Nothing is waited for: a topic whose brokers do not answer is left for the next time.
@@ -159,7 +159,7 @@ class KafkaLog:
         self._read_schemas()
         kept = {name: schema.retention for name, schema in self._schemas.items() if schema.retention and not schema.compact}
         for topic, partitions in self._topics.led(kept).items():
-            self._topics.expire(topic, partitions, now, kept[topic])
+            self._topics.expire(topic, partitions, (now, passed), kept[topic])
 
     def close(self) -> None:
         """Closes connections."""

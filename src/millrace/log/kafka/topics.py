@@ -219,21 +219,31 @@ class Topics:
             if about is not None and about.error is None and all(each.leader >= 0 for each in about.partitions.values())
         }
 
-    def expire(self, topic: str, partitions: int, now: int, retention: int) -> None:
-        """Removes what is older than both we and the brokers say that it is kept. One attempt: it is only housekeeping."""
+    def expire(self, topic: str, partitions: int, clock: tuple[int, int | None], retention: int) -> None:
+        """Removes what is older than both we and the brokers say that it is kept. One attempt: it is only housekeeping.
+
+        `clock`: the time, and where it is known how much time has passed: that, as in `Log.expire`.
+        """
         full = self._place.full(topic)
+        now, passed = clock
         try:
             wanted = ConfigResource(ConfigResource.Type.TOPIC, full)
             said = int(self._one(self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING))["retention.ms"].value)
             if said < 0:  # for ever: what the control topic says is not enough to remove anything
                 return
-            at = OffsetSpec.for_timestamp(max(0, now - max(said, retention)))
+
+            def found(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, Any]:
+                places = {TopicPartition(full, number): spec for number in range(partitions)}
+                answers = self._admin.list_offsets(places, isolation_level=isolation, request_timeout=HOUSEKEEPING)
+                return {place.partition: future.result(2 * HOUSEKEEPING) for place, future in answers.items()}
 
             def asked(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
-                places = {TopicPartition(full, number): spec for number in range(partitions)}
-                found = self._admin.list_offsets(places, isolation_level=isolation, request_timeout=HOUSEKEEPING)
-                return {place.partition: future.result(2 * HOUSEKEEPING).offset for place, future in found.items()}
+                return {number: answer.offset for number, answer in found(spec, isolation).items()}
 
+            if passed is not None:
+                newest = found(OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED).values()
+                now = min(now, max(answer.timestamp for answer in newest) + passed)
+            at = OffsetSpec.for_timestamp(max(0, now - max(said, retention)))
             begins = asked(OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
             ends = asked(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
             kept = asked(at, IsolationLevel.READ_UNCOMMITTED)
