@@ -81,3 +81,14 @@ def test_an_interruption_soon_after_the_start_is_no_traceback() -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert "Traceback" not in said, (delay, said)
+
+
+@pytest.mark.slow
+def test_an_interruption_while_a_dataclass_is_made_ends_with_130(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "import sys\nfrom millrace import cli\n"
+        "def run(words, *, debug):\n    exec('raise KeyboardInterrupt')\n"
+        "cli._run = run\nsys.exit(cli.main([]))\n"
+    )
+    ended = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "stopped\n")

@@ -56,6 +56,12 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _interrupted() -> int:
+    """Says so, and has Python forget the interruption.
+
+    Python remembers a KeyboardInterrupt that was raised while `exec` ran a text, as each dataclass does when it is imported. Under
+    `python -m` it then kills itself by SIGINT at its end, even where the exception was caught. The next `exec` of a text clears that.
+    """
+    exec("")  # noqa: S102 - the text is empty
     sys.stderr.write("stopped\n")
     return INTERRUPTED
 
