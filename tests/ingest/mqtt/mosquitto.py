@@ -1,6 +1,7 @@
 """A real broker, started for a test and ended with it."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -58,6 +59,16 @@ class Mosquitto:
             self.process.terminate()
             self.process.wait()
             self.process = None
+
+    @contextmanager
+    def asleep(self) -> Iterator[None]:
+        """It reads and answers nothing while inside."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def publish(self, messages: Iterable[tuple[str, bytes]]) -> None:
         """With QoS 1, by a client of its own; returns when the broker has them all."""

@@ -90,6 +90,23 @@ def test_what_was_acknowledged_does_not_come_again_and_the_rest_does(broker: Mos
         assert nothing_more(again)
 
 
+def test_a_node_leaves_only_when_the_broker_has_read_its_acknowledgements(broker: Mosquitto) -> None:
+    node = Mqtt(broker.url, topics="things/#", client_id="one")
+    node.open()
+    broker.publish(numbered(*range(50)))
+    batch = node.poll(limit=50, wait=60_000)
+    assert batch is not None
+    with ThreadPoolExecutor(1) as pool, broker.asleep():
+        node.acknowledge(batch)
+        leaving = pool.submit(node.close)
+        with pytest.raises(TimeoutError):
+            leaving.result(timeout=0.3)
+    leaving.result(timeout=60)
+    with connected(broker) as again:
+        assert len(batch) == 50
+        assert nothing_more(again)
+
+
 def test_the_broker_keeps_messages_while_the_node_is_away(broker: Mosquitto) -> None:
     with connected(broker):
         pass

@@ -8,6 +8,7 @@ broker, in a session that outlives this process.
 from __future__ import annotations
 
 import logging
+import os
 import select
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ _SHORT = 5_000
 """A connection that lasts less, in milliseconds, is not worth being tried again at once."""
 _ANSWER = 15_000
 """How long the broker may take to let us in, in milliseconds."""
+_FAREWELL = 5_000
+"""How long the broker may take to read the last acknowledgements when we leave, in milliseconds."""
 _ALIVE = 30
 """Seconds after which a silent connection is asked whether it still is one."""
 MOST_BYTES = 32 << 20
@@ -133,7 +136,12 @@ class Mqtt(Connector):
                 client.ack(packet, quality)
 
     def close(self) -> None:
-        """Sends what is still to be said, and leaves; the session stays."""
+        """Sends what is still to be said, and leaves once the broker has read it; the session stays.
+
+        A broker reads one packet of a connection after another. Were it left at once, a node that starts again under the same name could
+        take the session over before the last acknowledgements were read, and those messages would come again. So the socket is held open
+        until the broker, which has then read all, closes its end.
+        """
         client = self._client
         if client is None:
             return
@@ -142,7 +150,22 @@ class Mqtt(Connector):
             select.select([], [there], [], 0.1)
             client.loop_write()
         self._link.up = False
+        there = client.socket()
+        held = os.dup(there.fileno()) if there is not None and there.fileno() >= 0 else None
         client.disconnect()
+        if held is not None:
+            self._await_end(held)
+
+    def _await_end(self, held: int) -> None:
+        until = self.clock.now() + _FAREWELL
+        try:
+            while (left := until - self.clock.now()) > 0:
+                if select.select([held], [], [], left / 1000)[0] and not os.read(held, 65_536):
+                    return
+        except OSError:
+            return  # the connection broke, and that is an end as well
+        finally:
+            os.close(held)
 
     def troubles(self) -> Counter[str]:
         """How often the connection was lost."""
