@@ -145,12 +145,25 @@ def test_a_malformed_rule_is_one_dead_letter_and_the_one_before_it_stays(slots: 
 
     batch([rule("a", "b")], [(1, "a")], 0)
     wrong = ["pattern: [", "within: 3", rule("a", "b").replace(', "within": 8', ""), rule("a", "b").replace("kind", "colour")]
+    wrong += [
+        rule("a", "b").replace("one", "a\\ud800"),
+        rule("a", "b", link="a\ud800"),
+        rule("a", "b").replace("kind == 'b'", "kind > previous(value)"),
+    ]
     results = batch(wrong, [(11, "c")], 10)
     assert results.dead is not None
     assert results.dead["topic"].unique().to_list() == [RULES.name]
     reasons = results.dead["reason"].to_list()
-    assert len(reasons) == 4
-    for words in ("cannot be read", "is no map of pattern, within, skip", "has no bound", "asks for colour"):
+    assert len(reasons) == 7
+    for words in (
+        "cannot be read",
+        "is no map of pattern, within, skip",
+        "has no bound",
+        "asks for colour",
+        "surrogates not allowed",
+        "link: a?",
+        "cannot compare",
+    ):
         assert sum(words in reason for reason in reasons) == 1
     batch([], [(12, "a"), (13, "b")], 20)
     results = batch([""], [(31, "c")], 30)

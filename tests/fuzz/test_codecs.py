@@ -87,6 +87,13 @@ def test_each_record_is_decoded_or_dead_and_its_neighbours_are_undisturbed(kind:
         assert neighbours.unique().equals(alone), f"seed {seed}"
 
 
+def test_a_record_that_says_half_a_surrogate_where_it_is_wrong_is_dead_alone() -> None:
+    good = sample("json")
+    found = decode(TOPICS["json"], 0, records([good, good.replace(b".Ride", b".\xed\xa0\x80Ride"), good]), panes=True)
+    assert (found.rows.height, found.dead["offset"].to_list()) == (2, [3])
+    assert found.dead["reason"].to_list() == ["holds millrace.type.?Ride, not millrace.type.Ride"]
+
+
 def test_a_header_of_many_or_long_numbers_is_refused_in_no_time() -> None:
     """A number of 300,000 bytes took time by the square of its length: 300 records held a run up for minutes."""
     head = b"\0\0\0\0\1"

@@ -34,6 +34,21 @@ def matched(pattern: Pattern, rows: pl.DataFrame, **said: Any) -> list[list[int]
     return [part["event_time"].to_list() for part in found.partition_by(MATCH, maintain_order=True)]
 
 
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (pl.col("kind") > previous("value"), "cannot compare string with numeric"),
+        (pl.col("value") + last("a", "kind") > 0, "arithmetic on dtypes i64 and str"),
+        (patterns.sum("a", "kind") > 0, "`sum` operation not supported for dtype `str`"),
+        (A & ~first("a", "kind"), "dtype String not supported in 'not'"),
+        (first("a", "value"), "is Int64, which is neither true nor false"),
+    ],
+)
+def test_conditions_on_earlier_events_that_their_types_do_not_allow_are_refused(condition: pl.Expr, words: str) -> None:
+    with pytest.raises(DefinitionError, match=words):
+        Matcher(patterns.pattern("a", where=A).next("b", where=condition).within("1s"), SCHEMA, ("key",))
+
+
 @examples(150)
 @given(st.integers(0, 10**6))
 def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) -> None:

@@ -177,6 +177,13 @@ def test_a_condition_on_the_first_row_of_a_variable_takes_polynomial_time() -> N
     assert matched(said, pl.DataFrame({"v": [1] * 30})).rows() == []
 
 
+@pytest.mark.parametrize("asked", ["FIRST(A.v, {})", "LAST(A.v, {})", "PREV(LAST(A.v, {}), {})", "TRY_CAST(FIRST(A.v, {}) AS DOUBLE)"])
+def test_asking_for_a_row_far_beyond_the_match_takes_no_memory(asked: str) -> None:
+    far = asked.replace("{}", "99999999999999999999")
+    said = rows("A+ X", define={"X": f"{far} IS NULL"}, measures={"n": "COUNT(*)", "it": far})
+    assert matched(said, pl.DataFrame({"v": [1] * 30})).rows() == [(30, None)]
+
+
 def test_long_matches_do_not_run_out_of_stack() -> None:
     assert matched(rows("A+", measures={"n": "COUNT(*)"}), pl.DataFrame({"v": range(20_000)})).rows() == [(20_000,)]
 

@@ -96,6 +96,23 @@ def test_wherever_its_code_raises(log: Log, tmp_path: Path, job: mr.Job, reason:
         assert [letter[:3] for letter in found] == [("input.events", "1", "6172")]
 
 
+def test_an_error_that_quotes_half_a_surrogate_stops_its_job_alone(log: Log, tmp_path: Path) -> None:
+    def quoting(frame: pl.DataFrame) -> pl.DataFrame:
+        if frame["number"].is_in([7_000]).any():
+            raise ValueError("no such word: 'a\ud800'")
+        return frame
+
+    job = mr.Job("bad", events().map_batches(quoting).by("key").sum("number", name="total").write(BAD))
+    fill(log, 0, 30_000)
+    for _ in range(2):
+        with pytest.raises(JobQuarantined, match="no such word: 'a"):
+            run(log, tmp_path / "both", job, good(), limit=10_000)
+    assert written(log, GOOD) == alone(log, tmp_path)
+    [letter] = letters(log)
+    assert letter[:3] == ("input.events", "0", "3500")
+    assert letter[3].startswith("ValueError: no such word: 'a?'")
+
+
 def test_a_watermark_that_raises_stops_its_job_alone(log: Log, tmp_path: Path) -> None:
     def told(numbers: pl.Series) -> pl.Series:
         if (numbers == 7_000).any():

@@ -15,7 +15,7 @@ import polars as pl
 from millrace.calls import Ended, ordinary_errors
 from millrace.engine.packets import Block
 from millrace.errors import LogError, StateError
-from millrace.log.dead import DEAD, LONGEST_REASON
+from millrace.log.dead import DEAD, LONGEST_REASON, legible
 
 NOT_THEIRS = (MemoryError, LogError, StateError)
 """What no job is to blame for: it stops the batch, which is tried again."""
@@ -68,9 +68,9 @@ def failed(job: str, where: str, error: Exception, rows: pl.DataFrame) -> Block:
     said = str(error).strip().partition("\n")[0][:LONGEST_REASON]  # some errors quote all that they were given
     notes = "; ".join([*getattr(error, "__notes__", []), where])
     kind = "" if isinstance(error, Ended) else type(error).__name__
-    reason = f"{': '.join(filter(None, [kind, said]))} ({notes})"
+    reason = legible(f"{': '.join(filter(None, [kind, said]))} ({notes})")
     dead = rows.with_columns(pl.lit(reason).alias("reason")).select(pl.col(c).cast(t) for c, t in DEAD.items())
-    trace = "".join(traceback.format_exception(error))[-LONGEST_TRACE:]
+    trace = legible("".join(traceback.format_exception(error))[-LONGEST_TRACE:])
     return Block.of(f"failed/{job}", reason, dead, channel=trace)
 
 

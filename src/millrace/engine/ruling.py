@@ -21,7 +21,7 @@ from millrace.engine.progress import END
 from millrace.engine.sequences import SequenceWindows
 from millrace.engine.state import Layout, SlotState
 from millrace.errors import DefinitionError
-from millrace.log.dead import DEAD
+from millrace.log.dead import DEAD, legible
 from millrace.patterns import stored
 from millrace.patterns.courses import Effort
 from millrace.patterns.matcher import Key, Matched, Matcher
@@ -116,7 +116,7 @@ class RuleMatches(SequenceWindows):
             try:
                 self._read[text] = self.node.matcher(text)
             except DefinitionError as error:
-                self._read[text] = str(error)
+                self._read[text] = legible(str(error))
         return self._read[text]
 
     def _dead(self, blocks: list[Block]) -> pl.DataFrame | None:
@@ -152,7 +152,7 @@ class RuleMatches(SequenceWindows):
             except NOT_THEIRS:
                 raise
             except Exception as error:  # noqa: BLE001 - a rule is not trusted: what it causes ends it, and not the job
-                failed[reign.version] = reign, " ".join(str(error).split()) or type(error).__name__
+                failed[reign.version] = reign, legible(" ".join(str(error).split())) or type(error).__name__
                 continue
             if reign.goes_on:
                 written.append(courses)

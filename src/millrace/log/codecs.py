@@ -18,7 +18,7 @@ from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
 from millrace.log import avro, binary, confluent, event_pb2, json_lines, tombstones, transcode
 from millrace.log.contract import BinaryArray, Outgoing, Records
-from millrace.log.dead import DEAD
+from millrace.log.dead import DEAD, legible
 from millrace.topics import Topic
 
 FIRST, LAST = durations.FIRST, durations.LAST
@@ -130,7 +130,7 @@ class _Sieve:
                 "timestamp": records.timestamps[places],
                 "key": records.keys.take(take).to_pylist(),
                 "value": records.values.take(take).to_pylist(),
-                "reason": [self.reasons[place] for place in places],
+                "reason": [legible(self.reasons[place]) for place in places],
             },
             schema=DEAD,
         )

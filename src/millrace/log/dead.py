@@ -40,6 +40,11 @@ _LONGEST_KEY = 1_000
 """Bytes of a key that are kept where a letter must be cut."""
 
 
+def legible(text: str) -> str:
+    """The text with `?` for halves of surrogates, which errors may quote and no topic or file can hold."""
+    return text.encode(errors="replace").decode()
+
+
 def dead_topic(topic: str) -> str:
     """Where the records of `topic` go that cannot be decoded."""
     return f"dead.{topic}"

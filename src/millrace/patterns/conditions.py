@@ -7,7 +7,7 @@ expression like columns: `pl.col("amount") > 100 * patterns.first("probe", "amou
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,21 @@ class Asked:
         """The column that stands for it."""
         return f"{self.kind}({'.'.join(word for word in (self.step, self.column) if word is not None)})"
 
+    def over(self, values: pl.Expr) -> pl.Expr:
+        """The answer, over the values of the events asked about."""
+        kinds: dict[str, Callable[[], pl.Expr]] = {
+            "first": values.first,
+            "last": values.last,
+            "previous": values.last,
+            "sum": values.sum,
+            "avg": values.mean,
+            "min": values.min,
+            "max": values.max,
+            "count": lambda: pl.len().cast(pl.Int64),
+            "collect": lambda: values,
+        }
+        return kinds[self.kind]()
+
     @classmethod
     def of(cls, name: str) -> Asked | None:
         """What a column's name asks, if it asks anything."""
@@ -128,12 +143,17 @@ class Condition:
         """Holds where one of both holds."""
         return Condition((self, other), any=True)
 
+    def expressions(self) -> Iterator[pl.Expr]:
+        """Its expressions, also those of conditions in it."""
+        for term in self.terms:
+            if isinstance(term, Condition):
+                yield from term.expressions()
+            elif isinstance(term, pl.Expr):
+                yield term
+
     def asked(self) -> list[Asked]:
         """What it asks about earlier events."""
-        found: list[Asked] = []
-        for term in self.terms:
-            found += term.asked() if isinstance(term, Condition) else asked(term) if isinstance(term, pl.Expr) else []
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(one for expr in self.expressions() for one in asked(expr)))
 
     def __str__(self) -> str:
         """As short text."""

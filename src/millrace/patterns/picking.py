@@ -76,14 +76,4 @@ def _answer(one: Asked) -> pl.Expr:
     own = pl.col(STEP) == one.step
     if one.column is None:
         return own.sum().cast(pl.Int64).alias(one.name)
-    values = pl.col(one.column).filter(own)
-    kinds = {
-        "first": values.first(),
-        "last": values.last(),
-        "sum": values.sum(),
-        "avg": values.mean(),
-        "min": values.min(),
-        "max": values.max(),
-        "collect": values,
-    }
-    return kinds[one.kind].alias(one.name)
+    return one.over(pl.col(one.column).filter(own)).alias(one.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -243,11 +243,24 @@ def _place(known: list[pl.Expr], expr: pl.Expr) -> int:
 def columns_of(steps: Sequence[Condition | None]) -> set[str]:
     """The columns of the row that conditions look at, directly or in earlier events."""
     found: set[str] = set()
-    for condition in steps:
-        for term in condition.terms if condition else ():
-            if isinstance(term, Condition):
-                found |= columns_of([term])
-            elif isinstance(term, pl.Expr):
-                names = [(name, Asked.of(name)) for name in term.meta.root_names()]
-                found |= {one.column if one else name for name, one in names if one is None or one.column is not None}  # type: ignore[misc]
+    for expr in expressions_of(steps):
+        names = [(name, Asked.of(name)) for name in expr.meta.root_names()]
+        found |= {one.column if one else name for name, one in names if one is None or one.column is not None}  # type: ignore[misc]
     return found
+
+
+def expressions_of(steps: Sequence[Condition | None]) -> Iterator[pl.Expr]:
+    """The expressions of conditions."""
+    return (expr for condition in steps if condition for expr in condition.expressions())
+
+
+def check_asking(steps: Sequence[Condition | None], schema: pl.Schema) -> None:
+    """Refuses conditions that ask of earlier events what their types do not allow, as polars does where they ask of the row alone."""
+    rows = schema.to_frame()
+    for term in expressions_of(steps):
+        questions = asked(term)
+        if not questions:
+            continue
+        made = rows.select(pl.all(), *(one.over(pl.col(one.column or "")).alias(one.name) for one in questions)).select(term)
+        if made.dtypes[0] not in (pl.Boolean, pl.Null):
+            raise DefinitionError(f"{term} is {made.dtypes[0]}, which is neither true nor false; compare it, as in `... > 0`")

@@ -139,9 +139,9 @@ class Search:
     def _told(ask: Ask, scene: Scene) -> Any:
         scene.here = len(scene.labels) - 1
         if ask.kind == "first":
-            return tuple(scene.first(ask.members, offset, final=True) for offset in range(ask.offset + 1))
+            return tuple(scene.all(ask.members, final=True)[: ask.offset + 1])
         if ask.kind == "last":
-            return tuple(scene.last(ask.members, offset, final=True) for offset in range(ask.offset + 1))
+            return tuple(scene.all(ask.members, final=True)[-1 - ask.offset :])
         members = ask.members
         return tuple(label if members is None or label in members else NONE for label in scene.labels)
 
