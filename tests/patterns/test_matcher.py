@@ -42,9 +42,11 @@ def matched(pattern: Pattern, rows: pl.DataFrame, **said: Any) -> list[list[int]
         (patterns.sum("a", "kind") > 0, "`sum` operation not supported for dtype `str`"),
         (A & ~first("a", "kind"), "dtype String not supported in 'not'"),
         (first("a", "value"), "is Int64, which is neither true nor false"),
+        (pl.col("kind"), "is String, which is neither true nor false"),
+        (pl.col("value") > "x", "cannot compare string with numeric"),
     ],
 )
-def test_conditions_on_earlier_events_that_their_types_do_not_allow_are_refused(condition: pl.Expr, words: str) -> None:
+def test_conditions_that_types_do_not_allow_are_refused(condition: pl.Expr, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
         Matcher(patterns.pattern("a", where=A).next("b", where=condition).within("1s"), SCHEMA, ("key",))
 

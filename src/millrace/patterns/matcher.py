@@ -19,7 +19,7 @@ from millrace.patterns.automaton import Automaton, State, conditions, passes_ove
 from millrace.patterns.building import Pattern
 from millrace.patterns.courses import MOST, Course, Effort, Found, Lane, Match, Rules
 from millrace.patterns.memory import Memory, chain
-from millrace.patterns.verdicts import Tests, check_asking, columns_of
+from millrace.patterns.verdicts import Tests, check_conditions, columns_of
 
 Key = tuple[Any, ...]
 END = 2**62
@@ -63,7 +63,7 @@ class Matcher:
         _ = self.rules
         try:
             self.schema.to_frame().select(self.tests.mask(), *(expr.alias(f"_extra{i}") for i, expr in enumerate(self.tests.extras)))
-            check_asking(conditions(self.pattern), self.schema)
+            check_conditions(conditions(self.pattern), self.schema)
         except pl.exceptions.PolarsError as error:
             reason = str(error).partition("\n")[0]
             raise DefinitionError(f"the pattern {self.pattern} does not fit the columns {dict(self.schema)}: {reason}") from error

@@ -254,13 +254,11 @@ def expressions_of(steps: Sequence[Condition | None]) -> Iterator[pl.Expr]:
     return (expr for condition in steps if condition for expr in condition.expressions())
 
 
-def check_asking(steps: Sequence[Condition | None], schema: pl.Schema) -> None:
-    """Refuses conditions that ask of earlier events what their types do not allow, as polars does where they ask of the row alone."""
+def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> None:
+    """Refuses what types do not allow, of the row and of earlier events, and what is neither true nor false."""
     rows = schema.to_frame()
-    for term in expressions_of(steps):
-        questions = asked(term)
-        if not questions:
-            continue
-        made = rows.select(pl.all(), *(one.over(pl.col(one.column or "")).alias(one.name) for one in questions)).select(term)
-        if made.dtypes[0] not in (pl.Boolean, pl.Null):
-            raise DefinitionError(f"{term} is {made.dtypes[0]}, which is neither true nor false; compare it, as in `... > 0`")
+    for expr in expressions_of(steps):
+        answers = [one.over(pl.col(one.column or "")).alias(one.name) for one in asked(expr)]
+        [dtype] = rows.select(pl.all(), *answers).select(expr).dtypes
+        if dtype not in (pl.Boolean, pl.Null):
+            raise DefinitionError(f"the condition {expr} is {dtype}, which is neither true nor false; compare it, as in `... > 0`")
