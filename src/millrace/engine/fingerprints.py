@@ -64,14 +64,14 @@ def _exactly(operator: Operator) -> dict[str, Any]:
 
 
 def _digest(value: Any) -> str:
-    said = blake2b(digest_size=8)
+    digest = blake2b(digest_size=8)
     for expr in _expressions(value):
         try:
             whole = b"" if "python_udf" in str(expr) else expr.meta.serialize()
         except pl.exceptions.PolarsError:  # a function of Python is known by its name
             whole = b""
-        said.update(blake2b(whole).digest())
-    return said.hexdigest()
+        digest.update(blake2b(whole).digest())
+    return digest.hexdigest()
 
 
 def _expressions(value: Any) -> Iterator[pl.Expr]:

@@ -347,12 +347,12 @@ def _join(store: Store, connection: Connection, at: tuple[int, str, int], made: 
 
 def _newest(connection: Connection, topic: int) -> int:
     """When the newest record of a topic was appended; 0: it has none."""
-    said = connection.execute(
+    found = connection.execute(
         "select coalesce(max(last), 0) from (select (select newest from chunk where partition=p.id order by base desc limit 1) as last "
         "from partition p where p.topic=?)",
         (topic,),
     )
-    return int(said.fetchone()[0])
+    return int(found.fetchone()[0])
 
 
 def _expire(store: Store, partition: int, before: int) -> int:

@@ -85,8 +85,8 @@ class Asked:
         return f"{self.kind}({'.'.join(word for word in (self.step, self.column) if word is not None)})"
 
     def over(self, values: pl.Expr) -> pl.Expr:
-        """The answer, over the values of the events asked about."""
-        kinds: dict[str, Callable[[], pl.Expr]] = {
+        """The answer, over the values of the events that are asked about."""
+        answers: dict[str, Callable[[], pl.Expr]] = {
             "first": values.first,
             "last": values.last,
             "previous": values.last,
@@ -94,10 +94,10 @@ class Asked:
             "avg": values.mean,
             "min": values.min,
             "max": values.max,
-            "count": lambda: pl.len().cast(pl.Int64),
+            "count": lambda: values.len().cast(pl.Int64),
             "collect": lambda: values,
         }
-        return kinds[self.kind]()
+        return answers[self.kind]().alias(self.name)
 
     @classmethod
     def of(cls, name: str) -> Asked | None:

@@ -62,7 +62,6 @@ class Matcher:
             )
         _ = self.rules
         try:
-            self.schema.to_frame().select(self.tests.mask(), *(expr.alias(f"_extra{i}") for i, expr in enumerate(self.tests.extras)))
             check_conditions(conditions(self.pattern), self.schema)
         except pl.exceptions.PolarsError as error:
             reason = str(error).partition("\n")[0]

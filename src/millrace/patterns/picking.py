@@ -66,14 +66,7 @@ def _answered(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequen
     time = pl.col("event_time")
     return matches.group_by(MATCH, maintain_order=True).agg(
         *(pl.col(key).first() for key in keys),
-        *(_answer(one) for one in questions),
+        *(one.over(pl.col(one.column or STEP).filter(pl.col(STEP) == one.step)) for one in questions),
         time.first().alias("_first"),
         pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
     )
-
-
-def _answer(one: Asked) -> pl.Expr:
-    own = pl.col(STEP) == one.step
-    if one.column is None:
-        return own.sum().cast(pl.Int64).alias(one.name)
-    return one.over(pl.col(one.column).filter(own)).alias(one.name)

@@ -258,7 +258,7 @@ def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> No
     """Refuses what types do not allow, of the row and of earlier events, and what is neither true nor false."""
     rows = schema.to_frame()
     for expr in expressions_of(steps):
-        answers = [one.over(pl.col(one.column or "")).alias(one.name) for one in asked(expr)]
+        answers = [one.over(pl.col(one.column or next(iter(schema)))) for one in asked(expr)]
         [dtype] = rows.select(pl.all(), *answers).select(expr).dtypes
         if dtype not in (pl.Boolean, pl.Null):
             raise DefinitionError(f"the condition {expr} is {dtype}, which is neither true nor false; compare it, as in `... > 0`")

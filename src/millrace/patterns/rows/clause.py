@@ -208,10 +208,10 @@ def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
     try:
         return answered(query, tables)
     except MillraceError as error:
-        said = str(error)
-        if len(said) <= 1_000:
+        message = str(error)
+        if len(message) <= 1_000:
             raise
-        raise type(error)(f"{said[:500]} … {said[-400:]}") from error
+        raise type(error)(f"{message[:500]} … {message[-400:]}") from error
     except MemoryError:
         raise
     except Exception as error:

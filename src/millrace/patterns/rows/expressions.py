@@ -165,7 +165,7 @@ class Compiler:
         other = self.of(node.expression, inside=True, final=final) if type(node) in PAIRED else None
 
         def reduced(scene: Scene, _: int | None) -> Any:
-            places = scene.all(members, final=final)
+            places = list(scene.all(members, final=final))
             if condition is not None:
                 places = [at for at in places if condition.answer(scene, at)]
             for key, descending, nulls_first in reversed(keys):

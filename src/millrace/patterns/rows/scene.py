@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,10 +56,11 @@ class Scene:
                 offset -= 1
         return None
 
-    def all(self, members: frozenset[int] | None, *, final: bool) -> list[int]:
+    def all(self, members: frozenset[int] | None, *, final: bool, newest_first: bool = False) -> Iterator[int]:
         """The places of all rows that are mapped to one of some variables."""
-        upper = len(self.labels) - 1 if final else self.here
-        return [self.start + place for place in range(upper + 1) if members is None or self.labels[place] in members]
+        places = range(len(self.labels) if final else self.here + 1)
+        ordered = reversed(places) if newest_first else places
+        return (self.start + place for place in ordered if members is None or self.labels[place] in members)
 
     def moved(self, place: int | None, by: int) -> int | None:
         """A place so many rows further in the partition, in the match or out of it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from millrace.errors import PatternFailed
@@ -129,19 +130,18 @@ class Search:
     def _seen(self, tried: set[Any], place: int, row: int, loops: Loops, scene: Scene) -> bool:
         """Whether the same has been tried before; then it led to nothing."""
         still = tuple(begun == row for begun in loops)
-        key = (place, row, still, *(self._told(ask, scene) for ask in self.asks)) if self.asks else (place, row, still)
+        key = (place, row, still, *(self._rows_asked(ask, scene) for ask in self.asks)) if self.asks else (place, row, still)
         if key in tried:
             return True
         tried.add(key)
         return False
 
     @staticmethod
-    def _told(ask: Ask, scene: Scene) -> Any:
-        scene.here = len(scene.labels) - 1
-        if ask.kind == "first":
-            return tuple(scene.all(ask.members, final=True)[: ask.offset + 1])
-        if ask.kind == "last":
-            return tuple(scene.all(ask.members, final=True)[-1 - ask.offset :])
+    def _rows_asked(ask: Ask, scene: Scene) -> tuple[int, ...]:
+        """All that a condition can know of how rows are mapped."""
+        if ask.kind in ("first", "last"):
+            places = scene.all(ask.members, final=True, newest_first=ask.kind == "last")
+            return tuple(islice(places, min(ask.offset, len(scene.labels)) + 1))
         members = ask.members
         return tuple(label if members is None or label in members else NONE for label in scene.labels)
 
