@@ -80,7 +80,9 @@ def measure(tree: Path, names: Sequence[str], scale: float) -> Iterator[dict[str
     """The figures of each case of one tree."""
     path = os.pathsep.join([str(tree / "src"), str(tree)])
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command(tree, names, scale), cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command(tree, names, scale), cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise SystemExit(f"the benchmark of {tree} failed: {done.stderr.strip()[-2_000:]}")
     yield from (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
@@ -92,7 +94,11 @@ def checkout(commit: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="millrace-compare-") as folder:
         tree = Path(folder, "tree")
         found = subprocess.run(
-            ["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, capture_output=True, text=True, check=False
+            ["git", "worktree", "add", "--detach", str(tree), commit],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if found.returncode != 0:
             raise SystemExit(f"BASE={commit} cannot be checked out: {found.stderr.strip()}")
@@ -110,7 +116,9 @@ def compare(before: Path, names: Sequence[str], *, rounds: int, scale: float) ->
         for which in sorted(trees, reverse=number % 2 == 1):
             for figures in measure(trees[which], names, scale):
                 case = f"{figures['name']} {figures['runner']} {figures['rows_per_batch']:,}"
-                found.setdefault(case, Comparison()).add(which, {key: float(figures[key]) for key in (PACE, COST)})
+                found.setdefault(case, Comparison()).add(
+                    which, {key: float(figures[key]) for key in (PACE, COST)}
+                )
             print(f"round {number + 1} of {rounds}: measured {which}", file=sys.stderr, flush=True)
     return {case: comparison for case, comparison in found.items() if comparison.ratios}
 
@@ -119,8 +127,15 @@ def main() -> None:
     """Prints a line per case."""
     parser = argparse.ArgumentParser(prog="make compare", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("base", metavar="BASE", help="the commit to compare with")
-    parser.add_argument("--only", action="append", metavar="NAME", help=f"as in millrace bench engine; {', '.join(CASES)} by default")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="how often each tree is measured (5)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help=f"as in millrace bench engine; {', '.join(CASES)} by default",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="N", help="how often each tree is measured (5)"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="smaller kinds, to see that all works")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()
@@ -132,7 +147,9 @@ def main() -> None:
     if args.json:
         print(*map(json.dumps, rows), sep="\n")
         return
-    print(f"{'case':44} {'before':>10} {'now':>10} {'ratio':>6} {'lowest':>7} {'highest':>7} {'µs before':>9} {'µs now':>7}")
+    print(
+        f"{'case':44} {'before':>10} {'now':>10} {'ratio':>6} {'lowest':>7} {'highest':>7} {'µs before':>9} {'µs now':>7}"
+    )
     for row in rows:
         print(
             f"{row['case']:44} {row['before']:10,} {row['now']:10,} {row['ratio']:6} {row['lowest']:7} {row['highest']:7} "

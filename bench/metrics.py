@@ -49,13 +49,19 @@ class Module:
     def comments(self) -> int:
         """Comments that tell a reader something: no directives to tools."""
         with self.path.open("rb") as file:
-            found = [token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+            found = [
+                token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT
+            ]
         return sum(not DIRECTIVE.match(comment) for comment in found)
 
     def declared(self) -> Iterator[str]:
         """The internal columns that a name at the top level stands for."""
         for node in self.tree.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant) and _is_column(node.value.value):
+            if (
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and isinstance(node.value, ast.Constant)
+                and _is_column(node.value.value)
+            ):
                 yield node.value.value
 
     def used(self) -> Iterator[str]:
@@ -79,7 +85,11 @@ def modules(package: Path) -> list[Module]:
 def spread(numbers: Sequence[int]) -> dict[str, int]:
     """The middle, what nine of ten stay below, and the most."""
     ordered = sorted(numbers)
-    return {"median": round(statistics.median(ordered)), "p90": ordered[len(ordered) * 9 // 10], "max": ordered[-1]}
+    return {
+        "median": round(statistics.median(ordered)),
+        "p90": ordered[len(ordered) * 9 // 10],
+        "max": ordered[-1],
+    }
 
 
 def metrics(tree: Path) -> dict[str, object]:
@@ -88,7 +98,11 @@ def metrics(tree: Path) -> dict[str, object]:
     found = modules(package)
     if not found:
         raise SystemExit(f"{package} has no Python; name a checkout: --tree FOLDER")
-    entries = [path for path in package.iterdir() if path.name not in ("__pycache__", "static") and not path.name.startswith(".")]
+    entries = [
+        path
+        for path in package.iterdir()
+        if path.name not in ("__pycache__", "static") and not path.name.startswith(".")
+    ]
     classes = Counter(name for module in found for name in module.classes())
     declared = {column for module in found for column in module.declared()}
     undeclared = {column for module in found for column in module.used()} - declared
@@ -107,7 +121,9 @@ def metrics(tree: Path) -> dict[str, object]:
 def main() -> None:
     """Prints a line per figure."""
     parser = argparse.ArgumentParser(prog="make metrics", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to look at; this one by default")
+    parser.add_argument(
+        "--tree", type=Path, default=ROOT, help="the checkout to look at; this one by default"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     args = parser.parse_args()
     found = metrics(args.tree)
@@ -115,7 +131,11 @@ def main() -> None:
         print(json.dumps(found))
         return
     for name, value in found.items():
-        said = ", ".join(f"{key} {number}" for key, number in value.items()) if isinstance(value, dict) else value
+        said = (
+            ", ".join(f"{key} {number}" for key, number in value.items())
+            if isinstance(value, dict)
+            else value
+        )
         print(f"{name:40} {said}")
 
 

@@ -55,7 +55,9 @@ class Command:
 def commands(page: Path) -> Iterator[Command]:
     """The commands of a page, in order."""
     for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        for typed, shown in re.findall(r"^\$ millrace (.*?[^\\])\n(.*?)(?=^\$ |\Z)", block, re.DOTALL | re.MULTILINE):
+        for typed, shown in re.findall(
+            r"^\$ millrace (.*?[^\\])\n(.*?)(?=^\$ |\Z)", block, re.DOTALL | re.MULTILINE
+        ):
             yield Command(page, typed, shown)
 
 

@@ -45,26 +45,41 @@ class Event:
 def events(text: str) -> list[Event]:
     """The events of a line such as `ab.c2`."""
     found = enumerate(re.findall(r"([a-z.])(\d?)", text))
-    return [Event(second, kind, int(value) if value else None) for second, (kind, value) in found if kind != "."]
+    return [
+        Event(second, kind, int(value) if value else None) for second, (kind, value) in found if kind != "."
+    ]
 
 
 def matches(pattern: Pattern, given: list[Event]) -> list[list[tuple[int, str]]]:
     """What the matcher finds: for each match the events, by number, and the steps that took them."""
-    schema = pl.Schema({"number": pl.Int64(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})
+    schema = pl.Schema(
+        {"number": pl.Int64(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()}
+    )
     rows = [(number, event.kind, event.value, event.second * 1000) for number, event in enumerate(given)]
-    found = Matcher(pattern, schema, ()).step({}, pl.DataFrame(rows, schema=schema, orient="row"), END).matches
-    return [list(zip(part["number"], part[STEP], strict=True)) for part in found.partition_by(MATCH, maintain_order=True)]
+    found = (
+        Matcher(pattern, schema, ()).step({}, pl.DataFrame(rows, schema=schema, orient="row"), END).matches
+    )
+    return [
+        list(zip(part["number"], part[STEP], strict=True))
+        for part in found.partition_by(MATCH, maintain_order=True)
+    ]
 
 
 def drawn(pattern: Pattern, text: str, code: str) -> str:
     """The picture as an SVG document; `code` is how the pattern is written."""
     given = events(text)
     found = sorted(matches(pattern, given), key=lambda match: [number for number, _ in match])
-    starting = {number for number, event in enumerate(given) if event.kind == "a"} - {match[0][0] for match in found}
-    lines = sorted([*found, *([(number, "")] for number in starting)], key=lambda match: [number for number, _ in match])
+    starting = {number for number, event in enumerate(given) if event.kind == "a"} - {
+        match[0][0] for match in found
+    }
+    lines = sorted(
+        [*found, *([(number, "")] for number in starting)], key=lambda match: [number for number, _ in match]
+    )
     height = TOP + LINE * (len(lines) + 1) - 8
     size = {"viewBox": f"0 0 {WIDTH} {height}", "width": str(WIDTH), "height": str(height)}
-    svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, "role": "img", "aria-labelledby": "title"})
+    svg = ET.Element(
+        "svg", {"xmlns": "http://www.w3.org/2000/svg", **size, "role": "img", "aria-labelledby": "title"}
+    )
     said = f"{code}: {len(found)} {'match' if len(found) == 1 else 'matches'} in {text}"
     _add(svg, "title", id="title").text = said
     _add(svg, "style").text = STYLE
@@ -80,7 +95,9 @@ def drawn(pattern: Pattern, text: str, code: str) -> str:
     return ET.tostring(svg, encoding="unicode") + "\n"
 
 
-def _line(svg: ET.Element, given: list[Event], line: list[tuple[int, str]], y: float, steps: list[str]) -> None:
+def _line(
+    svg: ET.Element, given: list[Event], line: list[tuple[int, str]], y: float, steps: list[str]
+) -> None:
     """A match, or a beginning that came to nothing."""
     if not line[0][1]:
         _circle(svg, given[line[0][0]], y, "nothing", given[line[0][0]].text)
@@ -91,7 +108,9 @@ def _line(svg: ET.Element, given: list[Event], line: list[tuple[int, str]], y: f
     taken = dict(line)
     for number in range(line[0][0], line[-1][0] + 1):
         if number in taken:
-            _circle(_add(svg, "g", "taken"), given[number], y, f"s{steps.index(taken[number]) % 4}", taken[number])
+            _circle(
+                _add(svg, "g", "taken"), given[number], y, f"s{steps.index(taken[number]) % 4}", taken[number]
+            )
         else:
             _add(svg, "circle", "passed", cx=_x(given[number]), cy=y, r=4)
 
@@ -120,4 +139,6 @@ def pictures() -> dict[Path, str]:
     known = importlib.import_module("drawn_patterns").DRAWN
     lines = (DOCS / "examples" / "drawn_patterns.py").read_text(encoding="utf-8").splitlines()
     codes = {name.lower(): code for name, equals, code in (line.partition(" = ") for line in lines) if equals}
-    return {FOLDER / f"{name}.svg": drawn(pattern, text, codes[name]) for name, (pattern, text) in known.items()}
+    return {
+        FOLDER / f"{name}.svg": drawn(pattern, text, codes[name]) for name, (pattern, text) in known.items()
+    }

@@ -34,7 +34,10 @@ class Priced:
     total: int | None
 
 
-ORDERS, PRICES = mr.Topic("input.orders", Order, key="article"), mr.Topic("input.prices", Price, key="article")
+ORDERS, PRICES = (
+    mr.Topic("input.orders", Order, key="article"),
+    mr.Topic("input.prices", Price, key="article"),
+)
 
 priced = mr.Job(
     "priced-orders",
@@ -46,6 +49,12 @@ priced = mr.Job(
 )
 
 if __name__ == "__main__":
-    orders = pl.DataFrame({"article": ["pen", "pen", "ink"], "quantity": [1, 2, 3], "event_time": [1_000, 9_000, 9_500]})
+    orders = pl.DataFrame(
+        {"article": ["pen", "pen", "ink"], "quantity": [1, 2, 3], "event_time": [1_000, 9_000, 9_500]}
+    )
     prices = pl.DataFrame({"article": ["pen", "pen"], "price": [10, 12], "event_time": [0, 5_000]})
-    print(mr.replay(priced, {"input.orders": orders, "input.prices": prices}).select("article", "quantity", "price", "total"))
+    print(
+        mr.replay(priced, {"input.orders": orders, "input.prices": prices}).select(
+            "article", "quantity", "price", "total"
+        )
+    )

@@ -62,7 +62,10 @@ class Spending(mr.Processor):
         self.limits[row["country"]] = row["amount"]
 
 
-PAYMENTS, LIMITS = mr.Topic("input.payments", Payment, key="card"), mr.Topic("input.limits", Limit, key="country")
+PAYMENTS, LIMITS = (
+    mr.Topic("input.payments", Payment, key="card"),
+    mr.Topic("input.limits", Limit, key="country"),
+)
 
 fraud = mr.Job(
     "fraud",

@@ -67,6 +67,8 @@ triangles = mr.Job(
 
 if __name__ == "__main__":
     pairs = [("ann", "bob"), ("bob", "cid"), ("cid", "ann"), ("ann", "bob"), ("cid", "dan")]
-    frame = pl.DataFrame({"one": [a for a, _ in pairs], "other": [b for _, b in pairs], "event_time": range(0, 5_000, 1_000)})
+    frame = pl.DataFrame(
+        {"one": [a for a, _ in pairs], "other": [b for _, b in pairs], "event_time": range(0, 5_000, 1_000)}
+    )
     print(mr.replay(degrees, frame).select("node", "degree"))
     print(mr.replay(triangles, frame).select("triangles", "window_start"))

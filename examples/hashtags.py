@@ -39,7 +39,12 @@ def prefixes(tag: pl.Expr) -> pl.Expr:
 completions = mr.Job(
     "hashtags",
     mr.read(mr.Topic("input.posts", Post), watermark=watermarks.bounded("5s"))
-    .select(tag=pl.col("text").str.to_lowercase().str.extract_all(r"#\w+").list.eval(pl.element().str.strip_prefix("#")))
+    .select(
+        tag=pl.col("text")
+        .str.to_lowercase()
+        .str.extract_all(r"#\w+")
+        .list.eval(pl.element().str.strip_prefix("#"))
+    )
     .explode("tag")
     .filter(pl.col("tag").is_not_null())
     .window(windows.sliding("1m", every="10s"), lateness="1m")

@@ -68,7 +68,13 @@ def rides(count: int) -> pl.DataFrame:
     made = [(n, 1.0 + n * 7 % 5, n % 24, 2.0 if n > count * 2 // 3 else 1.0) for n in range(count)]
     return pl.DataFrame(
         [
-            {"line": "4", "km": km, "hour": h, "minutes": f * (2 * km + 10 * (h in (7, 8, 16, 17))), "event_time": n * 60_000}
+            {
+                "line": "4",
+                "km": km,
+                "hour": h,
+                "minutes": f * (2 * km + 10 * (h in (7, 8, 16, 17))),
+                "event_time": n * 60_000,
+            }
             for n, km, h, f in made
         ]
     )
@@ -77,5 +83,8 @@ def rides(count: int) -> pl.DataFrame:
 if __name__ == "__main__":
     told = mr.replay(guesses, rides(900))
     off = (pl.col("expected") - pl.col("minutes")).abs().mean()
-    print("minutes off, first and last before the bridge:", *(told.slice(start, 100).select(off).item() for start in (0, 500)))
+    print(
+        "minutes off, first and last before the bridge:",
+        *(told.slice(start, 100).select(off).item() for start in (0, 500)),
+    )
     print("drift noticed at ride", told.with_row_index("ride").filter("drift")["ride"].to_list())

@@ -91,16 +91,26 @@ def queries(seconds: int = 300) -> pl.DataFrame:
     """About two queries a second for the weather and one for the news; someone wins a match after 200 s, and the news are silent for a minute after 240 s."""
     dice, made = random.Random(7), []  # noqa: S311 - an example, not a secret
     for second in range(seconds):
-        per_second = {"weather": 2, "news": 0 if second >= 240 else 1, "match": 30 if 200 <= second < 210 else 1}
+        per_second = {
+            "weather": 2,
+            "news": 0 if second >= 240 else 1,
+            "match": 30 if 200 <= second < 210 else 1,
+        }
         made += [
             (query, second * 1_000 + dice.randrange(1_000))
             for query, n in per_second.items()
             for _ in range(n + (n > 0 and dice.random() < 0.2))
         ]
-    return pl.DataFrame(made, schema={"query": pl.String, "event_time": pl.Int64}, orient="row").sort("event_time")
+    return pl.DataFrame(made, schema={"query": pl.String, "event_time": pl.Int64}, orient="row").sort(
+        "event_time"
+    )
 
 
 if __name__ == "__main__":
     rated = mr.replay(rates, queries()).select("query", "rate", "event_time")
-    found = mr.replay(anomalies, rated).filter(pl.col("event_time") < 300_000)  # after that everything is silent
-    print(found.select("query", "kind", "rate", pl.col("expected").round(1), at=pl.col("event_time") // 1_000))
+    found = mr.replay(anomalies, rated).filter(
+        pl.col("event_time") < 300_000
+    )  # after that everything is silent
+    print(
+        found.select("query", "kind", "rate", pl.col("expected").round(1), at=pl.col("event_time") // 1_000)
+    )

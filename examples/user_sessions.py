@@ -38,5 +38,7 @@ visits = mr.Job(
 if __name__ == "__main__":
     minutes = [0, 10, 5, 120, 130]
     pages = ["home", "search", "shop", "home", "help"]
-    clicks = pl.DataFrame({"user": ["ann"] * 5, "page": pages, "event_time": [60_000 * minute for minute in minutes]})
+    clicks = pl.DataFrame(
+        {"user": ["ann"] * 5, "page": pages, "event_time": [60_000 * minute for minute in minutes]}
+    )
     print(mr.replay(visits, clicks).select("user", "pages", "entry", "exit", "window_start", "window_end"))

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames in tests are small: threads only cost, here and in what is started
+os.environ.setdefault(
+    "POLARS_MAX_THREADS", "1"
+)  # frames in tests are small: threads only cost, here and in what is started
 
 from ingest.mqtt import mosquitto
 from millrace import java, kafka
@@ -23,7 +25,9 @@ from sinks import postgres
 from web import chromium
 
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-    if signal.getsignal(number) is signal.SIG_IGN:  # in the background of a shell they are, and what tests start inherits it
+    if (
+        signal.getsignal(number) is signal.SIG_IGN
+    ):  # in the background of a shell they are, and what tests start inherits it
         signal.signal(number, usual)
 
 settings.register_profile("same", deadline=None, derandomize=True)
@@ -50,18 +54,30 @@ def java_missing() -> str | None:
 
 def recordings_missing() -> str | None:
     """Why tests on real recordings cannot run."""
-    return None if RECORDINGS.is_dir() else "the real recordings are not at ../shared/data/hfp, beside this checkout"
+    return (
+        None
+        if RECORDINGS.is_dir()
+        else "the real recordings are not at ../shared/data/hfp, beside this checkout"
+    )
 
 
 def root_missing() -> str | None:
     """Why tests that mount a file system or become another user cannot run."""
-    return None if os.geteuid() == 0 else "they mount a small file system or become another user, which takes root"
+    return (
+        None
+        if os.geteuid() == 0
+        else "they mount a small file system or become another user, which takes root"
+    )
 
 
 def uv_missing() -> str | None:
     """Why the wheel cannot be installed into an environment of its own."""
     own = Path(__file__).parents[1] / ".uv" / "bin" / "uv"
-    return None if shutil.which("uv") or own.exists() else "uv is neither on the PATH nor in .uv; run: make setup"
+    return (
+        None
+        if shutil.which("uv") or own.exists()
+        else "uv is neither on the PATH nor in .uv; run: make setup"
+    )
 
 
 def kafka_missing() -> str | None:
@@ -108,7 +124,9 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Cluster]
     folder = tmp_path_factory.mktemp("kafka")
     security = Security(folder / "tls", USERS, admins=("admin",))
     security.make()
-    wanted = Wanted(security, {"log.retention.check.interval.ms": "86400000", "log.initial.task.delay.ms": "86400000"})
+    wanted = Wanted(
+        security, {"log.retention.check.interval.ms": "86400000", "log.initial.task.delay.ms": "86400000"}
+    )
     cluster = kafka.start(folder / "brokers", port=0, wanted=wanted)
     yield cluster
     kafka.stop(cluster)

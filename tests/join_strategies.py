@@ -32,9 +32,9 @@ def grouped(draw: st.DrawFn, left: Stream, right: Stream) -> tuple[Keyed, Keyed]
     if draw(st.integers(0, 2)):
         return left.by(*ours), right.by(*theirs)
     there = Stream(right.node, left.windowing)
-    return left.by(*ours).count(name="n").by(*ours), there.by(*theirs).aggregate(n=aggregates.count(), m=aggregates.max(theirs[0])).by(
-        *theirs
-    )
+    return left.by(*ours).count(name="n").by(*ours), there.by(*theirs).aggregate(
+        n=aggregates.count(), m=aggregates.max(theirs[0])
+    ).by(*theirs)
 
 
 @st.composite
@@ -61,7 +61,11 @@ def joins(draw: st.DrawFn, *, anyhow: bool = False) -> Given:
     unit = draw(st.sampled_from([1, 1_000]))
     try:
         left, right = draw(grouped(*draw(sides(unit, anyhow))))
-        stream = left.join(right, how=draw(st.sampled_from(HOWS))) if draw(st.integers(0, 5)) else left.cogroup(right)
+        stream = (
+            left.join(right, how=draw(st.sampled_from(HOWS)))
+            if draw(st.integers(0, 5))
+            else left.cogroup(right)
+        )
         outputs = [write(stream, "analytics.joined")]
         if draw(st.booleans()):
             outputs.append(write(stream.by(left.keys[0]).count(name="pairs"), "analytics.counted"))

@@ -19,7 +19,10 @@ class Service:
         self.at_once = self.most_at_once = 0
         self.behave: Callable[[str, int], int] = lambda stop, nth: 200
         """The status of the n-th answer for a stop, counted from 1; it may also wait for something."""
-        self.known: Callable[[str], dict[str, Any] | None] = lambda stop: {"cell": f"cell of {stop}", "zone": len(stop)}
+        self.known: Callable[[str], dict[str, Any] | None] = lambda stop: {
+            "cell": f"cell of {stop}",
+            "zone": len(stop),
+        }
         self.address = ("", 0)
         self._lock = threading.Lock()
 

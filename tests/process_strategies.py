@@ -88,7 +88,9 @@ class Chancy(Processor):
 def programs(draw: st.DrawFn, unit: int) -> Program:
     waits = st.integers(-2, 12).map(lambda n: n * unit)
     calls = st.one_of(
-        st.sampled_from([("add",), ("append",), ("see",), ("put",), ("drop",), ("tell",), ("tell",), ("aside",)]),
+        st.sampled_from(
+            [("add",), ("append",), ("see",), ("put",), ("drop",), ("tell",), ("tell",), ("aside",)]
+        ),
         st.tuples(st.just("forget"), st.sampled_from(CELLS)),
         st.tuples(st.sampled_from(["timer", "timer", "alarm"]), st.sampled_from(NAMES), waits),
         st.tuples(st.just("cancel"), st.sampled_from(NAMES)),
@@ -138,7 +140,11 @@ def processes(draw: st.DrawFn) -> Given:
         rows = made
     if draw(st.booleans()):
         try:
-            counted = draw(windowed(rows, unit, False)).by("what" if kind != "deduplicate" else "k").count(name="times")
+            counted = (
+                draw(windowed(rows, unit, False))
+                .by("what" if kind != "deduplicate" else "k")
+                .count(name="times")
+            )
         except DefinitionError:
             assume(False)
         outputs.append(write(counted, "analytics.counted"))

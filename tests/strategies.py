@@ -29,7 +29,11 @@ from windowings import windowed, windowed_anyhow
 def examples(count: int) -> settings:
     """So many random examples, unless `MILLRACE_EXAMPLES` says another number or the profile is `few`; a failure is shrunk unless `MILLRACE_SHRINK` is 0, but not explained at length."""
     shrink = [] if os.environ.get("MILLRACE_SHRINK") == "0" else [Phase.shrink]
-    few = min(count, settings.get_profile("few").max_examples) if os.environ.get("HYPOTHESIS_PROFILE") == "few" else count
+    few = (
+        min(count, settings.get_profile("few").max_examples)
+        if os.environ.get("HYPOTHESIS_PROFILE") == "few"
+        else count
+    )
     return settings(
         max_examples=int(os.environ.get("MILLRACE_EXAMPLES", few)),
         deadline=None,
@@ -82,7 +86,13 @@ class Joined(Aggregate):
         return set()
 
     def add(self, state: Any, value: Any) -> Any:
-        return state | {repr([f"{v + 0.0}" if isinstance(v, float) else v for v in value.values()] if isinstance(value, dict) else value)}
+        return state | {
+            repr(
+                [f"{v + 0.0}" if isinstance(v, float) else v for v in value.values()]
+                if isinstance(value, dict)
+                else value
+            )
+        }
 
     def merge(self, one: Any, other: Any) -> Any:
         return one | other
@@ -132,7 +142,9 @@ def type_of(columns: tuple[tuple[str, Any], ...], called: str = "Row") -> type:
             python = type_of(tuple((part.name, part.dtype) for part in inner.fields), f"Row_{name}")
         else:
             python = _PYTHON[inner.base_type()]
-        fields.append((name, types.GenericAlias(list, python) if isinstance(dtype, pl.List) else python | None))
+        fields.append(
+            (name, types.GenericAlias(list, python) if isinstance(dtype, pl.List) else python | None)
+        )
     return make_dataclass(called, fields)
 
 
@@ -173,13 +185,19 @@ def watermark_of(draw: st.DrawFn, unit: int, steady: bool) -> Watermark:
     idle = None if steady else draw(st.sampled_from([None, None, 3 * unit, 12 * unit]))
     ahead = draw(st.sampled_from([3_600_000, 3_600_000, 4 * unit]))
     if not draw(st.integers(0, 6)):
-        return draw(st.sampled_from([watermarks.ascending(idle=idle, ahead=ahead), watermarks.ingestion_time(idle=idle)]))
+        return draw(
+            st.sampled_from(
+                [watermarks.ascending(idle=idle, ahead=ahead), watermarks.ingestion_time(idle=idle)]
+            )
+        )
     if not draw(st.integers(0, 4)):
         share, start = draw(st.sampled_from([0.5, 0.9, 1.0])), draw(st.sampled_from([0, 2, 40]))
         return watermarks.percentile(share, idle=idle, ahead=ahead, start=start * unit)
     if draw(st.integers(0, 3)):
         return watermarks.bounded(draw(st.sampled_from([0, 0, 0, 1, 3, 10])) * unit, idle=idle, ahead=ahead)
-    said = pl.when(pl.col("v") % 3 == 0).then(pl.col("event_time") - draw(st.sampled_from([0, 2 * unit, -9 * unit])))
+    said = pl.when(pl.col("v") % 3 == 0).then(
+        pl.col("event_time") - draw(st.sampled_from([0, 2 * unit, -9 * unit]))
+    )
     return watermarks.punctuation(said, idle=idle, ahead=ahead)
 
 
@@ -202,7 +220,10 @@ def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Re
         (aggregates.top(2, *draw(st.sampled_from([[], [column]])), by=column), "list"),
         (aggregates.distinct(column, approx=True), "int"),
         (Tally(column), "int"),
-        (Joined(column, draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind != "list")))), "text"),
+        (
+            Joined(column, draw(st.sampled_from(sorted(c for c, kind in kinds.items() if kind != "list")))),
+            "text",
+        ),
     ]
     if last and kind in ("int", "float"):
         options += [(Middle(column), "rough")]
@@ -219,7 +240,9 @@ def aggregate_of(draw: st.DrawFn, kinds: dict[str, str], last: bool) -> tuple[Re
 def stateless(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: int) -> Stream:
     """Perhaps a step that looks at each row by itself; `kinds` learns of new columns."""
     whole = sorted(c for c, kind in kinds.items() if kind == "int")
-    step = draw(st.sampled_from(["nothing", "nothing", "filter", "with_columns", "select", "map_batches", "explode"]))
+    step = draw(
+        st.sampled_from(["nothing", "nothing", "filter", "with_columns", "select", "map_batches", "explode"])
+    )
     if not whole or step == "nothing":
         return stream
     column = draw(st.sampled_from(whole))
@@ -243,7 +266,11 @@ def stateless(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: int
 def aggregated(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: int, last: bool) -> Stream:
     """One aggregation; `kinds` becomes that of its results."""
     keys = draw(
-        st.lists(st.sampled_from(sorted(c for c, kind in kinds.items() if kind in ("text", "int", "bool"))), min_size=1, max_size=2)
+        st.lists(
+            st.sampled_from(sorted(c for c, kind in kinds.items() if kind in ("text", "int", "bool"))),
+            min_size=1,
+            max_size=2,
+        )
     )
     chosen = draw(st.lists(aggregate_of(kinds, last), min_size=1, max_size=3))
     named = {f"a{place}{i}": aggregate for i, (aggregate, _) in enumerate(chosen)}
@@ -263,7 +290,9 @@ def source(draw: st.DrawFn, unit: int, steady: bool) -> Stream:
 
 
 @st.composite
-def first_panes(draw: st.DrawFn, unit: int, kinds: dict[str, str], steady: bool, last: bool, anyhow: bool) -> Stream:
+def first_panes(
+    draw: st.DrawFn, unit: int, kinds: dict[str, str], steady: bool, last: bool, anyhow: bool
+) -> Stream:
     """The first aggregation, now and then of two topics by themselves, whose panes flow together: those come early."""
     rows = draw(source(unit, steady))
     if not steady and (anyhow or draw(st.booleans())):
@@ -335,12 +364,21 @@ def moves(draw: st.DrawFn, places: list[tuple[str, int]], most: int) -> list[Mov
     if draw(st.integers(0, 4)):
         dice = random.Random(draw(st.integers(0, 2**32)))
         return [
-            (dice.choice(places), dice.choice(BEHIND), dice.randrange(31), {name: dice.choice(values) for name, values in READINGS.items()})
+            (
+                dice.choice(places),
+                dice.choice(BEHIND),
+                dice.randrange(31),
+                {name: dice.choice(values) for name, values in READINGS.items()},
+            )
             for _ in range(most)
         ]
     fields = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in READINGS.items()})
     return draw(
-        st.lists(st.tuples(st.sampled_from(places), st.sampled_from(BEHIND), st.integers(0, 30), fields), min_size=1, max_size=most)
+        st.lists(
+            st.tuples(st.sampled_from(places), st.sampled_from(BEHIND), st.integers(0, 30), fields),
+            min_size=1,
+            max_size=most,
+        )
     )
 
 
@@ -374,5 +412,8 @@ def recut(made: Sequence[Batch], size: int) -> list[Batch]:
     """The same rows in batches of `size`, with a restart in the middle."""
     rows = [event for batch in made for event in batch.events]
     parts = [tuple(rows[i : i + size]) for i in range(0, len(rows), size)] or [()]
-    cut = [Batch(part, part[-1].ingestion_time if part else made[-1].now, restart=i == len(parts) // 2) for i, part in enumerate(parts)]
+    cut = [
+        Batch(part, part[-1].ingestion_time if part else made[-1].now, restart=i == len(parts) // 2)
+        for i, part in enumerate(parts)
+    ]
     return [*cut, Batch((), made[-1].now, end=made[-1].end)]

@@ -15,7 +15,9 @@ from millrace.errors import DefinitionError
 from strategies import examples
 
 numbers = st.one_of(st.none(), st.integers(-(10**6), 10**6))
-fractions = st.one_of(st.none(), st.integers(-(2**40), 2**40).map(lambda n: n / 1024), st.sampled_from([1e18, -1e18, 0.0]))
+fractions = st.one_of(
+    st.none(), st.integers(-(2**40), 2**40).map(lambda n: n / 1024), st.sampled_from([1e18, -1e18, 0.0])
+)
 ALL: list[Any] = [
     *(aggregates.count, aggregates.sum, aggregates.mean, aggregates.min, aggregates.max),
     *(aggregates.latest, aggregates.distinct, aggregates.collect, aggregates.earliest, aggregates.stddev),
@@ -26,18 +28,34 @@ def answer(aggregate: Reduction, values: list[Any], cut: int, dtype: Any) -> Any
     """Condensed in two parts, the later one first, then merged."""
     rows = pl.DataFrame({"v": pl.Series(values, dtype=dtype), "_g": 0})
     rows = rows.with_columns(
-        _t=pl.int_range(pl.len(), dtype=pl.Int64), _src=pl.lit(0, pl.Int64), _off=pl.int_range(pl.len(), dtype=pl.Int64)
+        _t=pl.int_range(pl.len(), dtype=pl.Int64),
+        _src=pl.lit(0, pl.Int64),
+        _off=pl.int_range(pl.len(), dtype=pl.Int64),
     )
-    parts = [part.group_by("_g").agg(*aggregate.partials("a", dtype)) for part in (rows[cut:], rows[:cut]) if part.height]
-    return pl.concat(parts).group_by("_g").agg(*aggregate.merge("a", dtype)).select(aggregate.result("a", dtype))["a"].to_list()[0]
+    parts = [
+        part.group_by("_g").agg(*aggregate.partials("a", dtype))
+        for part in (rows[cut:], rows[:cut])
+        if part.height
+    ]
+    return (
+        pl.concat(parts)
+        .group_by("_g")
+        .agg(*aggregate.merge("a", dtype))
+        .select(aggregate.result("a", dtype))["a"]
+        .to_list()[0]
+    )
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @given(st.lists(numbers, min_size=1, max_size=8), st.integers(0, 8))
 @examples(25)
-def test_whole_numbers_come_out_as_the_plain_computation_has_them(make: Any, values: list[Any], cut: int) -> None:
+def test_whole_numbers_come_out_as_the_plain_computation_has_them(
+    make: Any, values: list[Any], cut: int
+) -> None:
     aggregate = make("v")
-    assert answer(aggregate, values, cut, pl.Int64()) == plain_values.value_of(aggregate, [{"v": value} for value in values])
+    assert answer(aggregate, values, cut, pl.Int64()) == plain_values.value_of(
+        aggregate, [{"v": value} for value in values]
+    )
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
@@ -101,18 +119,27 @@ def test_a_deviation_is_right_far_from_zero_and_in_any_order() -> None:
     expected = plain_values.deviation([3, 1, 4, 1, 5])
     assert answer(aggregates.stddev("v"), values, 2, pl.Int64()) == expected
     assert answer(aggregates.stddev("v"), [float(value) for value in values], 4, pl.Float64()) == expected
-    assert answer(aggregates.stddev("v"), [2.0**60, 2.0**60, 0.0], 1, pl.Float64()) == pytest.approx(2.0**60 / math.sqrt(3))
+    assert answer(aggregates.stddev("v"), [2.0**60, 2.0**60, 0.0], 1, pl.Float64()) == pytest.approx(
+        2.0**60 / math.sqrt(3)
+    )
     assert answer(aggregates.stddev("v"), [1], 0, pl.Int64()) is None
     assert math.isnan(answer(aggregates.stddev("v"), [math.inf, 1.0], 1, pl.Float64()))
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=12), st.lists(st.sampled_from([0.0, 0.07, 0.5, 0.9, 1.0]), min_size=1))
+@given(
+    st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=12),
+    st.lists(st.sampled_from([0.0, 0.07, 0.5, 0.9, 1.0]), min_size=1),
+)
 @examples(50)
-def test_quantiles_and_top_come_out_as_the_plain_computation_has_them(values: list[Any], ranks: list[float]) -> None:
+def test_quantiles_and_top_come_out_as_the_plain_computation_has_them(
+    values: list[Any], ranks: list[float]
+) -> None:
     rows = [{"v": value} for value in values or [None]]
     given_values = [row["v"] for row in rows]
     for aggregate in (aggregates.quantiles("v", ranks), aggregates.top(3, "v"), aggregates.top(3, by="v")):
-        assert answer(aggregate, given_values, len(values) // 2, pl.Int64()) == plain_values.value_of(aggregate, rows)
+        assert answer(aggregate, given_values, len(values) // 2, pl.Int64()) == plain_values.value_of(
+            aggregate, rows
+        )
 
 
 def test_a_rank_is_taken_exactly() -> None:
@@ -137,7 +164,11 @@ def test_what_cannot_be_ranked_is_refused() -> None:
 def test_what_is_infinite_can_be_taken_back() -> None:
     values = pl.DataFrame({"g": 0, "v": [math.inf, -math.inf, math.nan, 1e300, 2.5, 4.5]})
     gone = values.head(4)
-    for aggregate, expected in ((aggregates.sum("v"), 7.0), (aggregates.mean("v"), 3.5), (aggregates.stddev("v"), math.sqrt(2))):
+    for aggregate, expected in (
+        (aggregates.sum("v"), 7.0),
+        (aggregates.mean("v"), 3.5),
+        (aggregates.stddev("v"), math.sqrt(2)),
+    ):
         parts = [
             values.group_by("g").agg(*aggregate.partials("a", pl.Float64())),
             gone.group_by("g").agg(*aggregate.taken_back("a", pl.Float64())),
@@ -153,24 +184,35 @@ powers = st.tuples(st.sampled_from([-1, 1, 3]), st.integers(-120, 64)).map(lambd
 any_whole = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(st.lists(st.one_of(any_float, near_zero, far_out, powers), min_size=1, max_size=12), st.integers(0, 12))
-@example([9007199250546689.0, 4194303.9999999995], 0)  # half a unit below a half: only the floor, not the nearest unit, rounds to odd
+@given(
+    st.lists(st.one_of(any_float, near_zero, far_out, powers), min_size=1, max_size=12), st.integers(0, 12)
+)
+@example(
+    [9007199250546689.0, 4194303.9999999995], 0
+)  # half a unit below a half: only the floor, not the nearest unit, rounds to odd
 @examples(200)
 def test_a_sum_of_floats_is_the_exact_one_rounded_once(values: list[float], cut: int) -> None:
-    assert answer(aggregates.sum("v"), values, cut, pl.Float64()) == plain_values.rounded(sum(map(Fraction, values)))
+    assert answer(aggregates.sum("v"), values, cut, pl.Float64()) == plain_values.rounded(
+        sum(map(Fraction, values))
+    )
 
 
 @pytest.mark.parametrize(
-    "values", [[3e-17], [1e-9, 1e-16, 3e-10], [0.1] * 10, [1e16, 1.0, -1e16], [5e-324, 5e-324], [1e308, 1e308, -1e308]]
+    "values",
+    [[3e-17], [1e-9, 1e-16, 3e-10], [0.1] * 10, [1e16, 1.0, -1e16], [5e-324, 5e-324], [1e308, 1e308, -1e308]],
 )
 def test_small_and_large_floats_keep_their_digits(values: list[float]) -> None:
-    assert answer(aggregates.sum("v"), values, 1, pl.Float64()) == plain_values.rounded(sum(map(Fraction, values)))
+    assert answer(aggregates.sum("v"), values, 1, pl.Float64()) == plain_values.rounded(
+        sum(map(Fraction, values))
+    )
 
 
 @given(st.lists(st.one_of(any_float, near_zero, far_out), min_size=2, max_size=8), st.integers(0, 8))
 @examples(100)
 def test_a_deviation_of_floats_is_exact(values: list[float], cut: int) -> None:
-    assert answer(aggregates.stddev("v"), values, cut, pl.Float64()) == pytest.approx(plain_values.deviation(values), rel=1e-15, abs=0)
+    assert answer(aggregates.stddev("v"), values, cut, pl.Float64()) == pytest.approx(
+        plain_values.deviation(values), rel=1e-15, abs=0
+    )
 
 
 @given(st.lists(any_whole, min_size=1, max_size=8), st.integers(0, 8))
@@ -207,4 +249,8 @@ def test_what_is_taken_back_leaves_no_trace(values: list[float]) -> None:
             .select(aggregate.result("a", pl.Float64()))["a"]
             .to_list()
         )
-        assert left == [pytest.approx(plain_values.value_of(aggregate, [{"v": value} for value in values[:2]]), rel=1e-15, abs=0)]
+        assert left == [
+            pytest.approx(
+                plain_values.value_of(aggregate, [{"v": value} for value in values[:2]]), rel=1e-15, abs=0
+            )
+        ]

@@ -90,7 +90,9 @@ ALLOWED: dict[str, set[str]] = {
 
 def name_of(path: Path) -> str:
     """`log.codecs` for src/millrace/log/codecs.py."""
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+    return (
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+    )
 
 
 def is_module(name: str) -> bool:
@@ -112,7 +114,11 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def own_imports(path: Path) -> set[str]:
-    return {found.removeprefix("millrace").removeprefix(".") for found in imports(path) if found.partition(".")[0] == "millrace"}
+    return {
+        found.removeprefix("millrace").removeprefix(".")
+        for found in imports(path)
+        if found.partition(".")[0] == "millrace"
+    }
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
@@ -120,12 +126,20 @@ def test_imports_follow_the_data(path: Path) -> None:
     part = name_of(path).partition(".")[0]
     assert part in ALLOWED, f"{path} belongs to no part that ALLOWED knows"
     allowed = {part, *VOCABULARY, *ALLOWED[part]}
-    against = {found for found in own_imports(path) if not any(found == one or (one and found.startswith(f"{one}.")) for one in allowed)}
+    against = {
+        found
+        for found in own_imports(path)
+        if not any(found == one or (one and found.startswith(f"{one}.")) for one in allowed)
+    }
     assert not against, f"{path} must not import {', '.join(sorted(against))}"
 
 
 def test_pyspark_is_imported_by_the_spark_runner_alone() -> None:
-    importers = {path for path in SOURCES if any(found.partition(".")[0] in ("pyspark", "py4j") for found in imports(path))}
+    importers = {
+        path
+        for path in SOURCES
+        if any(found.partition(".")[0] in ("pyspark", "py4j") for found in imports(path))
+    }
     assert importers
     assert {path for path in importers if not path.is_relative_to(PACKAGE / "runners" / "spark")} == set()
 
@@ -141,7 +155,9 @@ def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
 
 
 def test_the_paths_that_the_architecture_names_exist() -> None:
-    named = {word for word in re.findall(r"`([\w./-]+)`", (ROOT / "ARCHITECTURE.md").read_text()) if "/" in word}
+    named = {
+        word for word in re.findall(r"`([\w./-]+)`", (ROOT / "ARCHITECTURE.md").read_text()) if "/" in word
+    }
     assert len(named) > 10
     assert {word for word in named if not any((base / word).exists() for base in (ROOT, PACKAGE))} == set()
 

@@ -37,7 +37,9 @@ WINDOWS = [windows.fixed(10), windows.sliding(10, every=4), windows.sessions(5),
 
 def chain(window: WindowFn, trigger: triggers.Trigger) -> mr.Job:
     """The sum per key; how many keys have a sum with the same rest by 3; how many rests have that many keys."""
-    rows = mr.read(READINGS).window(window, trigger=trigger, lateness="1h", output="value_and_retract", closing="if_new")
+    rows = mr.read(READINGS).window(
+        window, trigger=trigger, lateness="1h", output="value_and_retract", closing="if_new"
+    )
     sums = rows.by("k").sum("v")
     rests = sums.with_columns(rest=pl.col("v") % 3).by("rest").aggregate(groups=aggregates.count())
     return mr.Job("chain", rests.by("groups").count(name="n").write(RESULTS))
@@ -71,7 +73,9 @@ def check(data: st.DataObject) -> None:
             standing[place] += 1 if pane["op"] == "+" else -1
 
     for step in range(data.draw(st.integers(1, 6))):
-        batch = data.draw(st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abcd"), st.integers(-3, 5)), max_size=4))
+        batch = data.draw(
+            st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abcd"), st.integers(-3, 5)), max_size=4)
+        )
         rows += batch
         script.events(*({"k": key, "v": value, "event_time": at} for at, key, value in batch))
         settle()

@@ -56,7 +56,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "counting_program.py").write_text(PROGRAM)
     (tmp_path / "words.csv").write_text("word,event_time\na,1000\nb,2000\na,3000\nc,61000\n")
     (tmp_path / "hsl.jsonl").write_text(
-        json.dumps({"received": 1600657200100, "topic": "/hfp/v2/journey/ongoing/vp/tram/0040/00456/", "payload": {"VP": POSITION}}) + "\n"
+        json.dumps(
+            {
+                "received": 1600657200100,
+                "topic": "/hfp/v2/journey/ongoing/vp/tram/0040/00456/",
+                "payload": {"VP": POSITION},
+            }
+        )
+        + "\n"
     )
     handler = signal.getsignal(signal.SIGTERM)
     yield tmp_path
@@ -71,7 +78,9 @@ def log() -> None:
     assert isinstance(words, Topic)
     opened = open_log("embedded:millrace-data/log")
     opened.ensure(words)
-    opened.append("words", encode(words, pl.read_csv("words.csv").with_columns(ingestion_time=pl.col("event_time"))))
+    opened.append(
+        "words", encode(words, pl.read_csv("words.csv").with_columns(ingestion_time=pl.col("event_time")))
+    )
     opened.close()
 
 
@@ -145,9 +154,14 @@ def test_replay_of_a_table_gives_panes_as_json(millrace: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize(("file", "read"), [("x.parquet", pl.read_parquet), ("x.csv", pl.read_csv), ("x.jsonl", pl.read_ndjson)])
+@pytest.mark.parametrize(
+    ("file", "read"), [("x.parquet", pl.read_parquet), ("x.csv", pl.read_csv), ("x.jsonl", pl.read_ndjson)]
+)
 def test_replay_writes_panes_to_a_file(millrace: Cli, file: str, read: object) -> None:
-    assert millrace.ok("replay", "counting_program.py", "--events", "words.csv", "--output", file) == f"3 panes in {file}\n"
+    assert (
+        millrace.ok("replay", "counting_program.py", "--events", "words.csv", "--output", file)
+        == f"3 panes in {file}\n"
+    )
     assert callable(read)
     assert read(file).sort("word")["count"].to_list() == [2, 1, 1]
 
@@ -181,7 +195,10 @@ def test_replay_of_a_recording_needs_no_log(millrace: Cli, folder: Path) -> None
 
 def test_replay_says_which_records_of_a_recording_became_no_event(millrace: Cli, folder: Path) -> None:
     line = json.loads((folder / "hsl.jsonl").read_text())
-    lines = [{**line, "payload": {"VP": {**POSITION, "lat": None}}}] * 2 + [line, {**line, "payload": {"XX": {}}}]
+    lines = [{**line, "payload": {"VP": {**POSITION, "lat": None}}}] * 2 + [
+        line,
+        {**line, "payload": {"XX": {}}},
+    ]
     (folder / "hsl.jsonl").write_text("\n".join([*map(json.dumps, lines), "nonsense"]))
     code, out, err = millrace("replay", "vehicle-distribution", "hsl.jsonl", "--json")
     assert (code, len(out.splitlines())) == (0, 6)
@@ -195,7 +212,16 @@ def test_run_writes_results_once_however_often_it_is_started(millrace: Cli) -> N
     for _ in range(2):
         code, _, err = millrace("run", "counting_program.py:counting", "--until-caught-up")
         assert code == 0, err
-    shown = millrace.objects("topics", "tail", "counts", "--from-start", "--no-wait", "--json", "--topic", "counting_program.py:COUNTS")
+    shown = millrace.objects(
+        "topics",
+        "tail",
+        "counts",
+        "--from-start",
+        "--no-wait",
+        "--json",
+        "--topic",
+        "counting_program.py:COUNTS",
+    )
     assert sorted((row["word"], row["count"]) for row in shown) == [("a", 2), ("b", 1)]
 
 
@@ -213,16 +239,30 @@ stopped = Job("stopped", rows.window(windows.fixed("1m")).by("word").count().wri
 
 
 @pytest.mark.usefixtures("log")
-def test_a_job_that_its_own_code_stops_is_named_with_the_remedy_and_the_exit_code_says_so(millrace: Cli, folder: Path) -> None:
+def test_a_job_that_its_own_code_stops_is_named_with_the_remedy_and_the_exit_code_says_so(
+    millrace: Cli, folder: Path
+) -> None:
     both = ["run", "two_jobs.py:counting", "two_jobs.py:stopped", "--until-caught-up"]
     (folder / "two_jobs.py").write_text(PROGRAM + BROKEN)
     for _ in range(2):
         code, _, err = millrace(*both)
         assert code == 1
-        assert "error: job stopped was stopped by its own code in batch 0: LookupError: no such word (in map_batches(broken)" in err
+        assert (
+            "error: job stopped was stopped by its own code in batch 0: LookupError: no such word (in map_batches(broken)"
+            in err
+        )
         assert "run again with --retry stopped" in err
         assert "Traceback" not in err
-    shown = millrace.objects("topics", "tail", "counts", "--from-start", "--no-wait", "--json", "--topic", "counting_program.py:COUNTS")
+    shown = millrace.objects(
+        "topics",
+        "tail",
+        "counts",
+        "--from-start",
+        "--no-wait",
+        "--json",
+        "--topic",
+        "counting_program.py:COUNTS",
+    )
     assert sorted((row["word"], row["count"]) for row in shown) == [("a", 2), ("b", 1)]
     code, _, err = millrace(*both, "--retry", "stopped")
     assert code == 0, err
@@ -235,14 +275,20 @@ def test_ingest_then_look_at_the_topics(millrace: Cli) -> None:
     assert topics["input.vehicle-positions"]["records"] == 1
     [about] = millrace.objects("topics", "describe", "input.vehicle-positions", "--json")
     assert about["type"] == "millrace.transit.VehiclePosition"
-    [event] = millrace.objects("topics", "tail", "input.vehicle-positions", "--from-start", "--max", "1", "--json")
+    [event] = millrace.objects(
+        "topics", "tail", "input.vehicle-positions", "--from-start", "--max", "1", "--json"
+    )
     assert (event["vehicle_id"], event["event_time"]) == ("40/456", 1600657200000)
-    assert "vehicle_id=40/456" in millrace.ok("topics", "tail", "input.vehicle-positions", "--from-start", "--max", "1")
+    assert "vehicle_id=40/456" in millrace.ok(
+        "topics", "tail", "input.vehicle-positions", "--from-start", "--max", "1"
+    )
     assert "codec      binary" in millrace.ok("topics", "describe", "input.vehicle-positions")
 
 
 def test_ingest_takes_its_sources_from_the_settings(millrace: Cli, folder: Path) -> None:
-    (folder / "millrace.toml").write_text('[ingest.tram]\nconnector = "recording"\nprocessor = "hsl"\npath = "hsl.jsonl"\nspeed = 0')
+    (folder / "millrace.toml").write_text(
+        '[ingest.tram]\nconnector = "recording"\nprocessor = "hsl"\npath = "hsl.jsonl"\nspeed = 0'
+    )
     code, _, err = millrace("ingest")
     assert (code, "tram: done: 1 messages: 1 written" in err) == (0, True)
 
@@ -263,11 +309,15 @@ def test_doctor_says_what_to_do_and_fails_where_something_needed_is_missing(
     monkeypatch.setenv("JAVA_HOME", str(folder))
     code, out, _ = millrace("doctor")
     assert (code, "missing Java" in out, "→ install a Java 17 or newer" in out) == (1, True, True)
-    java = next(found for found in millrace.objects("doctor", "--on", "local", "--json") if found["name"] == "Java")
+    java = next(
+        found for found in millrace.objects("doctor", "--on", "local", "--json") if found["name"] == "Java"
+    )
     assert java["verdict"] == "absent"
 
 
-def test_run_on_spark_without_java_says_what_to_do(millrace: Cli, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_run_on_spark_without_java_says_what_to_do(
+    millrace: Cli, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(folder))
     code, _, err = millrace("run", "counting_program.py:counting", "--on", "spark")
     assert (code, "install a Java 17 or newer" in err, "Traceback" in err) == (1, True, False)
@@ -286,25 +336,55 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
         (["run", "nowhere:job"], 1, "error: 'nowhere:job': there is no module 'nowhere'"),
         (["run"], 2, "name at least one job, or set run.jobs"),
         (["run", "x:y", "--on", "flink"], 2, "Invalid value for '--on'"),
-        (["run", "vehicle-distribution", "--tick", "soon"], 1, "error: option run_tick: run.tick = 'soon' is not allowed"),
-        (["run", "vehicle-distribution", "--log", "kafka://broker"], 1, "error: log 'kafka://broker': 'broker' is not HOST:PORT"),
+        (
+            ["run", "vehicle-distribution", "--tick", "soon"],
+            1,
+            "error: option run_tick: run.tick = 'soon' is not allowed",
+        ),
+        (
+            ["run", "vehicle-distribution", "--log", "kafka://broker"],
+            1,
+            "error: log 'kafka://broker': 'broker' is not HOST:PORT",
+        ),
         (["explain", "vehicle-distribucion"], 1, "did you mean vehicle-distribution?"),
         (["topics", "list"], 1, "error: there is no log in"),
         (["replay", "counting_program.py"], 2, "say exactly one of --recording, --topic and --events"),
-        (["replay", "counting_program.py", "--events", "absent.csv"], 1, "error: absent.csv cannot be read (No such file or directory"),
-        (["replay", "counting_program.py", "--events", "words.csv", "-o", "x.xls"], 1, "error: x.xls: the ending '.xls' is no format"),
-        (["replay", "counting_program.py", "--topic", "nouns"], 2, "counting does not read 'nouns'; it reads words"),
+        (
+            ["replay", "counting_program.py", "--events", "absent.csv"],
+            1,
+            "error: absent.csv cannot be read (No such file or directory",
+        ),
+        (
+            ["replay", "counting_program.py", "--events", "words.csv", "-o", "x.xls"],
+            1,
+            "error: x.xls: the ending '.xls' is no format",
+        ),
+        (
+            ["replay", "counting_program.py", "--topic", "nouns"],
+            2,
+            "counting does not read 'nouns'; it reads words",
+        ),
         (["ingest"], 1, "error: there is nothing to ingest: add a section [ingest.NAME]"),
         (["ingest", "--recording", "absent.jsonl"], 1, "error: the recording absent.jsonl cannot be read"),
         (["ingest", "--recording", "hsl.jsonl", "--processor", "bus"], 1, "there is no processor 'bus'"),
-        (["ingest", "--recording", "hsl.jsonl", "--simulator"], 1, "--recording and --simulator were both given; name one here"),
-        (["ingest", "--simulator", "--scale", "0"], 1, "error: [ingest.simulator]: scale=0.0 is not allowed; use a number from"),
+        (
+            ["ingest", "--recording", "hsl.jsonl", "--simulator"],
+            1,
+            "--recording and --simulator were both given; name one here",
+        ),
+        (
+            ["ingest", "--simulator", "--scale", "0"],
+            1,
+            "error: [ingest.simulator]: scale=0.0 is not allowed; use a number from",
+        ),
         (["ingest", "--simulator", "--duration", "soon"], 1, "duration='soon' is no duration"),
         (["doctor", "--config", "absent.toml"], 1, "error: absent.toml: the settings file cannot be read"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],
 )
-def test_a_mistake_is_one_clear_message_and_an_exit_code(millrace: Cli, words: list[str], code: int, said: str) -> None:
+def test_a_mistake_is_one_clear_message_and_an_exit_code(
+    millrace: Cli, words: list[str], code: int, said: str
+) -> None:
     found, _, err = millrace(*words)
     assert (found, "Traceback" in err) == (code, False)
     assert said in " ".join(err.split())
@@ -338,6 +418,8 @@ def test_an_interrupted_run_stops_with_130_and_without_a_traceback(number: signa
 
 @pytest.mark.slow
 def test_output_that_nobody_reads_ends_quietly() -> None:
-    script = f"{sys.executable} -m millrace.cli replay counting_program.py --events words.csv --json | head -n 1"
+    script = (
+        f"{sys.executable} -m millrace.cli replay counting_program.py --events words.csv --json | head -n 1"
+    )
     run = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ})
     assert (json.loads(run.stdout)["window_end"], run.stderr) == (MINUTE, "")

@@ -24,7 +24,11 @@ def write(text: str) -> Path:
 
 def test_without_a_file_defaults_work_on_one_machine() -> None:
     assert config.load(env={}) == Settings()
-    assert (Settings().log.url, Settings().run.on, Settings().run.tick_ms) == ("embedded:millrace-data/log", "local", 1000)
+    assert (Settings().log.url, Settings().run.on, Settings().run.tick_ms) == (
+        "embedded:millrace-data/log",
+        "local",
+        1000,
+    )
 
 
 def test_the_file_of_this_folder_is_read() -> None:
@@ -35,7 +39,9 @@ def test_the_file_of_this_folder_is_read() -> None:
 
 def test_the_environment_wins_over_the_file_and_options_over_both() -> None:
     write('[run]\non = "local"\nname = "file"\ntick = "2s"')
-    loaded = config.load(env={"MILLRACE_RUN_ON": "spark", "MILLRACE_RUN_NAME": "environment"}).changed(run_name="option", run_tick=None)
+    loaded = config.load(env={"MILLRACE_RUN_ON": "spark", "MILLRACE_RUN_NAME": "environment"}).changed(
+        run_name="option", run_tick=None
+    )
     assert (loaded.run.on, loaded.run.name, loaded.run.tick) == ("spark", "option", "2s")
 
 
@@ -52,7 +58,11 @@ def test_spark_settings_pass_through_as_text_that_spark_reads() -> None:
 def test_a_connector_keeps_its_own_options() -> None:
     write('[ingest.bus]\nconnector = "recording"\nprocessor = "hsl"\npath = "x.jsonl"\nspeed = 10')
     bus = config.load(env={}).ingest["bus"]
-    assert (bus.connector, bus.processor, bus.options) == ("recording", "hsl", {"path": "x.jsonl", "speed": 10})
+    assert (bus.connector, bus.processor, bus.options) == (
+        "recording",
+        "hsl",
+        {"path": "x.jsonl", "speed": 10},
+    )
 
 
 def test_other_variables_of_ours_are_no_settings() -> None:
@@ -62,8 +72,14 @@ def test_other_variables_of_ours_are_no_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[run]\non = "flink"', "millrace.toml: run.on = 'flink' is not allowed; allowed: 'local' or 'spark'"),
-        ("[run]\nmax_events_per_batch = 0", "millrace.toml: run.max_events_per_batch = 0 is not allowed; allowed: greater than 0"),
+        (
+            '[run]\non = "flink"',
+            "millrace.toml: run.on = 'flink' is not allowed; allowed: 'local' or 'spark'",
+        ),
+        (
+            "[run]\nmax_events_per_batch = 0",
+            "millrace.toml: run.max_events_per_batch = 0 is not allowed; allowed: greater than 0",
+        ),
         (
             "[run]\nmax_event = 9",
             "millrace.toml: unknown key run.max_event = 9; did you mean max_events_per_batch? [run] takes name, on, jobs,",
@@ -74,9 +90,15 @@ def test_other_variables_of_ours_are_no_settings() -> None:
         ),
         ('[run]\ntick = "0s"', "must be longer than zero"),
         ('[run]\nname = "a b"', "millrace.toml: run.name = 'a b' is not allowed"),
-        ("[runn]\nx = 1", "unknown key runn = {'x': 1}; did you mean run? the sections are log, kafka, state, run, spark, serve, ingest"),
+        (
+            "[runn]\nx = 1",
+            "unknown key runn = {'x': 1}; did you mean run? the sections are log, kafka, state, run, spark, serve, ingest",
+        ),
         ("tick = 3", "tick = 3 stands outside any section"),
-        ('[spark]\ndriver_memory = "lots"', "spark.driver_memory = 'lots' is not allowed; allowed: Memory of the driver's JVM"),
+        (
+            '[spark]\ndriver_memory = "lots"',
+            "spark.driver_memory = 'lots' is not allowed; allowed: Memory of the driver's JVM",
+        ),
         ("[spark]\nslots = 1000", "spark.slots = 1000 is not allowed; allowed: less than or equal to 128"),
         ("[spark.conf]\nx = [1]", "spark.conf.x = [1] is not allowed; allowed: a valid string"),
         ('[ingest.bus]\nprocessor = "hsl"', "[ingest.bus] has no connector; add connector = ..."),
@@ -100,9 +122,18 @@ def test_every_mistake_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ({"MILLRACE_RUN_ON": "flink"}, "environment variable MILLRACE_RUN_ON: run.on = 'flink' is not allowed"),
-        ({"MILLRACE_LOG_PATH": "x"}, "environment variable MILLRACE_LOG_PATH: unknown key log.path = 'x'; [log] takes url"),
-        ({"MILLRACE_RUN_JOBS": "a,b"}, "environment variable MILLRACE_RUN_JOBS = 'a,b' is not allowed: write a JSON list"),
+        (
+            {"MILLRACE_RUN_ON": "flink"},
+            "environment variable MILLRACE_RUN_ON: run.on = 'flink' is not allowed",
+        ),
+        (
+            {"MILLRACE_LOG_PATH": "x"},
+            "environment variable MILLRACE_LOG_PATH: unknown key log.path = 'x'; [log] takes url",
+        ),
+        (
+            {"MILLRACE_RUN_JOBS": "a,b"},
+            "environment variable MILLRACE_RUN_JOBS = 'a,b' is not allowed: write a JSON list",
+        ),
     ],
 )
 def test_a_mistake_in_the_environment_names_the_variable(env: dict[str, str], said: str) -> None:
@@ -119,7 +150,9 @@ def test_a_mistake_in_an_option_names_the_option() -> None:
 
 
 def test_a_named_file_must_be_there() -> None:
-    with pytest.raises(ConfigError, match=r"absent\.toml: the settings file cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        ConfigError, match=r"absent\.toml: the settings file cannot be read \(No such file or directory\)"
+    ):
         config.load(Path("absent.toml"))
 
 

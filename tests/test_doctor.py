@@ -27,7 +27,9 @@ def finding(name: str, settings: Settings) -> Finding:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings().changed(run_on="spark", state_dir=tmp_path / "state", log_url=f"embedded:{tmp_path / 'log'}")
+    return Settings().changed(
+        run_on="spark", state_dir=tmp_path / "state", log_url=f"embedded:{tmp_path / 'log'}"
+    )
 
 
 @pytest.mark.parametrize(("said", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25-ea", 25)])
@@ -40,9 +42,13 @@ def test_java_home_wins_over_the_path(tmp_path: Path, monkeypatch: pytest.Monkey
     assert java.find() == java.Java(tmp_path / "bin" / "java", "21.0.1")
 
 
-def test_java_that_is_too_old_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+def test_java_that_is_too_old_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, 'java version "1.8.0_392"')))
-    with pytest.raises(ComponentMissing, match=r"needs Java 17 or newer, but .*bin/java is 1\.8\.0_392; install a Java 17"):
+    with pytest.raises(
+        ComponentMissing, match=r"needs Java 17 or newer, but .*bin/java is 1\.8\.0_392; install a Java 17"
+    ):
         java.find()
     found = finding("Java", settings)
     assert (found.verdict, "install a Java 17 or newer" in found.remedy) == ("missing", True)
@@ -65,7 +71,9 @@ def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("answer", "code"), [("Segmentation fault", 139), ("version unknown", 0)])
-def test_a_java_that_does_not_answer_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
+def test_a_java_that_does_not_answer_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, answer, code)))
     with pytest.raises(ComponentMissing, match=f"-version says '{answer}'"):
         java.find()
@@ -83,7 +91,9 @@ def test_a_file_in_place_of_a_folder_is_missing(tmp_path: Path, settings: Settin
     assert (found.verdict, "is not a folder" in found.found) == ("missing", True)
 
 
-def test_a_folder_that_cannot_be_written_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+def test_a_folder_that_cannot_be_written_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     found = finding("state folder", settings)
@@ -100,7 +110,9 @@ def test_the_settings_that_spark_gets_are_shown(settings: Settings) -> None:
     assert finding("spark.x", settings.changed(spark_conf={"spark.x": 1})).found == "1"
 
 
-def test_everything_wrong_has_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings) -> None:
+def test_everything_wrong_has_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert all(found.remedy for found in doctor.examine(settings) if found.verdict != "ok")

@@ -28,9 +28,19 @@ def test_the_reference_is_fresh(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_readme_shows_what_its_command_prints() -> None:
-    [console] = [block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "millrace replay" in block]
+    [console] = [
+        block
+        for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+        if "millrace replay" in block
+    ]
     command, *shown = console.partition("$ .venv/bin/millrace ")[2].splitlines()
-    run = subprocess.run([sys.executable, "-m", "millrace.cli", *command.split()], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "millrace.cli", *command.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert sorted(line.split() for line in run.stdout.splitlines()) == sorted(line.split() for line in shown)
 
 
@@ -52,21 +62,35 @@ def test_the_readmes_example_answers_from_the_events_of_the_demo(tmp_path: Path)
     seen = positions(90, vehicles=40)
     fill(log, seen)
     log.close()
-    run = subprocess.run([sys.executable, ROOT / "examples" / "busy_cells.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, ROOT / "examples" / "busy_cells.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     counts = [int(row.split("┆")[1]) for row in run.stdout.splitlines() if row.startswith("│ 6")]
     cells = seen.select("vehicle_id", geocell=geocell(), minute=pl.col("event_time") // 60_000).drop_nulls()
-    expected = cells.group_by("geocell", "minute").agg(pl.col("vehicle_id").n_unique())["vehicle_id"].sort(descending=True)
+    expected = (
+        cells.group_by("geocell", "minute")
+        .agg(pl.col("vehicle_id").n_unique())["vehicle_id"]
+        .sort(descending=True)
+    )
     assert counts == expected.head(5).to_list()
 
 
 def test_what_the_readme_names_is_there() -> None:
-    named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(re.findall(r"`((?:docs|examples|tests|src)/[\w./-]+)", README))
+    named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(
+        re.findall(r"`((?:docs|examples|tests|src)/[\w./-]+)", README)
+    )
     assert len(named) > 10
     assert {path for path in named if not (ROOT / path.partition("::")[0]).exists()} == set()
 
 
 def test_a_bare_make_lists_every_recipe() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    listed = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     phony = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split()
     assert [line.split()[1] for line in listed.splitlines()] == phony

@@ -31,7 +31,9 @@ def comparable(value: Any) -> Any:
         return tuple(map(comparable, value))
     if isinstance(value, dict):
         return tuple((name, comparable(part)) for name, part in sorted(value.items()))
-    return f"{value + 0.0:.10g}" if isinstance(value, float) else value  # a text, as not-a-number does not equal itself; -0.0 is 0.0
+    return (
+        f"{value + 0.0:.10g}" if isinstance(value, float) else value
+    )  # a text, as not-a-number does not equal itself; -0.0 is 0.0
 
 
 def bag(written: list[Row]) -> Counter[Any]:
@@ -44,13 +46,17 @@ def refused(fed: Fed) -> Counter[Any]:
 
 
 def shown(fed: Fed) -> Counter[Any]:
-    return Counter({(topic, row): count for topic, written in fed.written.items() for row, count in bag(written).items()})
+    return Counter(
+        {(topic, row): count for topic, written in fed.written.items() for row, count in bag(written).items()}
+    )
 
 
 def differences(engine: Counter[Any], model: Counter[Any]) -> str:
     """What only one of the two says, readable."""
     only = [("engine", engine - model), ("model", model - engine)]
-    return "\n".join(f"only the {name} {count}x: {thing}" for name, things in only for thing, count in things.items())
+    return "\n".join(
+        f"only the {name} {count}x: {thing}" for name, things in only for thing, count in things.items()
+    )
 
 
 def last_words(jobs: Given, backend: Backend, made: list[Batch]) -> Any:
@@ -100,11 +106,22 @@ def check_latest(data: st.DataObject) -> None:
     unit = data.draw(st.sampled_from([1, 1_000]))
     readings = mr.read(A, watermark=watermarks.bounded(data.draw(st.sampled_from([0, 2, 5])) * unit))
     some = readings.filter(pl.col("v").is_not_null()) if data.draw(st.booleans()) else readings
-    every, times, lateness = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 6), st.sampled_from([20, 6, 1, 0])))
-    windowed = some.window(windows.sliding(every * times * unit, every=every * unit), lateness=lateness * unit)
+    every, times, lateness = data.draw(
+        st.tuples(st.integers(1, 4), st.integers(1, 6), st.sampled_from([20, 6, 1, 0]))
+    )
+    windowed = some.window(
+        windows.sliding(every * times * unit, every=every * unit), lateness=lateness * unit
+    )
     latest = windowed.by(*data.draw(st.sampled_from([("k",), ("k", "g")]))).latest("v")
-    jobs = Given((mr.Job("one", write(latest, "analytics.one"), write(latest.by("v").count(), "analytics.two")),), unit, {A.name: 2})
-    engine, model = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 3]))), OnModel(jobs.jobs, jobs.partitions)
+    jobs = Given(
+        (mr.Job("one", write(latest, "analytics.one"), write(latest.by("v").count(), "analytics.two")),),
+        unit,
+        {A.name: 2},
+    )
+    engine, model = (
+        OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 3]))),
+        OnModel(jobs.jobs, jobs.partitions),
+    )
     with patch.object(state, "FAN", 2):
         for batch in data.draw(batches(jobs, most=24)):
             hold_batch(engine, model, batch)
@@ -118,10 +135,15 @@ def check_kinds(data: st.DataObject) -> None:
 def hold_batch(engine: OnEngine, model: OnModel, batch: Batch) -> None:
     if batch.restart:
         engine.restart()
-    ours, theirs = engine.feed(batch.events, batch.now, end=batch.end), model.feed(batch.events, batch.now, end=batch.end)
+    ours, theirs = (
+        engine.feed(batch.events, batch.now, end=batch.end),
+        model.feed(batch.events, batch.now, end=batch.end),
+    )
     assert not differences(shown(ours), shown(theirs))
     assert not differences(refused(ours), refused(theirs))
-    assert {name: low for name, low in engine.watermarks.items() if name in model.watermarks} == model.watermarks
+    assert {
+        name: low for name, low in engine.watermarks.items() if name in model.watermarks
+    } == model.watermarks
 
 
 def check_every_cut(data: st.DataObject) -> None:
@@ -131,7 +153,9 @@ def check_every_cut(data: st.DataObject) -> None:
     expected = last_words(jobs, OnModel(jobs.jobs, jobs.partitions), recut(made, 1_000))
     with patch.object(running, "MANY", data.draw(st.sampled_from([1, running.MANY]))):
         for size in (1, 3, 1_000):
-            assert last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected
+            assert (
+                last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected
+            )
 
 
 def ran(check: Callable[[st.DataObject], None], count: int, *, seed_: int) -> int:
@@ -174,7 +198,13 @@ def test_the_last_word_does_not_depend_on_how_batches_were_cut(data: st.DataObje
     check_every_cut(data)
 
 
-LONG: tuple[Callable[[st.DataObject], None], ...] = (check_every_batch, check_latest, check_kinds, check_kinds, check_every_cut)
+LONG: tuple[Callable[[st.DataObject], None], ...] = (
+    check_every_batch,
+    check_latest,
+    check_kinds,
+    check_kinds,
+    check_every_cut,
+)
 """What the chunks of the long run do, in turn, so that a part of it is of all sorts."""
 
 

@@ -62,7 +62,9 @@ def test_what_is_not_exactly_a_time_is_refused_by_name(column: pl.Series, messag
     (pl.Series("n", [timedelta(1)]), pl.Int64()),
     (pl.Series("n", ["maybe"]), pl.Boolean()),
 ])  # fmt: skip
-def test_a_value_that_would_come_out_as_another_is_refused_by_name(column: pl.Series, dtype: pl.DataType) -> None:
+def test_a_value_that_would_come_out_as_another_is_refused_by_name(
+    column: pl.Series, dtype: pl.DataType
+) -> None:
     with pytest.raises(InputError, match=r"column 'n(\.x)?'"):
         fit_column(column, dtype)
 

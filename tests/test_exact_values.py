@@ -54,7 +54,9 @@ class Word:
 
 WORDS = mr.Topic("words", Word, key="word")
 SIZES = mr.Topic("sizes", Word, key="word")
-FRAME = pl.DataFrame({"word": ["a"], "size": [1], "at": [AT], "event_time": [1_000]}).with_columns(at=pl.col("at").dt.truncate("1ms"))
+FRAME = pl.DataFrame({"word": ["a"], "size": [1], "at": [AT], "event_time": [1_000]}).with_columns(
+    at=pl.col("at").dt.truncate("1ms")
+)
 
 
 def read() -> Stream:
@@ -102,7 +104,9 @@ TOTALS = mr.Topic("totals", Total, key="word")
 
 
 def test_a_fraction_that_an_own_aggregate_answers_as_a_whole_number_is_refused() -> None:
-    job = Job("totals", read().window(windows.fixed("10s")).by("word").aggregate(total=Answer("size")).write(TOTALS))
+    job = Job(
+        "totals", read().window(windows.fixed("10s")).by("word").aggregate(total=Answer("size")).write(TOTALS)
+    )
     with pytest.raises(ValueError, match=r"1\.7 is not exactly a value of Int64"):
         mr.replay(job, FRAME)
 
@@ -147,7 +151,9 @@ def test_a_timer_and_an_alarm_take_a_datetime_by_its_zone(on: testing.On, sets: 
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
-@pytest.mark.parametrize("at", [1500.7, FIVE + timedelta(microseconds=1), None, "soon", 2**70, 2**63 - 1, -(2**62)])
+@pytest.mark.parametrize(
+    "at", [1500.7, FIVE + timedelta(microseconds=1), None, "soon", 2**70, 2**63 - 1, -(2**62)]
+)
 @pytest.mark.parametrize("sets", ["set_timer", "set_alarm"])
 def test_a_timer_and_an_alarm_refuse_what_is_no_whole_millisecond(on: testing.On, sets: str, at: Any) -> None:
     script = waiting(on, sets, at)
@@ -211,7 +217,9 @@ def test_what_a_processor_emits_in_nested_columns_and_32_bits_is_taken_exactly(p
 @pytest.mark.parametrize(("column", "value"), [
     ("share", 1e300), ("share", "x"), ("part", {"size": 3.7}), ("part", {"size": 2**63}), ("parts", [{"size": 1}, {"size": 0.5}]), ("part", {"size": 1, "at": "noon"}),
 ])  # fmt: skip
-def test_what_a_processor_emits_and_would_be_cut_is_refused_by_its_column(port: str, column: str, value: Any) -> None:
+def test_what_a_processor_emits_and_would_be_cut_is_refused_by_its_column(
+    port: str, column: str, value: Any
+) -> None:
     with pytest.raises(ValueError, match=f"column '{column}': .* is not exactly a value of"):
         emitted({column: value}, port)
 
@@ -219,7 +227,9 @@ def test_what_a_processor_emits_and_would_be_cut_is_refused_by_its_column(port: 
 @pytest.mark.parametrize("made", [
     pl.col("at"), pl.col("at").dt.cast_time_unit("us"), pl.col("at").dt.date(), pl.col("event_time") / 2, pl.col("size").cast(pl.Int32),
 ])  # fmt: skip
-def test_an_event_time_that_counts_no_whole_milliseconds_is_refused_where_the_job_is_defined(made: pl.Expr) -> None:
+def test_an_event_time_that_counts_no_whole_milliseconds_is_refused_where_the_job_is_defined(
+    made: pl.Expr,
+) -> None:
     with pytest.raises(DefinitionError, match=r"makes event_time .* say event_time=.*dt\.epoch"):
         read().with_columns(event_time=made)
 
@@ -227,7 +237,12 @@ def test_an_event_time_that_counts_no_whole_milliseconds_is_refused_where_the_jo
 def test_rows_that_lose_their_event_time_are_named_instead_of_vanishing() -> None:
     job = Job(
         "none",
-        read().with_columns(event_time=pl.col("size") // 0).window(windows.fixed("10s")).by("word").count(name="total").write(TOTALS),
+        read()
+        .with_columns(event_time=pl.col("size") // 0)
+        .window(windows.fixed("10s"))
+        .by("word")
+        .count(name="total")
+        .write(TOTALS),
     )
     with pytest.raises(InputError, match="1 rows have no event_time"):
         mr.replay(job, FRAME)
@@ -241,18 +256,25 @@ def test_rows_that_lose_their_event_time_are_named_instead_of_vanishing() -> Non
 def test_a_punctuation_counts_by_its_unit_and_zone(on: testing.On, says: pl.Expr) -> None:
     rows = mr.read(WORDS, watermark=watermarks.punctuation(says))
     script = testing.Script(
-        Job("totals", rows.window(windows.fixed("10s")).by("word").count(name="total").write(TOTALS)), on=on, watermarks="own"
+        Job("totals", rows.window(windows.fixed("10s")).by("word").count(name="total").write(TOTALS)),
+        on=on,
+        watermarks="own",
     )
     at = datetime(1970, 1, 1, 0, 0, 9, 999_000, tzinfo=UTC)
     script.events({"word": "a", "size": 1, "at": at, "event_time": 10_000})
-    script.events({"word": "a", "size": 1, "at": None, "event_time": 9_999}, {"word": "a", "size": 1, "at": None, "event_time": 9_998})
+    script.events(
+        {"word": "a", "size": 1, "at": None, "event_time": 9_999},
+        {"word": "a", "size": 1, "at": None, "event_time": 9_998},
+    )
     assert [late["event_time"] for late in script.late()] == []
     assert script.panes() == []
     script.events({"word": "a", "size": 1, "at": at + timedelta(milliseconds=1), "event_time": 10_001})
     assert [pane["total"] for pane in script.panes()] == [2]
 
 
-@pytest.mark.parametrize("says", [pl.col("event_time") / 2, pl.col("word"), pl.col("size") > 1, pl.col("at") - pl.col("at")])
+@pytest.mark.parametrize(
+    "says", [pl.col("event_time") / 2, pl.col("word"), pl.col("size") > 1, pl.col("at") - pl.col("at")]
+)
 def test_a_punctuation_that_is_no_time_is_refused_where_the_job_is_defined(says: pl.Expr) -> None:
     with pytest.raises(DefinitionError, match="which says no time; use a datetime, or whole milliseconds"):
         mr.read(WORDS, watermark=watermarks.punctuation(says))

@@ -23,8 +23,18 @@ def test_a_rule_holds_from_its_own_time_on(on: On) -> None:
     def paid(at: float, amount: int, card: str = "a") -> dict[str, object]:
         return {"card": card, "country": "fi", "amount": amount, "event_time": int(at * hour)}
 
-    script.events(paid(11.2, 90), paid(9.5, 40), paid(9.1, 80), paid(9.2, 30, "b"), paid(11.1, 80), paid(8, 500), topic=module.PAYMENTS)
-    limits = [{"country": "fi", "amount": amount, "event_time": at * hour} for at, amount in ((9, 100), (11, 500))]
+    script.events(
+        paid(11.2, 90),
+        paid(9.5, 40),
+        paid(9.1, 80),
+        paid(9.2, 30, "b"),
+        paid(11.1, 80),
+        paid(8, 500),
+        topic=module.PAYMENTS,
+    )
+    limits = [
+        {"country": "fi", "amount": amount, "event_time": at * hour} for at, amount in ((9, 100), (11, 500))
+    ]
     script.events(*limits, topic=module.LIMITS)
     script.watermark(24 * hour)
     alerts = [(pane["card"], pane["spent"], pane["limit"], pane["event_time"]) for pane in script.panes()]

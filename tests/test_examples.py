@@ -21,7 +21,9 @@ def load(name: str, *, main: bool = False) -> dict[str, Any]:
 @pytest.mark.parametrize("name", STANDALONE)
 def test_it_runs_as_a_program(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     load(name.removesuffix(".py"), main=True)
-    assert capsys.readouterr().out or "__main__" not in (EXAMPLES / name).read_text(), "those that are more than jobs show something"
+    assert capsys.readouterr().out or "__main__" not in (EXAMPLES / name).read_text(), (
+        "those that are more than jobs show something"
+    )
 
 
 def test_words_are_counted() -> None:
@@ -30,7 +32,9 @@ def test_words_are_counted() -> None:
 
 
 def test_the_most_used_hashtags_complete_a_prefix() -> None:
-    posts = pl.DataFrame({"text": ["#mill #mill", "#milk", "#mice", "#mint #mill", "nothing"], "event_time": [1, 2, 3, 4, 5]})
+    posts = pl.DataFrame(
+        {"text": ["#mill #mill", "#milk", "#mice", "#mint #mill", "nothing"], "event_time": [1, 2, 3, 4, 5]}
+    )
     panes = mr.replay(load("hashtags")["completions"], posts).filter(pl.col("window_end") == 10_000)
     [best] = panes.filter(pl.col("prefix") == "mi")["top"].to_list()
     assert best[0] == {"tag": "mill", "count": 3}
@@ -61,8 +65,12 @@ def test_an_order_has_the_price_of_its_time() -> None:
 def test_degrees_and_triangles_of_a_graph() -> None:
     graphs = load("graphs")
     pairs = [(a, b) for a in "abcd" for b in "abcd" if a < b] + [("d", "e")]
-    frame = pl.DataFrame({"one": [a for a, _ in pairs], "other": [b for _, b in pairs], "event_time": range(len(pairs))})
-    assert mr.replay(graphs["triangles"], frame)["triangles"].to_list() == [4], "all four nodes know each other"
+    frame = pl.DataFrame(
+        {"one": [a for a, _ in pairs], "other": [b for _, b in pairs], "event_time": range(len(pairs))}
+    )
+    assert mr.replay(graphs["triangles"], frame)["triangles"].to_list() == [4], (
+        "all four nodes know each other"
+    )
     degrees = dict(mr.replay(graphs["degrees"], frame).select("node", "degree").rows())
     assert degrees == {"a": 3, "b": 3, "c": 3, "d": 4, "e": 1}
 
@@ -81,14 +89,19 @@ def test_spikes_and_dips_of_query_rates_are_noticed_and_nothing_else() -> None:
     example = load("query_rates")
     rated = mr.replay(example["rates"], example["queries"]()).select("query", "rate", "event_time")
     found = mr.replay(example["anomalies"], rated).filter(pl.col("event_time") < 300_000)
-    assert found.select("query", "kind", "event_time").rows() == [("match", "spike", 209_999), ("news", "dip", 250_000)]
+    assert found.select("query", "kind", "event_time").rows() == [
+        ("match", "spike", 209_999),
+        ("news", "dip", 250_000),
+    ]
 
 
 def test_the_joins_of_the_documentation_answer() -> None:
     joins = runpy.run_path(str(EXAMPLES.parent / "docs" / "examples" / "joins.py"))
     orders = pl.DataFrame({"user": ["ann", "bob"], "item": ["pen", "ink"], "event_time": [10_000, 59_000]})
     payments = pl.DataFrame({"payer": ["ann", "bob"], "amount": [3, 4], "event_time": [12_000, 61_000]})
-    customers = pl.DataFrame({"user": ["ann", "ann"], "city": ["Oulu", "Turku"], "gone": [False, False], "event_time": [0, 20_000]})
+    customers = pl.DataFrame(
+        {"user": ["ann", "ann"], "city": ["Oulu", "Turku"], "gone": [False, False], "event_time": [0, 20_000]}
+    )
     both = {"input.orders": orders, "input.payments": payments}
     same = mr.replay(joins["same_minute"], both).select("user", "item", "amount").rows()
     assert sorted(same, key=str) == [("ann", "pen", 3), ("bob", "ink", None), ("bob", None, 4)]

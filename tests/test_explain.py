@@ -23,13 +23,21 @@ class Count:
 
 POSITIONS, COUNTS = mr.Topic("input.positions", Position), mr.Topic("analytics.counts", Count)
 LATE = mr.Topic(
-    "late.positions", dataclass(type("Late", (), {"__annotations__": {"vehicle": str, "cell": int, "reason": str, "missed": int}}))
+    "late.positions",
+    dataclass(
+        type("Late", (), {"__annotations__": {"vehicle": str, "cell": int, "reason": str, "missed": int}})
+    ),
 )
 
 NEWEST = (
     mr.read(POSITIONS, watermark=watermarks.bounded("1s", idle="10s"))
     .filter(pl.col("cell") > 0)
-    .window(windows.sliding("30s", every="5s"), trigger=triggers.at_watermark(), lateness="1m", output="value_and_retract")
+    .window(
+        windows.sliding("30s", every="5s"),
+        trigger=triggers.at_watermark(),
+        lateness="1m",
+        output="value_and_retract",
+    )
     .by("vehicle")
     .latest("cell")
 )
@@ -75,7 +83,9 @@ def test_jobs_that_run_together_share_stages() -> None:
 
 def test_long_expressions_are_shortened_to_a_line() -> None:
     wide = (
-        mr.read(POSITIONS).filter(pl.any_horizontal(*(pl.col("cell") == n for n in range(100)))).write(mr.Topic("analytics.some", Position))
+        mr.read(POSITIONS)
+        .filter(pl.any_horizontal(*(pl.col("cell") == n for n in range(100))))
+        .write(mr.Topic("analytics.some", Position))
     )
     assert max(map(len, str(mr.Job("wide", wide)).splitlines())) < 120
 
@@ -92,5 +102,7 @@ def test_how_results_are_delivered_and_how_often_rows_go_around_is_said() -> Non
     first, *steps = str(job).splitlines()
     assert first == "job loop, delivered at least once"
     assert any(
-        line.strip().split("  ")[1].startswith("write loop.again (Again), at most 3 times around") for line in steps if "write" in line
+        line.strip().split("  ")[1].startswith("write loop.again (Again), at most 3 times around")
+        for line in steps
+        if "write" in line
     )

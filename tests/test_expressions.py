@@ -25,7 +25,13 @@ class Ride:
 
 RIDES = mr.Topic("rides", Ride)
 TIMES = ["event_time", "ingestion_time"]
-SCHEMA = {"a": pl.Int64(), "b": pl.Int64(), "l": pl.List(pl.Int64()), "s": pl.String(), "t": pl.Datetime("ms", "UTC")}
+SCHEMA = {
+    "a": pl.Int64(),
+    "b": pl.Int64(),
+    "l": pl.List(pl.Int64()),
+    "s": pl.String(),
+    "t": pl.Datetime("ms", "UTC"),
+}
 A, B, L, S, T = (pl.col(name) for name in SCHEMA)
 
 
@@ -55,18 +61,27 @@ def test_select_takes_names_lists_and_expressions_as_polars_does(made: Any, colu
 
 def test_types_of_selected_columns_are_derived() -> None:
     schema = rides().select(["who"], pl.col("cell") / 2, one=1, word=pl.lit("x")).node.schema
-    assert [schema[name] for name in ("who", "cell", "one", "word")] == [pl.String(), pl.Float64(), pl.Int32(), pl.String()]
+    assert [schema[name] for name in ("who", "cell", "one", "word")] == [
+        pl.String(),
+        pl.Float64(),
+        pl.Int32(),
+        pl.String(),
+    ]
 
 
 def test_with_columns_takes_lists_and_constants_as_polars_does() -> None:
-    made = rides().with_columns([pl.col("cell").alias("copy"), (pl.col("cell") + 1).alias("next")], driver="who", one=1)
+    made = rides().with_columns(
+        [pl.col("cell").alias("copy"), (pl.col("cell") + 1).alias("next")], driver="who", one=1
+    )
     assert made.columns == [*rides().columns, "copy", "next", "driver", "one"]
 
 
 def test_an_expression_over_all_columns_leaves_the_columns_of_millrace_alone() -> None:
     numbers = rides().select("cell", "speed")
     doubled = numbers.with_columns(pl.col("cell", "speed") * 2)
-    frame = pl.DataFrame({"cell": [1], "speed": [2.0], "event_time": [3], "ingestion_time": [4], "_part": [5], "_off": [6]})
+    frame = pl.DataFrame(
+        {"cell": [1], "speed": [2.0], "event_time": [3], "ingestion_time": [4], "_part": [5], "_off": [6]}
+    )
     assert doubled.node.apply(frame).rows(named=True) == [  # type: ignore[attr-defined] # a stateless step
         {"cell": 2, "speed": 4.0, "event_time": 3, "ingestion_time": 4, "_part": 5, "_off": 6}
     ]
@@ -87,7 +102,11 @@ def test_filter_takes_names_lists_and_values() -> None:
 def test_keys_and_names_of_columns_may_be_lists_or_plain_columns() -> None:
     windowed = rides().window(windows.fixed("1m"))
     assert windowed.by(["who", "cell"]).keys == windowed.by("who", pl.col("cell")).keys == ("who", "cell")
-    assert rides().explode(["tags"]).node.schema["tags"] == rides().explode(pl.col("tags")).node.schema["tags"] == pl.String()
+    assert (
+        rides().explode(["tags"]).node.schema["tags"]
+        == rides().explode(pl.col("tags")).node.schema["tags"]
+        == pl.String()
+    )
     assert windowed.by("who").top(3, ["cell"], by="speed").columns[:2] == ["who", "top"]
     assert rides().by("who").deduplicate(["cell", "event_time"], within="1m").columns == rides().columns
     assert rides().union([rides(), rides()]).columns == rides().columns
@@ -118,9 +137,35 @@ def test_what_is_not_a_column_is_refused_in_one_line(make: Any, said: str) -> No
 
 
 ACROSS = [
-    *(A.sum(), A.cum_sum(), A.shift(), A.sum().over("b"), A.rank(), A.sort(), A.unique(), A.diff(), A - A.mean(), A.first(), A.reverse()),
-    *(pl.len(), A.is_in(B), A.fill_null(strategy="forward"), A.is_first_distinct(), A.sample(1), A.rolling_mean(2), A.head(1)),
-    *(pl.when(A.max() < A).then(1).otherwise(2), pl.int_range(pl.len()), A.fill_null(A.shift()), A.n_unique() + 1, S.str.to_datetime()),
+    *(
+        A.sum(),
+        A.cum_sum(),
+        A.shift(),
+        A.sum().over("b"),
+        A.rank(),
+        A.sort(),
+        A.unique(),
+        A.diff(),
+        A - A.mean(),
+        A.first(),
+        A.reverse(),
+    ),
+    *(
+        pl.len(),
+        A.is_in(B),
+        A.fill_null(strategy="forward"),
+        A.is_first_distinct(),
+        A.sample(1),
+        A.rolling_mean(2),
+        A.head(1),
+    ),
+    *(
+        pl.when(A.max() < A).then(1).otherwise(2),
+        pl.int_range(pl.len()),
+        A.fill_null(A.shift()),
+        A.n_unique() + 1,
+        S.str.to_datetime(),
+    ),
     *(
         A.sort_by("b"),
         A.gather(0),
@@ -139,10 +184,26 @@ ACROSS = [
         pl.struct("a", B.max()),
         pl.corr("a", "b"),
     ),
-    *(pl.col("a", "b").sum(), pl.col("a", "b").cum_sum(), A.value_counts(), A.rle(), A.implode(), A.peak_max(), A.shuffle()),
+    *(
+        pl.col("a", "b").sum(),
+        pl.col("a", "b").cum_sum(),
+        A.value_counts(),
+        A.rle(),
+        A.implode(),
+        A.peak_max(),
+        A.shuffle(),
+    ),
 ]
 BY_ROW = [
-    *(A + 1, pl.lit(3), L.list.sum(), A.is_in([1, 2]), pl.when(A > 1).then(1).otherwise(2), L.list.eval(pl.element().cum_sum()), A // B),
+    *(
+        A + 1,
+        pl.lit(3),
+        L.list.sum(),
+        A.is_in([1, 2]),
+        pl.when(A > 1).then(1).otherwise(2),
+        L.list.eval(pl.element().cum_sum()),
+        A // B,
+    ),
     *(
         pl.concat_list("a", "b"),
         A.fill_null(0),
@@ -168,7 +229,14 @@ BY_ROW = [
         T.dt.epoch("ms"),
         T.dt.truncate("1h"),
     ),
-    *(A.is_between(1, 2), pl.col("a", "b") * 2, pl.all(), S.cast(pl.Int64, strict=False), S.str.extract("(a)"), A.round(1)),
+    *(
+        A.is_between(1, 2),
+        pl.col("a", "b") * 2,
+        pl.all(),
+        S.cast(pl.Int64, strict=False),
+        S.str.extract("(a)"),
+        A.round(1),
+    ),
     *(
         A.map_elements(lambda x: x, return_dtype=pl.Int64),
         A.map_batches(lambda s: s, return_dtype=pl.Int64, is_elementwise=True),
@@ -202,12 +270,24 @@ PATTERN = mr.pattern("a", pl.col("cell") > 1)
         lambda: rides().window(windows.punctuated(pl.col("cell") > SUM)).by("who").count(),
         lambda: mr.read(RIDES, watermark=watermarks.punctuation(SUM)),
         lambda: mr.table(mr.Topic("rides", Ride, key="who"), deleted=pl.col("cell") > SUM),
-        lambda: rides().by("who").match(mr.pattern("a", pl.col("cell") > SUM).within("1m"), select={"n": patterns.count("a")}),
+        lambda: (
+            rides()
+            .by("who")
+            .match(mr.pattern("a", pl.col("cell") > SUM).within("1m"), select={"n": patterns.count("a")})
+        ),
         lambda: rides().by("who").match(PATTERN.within("1m"), select={"n": patterns.count("a").cum_sum()}),
-        lambda: rides().window(windows.fixed("1m")).by("who").count().with_columns(share=pl.col("count") / pl.col("count").sum()),
+        lambda: (
+            rides()
+            .window(windows.fixed("1m"))
+            .by("who")
+            .count()
+            .with_columns(share=pl.col("count") / pl.col("count").sum())
+        ),
     ],
 )
 def test_no_operator_takes_an_expression_across_rows(make: Any) -> None:
-    with pytest.raises(DefinitionError, match="looks across rows, so its value would depend on how batches are cut") as raised:
+    with pytest.raises(
+        DefinitionError, match="looks across rows, so its value would depend on how batches are cut"
+    ) as raised:
         make()
     assert "\n" not in str(raised.value)

@@ -46,7 +46,9 @@ def test_shuffled_rows_are_in_buckets_and_none_is_lost(on: On) -> None:
 
 
 def test_buckets_are_even_and_spread_over_the_slots() -> None:
-    times = pl.DataFrame({"value": 0, "event_time": pl.int_range(1_700_000_000_000, 1_700_000_100_000, 7, eager=True)})
+    times = pl.DataFrame(
+        {"value": 0, "event_time": pl.int_range(1_700_000_000_000, 1_700_000_100_000, 7, eager=True)}
+    )
     times = times.with_columns(ingestion_time=pl.col("event_time") + 120)
     node = mr.read(ROWS).shuffle(64).stream.node
     dealt = next(iter(graph.edges(graph.Union((node,), node.schema)))).apply(times)
@@ -59,7 +61,9 @@ def test_buckets_are_even_and_spread_over_the_slots() -> None:
 @pytest.mark.parametrize("unit", [1, 1_000, 60_000, 3_600_000])
 def test_times_in_whole_seconds_minutes_or_hours_are_spread_over_all_buckets(unit: int) -> None:
     node = mr.read(ROWS).shuffle(64).stream.node
-    times = pl.Series(range(1_700_000_000_000 // unit * unit, 1_700_000_000_000 // unit * unit + 6_400 * unit, unit))
+    times = pl.Series(
+        range(1_700_000_000_000 // unit * unit, 1_700_000_000_000 // unit * unit + 6_400 * unit, unit)
+    )
     frame = pl.DataFrame({"key": "k", "value": 1, "event_time": times, "ingestion_time": times})
     dealt = next(iter(graph.edges(graph.Union((node,), node.schema)))).apply(frame)
     counts = dealt["bucket"].value_counts()

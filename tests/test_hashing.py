@@ -49,7 +49,12 @@ def test_text_hashes_alike_in_every_arrow_layout_and_slice(values: list[str], sk
     expected = hashing.hash_binary(pa.array(values, pa.string()).slice(skip)).tolist()
     assert hashing.hash_binary(pa.array(values, pa.large_string()).slice(skip)).tolist() == expected
     assert hashing.hash_binary(pa.array(values, pa.string_view()).slice(skip)).tolist() == expected
-    assert hashing.hash_binary(pa.chunked_array([pa.array(values), pa.array(values)])).tolist()[len(values) + skip :] == expected
+    assert (
+        hashing.hash_binary(pa.chunked_array([pa.array(values), pa.array(values)])).tolist()[
+            len(values) + skip :
+        ]
+        == expected
+    )
     assert hashing.hash_series(pl.Series(values)).tolist()[skip:] == expected
 
 
@@ -70,7 +75,9 @@ def test_nulls_are_one_key_of_every_type() -> None:
 
 
 def test_key_groups_are_spread_evenly() -> None:
-    frame = pl.DataFrame({"operator": [i % 50 for i in range(100_000)], "vehicle": [str(i // 50) for i in range(100_000)]})
+    frame = pl.DataFrame(
+        {"operator": [i % 50 for i in range(100_000)], "vehicle": [str(i // 50) for i in range(100_000)]}
+    )
     counts = np.bincount(hashing.key_groups(frame, ["operator", "vehicle"]), minlength=128)
     assert counts.min() > 600
     assert counts.max() < 1_000

@@ -39,7 +39,10 @@ def test_every_batch_shows_the_same_rows(data: st.DataObject) -> None:
 
 def paid(how: How = "inner", within: tuple[int, int] = (-5, 10)) -> mr.Job:
     quick = watermarks.bounded(2)
-    orders, payments = mr.read(ORDERS, watermark=quick).by("user"), mr.read(PAYMENTS, watermark=quick).by("payer")
+    orders, payments = (
+        mr.read(ORDERS, watermark=quick).by("user"),
+        mr.read(PAYMENTS, watermark=quick).by("payer"),
+    )
     return mr.Job("paid", write(orders.join(payments, within=within, how=how), "analytics.paid"))
 
 
@@ -49,7 +52,10 @@ def test_a_pair_is_shown_as_soon_as_both_are_there_at_the_time_of_the_later(on: 
     script.events(order(20, "ann", "book"), topic=ORDERS)
     assert not script.panes()
     script.events(*[pay(at, "ann", at) for at in (14, 15, 29, 30)], topic=PAYMENTS)
-    came = {row["amount"]: (row["event_time"], row["window_start"], row["window_end"], row["final"]) for row in script.panes()}
+    came = {
+        row["amount"]: (row["event_time"], row["window_start"], row["window_end"], row["final"])
+        for row in script.panes()
+    }
     assert came == {15: (20, 15, 21, True), 29: (29, 20, 30, True)}, "from 5 before to less than 10 after"
 
 
@@ -115,20 +121,36 @@ def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: How) -> None:
         for _ in range(dice.randrange(8)):
             topic = dice.choice([ORDERS, PAYMENTS])
             user, number = dice.choice(["ann", "bob", "cid", None]), len(events) + len(made)
-            values = {"user": user, "item": f"{number}"} if topic is ORDERS else {"payer": user, "amount": number, "item": ""}
-            made.append(Event(topic.name, 0, offsets[topic.name], max(0, now - dice.choice([0, 0, 1, 2, 20])), now, values))
+            values = (
+                {"user": user, "item": f"{number}"}
+                if topic is ORDERS
+                else {"payer": user, "amount": number, "item": ""}
+            )
+            made.append(
+                Event(
+                    topic.name,
+                    0,
+                    offsets[topic.name],
+                    max(0, now - dice.choice([0, 0, 1, 2, 20])),
+                    now,
+                    values,
+                )
+            )
             offsets[topic.name] += 1
         if dice.random() < 0.3:
             engine.restart()
         fed = engine.feed(made, now, end=batch == 39)
-        said.update(tuple(row[c] for c in ("user", "item", "amount")) for row in fed.written.get("analytics.paid", []))
+        said.update(
+            tuple(row[c] for c in ("user", "item", "amount")) for row in fed.written.get("analytics.paid", [])
+        )
         refused |= {(row["topic"], row["offset"]) for rows in fed.late.values() for row in rows}
         events += made
     taken = [event for event in events if (event.topic, event.offset) not in refused]
     assert refused
     tables = {
         topic.name.removeprefix("input."): pl.DataFrame(
-            [{**e.values, "at": e.event_time} for e in taken if e.topic == topic.name], schema={**topic.schema, "at": pl.Int64}
+            [{**e.values, "at": e.event_time} for e in taken if e.topic == topic.name],
+            schema={**topic.schema, "at": pl.Int64},
         )
         for topic in (ORDERS, PAYMENTS)
     }
@@ -147,7 +169,9 @@ def test_another_number_of_slots_in_the_middle_changes_nothing(slots: int) -> No
         engine, rows = OnEngine([paid("full")], {ORDERS.name: 1, PAYMENTS.name: 1}, slots=5), []
         for n in range(10):
             order = Event(ORDERS.name, 0, n, n * 3, n * 3, {"user": f"u{n % 4}", "item": str(n)})
-            payment = Event(PAYMENTS.name, 0, n, n * 3, n * 3, {"payer": f"u{n % 3}", "amount": n, "item": ""})
+            payment = Event(
+                PAYMENTS.name, 0, n, n * 3, n * 3, {"payer": f"u{n % 3}", "amount": n, "item": ""}
+            )
             rows += engine.feed([order, payment], n * 3, end=n == 9).written.get("analytics.paid", [])
             if n == 5 and change:
                 plan = Plan.of(engine.engine.plan.jobs, slots=slots)

@@ -66,7 +66,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ("attribute", "names"),
     [(":one", ["one"]), (":both", ["one", "two"]), (":counting", ["counting"]), ("", ["one", "two"])],
 )
-def test_a_file_gives_a_job_a_list_what_a_function_makes_or_all(program: Path, attribute: str, names: list[str]) -> None:
+def test_a_file_gives_a_job_a_list_what_a_function_makes_or_all(
+    program: Path, attribute: str, names: list[str]
+) -> None:
     assert [job.name for job in jobs.load(f"{program}{attribute}")] == names
 
 
@@ -75,7 +77,9 @@ def test_a_module_of_this_folder_is_found(program: Path) -> None:
 
 
 def test_a_job_named_twice_is_taken_once(program: Path) -> None:
-    assert [job.name for job in jobs.load_all([f"{program}:one", "wordcount_program:both", f"{program}:one"])] == ["one", "two"]
+    assert [
+        job.name for job in jobs.load_all([f"{program}:one", "wordcount_program:both", f"{program}:one"])
+    ] == ["one", "two"]
 
 
 def test_a_built_in_job_needs_no_module() -> None:
@@ -99,7 +103,9 @@ def test_what_is_not_found_is_said_with_what_there_is(program: Path, spec: str, 
 
 def test_a_program_that_fails_is_named_with_its_error(program: Path) -> None:
     program.write_text("1 / 0")
-    with pytest.raises(DefinitionError, match="wordcount_program fails when loaded: ZeroDivisionError: division by zero"):
+    with pytest.raises(
+        DefinitionError, match="wordcount_program fails when loaded: ZeroDivisionError: division by zero"
+    ):
         jobs.load(f"{program}:one")
 
 
@@ -118,7 +124,10 @@ def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
 def test_views_are_named_like_jobs(program: Path) -> None:
     (view,) = jobs.load_views([f"{program}:VIEW", f"{program}:VIEWS"])
     assert (view.name, view.window_ms) == ("counts", 60_000)
-    assert [view.name for view in jobs.load_views(["millrace.transit.views:VIEWS"])][:2] == ["vehicle-distribution", "delay-distribution"]
+    assert [view.name for view in jobs.load_views(["millrace.transit.views:VIEWS"])][:2] == [
+        "vehicle-distribution",
+        "delay-distribution",
+    ]
 
 
 def test_what_is_no_view_is_refused(program: Path) -> None:
@@ -127,8 +136,18 @@ def test_what_is_no_view_is_refused(program: Path) -> None:
             jobs.load_views([f"{program}:{place}"])
 
 
-def test_parameters_go_to_the_function_that_makes_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = {"vehicle-distribution": {"window": "1m", "every": "10s", "watermark": "percentile(0.9)", "early": "2s", "resolution": 7}}
+def test_parameters_go_to_the_function_that_makes_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = {
+        "vehicle-distribution": {
+            "window": "1m",
+            "every": "10s",
+            "watermark": "percentile(0.9)",
+            "early": "2s",
+            "resolution": 7,
+        }
+    }
     (job,) = jobs.load("vehicle-distribution", parameters)
     told = str(job)
     assert "sliding('1m', every='10s')" in told
@@ -148,7 +167,9 @@ def test_a_parameter_that_cannot_be_is_refused_with_the_remedy(said: dict[str, o
 
 
 @pytest.mark.parametrize(("line", "said"), [("sys.exit()", "SystemExit"), ("sys.exit(0)", "SystemExit: 0")])
-def test_a_program_that_ends_while_it_is_loaded_has_not_done_its_work(tmp_path: Path, line: str, said: str) -> None:
+def test_a_program_that_ends_while_it_is_loaded_has_not_done_its_work(
+    tmp_path: Path, line: str, said: str
+) -> None:
     file = tmp_path / f"ends_{len(line)}.py"
     file.write_text(f"import sys\n{line}\n")
     with pytest.raises(DefinitionError, match=f"fails when loaded: {said}"):

@@ -75,7 +75,10 @@ def bought(how: How = "inner", **windowing: Any) -> mr.Job:
     windowing.setdefault("lateness", 10)
     quick = watermarks.bounded(2)
     orders = mr.read(ORDERS, watermark=quick).window(windows.fixed(10), **windowing).by("user")
-    return mr.Job("bought", write(orders.join(mr.read(PAYMENTS, watermark=quick).by("payer"), how=how), "analytics.bought"))
+    return mr.Job(
+        "bought",
+        write(orders.join(mr.read(PAYMENTS, watermark=quick).by("payer"), how=how), "analytics.bought"),
+    )
 
 
 def order(at: int, user: str | None, item: str) -> dict[str, Any]:
@@ -110,7 +113,9 @@ def test_a_late_payment_brings_a_pair_and_takes_back_the_order_without_one(on: t
     shop.script.watermark(10)
     assert shop.rows() == [("+", "ann", "book", 5), ("+", "bob", "pen", None)]
     assert shop.see(pay(4, "bob", 2)) == [("+", "bob", "pen", 2), ("-", "bob", "pen", None)]
-    assert shop.see(pay(5, "bob", 3)) == [("+", "bob", "pen", 3)], "and nothing that still holds is said again"
+    assert shop.see(pay(5, "bob", 3)) == [("+", "bob", "pen", 3)], (
+        "and nothing that still holds is said again"
+    )
     shop.script.restart()
     assert shop.see(order(6, "ann", "lamp")) == [("+", "ann", "lamp", 5)]
 
@@ -122,12 +127,30 @@ def test_a_late_payment_brings_a_pair_and_takes_back_the_order_without_one(on: t
         ("inner", {("ann", "book", 5)}),
         ("left", {("ann", "book", 5), ("bob", "pen", None), (None, "gift", None)}),
         ("right", {("ann", "book", 5), ("cid", None, 7), (None, None, 9)}),
-        ("full", {("ann", "book", 5), ("bob", "pen", None), (None, "gift", None), ("cid", None, 7), (None, None, 9)}),
+        (
+            "full",
+            {
+                ("ann", "book", 5),
+                ("bob", "pen", None),
+                (None, "gift", None),
+                ("cid", None, 7),
+                (None, None, 9),
+            },
+        ),
     ],
 )
-def test_which_rows_without_a_partner_are_kept(how: How, expected: set[tuple[Any, ...]], on: testing.On) -> None:
+def test_which_rows_without_a_partner_are_kept(
+    how: How, expected: set[tuple[Any, ...]], on: testing.On
+) -> None:
     shop = Shop(bought(how), on)
-    shop.see(order(1, "ann", "book"), order(2, "bob", "pen"), order(3, None, "gift"), pay(1, "ann", 5), pay(2, "cid", 7), pay(3, None, 9))
+    shop.see(
+        order(1, "ann", "book"),
+        order(2, "bob", "pen"),
+        order(3, None, "gift"),
+        pay(1, "ann", 5),
+        pay(2, "cid", 7),
+        pay(3, None, 9),
+    )
     shop.script.end()
     assert {row[1:] for row in shop.rows()} == expected, "a null key has no partner"
 
@@ -141,7 +164,12 @@ def test_rows_of_different_windows_do_not_meet() -> None:
 
 def test_columns_whose_names_are_taken_get_a_suffix() -> None:
     [write_node] = bought().outputs
-    assert [c for c in write_node.schema if c not in mr.topics.SYSTEM] == ["user", "item", "amount", "item_right"]
+    assert [c for c in write_node.schema if c not in mr.topics.SYSTEM] == [
+        "user",
+        "item",
+        "amount",
+        "item_right",
+    ]
 
 
 def test_panes_of_two_aggregations_are_joined_in_their_window() -> None:
@@ -151,7 +179,10 @@ def test_panes_of_two_aggregations_are_joined_in_their_window() -> None:
     script = testing.Script(mr.Job("sums", write(stream, "analytics.sums")))
 
     def came() -> list[tuple[Any, ...]]:
-        return sorted((tuple(row[name] for name in ("op", "user", "orders", "amount")) for row in script.panes()), key=str)
+        return sorted(
+            (tuple(row[name] for name in ("op", "user", "orders", "amount")) for row in script.panes()),
+            key=str,
+        )
 
     script.events(order(1, "ann", "book"), order(2, "ann", "pen"), topic=ORDERS)
     script.events(pay(3, "ann", 5), pay(3, "bob", 1), topic=PAYMENTS)
@@ -162,7 +193,12 @@ def test_panes_of_two_aggregations_are_joined_in_their_window() -> None:
 
 
 def test_a_cogroup_holds_the_rows_of_both_sides() -> None:
-    stream = mr.read(ORDERS).window(windows.fixed(10)).by("user").cogroup(mr.read(PAYMENTS).by("payer"), names=("orders", "payments"))
+    stream = (
+        mr.read(ORDERS)
+        .window(windows.fixed(10))
+        .by("user")
+        .cogroup(mr.read(PAYMENTS).by("payer"), names=("orders", "payments"))
+    )
     script = testing.Script(mr.Job("both", write(stream, "analytics.both")))
     script.events(order(2, "ann", "pen"), order(1, "ann", "book"), topic=ORDERS)
     script.events(pay(3, "bob", 5), topic=PAYMENTS)
@@ -191,7 +227,12 @@ def test_what_cannot_be_joined_is_refused() -> None:
     with pytest.raises(DefinitionError, match="output='delta' has no meaning"):
         orders.window(windows.fixed(10), output="delta").by("user").join(payments.by("payer"))
     with pytest.raises(DefinitionError, match="rows of a topic and panes"):
-        testing.Script(mr.Job("mixed", write(windowed.by("user").join(windowed.by("user").count().by("user")), "analytics.mixed")))
+        testing.Script(
+            mr.Job(
+                "mixed",
+                write(windowed.by("user").join(windowed.by("user").count().by("user")), "analytics.mixed"),
+            )
+        )
 
 
 @pytest.mark.slow
@@ -208,14 +249,29 @@ def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: How, see
         for _ in range(dice.randrange(12)):
             topic = dice.choice([ORDERS, PAYMENTS])
             user, item = dice.choice(["ann", "bob", "cid", None]), dice.choice(["book", "pen"])
-            values = {"user": user, "item": item} if topic is ORDERS else {"payer": user, "amount": dice.randrange(3), "item": item}
-            made.append(Event(topic.name, 0, offsets[topic.name], max(0, now - dice.choice([0, 3, 8, 20, 60])), now, values))
+            values = (
+                {"user": user, "item": item}
+                if topic is ORDERS
+                else {"payer": user, "amount": dice.randrange(3), "item": item}
+            )
+            made.append(
+                Event(
+                    topic.name,
+                    0,
+                    offsets[topic.name],
+                    max(0, now - dice.choice([0, 3, 8, 20, 60])),
+                    now,
+                    values,
+                )
+            )
             offsets[topic.name] += 1
         if dice.random() < 0.3:
             engine.restart()
         fed = engine.feed(made, now, end=batch == 23)
         for row in fed.written.get("analytics.bought", []):
-            said[tuple(row[c] for c in ("user", "item", "amount", "item_right", "window_end"))] += 1 if row["op"] == "+" else -1
+            said[tuple(row[c] for c in ("user", "item", "amount", "item_right", "window_end"))] += (
+                1 if row["op"] == "+" else -1
+            )
         refused |= {(row["topic"], row["offset"]) for rows in fed.late.values() for row in rows}
         events += made
     taken = [event for event in events if (event.topic, event.offset) not in refused]

@@ -35,7 +35,9 @@ def test_an_unforeseen_error_is_one_line_and_its_trace_is_in_a_file_without_secr
         assert secret not in said + trace
 
 
-def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_little_memory_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(words: list[str], *, debug: bool) -> int:
         raise MemoryError
 
@@ -53,7 +55,9 @@ def test_a_log_whose_name_cannot_be_is_one_line(log: str, capsys: pytest.Capture
     assert "should not have happened" not in said
 
 
-def test_settings_that_the_client_library_cannot_use_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_the_client_library_cannot_use_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("confluent_kafka")
     for setting in (
         'sasl.mechanism = "GSSAPI"\nsecurity.protocol = "SASL_PLAINTEXT"',
@@ -62,7 +66,9 @@ def test_settings_that_the_client_library_cannot_use_are_one_line(tmp_path: Path
         "socket.timeout.ms = 99999999999999",
     ):
         file = tmp_path / "millrace.toml"
-        file.write_text(f'[log]\nurl = "kafka://localhost:1"\n[kafka]\nwait = "1s"\n[kafka.client]\n{setting}\n')
+        file.write_text(
+            f'[log]\nurl = "kafka://localhost:1"\n[kafka]\nwait = "1s"\n[kafka.client]\n{setting}\n'
+        )
         assert cli.main(["topics", "list", "--config", str(file)]) == 1
         said = capsys.readouterr().err
         assert "Traceback" not in said
@@ -74,7 +80,13 @@ def test_settings_that_the_client_library_cannot_use_are_one_line(tmp_path: Path
 def test_an_interruption_soon_after_the_start_is_no_traceback() -> None:
     code = "import sys; from millrace.cli import main; print('up', flush=True); sys.exit(main(['topics', 'list', '--log', 'none']))"
     for delay in (0.0, 0.01, 0.03, 0.05, 0.1, 0.2):
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+        )
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(delay)
@@ -90,5 +102,7 @@ def test_an_interruption_while_a_dataclass_is_made_ends_with_130(tmp_path: Path)
         "def run(words, *, debug):\n    exec('raise KeyboardInterrupt')\n"
         "cli._run = run\nsys.exit(cli.main([]))\n"
     )
-    ended = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert (ended.returncode, ended.stderr) == (130, "stopped\n")

@@ -4,11 +4,20 @@ import polars as pl
 
 from millrace.late_share import LateShare, lags_of_refused, lags_of_rows
 
-REFUSED = {"topic": pl.String, "partition": pl.Int64, "offset": pl.Int64, "reason": pl.String, "event_time": pl.Int64, "_rows": pl.Int64}
+REFUSED = {
+    "topic": pl.String,
+    "partition": pl.Int64,
+    "offset": pl.Int64,
+    "reason": pl.String,
+    "event_time": pl.Int64,
+    "_rows": pl.Int64,
+}
 
 
 def _refused(*rows: tuple[int | None, str, int]) -> pl.DataFrame:
-    return pl.DataFrame([("in", 0, offset, reason, at, 1) for offset, reason, at in rows], schema=REFUSED, orient="row")
+    return pl.DataFrame(
+        [("in", 0, offset, reason, at, 1) for offset, reason, at in rows], schema=REFUSED, orient="row"
+    )
 
 
 def test_a_row_lags_behind_the_greatest_clock_before_it() -> None:
@@ -20,7 +29,9 @@ def test_a_row_lags_behind_the_greatest_clock_before_it() -> None:
 
 
 def test_rows_without_a_clock_of_their_own_lag_behind_the_one_before() -> None:
-    rows = pl.DataFrame({"event_time": [10, 5, 7], "mark": [None, 8, None]}, schema_overrides={"mark": pl.Int64})
+    rows = pl.DataFrame(
+        {"event_time": [10, 5, 7], "mark": [None, 8, None]}, schema_overrides={"mark": pl.Int64}
+    )
     assert lags_of_rows(rows, pl.col("mark"))[0].to_list() == [0, 3, 1]
 
 

@@ -12,7 +12,13 @@ from millrace.local_paths import local
 from millrace.log import open_log
 from millrace.runners.savepoint import check_target, load
 
-URLS = ["s3a://bucket/state", "s3a:/bucket/state", "hdfs://host/x", "abfss://c@a.dfs.core.windows.net/x", "file:///var/x"]
+URLS = [
+    "s3a://bucket/state",
+    "s3a:/bucket/state",
+    "hdfs://host/x",
+    "abfss://c@a.dfs.core.windows.net/x",
+    "file:///var/x",
+]
 
 
 @pytest.mark.parametrize("url", URLS)
@@ -26,7 +32,9 @@ def test_a_url_is_not_a_state_folder(url: str, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_a_url_is_not_the_folder_of_an_embedded_log(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_is_not_the_folder_of_an_embedded_log(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for given in (url, f"embedded:{url}"):
         with pytest.raises((ConfigError, LogError), match=r"embedded:data/log|is a URL"):
@@ -45,7 +53,20 @@ def test_the_command_line_refuses_it_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "vehicle-distribution", "--on", "local", "--state", "s3a://bucket/state", "--until-caught-up"]) == 1
+    assert (
+        main(
+            [
+                "run",
+                "vehicle-distribution",
+                "--on",
+                "local",
+                "--state",
+                "s3a://bucket/state",
+                "--until-caught-up",
+            ]
+        )
+        == 1
+    )
     said = capsys.readouterr().err
     assert "'s3a://bucket/state' is a URL" in said
     assert len(said.strip().splitlines()) == 1

@@ -103,11 +103,16 @@ class Steps:
 
     def step(self, *stops: str | None, now: int = 0) -> tuple[list[str | None], dict[str, int]]:
         frame = calls(*stops).with_columns(
-            ingestion_time=pl.col("event_time"), _off=pl.int_range(self.off, self.off + len(stops), dtype=pl.Int64)
+            ingestion_time=pl.col("event_time"),
+            _off=pl.int_range(self.off, self.off + len(stops), dtype=pl.Int64),
         )
         self.off += len(stops)
         results = self.engine.step([Piece(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD)))], now)
-        counts = {name.removeprefix("lookup/stops/"): n for name, n in results.counts.items() if name.startswith("lookup/")}
+        counts = {
+            name.removeprefix("lookup/stops/"): n
+            for name, n in results.counts.items()
+            if name.startswith("lookup/")
+        }
         return results.outputs[PLACED.name]["cell"].to_list(), counts
 
 
@@ -128,7 +133,9 @@ def test_the_columns_may_be_those_of_the_dataclass_that_is_returned(service: Ser
     def find(stop: str) -> Stop | None:
         return Stop(**service.get(stop)) if stop != "nowhere" else None
 
-    found = replay(mr.Job("placed", mr.read(CALLS).lookup(find, "stop").write(PLACED)), calls("main", "nowhere"))
+    found = replay(
+        mr.Job("placed", mr.read(CALLS).lookup(find, "stop").write(PLACED)), calls("main", "nowhere")
+    )
     assert found.select("cell", "zone").rows() == [("cell of main", 4), (None, None)]
 
 
@@ -149,7 +156,9 @@ def test_many_are_asked_at_once_but_not_more_than_allowed(service: Service) -> N
 
     service.behave = together
     names = [f"s{i}" for i in range(20)]
-    assert cells(placed(service.get_async, concurrency=5, timeout="60s"), *names) == [f"cell of {name}" for name in names]
+    assert cells(placed(service.get_async, concurrency=5, timeout="60s"), *names) == [
+        f"cell of {name}" for name in names
+    ]
     assert service.most_at_once == 5
 
 
@@ -186,7 +195,9 @@ def test_what_fails_is_tried_again(service: Service) -> None:
 
 
 @pytest.mark.parametrize("kind", ["get", "get_async"])
-def test_what_stays_wrong_is_null_counted_and_asked_again_in_the_next_batch(service: Service, kind: str) -> None:
+def test_what_stays_wrong_is_null_counted_and_asked_again_in_the_next_batch(
+    service: Service, kind: str
+) -> None:
     service.behave = lambda stop, nth: 500 if stop == "bad" and nth <= 2 else 200
     steps = Steps(placed(getattr(service, kind), retries=1))
     assert steps.step("bad", "good", "bad") == ([None, "cell of good", None], {"asked": 2, "failed": 1})
@@ -201,7 +212,10 @@ def test_who_is_too_slow_is_not_waited_for(service: Service, kind: str) -> None:
     found, counts = steps.step("slow")
     assert (found, counts) == ([None], {"asked": 1, "failed": 1})
     never.set()
-    assert Steps(placed(getattr(service, kind), timeout="60s")).step("slow", "fast")[0] == ["cell of slow", "cell of fast"]
+    assert Steps(placed(getattr(service, kind), timeout="60s")).step("slow", "fast")[0] == [
+        "cell of slow",
+        "cell of fast",
+    ]
 
 
 def test_when_too_many_fail_in_a_row_nobody_is_asked_for_a_while(service: Service) -> None:
@@ -246,23 +260,43 @@ def test_a_breaker_tries_one_key_when_the_time_is_over() -> None:
     assert breaker.lets_through()
 
 
-@pytest.mark.parametrize("answer", ["text", {"cell": "x", "colour": "red"}, {"cell": ["a"], "zone": 1}, 7, {"zone": 3.7}, {"zone": 2**63}])
+@pytest.mark.parametrize(
+    "answer",
+    ["text", {"cell": "x", "colour": "red"}, {"cell": ["a"], "zone": 1}, 7, {"zone": 3.7}, {"zone": 2**63}],
+)
 def test_an_answer_that_does_not_fit_is_a_failure(answer: Any) -> None:
     assert Steps(placed(lambda _stop: answer, retries=0)).step("a") == ([None], {"asked": 1, "failed": 1})
 
 
 def test_one_answer_goes_to_every_way_of_a_batch(service: Service) -> None:
     service.known = lambda stop: {"cell": f"answer {service.asked[stop]}", "zone": 0}
-    rows = mr.read(CALLS, watermark=watermarks.bounded("1s")).lookup(service.get, "stop", name="stops", schema=SCHEMA, cache=0)
+    rows = mr.read(CALLS, watermark=watermarks.bounded("1s")).lookup(
+        service.get, "stop", name="stops", schema=SCHEMA, cache=0
+    )
     counts = rows.window(windows.fixed("10s")).by("cell").count().write(COUNTS)
     job = mr.Job("both", rows.write(PLACED), counts)
-    frame = calls(*["a"] * 20).with_columns(ingestion_time=pl.col("event_time"), _off=pl.int_range(20, dtype=pl.Int64))
+    frame = calls(*["a"] * 20).with_columns(
+        ingestion_time=pl.col("event_time"), _off=pl.int_range(20, dtype=pl.Int64)
+    )
     engine = Engine([job], slots=4, partitions={CALLS.name: 1})
     results = [
-        engine.step([Piece(CALLS.name, 0, Decoded(frame.with_columns(pl.col("_off") + 20 * n), pl.DataFrame(schema=DEAD)))], n)
+        engine.step(
+            [
+                Piece(
+                    CALLS.name,
+                    0,
+                    Decoded(frame.with_columns(pl.col("_off") + 20 * n), pl.DataFrame(schema=DEAD)),
+                )
+            ],
+            n,
+        )
         for n in range(3)
     ]
-    assert [set(each.outputs[PLACED.name]["cell"]) for each in results] == [{"answer 1"}, {"answer 2"}, {"answer 3"}]
+    assert [set(each.outputs[PLACED.name]["cell"]) for each in results] == [
+        {"answer 1"},
+        {"answer 2"},
+        {"answer 3"},
+    ]
     last = engine.step([], 9, end=True).outputs[COUNTS.name]
     assert dict(last.select("cell", "count").rows()) == {"answer 1": 20, "answer 2": 20, "answer 3": 20}
 
@@ -276,7 +310,12 @@ def test_behind_a_deduplication_too_one_answer_goes_to_every_way(service: Servic
     frame = calls("a").with_columns(ingestion_time=pl.col("event_time"), _off=pl.lit(0, pl.Int64))
     first = engine.step([Piece(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD)))], 0)
     last = engine.step([], 0, end=True)
-    cells = [each.outputs[topic.name]["cell"][0] for each in (first, last) for topic in (PLACED, other) if topic.name in each.outputs]
+    cells = [
+        each.outputs[topic.name]["cell"][0]
+        for each in (first, last)
+        for topic in (PLACED, other)
+        if topic.name in each.outputs
+    ]
     assert cells == [None, None]
     assert first.counts.get("lookup/stops/failed", 0) + last.counts.get("lookup/stops/failed", 0) == 1
 
@@ -297,7 +336,10 @@ def test_the_example_of_the_documentation_works(service: Service, monkeypatch: p
     service.behave = lambda stop, nth: 404 if stop == "gone" else 200
     example = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "examples" / "stops.py"))
     rows = pl.DataFrame({"vehicle": ["v", "w"], "stop_id": ["main", "gone"], "event_time": [1, 2]})
-    assert replay(example["placed"], rows).select("stop_id", "cell", "zone").rows() == [("main", "cell of main", 4), ("gone", None, None)]
+    assert replay(example["placed"], rows).select("stop_id", "cell", "zone").rows() == [
+        ("main", "cell of main", 4),
+        ("gone", None, None),
+    ]
 
 
 @pytest.fixture
@@ -310,16 +352,26 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 def written(log: Log) -> list[str | None]:
     topic = PLACED
-    found = [decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in log.ends(topic.name).items()]
+    found = [
+        decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in log.ends(topic.name).items()
+    ]
     return pl.concat(found).sort("event_time")["cell"].to_list()
 
 
 def test_a_run_says_in_its_status_how_its_lookups_fare(service: Service, log: Log, tmp_path: Path) -> None:
     service.behave = lambda stop, nth: 500 if stop == "bad" else 200
-    log.append(CALLS.name, encode(CALLS, calls("a", "bad", "a", "b").with_columns(ingestion_time=pl.col("event_time"))))
+    log.append(
+        CALLS.name,
+        encode(CALLS, calls("a", "bad", "a", "b").with_columns(ingestion_time=pl.col("event_time"))),
+    )
     told: list[Any] = []
     chosen = settings(log, tmp_path / "state", "state")
-    run_local([placed(service.get, retries=0)], settings=chosen, until_caught_up=True, hooks=Hooks(report=told.append))
+    run_local(
+        [placed(service.get, retries=0)],
+        settings=chosen,
+        until_caught_up=True,
+        hooks=Hooks(report=told.append),
+    )
     assert written(log) == ["cell of a", None, "cell of a", "cell of b"]
     assert told[0].counts["lookup/stops/failed"] == 1
     topic = status_topic(chosen.run.name)
@@ -332,7 +384,9 @@ def test_a_failure_stops_the_job_where_it_is_asked_to(service: Service, log: Log
     log.append(CALLS.name, encode(CALLS, calls("a", "bad").with_columns(ingestion_time=pl.col("event_time"))))
     with pytest.raises(JobQuarantined, match="lookup stops of 'bad': OSError: HTTP Error 500"):
         run_local(
-            [placed(service.get, retries=0, on_error="fail")], settings=settings(log, tmp_path / "state", "state"), until_caught_up=True
+            [placed(service.get, retries=0, on_error="fail")],
+            settings=settings(log, tmp_path / "state", "state"),
+            until_caught_up=True,
         )
     assert service.asked["bad"] == 1, "to find the offending row nobody is asked again"
 
@@ -365,7 +419,9 @@ def test_a_lookup_between_aggregations_is_refused() -> None:
     panes.lookup(find, "stop")
     with pytest.raises(DefinitionError, match="ask before the first aggregation, or after the last"):
         panes.lookup(find, "stop").by("cell")
-    retracting = mr.read(CALLS).window(windows.fixed("1m"), output="value_and_retract").by("vehicle").latest("stop")
+    retracting = (
+        mr.read(CALLS).window(windows.fixed("1m"), output="value_and_retract").by("vehicle").latest("stop")
+    )
     with pytest.raises(DefinitionError, match="use output='value', or ask before the aggregation"):
         retracting.lookup(find, "stop")
 
@@ -390,7 +446,12 @@ async def _leaves_async(stop: str) -> dict[str, Any]:
 def test_a_function_that_would_end_the_process_has_failed_and_the_next_batch_is_asked(fn: Any) -> None:
     begun = time.monotonic()
     for _ in range(2):
-        assert cells(placed(fn, timeout="20s", retries=0), "a", "gone", "odd", "b") == ["cell of a", None, None, "cell of b"]
+        assert cells(placed(fn, timeout="20s", retries=0), "a", "gone", "odd", "b") == [
+            "cell of a",
+            None,
+            None,
+            "cell of b",
+        ]
     assert time.monotonic() - begun < 20, "nobody waited for an answer that could not come"
     with pytest.raises(LookupFailed, match=r"SystemExit: 0"):
         cells(placed(fn, on_error="fail", retries=0), "gone")

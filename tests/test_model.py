@@ -40,12 +40,16 @@ class Run:
     def __call__(self, now: int, *rows: tuple[str, int, int, str, int], end: bool = False) -> Shown:
         batch = []
         for topic, partition, at, key, value in rows:
-            batch.append(Event(f"input.{topic}", partition, self.offset, at, now, {"key": key, "value": value}))
+            batch.append(
+                Event(f"input.{topic}", partition, self.offset, at, now, {"key": key, "value": value})
+            )
             self.offset += 1
         written, late = self.model.step(batch, now, end=end)
         self.late = [(report["reason"], report["missed"]) for report in late["job"]]
         panes = written.get("analytics.out", [])
-        return sorted((p["key"], p["window_end"], p["total"], p["index"], p["timing"], p["op"]) for p in panes)
+        return sorted(
+            (p["key"], p["window_end"], p["total"], p["index"], p["timing"], p["op"]) for p in panes
+        )
 
     @property
     def low(self) -> int | None:
@@ -76,7 +80,9 @@ def test_rows_that_a_filter_removes_still_move_the_clock() -> None:
 
 
 def test_punctuation_moves_the_clock_where_it_says_something() -> None:
-    run = Run(totals(A, watermark=watermarks.punctuation(pl.when(pl.col("key") == "mark").then(pl.col("value")))))
+    run = Run(
+        totals(A, watermark=watermarks.punctuation(pl.when(pl.col("key") == "mark").then(pl.col("value"))))
+    )
     run(100, ("a", 0, 5, "k", 1), ("a", 0, 50, "k", 1))
     assert run.low is None
     assert run(100, ("a", 0, 12, "mark", 10)) == [("k", 10, 1, 0, "on_time", "+")]
@@ -85,7 +91,14 @@ def test_punctuation_moves_the_clock_where_it_says_something() -> None:
 
 def test_a_row_is_judged_by_its_own_partition_as_it_stood_at_that_row() -> None:
     run = Run(totals(A, lateness=5), partitions=2)
-    shown = run(100, ("a", 0, 3, "k", 1), ("a", 0, 15, "k", 1), ("a", 0, 3, "k", 100), ("a", 1, 3, "k", 1_000), ("a", 1, 14, "k", 1))
+    shown = run(
+        100,
+        ("a", 0, 3, "k", 1),
+        ("a", 0, 15, "k", 1),
+        ("a", 0, 3, "k", 100),
+        ("a", 1, 3, "k", 1_000),
+        ("a", 1, 14, "k", 1),
+    )
     assert shown == [("k", 10, 1_001, 0, "on_time", "+")]
     assert run.late == [("late", 1)]
     assert run.low == 14
@@ -134,7 +147,9 @@ def test_a_row_too_far_ahead_is_set_aside_from_all_its_windows() -> None:
 
 def test_a_trigger_that_fires_once_closes_its_window() -> None:
     run = Run(totals(A, trigger=triggers.at_watermark(late=triggers.never()), lateness=100))
-    assert run(100, ("a", 0, 5, "k", 1), ("a", 0, 10, "k", 1), ("a", 0, 6, "k", 1)) == [("k", 10, 2, 0, "on_time", "+")]
+    assert run(100, ("a", 0, 5, "k", 1), ("a", 0, 10, "k", 1), ("a", 0, 6, "k", 1)) == [
+        ("k", 10, 2, 0, "on_time", "+")
+    ]
     assert run(100, ("a", 0, 7, "k", 1)) == []
     assert run.late == [("closed", 1)]
 
@@ -142,19 +157,29 @@ def test_a_trigger_that_fires_once_closes_its_window() -> None:
 def test_late_panes_count_on_and_retract_if_asked() -> None:
     run = Run(totals(A, lateness=100, output="value_and_retract"))
     run(100, ("a", 0, 5, "k", 1), ("a", 0, 10, "k", 1))
-    assert run(100, ("a", 0, 6, "k", 2), ("a", 0, 7, "k", 3)) == [("k", 10, 1, 1, "late", "-"), ("k", 10, 6, 1, "late", "+")]
+    assert run(100, ("a", 0, 6, "k", 2), ("a", 0, 7, "k", 3)) == [
+        ("k", 10, 1, 1, "late", "-"),
+        ("k", 10, 6, 1, "late", "+"),
+    ]
     assert run(100, ("a", 0, 6, "n", 2)) == [("n", 10, 2, 0, "late", "+")]
 
 
 def chained(*, then: Any = None) -> Stream:
-    newest = mr.read(A, watermark=watermarks.bounded(0)).window(windows.fixed(10), lateness=100).by("key").latest("value")
+    newest = (
+        mr.read(A, watermark=watermarks.bounded(0))
+        .window(windows.fixed(10), lateness=100)
+        .by("key")
+        .latest("value")
+    )
     newest = then(newest) if then else newest
     return newest.with_columns(key=(pl.col("value") % 2).cast(pl.String)).by("key").sum("value", name="total")
 
 
 def test_a_correction_upstream_is_subtracted_and_added_downstream() -> None:
     run = Run(chained())
-    assert run(100, ("a", 0, 1, "k", 3), ("a", 0, 2, "l", 5), ("a", 0, 10, "m", 2)) == [("1", 10, 8, 0, "on_time", "+")]
+    assert run(100, ("a", 0, 1, "k", 3), ("a", 0, 2, "l", 5), ("a", 0, 10, "m", 2)) == [
+        ("1", 10, 8, 0, "on_time", "+")
+    ]
     assert run(100, ("a", 0, 3, "k", 4)) == [("0", 10, 4, 0, "late", "+"), ("1", 10, 5, 1, "late", "+")]
     assert run(100, ("a", 0, 4, "l", 6)) == [("0", 10, 10, 1, "late", "+"), ("1", 10, 5, 2, "late", "-")]
     assert run(100, ("a", 0, 5, "l", 7)) == [("0", 10, 4, 2, "late", "+"), ("1", 10, 7, 3, "late", "+")]
@@ -174,7 +199,10 @@ def test_panes_in_another_window_wait_for_its_end() -> None:
 
 
 def test_panes_that_meet_from_two_streams_come_early() -> None:
-    one, two = (mr.read(topic, watermark=watermarks.bounded(0)).window(windows.fixed(10)).by("key").sum("value") for topic in (A, B))
+    one, two = (
+        mr.read(topic, watermark=watermarks.bounded(0)).window(windows.fixed(10)).by("key").sum("value")
+        for topic in (A, B)
+    )
     run = Run(one.union(two).by("key").sum("value", name="total"))
     assert run(100, ("a", 0, 1, "k", 3), ("a", 0, 10, "k", 1)) == [("k", 10, 3, 0, "early", "+")]
     assert run(100, ("b", 0, 1, "k", 4), ("b", 0, 10, "k", 1)) == [("k", 10, 7, 1, "on_time", "+")]
@@ -182,6 +210,14 @@ def test_panes_that_meet_from_two_streams_come_early() -> None:
 
 def test_latest_is_by_time_then_topic_then_partition_then_offset() -> None:
     rows = mr.read(B, watermark=watermarks.bounded(0)).union(mr.read(A, watermark=watermarks.bounded(0)))
-    run = Run(rows.window(windows.fixed(10)).by("key").aggregate(total=aggregates.latest("value")), partitions=2)
-    rows_in_any_order = [("b", 1, 5, "k", 4), ("b", 0, 5, "k", 3), ("a", 1, 5, "k", 2), ("b", 1, 4, "k", 9), ("b", 1, 5, "k", 5)]
+    run = Run(
+        rows.window(windows.fixed(10)).by("key").aggregate(total=aggregates.latest("value")), partitions=2
+    )
+    rows_in_any_order = [
+        ("b", 1, 5, "k", 4),
+        ("b", 0, 5, "k", 3),
+        ("a", 1, 5, "k", 2),
+        ("b", 1, 4, "k", 9),
+        ("b", 1, 5, "k", 5),
+    ]
     assert run(100, *rows_in_any_order, end=True) == [("k", 10, 5, 0, "on_time", "+")]

@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "millrace"
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.says)
 def test_a_change_finds_its_place_and_leaves_a_program(mutant: Mutant) -> None:
     text = (PACKAGE / mutant.file).read_text()
-    assert text.count(mutant.before) == 1, f"{mutant.file} has changed: bring tests/mutants up to date"
-    changed = text.replace(mutant.before, mutant.after)
+    assert len(mutant.found(text)) == 1, f"{mutant.file} has changed: bring tests/mutants up to date"
+    changed = mutant.apply(text)
     assert changed != text
     compile(changed, mutant.file, "exec")
 

@@ -73,7 +73,9 @@ class CarelessMode(RetractingMode):
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_a_state_that_is_created_once_is_not_shared_by_keys(on: testing.On) -> None:
     rides = mr.read(RIDES).window(windows.fixed("1m"))
-    script = testing.Script(mr.Job("modes", rides.by("line").aggregate(mode=CarelessMode("speed")).write(MODES)), on=on)
+    script = testing.Script(
+        mr.Job("modes", rides.by("line").aggregate(mode=CarelessMode("speed")).write(MODES)), on=on
+    )
     seen = [("6", 5.0), ("6", 5.0), ("7", 3.0)]
     script.events(*({"line": line, "vehicle": "a", "speed": speed, "event_time": 1} for line, speed in seen))
     script.watermark("1m")
@@ -90,7 +92,12 @@ def chain(mode: type[Mode]) -> mr.Job:
 @pytest.mark.parametrize("mode", [Mode, RetractingMode])
 def test_it_follows_late_rows_through_a_chain(mode: type[Mode], on: testing.On) -> None:
     script = testing.Script(chain(mode), on=on)
-    script.events(*({"line": "6", "vehicle": v, "speed": s, "event_time": 1_000} for v, s in [("a", 5.0), ("b", 5.0), ("c", 7.0)]))
+    script.events(
+        *(
+            {"line": "6", "vehicle": v, "speed": s, "event_time": 1_000}
+            for v, s in [("a", 5.0), ("b", 5.0), ("c", 7.0)]
+        )
+    )
     script.events({"line": "6", "vehicle": "d", "speed": None, "event_time": 1_000})
     script.watermark("1m")
     assert [pane["mode"] for pane in script.panes()] == [5.0]
@@ -117,8 +124,13 @@ def test_columns_are_added_at_once_where_it_knows_how() -> None:
             state.update(values.to_list())
             return state
 
-    rides = pl.DataFrame({"line": "6", "vehicle": "a", "speed": [3.0, 4.0, None, 4.0], "event_time": [0, 1, 2, 3]})
-    job = mr.Job("modes", mr.read(RIDES).window(windows.fixed("1m")).by("line").aggregate(mode=Fast("speed")).write(MODES))
+    rides = pl.DataFrame(
+        {"line": "6", "vehicle": "a", "speed": [3.0, 4.0, None, 4.0], "event_time": [0, 1, 2, 3]}
+    )
+    job = mr.Job(
+        "modes",
+        mr.read(RIDES).window(windows.fixed("1m")).by("line").aggregate(mode=Fast("speed")).write(MODES),
+    )
     assert mr.replay(job, rides)["mode"].to_list() == [4.0]
 
 
@@ -138,8 +150,12 @@ def test_several_columns_come_as_dictionaries_with_their_nulls() -> None:
         def result(self, state: Any) -> Any:
             return state[1]
 
-    rides = pl.DataFrame({"line": "6", "vehicle": ["a", "b", "c"], "speed": [3.0, 9.0, None], "event_time": [0, 1, 2]})
-    stream = mr.read(RIDES).window(windows.fixed("1m")).by("line").aggregate(vehicle=Fastest("vehicle", "speed"))
+    rides = pl.DataFrame(
+        {"line": "6", "vehicle": ["a", "b", "c"], "speed": [3.0, 9.0, None], "event_time": [0, 1, 2]}
+    )
+    stream = (
+        mr.read(RIDES).window(windows.fixed("1m")).by("line").aggregate(vehicle=Fastest("vehicle", "speed"))
+    )
     job = mr.Job("fastest", stream.with_columns(speed=pl.lit(0.0)).write(mr.Topic("analytics.fastest", Ride)))
     assert mr.replay(job, rides)["vehicle"].to_list() == ["b"]
 
@@ -166,5 +182,7 @@ def test_an_answer_that_cannot_be_computed_again_is_not_aggregated_and_not_retra
     with pytest.raises(DefinitionError, match="make it the last aggregation"):
         middle.by("line").count()
     with pytest.raises(DefinitionError, match="use output='value'"):
-        mr.read(RIDES).window(windows.fixed("1m"), output="value_and_retract").by("line").quantiles("speed", [0.5], approx=True)
+        mr.read(RIDES).window(windows.fixed("1m"), output="value_and_retract").by("line").quantiles(
+            "speed", [0.5], approx=True
+        )
     rides.by("line", "vehicle").distinct("speed", approx=True).by("line").count()

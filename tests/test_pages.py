@@ -20,7 +20,9 @@ OWN_TEST = {"ingest.md"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page.stem} {command.words[1].rpartition(':')[2]}")
+@pytest.mark.parametrize(
+    "command", COMMANDS, ids=lambda command: f"{command.page.stem} {command.words[1].rpartition(':')[2]}"
+)
 def test_a_page_shows_what_its_command_does(command: Command, tmp_path: Path) -> None:
     if command.picture is None:
         assert command.run() == command.shown, "run `make docs`"
@@ -58,7 +60,11 @@ def test_the_safeguards_name_pages_and_tests_that_are_there() -> None:
 
 
 def test_every_picture_is_on_a_page() -> None:
-    shown = {page.parent / target for page in PAGES for target in re.findall(r"!\[[^]]*\]\((\S+\.svg)\)", page.read_text())}
+    shown = {
+        page.parent / target
+        for page in PAGES
+        for target in re.findall(r"!\[[^]]*\]\((\S+\.svg)\)", page.read_text())
+    }
     assert set(DOCS.glob("concepts/**/*.svg")) == shown
     assert {command.picture for command in COMMANDS if command.picture} | set(pictures()) == shown
 
@@ -70,7 +76,17 @@ def test_patterns_are_drawn_as_the_matcher_finds_them() -> None:
 
 @pytest.mark.slow
 def test_the_unit_tests_of_the_examples_pass() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scores.py", "test_pattern_jobs.py", "test_rules.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "test_scores.py",
+        "test_pattern_jobs.py",
+        "test_rules.py",
+    ]
     run = subprocess.run(command, cwd=DOCS / "examples", capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 8

@@ -48,13 +48,21 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     heavy = "{'polars', 'pyarrow', 'pyspark', 'typer', 'millrace.runners'} & set(sys.modules)"
-    run = subprocess.run([sys.executable, "-c", f"import sys, millrace; print({heavy})"], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys, millrace; print({heavy})"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == "set()"
 
 
 def test_defining_a_job_loads_no_runner() -> None:
     runner = "[m for m in sys.modules if m.startswith(('millrace.runners', 'millrace.engine', 'millrace.log', 'pyspark'))]"
     run = subprocess.run(
-        [sys.executable, "-c", f"import sys; from millrace import Job, read; print({runner})"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"import sys; from millrace import Job, read; print({runner})"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert run.stdout.strip() == "[]"

@@ -35,7 +35,11 @@ def test_a_distinct_count_is_within_three_standard_errors(count: int, parts: int
 def test_a_distinct_count_depends_on_the_values_alone(count: int) -> None:
     values = [n * 0.25 for n in range(count)]
     shuffled = random.Random(count).sample(values, count)
-    ways = {answer(aggregates.distinct("v", approx=True), pl.Series(way), parts) for way in (values, shuffled) for parts in (1, 2, 9)}
+    ways = {
+        answer(aggregates.distinct("v", approx=True), pl.Series(way), parts)
+        for way in (values, shuffled)
+        for parts in (1, 2, 9)
+    }
     assert len(ways) == 1
 
 
@@ -46,13 +50,17 @@ def test_the_rank_of_a_quantile_is_within_the_bound(parts: int) -> None:
     ranks = [0.01, 0.1, 0.5, 0.9, 0.99]
     found = answer(aggregates.quantiles("v", ranks, approx=True), values, parts)
     true = [(values <= value).mean() for value in found]
-    assert true == pytest.approx(ranks, abs=0.0265), "twice the bound of 99 in 100, as the library throws dice"
+    assert true == pytest.approx(ranks, abs=0.0265), (
+        "twice the bound of 99 in 100, as the library throws dice"
+    )
 
 
 def test_few_values_have_exact_quantiles_of_their_own_type() -> None:
     values = pl.Series(random.Random(1).sample(range(1_000), 150))
     ranks = [0.0, 0.25, 0.5, 1.0]
-    assert answer(aggregates.quantiles("v", ranks, approx=True), values, 1) == answer(aggregates.quantiles("v", ranks), values, 3)
+    assert answer(aggregates.quantiles("v", ranks, approx=True), values, 1) == answer(
+        aggregates.quantiles("v", ranks), values, 3
+    )
 
 
 @pytest.mark.parametrize("parts", [1, 7])
@@ -62,10 +70,14 @@ def test_frequent_values_are_found_and_their_counts_within_the_bound(parts: int)
     found = answer(aggregates.top(5, "v", approx=True), values, parts)
     exact = answer(aggregates.top(5, "v"), values, parts)
     assert [row["v"] for row in found] == [row["v"] for row in exact]
-    assert [row["count"] for row in found] == pytest.approx([row["count"] for row in exact], abs=0.0035 * len(values))
+    assert [row["count"] for row in found] == pytest.approx(
+        [row["count"] for row in exact], abs=0.0035 * len(values)
+    )
 
 
-@pytest.mark.parametrize("values", [["b", "a", "b", "c"], [1, 2, 2, -1], [0.5, -0.25, 0.5], [True, False, True]], ids=str)
+@pytest.mark.parametrize(
+    "values", [["b", "a", "b", "c"], [1, 2, 2, -1], [0.5, -0.25, 0.5], [True, False, True]], ids=str
+)
 def test_few_different_values_are_counted_exactly_whatever_their_type(values: list[Any]) -> None:
     series = pl.Series(values)
     assert answer(aggregates.top(2, "v", approx=True), series, 2) == answer(aggregates.top(2, "v"), series, 2)

@@ -62,7 +62,12 @@ def test_types_follow_the_columns() -> None:
         )
     )
     schema = made.node.schema
-    assert (schema["n"], schema["top"], schema["mean"], schema["total"]) == (pl.Int64(), pl.Float64(), pl.Float64(), pl.Int64())
+    assert (schema["n"], schema["top"], schema["mean"], schema["total"]) == (
+        pl.Int64(),
+        pl.Float64(),
+        pl.Float64(),
+        pl.Int64(),
+    )
     assert schema["cells"] == pl.List(pl.Int64)
 
 
@@ -80,7 +85,9 @@ def test_a_windowing_is_kept_until_set_again() -> None:
 
 
 def test_operators_are_named_by_job_and_place_or_by_the_name_given() -> None:
-    job = mr.Job("traffic", positions().by("vehicle").latest("cell").named("newest").by("cell").count().write(COUNTS))
+    job = mr.Job(
+        "traffic", positions().by("vehicle").latest("cell").named("newest").by("cell").count().write(COUNTS)
+    )
     assert list(job.operator_ids.values()) == ["traffic/newest", "traffic/aggregation-2"]
 
 
@@ -94,18 +101,33 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: positions().by("wheel"), "by('wheel'): there is no such column; there are vehicle, cell, speed"),
+        (
+            lambda: positions().by("wheel"),
+            "by('wheel'): there is no such column; there are vehicle, cell, speed",
+        ),
         (lambda: positions().by(), "by() needs at least one column"),
-        (lambda: positions().by("event_time"), "copy it first: with_columns(my_event_time=pl.col('event_time'))"),
+        (
+            lambda: positions().by("event_time"),
+            "copy it first: with_columns(my_event_time=pl.col('event_time'))",
+        ),
         (lambda: counts().by("timing"), "results have a column 'timing' of their own"),
         (lambda: counts().by("cell").max("index", name="last"), "'index' says how a pane came about"),
-        (lambda: counts().filter(pl.col("timing") == "late").by("cell").sum("count"), "move it after the last aggregation"),
+        (
+            lambda: counts().filter(pl.col("timing") == "late").by("cell").sum("count"),
+            "move it after the last aggregation",
+        ),
         (lambda: mr.read(POSITIONS).by("cell").count(), "say .window(...) first"),
         (lambda: positions().by("cell").aggregate(), "at least one aggregate"),
-        (lambda: positions().by("cell").sum("vehicle"), "sum('vehicle') needs numbers, but 'vehicle' is String"),
+        (
+            lambda: positions().by("cell").sum("vehicle"),
+            "sum('vehicle') needs numbers, but 'vehicle' is String",
+        ),
         (lambda: positions().by("cell").mean("weight"), "there is no column 'weight'"),
         (lambda: positions().by("cell").aggregate(cell=aggregates.count()), "cannot be named 'cell'"),
-        (lambda: positions().by("cell").aggregate(window_end=aggregates.count()), "cannot be named 'window_end'"),
+        (
+            lambda: positions().by("cell").aggregate(window_end=aggregates.count()),
+            "cannot be named 'window_end'",
+        ),
         (lambda: positions().by("cell").aggregate(n=len), "is no aggregate"),  # type: ignore[arg-type]
         (lambda: positions().filter(pl.col("weight") > 1), "does not fit the columns vehicle, cell, speed"),
         (lambda: positions().map_batches(lambda frame: frame.drop("event_time")), "loses event_time"),
@@ -115,23 +137,50 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         (lambda: counts().with_columns(more=pl.lit(1)).write(COUNTS), "has more besides"),
         (lambda: positions().late(), "late() follows an aggregation"),
         (lambda: counts().late(), "ask the first one"),
-        (lambda: positions().window(windows.fixed("1s"), output="all"), "output='all' is unknown; use one of 'value', 'delta'"),  # type: ignore[arg-type]
+        (
+            lambda: positions().window(windows.fixed("1s"), output="all"),  # type: ignore[arg-type]
+            "output='all' is unknown; use one of 'value', 'delta'",
+        ),
         (lambda: positions().window(windows.fixed("1s"), closing="yes"), "closing='yes' is unknown"),  # type: ignore[arg-type]
         (lambda: positions().window("1s"), "window('1s') is no window"),  # type: ignore[arg-type]
-        (lambda: positions().window(windows.fixed("1s"), trigger="often"), "trigger='often' is not a trigger"),  # type: ignore[arg-type]
+        (
+            lambda: positions().window(windows.fixed("1s"), trigger="often"),  # type: ignore[arg-type]
+            "trigger='often' is not a trigger",
+        ),
         (lambda: positions().window(windows.counted(3), lateness="1s"), "leave out trigger, lateness"),
-        (lambda: positions().window(windows.delta("vehicle", 1)).by("cell").count(), "needs a number, but that is String"),
-        (lambda: positions().window(windows.punctuated(pl.col("last"))).by("cell").count(), "does not fit the columns vehicle, cell"),
-        (lambda: positions().window(windows.fixed("1s", offset=pl.col("speed"))).by("cell").count(), "needs a whole number"),
+        (
+            lambda: positions().window(windows.delta("vehicle", 1)).by("cell").count(),
+            "needs a number, but that is String",
+        ),
+        (
+            lambda: positions().window(windows.punctuated(pl.col("last"))).by("cell").count(),
+            "does not fit the columns vehicle, cell",
+        ),
+        (
+            lambda: positions().window(windows.fixed("1s", offset=pl.col("speed"))).by("cell").count(),
+            "needs a whole number",
+        ),
         (lambda: counts().window(windows.sessions("1s")).by("cell").count(), "leave out the second window()"),
         (
             lambda: (
-                positions().window(windows.fixed("1s"), time="latest").by("cell").count().window(windows.fixed("9s")).by("cell").count()
+                positions()
+                .window(windows.fixed("1s"), time="latest")
+                .by("cell")
+                .count()
+                .window(windows.fixed("9s"))
+                .by("cell")
+                .count()
             ),
             "use time='end'",
         ),
-        (lambda: counts().window(windows.fixed("1s"), output="delta").by("cell").count(), "use output='value'"),
-        (lambda: positions().window(windows.fixed("1s"), lateness="-1s"), "lateness='-1s' must not be negative"),
+        (
+            lambda: counts().window(windows.fixed("1s"), output="delta").by("cell").count(),
+            "use output='value'",
+        ),
+        (
+            lambda: positions().window(windows.fixed("1s"), lateness="-1s"),
+            "lateness='-1s' must not be negative",
+        ),
         (lambda: mr.Job("a b", counts().write(COUNTS)), "job name 'a b'"),
         (lambda: mr.Job("job"), "has no output"),
         (lambda: mr.Job("job", counts()), "call .write(topic) on it"),  # type: ignore[arg-type]
@@ -145,7 +194,15 @@ def test_what_could_not_run_is_refused_by_value_and_remedy(make: Any, said: str)
 
 def test_panes_may_be_chosen_by_how_they_came_about_where_they_leave_the_job() -> None:
     assert mr.Job("final-only", counts().filter(pl.col("final")).write(COUNTS)).outputs
-    assert "twice" in counts().filter(pl.col("window_end") > 0).select("cell", twice=pl.col("count") * 2).by("cell").sum("twice").columns
+    assert (
+        "twice"
+        in counts()
+        .filter(pl.col("window_end") > 0)
+        .select("cell", twice=pl.col("count") * 2)
+        .by("cell")
+        .sum("twice")
+        .columns
+    )
 
 
 def test_two_operators_of_one_name_cannot_be_told_apart() -> None:

@@ -33,7 +33,9 @@ def table_joins(draw: st.DrawFn) -> Given:
     stream = rows.by(key).join(table, how=draw(st.sampled_from(["inner", "left"])))
     outputs = [write(stream, "analytics.joined")]
     if draw(st.booleans()):
-        outputs.append(write(stream.window(windows.fixed(5 * unit)).by(key).count(name="n"), "analytics.counted"))
+        outputs.append(
+            write(stream.window(windows.fixed(5 * unit)).by(key).count(name="n"), "analytics.counted")
+        )
     job = Job("joining", *outputs)
     assume(topics_of(job))
     return Given((job,), unit, {topic: draw(st.sampled_from([1, 1, 2])) for topic in sorted(topics_of(job))})
@@ -73,11 +75,16 @@ RATES = mr.Topic("input.rates", Rate, key="currency")
 
 def worth(how: Any = "left", watermark: Any = None) -> mr.Job:
     table = mr.table(RATES, deleted=pl.col("withdrawn"), watermark=watermark)
-    return mr.Job("worth", write(mr.read(TRADES, watermark=watermark).by("currency").join(table, how=how), "analytics.worth"))
+    return mr.Job(
+        "worth",
+        write(mr.read(TRADES, watermark=watermark).by("currency").join(table, how=how), "analytics.worth"),
+    )
 
 
 def rows(script: testing.Script) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row[name] for name in ("event_time", "currency", "amount", "rate")) for row in script.panes())
+    return sorted(
+        tuple(row[name] for name in ("event_time", "currency", "amount", "rate")) for row in script.panes()
+    )
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
@@ -117,7 +124,9 @@ def test_what_the_rows_say_is_what_an_asof_join_in_duckdb_says() -> None:
     for at in range(0, 3_000, 3):
         currency = dice.choice(["eur", "usd", "sek"])
         if dice.random() < 0.2:
-            frames[RATES.name].append({"currency": currency, "rate": at, "withdrawn": False, "event_time": at})
+            frames[RATES.name].append(
+                {"currency": currency, "rate": at, "withdrawn": False, "event_time": at}
+            )
         else:
             frames[TRADES.name].append({"currency": currency, "amount": at, "event_time": at})
     given = {name: pl.DataFrame(made) for name, made in frames.items()}
@@ -133,8 +142,12 @@ def test_what_the_rows_say_is_what_an_asof_join_in_duckdb_says() -> None:
 
 def test_the_changes_of_a_table_are_a_stream() -> None:
     changes = mr.table(RATES).changes
-    job = mr.Job("changes", write(changes.window(windows.fixed(10)).by("currency").count(), "analytics.changes"))
-    given = pl.DataFrame({"currency": ["eur", "eur"], "rate": [1, 2], "withdrawn": [False, False], "event_time": [1, 2]})
+    job = mr.Job(
+        "changes", write(changes.window(windows.fixed(10)).by("currency").count(), "analytics.changes")
+    )
+    given = pl.DataFrame(
+        {"currency": ["eur", "eur"], "rate": [1, 2], "withdrawn": [False, False], "event_time": [1, 2]}
+    )
     assert mr.replay(job, given)["count"].to_list() == [2]
 
 

@@ -48,7 +48,13 @@ def per_cell(*topics: mr.Topic, idle: str | None = None) -> mr.Job:
     reads = [mr.read(topic, watermark=watermarks.bounded("1s", idle=idle)) for topic in topics]
     rows = reads[0].union(*reads[1:]) if len(reads) > 1 else reads[0]
     return mr.Job(
-        "per-cell", rows.window(windows.fixed("10s"), lateness="5s").by("vehicle").latest("cell").by("cell").count().write(COUNTS)
+        "per-cell",
+        rows.window(windows.fixed("10s"), lateness="5s")
+        .by("vehicle")
+        .latest("cell")
+        .by("cell")
+        .count()
+        .write(COUNTS),
     )
 
 
@@ -59,7 +65,9 @@ def shown(script: testing.Script) -> list[tuple[int, int, str, str]]:
 @on_both
 def test_windows_are_complete_when_the_script_says_so(on: On) -> None:
     script = testing.Script(per_cell(POSITIONS), on=on)
-    script.events({"vehicle": "a", "cell": 1, "event_time": 1_000}, {"vehicle": "b", "cell": 1, "event_time": 2_000})
+    script.events(
+        {"vehicle": "a", "cell": 1, "event_time": 1_000}, {"vehicle": "b", "cell": 1, "event_time": 2_000}
+    )
     script.events({"vehicle": "a", "cell": 2, "event_time": 90_000})
     assert shown(script) == []
     script.watermark("10s")
@@ -70,7 +78,9 @@ def test_windows_are_complete_when_the_script_says_so(on: On) -> None:
 @on_both
 def test_a_late_event_moves_a_vehicle_from_one_cell_to_another(on: On) -> None:
     script = testing.Script(per_cell(POSITIONS), on=on)
-    script.events({"vehicle": "a", "cell": 1, "event_time": 1_000}, {"vehicle": "b", "cell": 1, "event_time": 2_000})
+    script.events(
+        {"vehicle": "a", "cell": 1, "event_time": 1_000}, {"vehicle": "b", "cell": 1, "event_time": 2_000}
+    )
     script.watermark("10s")
     script.restart()
     assert shown(script) == [(1, 2, "on_time", "+")]
@@ -84,7 +94,9 @@ def test_a_late_event_moves_a_vehicle_from_one_cell_to_another(on: On) -> None:
 def test_refused_events_come_back_as_they_were_given(on: On) -> None:
     script = testing.Script(per_cell(POSITIONS), on=on)
     script.watermark("15s")
-    script.events({"vehicle": "a", "cell": 1, "event_time": 9_999}, {"vehicle": "a", "cell": 1, "event_time": 10_000})
+    script.events(
+        {"vehicle": "a", "cell": 1, "event_time": 9_999}, {"vehicle": "a", "cell": 1, "event_time": 10_000}
+    )
     assert script.late() == [{"vehicle": "a", "cell": 1, "event_time": 9_999, "reason": "late", "missed": 1}]
     assert script.late() == []
 
@@ -129,20 +141,31 @@ def test_the_end_completes_everything(on: On) -> None:
 
 @on_both
 def test_every_kind_of_field_can_be_scripted(on: On) -> None:
-    job = mr.Job("all", mr.read(POSITIONS).filter(pl.col("cell") > 0).write(mr.Topic("analytics.all", Position)))
+    job = mr.Job(
+        "all", mr.read(POSITIONS).filter(pl.col("cell") > 0).write(mr.Topic("analytics.all", Position))
+    )
     script = testing.Script(job, on=on)
     seen = datetime(2026, 1, 1, tzinfo=UTC)
-    script.events({"vehicle": "a", "cell": 1, "seen": seen, "lines": ["7"], "wheel": {"size": 3}, "event_time": 5})
+    script.events(
+        {"vehicle": "a", "cell": 1, "seen": seen, "lines": ["7"], "wheel": {"size": 3}, "event_time": 5}
+    )
     script.events({"cell": 2, "event_time": 6})
     first, second = script.panes()
-    assert (first["seen"], first["lines"], first["wheel"], first["event_time"]) == (seen, ["7"], {"size": 3}, 5)
+    assert (first["seen"], first["lines"], first["wheel"], first["event_time"]) == (
+        seen,
+        ["7"],
+        {"size": 3},
+        5,
+    )
     assert (second["vehicle"], second["lines"]) == (None, [])
 
 
 @on_both
 def test_a_type_may_have_a_field_called_watermark(on: On) -> None:
     topic = mr.Topic("input.marks", Watermarked)
-    script = testing.Script(mr.Job("marks", mr.read(topic).write(mr.Topic("analytics.marks", Watermarked))), on=on)
+    script = testing.Script(
+        mr.Job("marks", mr.read(topic).write(mr.Topic("analytics.marks", Watermarked))), on=on
+    )
     script.events({"watermark": 7, "event_time": 1})
     script.watermark(5)
     assert [row["watermark"] for row in script.panes()] == [7]
@@ -154,7 +177,10 @@ def test_mistakes_in_a_script_are_named() -> None:
         script.events({"vehicle": "a"})
     with pytest.raises(DefinitionError, match=r"has no field 'wheels'; it has vehicle, cell"):
         script.events({"wheels": 4, "event_time": 1})
-    with pytest.raises(DefinitionError, match=r"topic='input.others' is read by none of the jobs; name one of input.positions"):
+    with pytest.raises(
+        DefinitionError,
+        match=r"topic='input.others' is read by none of the jobs; name one of input.positions",
+    ):
         script.events({"event_time": 1}, topic=OTHERS)
     with pytest.raises(DefinitionError, match=r"partition=1: input.positions has 1"):
         script.events({"event_time": 1}, partition=1)
@@ -191,7 +217,10 @@ def test_windows_of_the_users_own_are_assigned_and_merged(on: On) -> None:
     script.events(*({"cell": 1, "event_time": at} for at in (6, 7, 14, 22)))
     script.restart()
     script.end()
-    assert [(p["window_start"], p["window_end"], p["count"]) for p in script.panes()] == [(6, 22, 3), (22, 30, 1)]
+    assert [(p["window_start"], p["window_end"], p["count"]) for p in script.panes()] == [
+        (6, 22, 3),
+        (22, 30, 1),
+    ]
 
 
 def test_events_of_one_batch_may_lie_in_several_partitions() -> None:

@@ -84,9 +84,27 @@ WINDOWS: list[WindowFn] = [
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-@pytest.mark.parametrize("trigger", [triggers.at_watermark(), triggers.repeatedly(triggers.after_count(1))], ids=str)
-def test_every_event_is_counted_late_or_dead_also_at_the_edges_of_time(window: WindowFn, trigger: triggers.Trigger) -> None:
-    times = [FIRST, FIRST + 1, -1, 0, 9_223_372_036_855, LAST - 1, LAST, FIRST - 1, LAST + 1, 2**62, -(2**62), 2**63 - 1, -(2**63)]
+@pytest.mark.parametrize(
+    "trigger", [triggers.at_watermark(), triggers.repeatedly(triggers.after_count(1))], ids=str
+)
+def test_every_event_is_counted_late_or_dead_also_at_the_edges_of_time(
+    window: WindowFn, trigger: triggers.Trigger
+) -> None:
+    times = [
+        FIRST,
+        FIRST + 1,
+        -1,
+        0,
+        9_223_372_036_855,
+        LAST - 1,
+        LAST,
+        FIRST - 1,
+        LAST + 1,
+        2**62,
+        -(2**62),
+        2**63 - 1,
+        -(2**63),
+    ]
     frame = pl.DataFrame({"key": [f"{n}" for n in range(len(times))], "event_time": times})
     replayed = replay_all(counting(window, trigger=trigger), frame)
     assert replayed.dead["offset"].to_list() == [7, 8, 9, 10, 11, 12]
@@ -102,14 +120,18 @@ def test_the_window_of_everything_holds_events_after_2262(on: testing.On) -> Non
     for offset, at in enumerate([late, late + 10_000, late + 20_000]):
         assert not backend.feed([Event("input.rows", 0, offset, at, at, {"key": "a"})], at).late.get("counts")
     fed = backend.feed([], late, end=True)
-    assert [(row["count"], row["window_start"], row["window_end"]) for row in fed.written["counts"]] == [(3, *FOREVER)]
+    assert [(row["count"], row["window_start"], row["window_end"]) for row in fed.written["counts"]] == [
+        (3, *FOREVER)
+    ]
 
 
 @pytest.mark.parametrize("step", [1, 10, 1_000, 60_000, 3_600_000])
 def test_rows_are_dealt_to_all_buckets_whatever_their_times_are_multiples_of(step: int) -> None:
     times = pl.Series("event_time", range(6_400)) * step + 1_700_000_000_000
     stream = mr.read(ROWS).shuffle(64).stream
-    frame = pl.DataFrame({"key": "a", "event_time": times, "ingestion_time": times}, schema_overrides={"event_time": pl.Int64})
+    frame = pl.DataFrame(
+        {"key": "a", "event_time": times, "ingestion_time": times}, schema_overrides={"event_time": pl.Int64}
+    )
     sizes = stream.node.apply(frame).group_by("bucket").len()["len"]  # type: ignore[attr-defined]  # a stateless step
     assert len(sizes) == 64
     assert sizes.max() < 200

@@ -71,7 +71,11 @@ def test_the_columns_of_a_protobuf_class_are_its_fields() -> None:
 
 def test_equal_topics_are_equal_and_survive_pickling() -> None:
     topic = Topic("input.sightings", Sighting, "vehicle", retention="1d")
-    assert pickle.loads(pickle.dumps(topic)) == topic == Topic("input.sightings", Sighting, "vehicle", retention="1d")
+    assert (
+        pickle.loads(pickle.dumps(topic))
+        == topic
+        == Topic("input.sightings", Sighting, "vehicle", retention="1d")
+    )
     assert topic.retention_ms == 86_400_000
 
 

@@ -9,7 +9,11 @@ import yaml
 from millrace.transcripts import run_files
 from millrace.transcripts.running import outcomes, why_failed
 
-FILES = sorted(path for path in (Path(__file__).parent / "transcripts").rglob("*.yaml") if not path.stem.startswith("woven-"))
+FILES = sorted(
+    path
+    for path in (Path(__file__).parent / "transcripts").rglob("*.yaml")
+    if not path.stem.startswith("woven-")
+)
 """Those written by hand; the others are in test_woven.py."""
 
 
@@ -110,11 +114,18 @@ def test_a_transcript_that_must_fail_and_does_not_is_a_failure() -> None:
         "must_fail": "missing",
         "steps": [{"events": [1]}, {"watermark": 10}, {"expect": [{"values": [1]}]}],
     }
-    assert why_failed(document, "model") == "must fail because something is missing, but everything was as expected"
+    assert (
+        why_failed(document, "model")
+        == "must fail because something is missing, but everything was as expected"
+    )
 
 
 def test_failing_for_another_reason_is_not_enough() -> None:
-    document = {"window": {"fixed": 10}, "must_fail": "missing", "steps": [{"events": [1]}, {"watermark": 10}]}
+    document = {
+        "window": {"fixed": 10},
+        "must_fail": "missing",
+        "steps": [{"events": [1]}, {"watermark": 10}],
+    }
     assert "but found only: at the end: unexpected panes" in str(why_failed(document, "model"))
 
 

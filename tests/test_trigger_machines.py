@@ -143,20 +143,31 @@ def test_the_end_and_never() -> None:
         (triggers.at_watermark(), [[True, 0]], False, [False, None]),
         (triggers.at_watermark(), [[True, 0], [False, None]], True, [False, None]),
         (triggers.in_order(COUNT2, COUNT3), [[0, 1], [1, 2]], False, [1, 2]),
-        (triggers.all_of(COUNT2, COUNT3), [[[2, True], [1, False]], [[1, False], [1, False]]], False, [[1, False], [2, False]]),
+        (
+            triggers.all_of(COUNT2, COUNT3),
+            [[[2, True], [1, False]], [[1, False], [1, False]]],
+            False,
+            [[1, False], [2, False]],
+        ),
         (triggers.any_of(COUNT2, DELAY), [[1, 7], [0, None]], False, [1, 7]),
         (COUNT2.until(DELAY), [[1, 7], [0, 5]], False, [1, 5]),
         (triggers.at_end(), [None, None], False, None),
     ],
     ids=str,
 )
-def test_windows_that_become_one_have_one_state(trigger: Trigger, states: list[Any], passed: bool, merged: Any) -> None:
+def test_windows_that_become_one_have_one_state(
+    trigger: Trigger, states: list[Any], passed: bool, merged: Any
+) -> None:
     assert machines.merged(trigger, states, passed=passed) == merged
 
 
 def test_it_is_known_what_a_trigger_waits_for() -> None:
     trigger = triggers.at_watermark(early=triggers.any_of(DELAY, triggers.every_event_time(10)), late=COUNT2)
     state = machines.taken(trigger, machines.begin(trigger), Rows(1, 5, 12))
-    assert {*machines.dues(trigger, state)} == {Due(None, clock=False), Due(15, clock=True), Due(20, clock=False)}
+    assert {*machines.dues(trigger, state)} == {
+        Due(None, clock=False),
+        Due(15, clock=True),
+        Due(20, clock=False),
+    }
     assert [*machines.dues(triggers.at_clock(), None)] == [Due(None, clock=True)]
     assert [*machines.dues(triggers.at_end().until(COUNT2), [None, 0])] == [Due(END, clock=False)]

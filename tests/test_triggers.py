@@ -33,10 +33,16 @@ COUNT, DELAY = triggers.after_count(3), triggers.after_delay("5s")
 WRITTEN: list[tuple[Trigger, str]] = [
     (triggers.at_watermark(), "at_watermark()"),
     (triggers.at_watermark(late=triggers.never()), "at_watermark(late=never())"),
-    (triggers.at_watermark(early=COUNT, late=DELAY), "at_watermark(early=after_count(3), late=after_delay('5s'))"),
+    (
+        triggers.at_watermark(early=COUNT, late=DELAY),
+        "at_watermark(early=after_count(3), late=after_delay('5s'))",
+    ),
     (triggers.every("1s"), "every('1s')"),
     (triggers.every_event_time("1m"), "every_event_time('1m')"),
-    (triggers.repeatedly(triggers.any_of(COUNT, DELAY)), "repeatedly(any_of(after_count(3), after_delay('5s')))"),
+    (
+        triggers.repeatedly(triggers.any_of(COUNT, DELAY)),
+        "repeatedly(any_of(after_count(3), after_delay('5s')))",
+    ),
     (triggers.all_of(COUNT, triggers.at_end()), "all_of(after_count(3), at_end())"),
     (triggers.in_order(COUNT, triggers.at_clock()), "in_order(after_count(3), at_clock())"),
     (triggers.every("1s").until(COUNT), "every('1s').until(after_count(3))"),
@@ -124,11 +130,19 @@ def test_a_trigger_of_ones_own_is_refused(make: Any) -> None:
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 @pytest.mark.parametrize("cut", [1, 2, 3, 5])
-@pytest.mark.parametrize("trigger", [triggers.every_event_time(7), triggers.repeatedly(triggers.after_count(2))], ids=str)
-def test_the_last_value_of_a_window_does_not_depend_on_how_batches_are_cut(trigger: triggers.Trigger, cut: int, on: testing.On) -> None:
+@pytest.mark.parametrize(
+    "trigger", [triggers.every_event_time(7), triggers.repeatedly(triggers.after_count(2))], ids=str
+)
+def test_the_last_value_of_a_window_does_not_depend_on_how_batches_are_cut(
+    trigger: triggers.Trigger, cut: int, on: testing.On
+) -> None:
     rows = mr.read(ROWS, watermark=watermarks.bounded(3)).window(windows.fixed(10), trigger=trigger)
-    backend: Any = testing.backend([mr.Job("sums", rows.by("key").sum("value", name="sum").write(SUMS))], {"input.rows": 1}, on)
-    events = [Event("input.rows", 0, n, at, at, {"key": "k", "value": at}) for n, at in enumerate([7, 8, 9, 10, 13])]
+    backend: Any = testing.backend(
+        [mr.Job("sums", rows.by("key").sum("value", name="sum").write(SUMS))], {"input.rows": 1}, on
+    )
+    events = [
+        Event("input.rows", 0, n, at, at, {"key": "k", "value": at}) for n, at in enumerate([7, 8, 9, 10, 13])
+    ]
     last: dict[int, int] = {}
     for start in range(0, len(events), cut):
         batch = events[start : start + cut]
@@ -144,7 +158,9 @@ def sessions(output: Any, trigger: triggers.Trigger) -> mr.Job:
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 @pytest.mark.parametrize("output", ["value", "value_and_retract"])
-def test_the_newest_pane_of_each_window_leaves_out_sessions_that_were_merged(output: Any, on: testing.On) -> None:
+def test_the_newest_pane_of_each_window_leaves_out_sessions_that_were_merged(
+    output: Any, on: testing.On
+) -> None:
     script = testing.Script(sessions(output, triggers.repeatedly(triggers.after_count(1))), on=on)
     shown = []
     for at in (0, 15, 1, 8, 30, 22, 60):

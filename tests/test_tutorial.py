@@ -31,7 +31,13 @@ def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
                 if command == "pip install millrace":
                     continue  # it is, in the environment of this test
                 done = subprocess.run(
-                    command, shell=True, cwd=tmp_path, env={**os.environ, "PATH": tools}, capture_output=True, text=True, timeout=300
+                    command,
+                    shell=True,
+                    cwd=tmp_path,
+                    env={**os.environ, "PATH": tools},
+                    capture_output=True,
+                    text=True,
+                    timeout=300,
                 )
                 said += done.stdout + done.stderr
                 assert done.returncode == 0, f"{command}\n{said}"

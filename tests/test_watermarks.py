@@ -73,7 +73,9 @@ YEAR_3000 = 32_503_680_000_000
 @pytest.mark.parametrize("on", ["model", "engine"])
 @pytest.mark.parametrize("trigger", [triggers.at_watermark(), triggers.repeatedly(triggers.after_count(1))])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_set_aside_as_future_does_not_move_the_watermark(kind: str, trigger: triggers.Trigger, on: testing.On) -> None:
+def test_a_row_set_aside_as_future_does_not_move_the_watermark(
+    kind: str, trigger: triggers.Trigger, on: testing.On
+) -> None:
     rides = mr.read(RIDES, watermark=KINDS[kind]()).window(windows.fixed(1_000), trigger=trigger)
     job = mr.Job("job", rides.by("line").count().write(COUNTS))
     backend: Any = testing.backend([job], {"input.rides": 1}, on)
@@ -83,7 +85,9 @@ def test_a_row_set_aside_as_future_does_not_move_the_watermark(kind: str, trigge
     assert not backend.feed([ride(3, 600, 90_000)], 90_000).late.get("job")
 
 
-steps = st.tuples(st.integers(0, 3_000), st.sampled_from([0, 0, 1, 700, 2_500]), st.booleans(), st.integers(0, 1))
+steps = st.tuples(
+    st.integers(0, 3_000), st.sampled_from([0, 0, 1, 700, 2_500]), st.booleans(), st.integers(0, 1)
+)
 """Of each row: how much later it is ingested than the one before, how old it is then, whether the year 3000 stands in it, and its partition."""
 
 
@@ -101,7 +105,8 @@ def told(job: mr.Job, rows: list[Event], on: testing.On) -> Told:
     for start in range(0, 12, 4):
         fed = backend.feed([row for row in rows if start <= row.offset < start + 4], 0)
         panes += sorted(
-            (row["window_start"], row["window_end"], row["index"], row["count"]) for row in fed.written.get("analytics.counts", [])
+            (row["window_start"], row["window_end"], row["index"], row["count"])
+            for row in fed.written.get("analytics.counts", [])
         )
         late += sorted((row["reason"], row["offset"]) for row in fed.late.get("job", []))
     return Told(panes, late, backend.watermarks["job/aggregation-1"])
@@ -121,9 +126,14 @@ def test_without_the_rows_of_the_year_3000_everything_else_is_the_same(
     for offset, (later, age, is_wrong, partition) in enumerate(made):
         now += later
         rows.append(ride(offset, YEAR_3000 + age if is_wrong else now - age, now, partition))
-    rides = mr.read(RIDES, watermark=KINDS[kind]()).window(windows.fixed(1_000), lateness=500, trigger=trigger)
+    rides = mr.read(RIDES, watermark=KINDS[kind]()).window(
+        windows.fixed(1_000), lateness=500, trigger=trigger
+    )
     job = mr.Job("job", rides.by("line").count().write(COUNTS))
-    with_them, without = told(job, rows, on), told(job, [row for row in rows if row.event_time < YEAR_3000], on)
+    with_them, without = (
+        told(job, rows, on),
+        told(job, [row for row in rows if row.event_time < YEAR_3000], on),
+    )
     wrong = [row.offset for row in rows if row.event_time >= YEAR_3000]
     assert sorted(offset for reason, offset in with_them.late if reason == "future") == wrong
     assert [pane for pane in with_them.panes if pane[1] < YEAR_3000] == without.panes
@@ -151,7 +161,17 @@ def test_a_lag_is_known_to_a_32nd(lag: int) -> None:
 def test_the_delay_changes_at_offsets_that_do_not_depend_on_batches(offset: int) -> None:
     assert learned_at(offset) <= offset < max(64, 2 * learned_at(offset) + 1024)
     assert _changes(np.array([offset])).tolist() == [learned_at(offset)]
-    assert [learned_at(n) for n in (0, 63, 64, 127, 128, 1_023, 1_024, 2_047, 2_048)] == [0, 0, 64, 64, 128, 512, 1_024, 1_024, 2_048]
+    assert [learned_at(n) for n in (0, 63, 64, 127, 128, 1_023, 1_024, 2_047, 2_048)] == [
+        0,
+        0,
+        64,
+        64,
+        128,
+        512,
+        1_024,
+        1_024,
+        2_048,
+    ]
 
 
 def test_a_delay_is_the_lag_that_a_share_of_the_rows_does_not_exceed() -> None:
@@ -173,7 +193,9 @@ def out_of_order(count: int) -> list[Event]:
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_the_watermark_stays_behind_by_what_was_learned(on: testing.On) -> None:
-    backend: Any = testing.backend([counting(watermarks.percentile(0.95, start=9_000))], {"input.rides": 2}, on)
+    backend: Any = testing.backend(
+        [counting(watermarks.percentile(0.95, start=9_000))], {"input.rides": 2}, on
+    )
     rows = out_of_order(400)
     backend.feed(rows[:60], 0)
     assert backend.watermarks["job/aggregation-1"] == 580 - 9_000

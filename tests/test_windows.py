@@ -22,12 +22,16 @@ def slidings(draw: st.DrawFn) -> Sliding:
 @given(slidings(), st.integers(-500, 500))
 def test_an_event_is_in_exactly_the_windows_that_contain_it(window: Sliding, at: int) -> None:
     starts = (window.offset + n * window.every for n in range(-1_000, 1_000))
-    assert window.assign(at) == [(start, start + window.size) for start in starts if start <= at < start + window.size]
+    assert window.assign(at) == [
+        (start, start + window.size) for start in starts if start <= at < start + window.size
+    ]
 
 
 @given(slidings(), st.integers(-500, 500))
 def test_the_first_end_is_the_smallest_window_end_above(window: Sliding, at: int) -> None:
-    assert window.first_end(at) == min(end for _, end in (*window.assign(at), *window.assign(at + window.every)) if end > at)
+    assert window.first_end(at) == min(
+        end for _, end in (*window.assign(at), *window.assign(at + window.every)) if end > at
+    )
 
 
 @given(slidings())
@@ -66,7 +70,10 @@ def test_windows_read_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: windows.sliding("5s", every="30s"), "every='30s' is longer than size='5s', so events between windows would be lost"),
+        (
+            lambda: windows.sliding("5s", every="30s"),
+            "every='30s' is longer than size='5s', so events between windows would be lost",
+        ),
         (lambda: windows.fixed(0), "size=0 must be longer than zero"),
         (lambda: windows.fixed("-1s"), "size='-1s' must be longer than zero"),
         (lambda: windows.sliding("5s", every=0), "every=0 must be longer than zero"),
@@ -102,7 +109,11 @@ def test_every_window_reads_as_it_is_written(window: windows.WindowFn, text: str
 def test_sessions_that_overlap_or_touch_are_one() -> None:
     session = windows.sessions(10)
     assert session.assign(5) == [(5, 15)]
-    assert session.merge([(0, 10), (10, 20), (21, 31), (25, 26), (40, 50)]) == [[(0, 10), (10, 20)], [(21, 31), (25, 26)], [(40, 50)]]
+    assert session.merge([(0, 10), (10, 20), (21, 31), (25, 26), (40, 50)]) == [
+        [(0, 10), (10, 20)],
+        [(21, 31), (25, 26)],
+        [(40, 50)],
+    ]
     assert session.merge([(-30, -20), (-20, -10)]) == [[(-30, -20), (-20, -10)]]
 
 

@@ -20,7 +20,12 @@ QUICK = ("woven-fixed", "woven-session", "woven-counted", "woven-delta", "woven-
 @pytest.mark.parametrize(
     ("path", "on"),
     [
-        pytest.param(path, on, id=f"{path.stem}-{on}", marks=[pytest.mark.long] if on == "engine" and path.stem not in QUICK else [])
+        pytest.param(
+            path,
+            on,
+            id=f"{path.stem}-{on}",
+            marks=[pytest.mark.long] if on == "engine" and path.stem not in QUICK else [],
+        )
         for path in FILES
         for on in ("model", "engine")
     ],
@@ -35,14 +40,18 @@ def test_every_cell_that_makes_sense_has_a_transcript() -> None:
 
 
 def test_the_page_of_the_matrix_is_fresh() -> None:
-    assert (Path(__file__).parents[1] / "docs" / "reference" / "coverage.md").read_text() == page(), "run `make docs`"
+    assert (Path(__file__).parents[1] / "docs" / "reference" / "coverage.md").read_text() == page(), (
+        "run `make docs`"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("window", ["session", "counted"])
 def test_weaving_again_gives_the_same(window: str) -> None:
     text = (TRANSCRIPTS / f"woven-{window}.yaml").read_text().partition("\n")[2]
-    assert text == "---\n".join(dumped(document) for document in woven(window)), "run `PYTHONPATH=tests python -m matrix.weave`"
+    assert text == "---\n".join(dumped(document) for document in woven(window)), (
+        "run `PYTHONPATH=tests python -m matrix.weave`"
+    )
 
 
 def panes(document: dict[str, Any]) -> dict[tuple[str, tuple[int, int]], list[list[int]]]:
@@ -54,15 +63,23 @@ def panes(document: dict[str, Any]) -> dict[tuple[str, tuple[int, int]], list[li
     return found
 
 
-@pytest.mark.parametrize("window", ["fixed", "sliding", "unaligned", "global", "fixed-by-clock", "sliding-by-clock"])
+@pytest.mark.parametrize(
+    "window", ["fixed", "sliding", "unaligned", "global", "fixed-by-clock", "sliding-by-clock"]
+)
 def test_the_deltas_of_a_window_add_up_to_its_value(window: str) -> None:
     named = {d["name"]: d for d in documents(TRANSCRIPTS / f"woven-{window}.yaml")}
-    pairs = [(named[name.replace(", delta,", ", value,")], d) for name, d in named.items() if d["output"] == "delta"]
+    pairs = [
+        (named[name.replace(", delta,", ", value,")], d)
+        for name, d in named.items()
+        if d["output"] == "delta"
+    ]
     assert pairs
     for whole, parts in pairs:
         shown = panes(parts)
         for place, values in panes(whole).items():
-            assert sorted(value for delta in shown[place] for value in delta) == sorted(values[-1]), whole["name"]
+            assert sorted(value for delta in shown[place] for value in delta) == sorted(values[-1]), whole[
+                "name"
+            ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -52,7 +52,11 @@ class Jumping(WindowFn):
 @st.composite
 def any_window(draw: st.DrawFn, unit: int) -> WindowFn:
     """A window of any kind but those that rows cut."""
-    kind = draw(st.sampled_from(["session", "session", "session", "sliding", "unaligned", "everything", "user", "clock"]))
+    kind = draw(
+        st.sampled_from(
+            ["session", "session", "session", "sliding", "unaligned", "everything", "user", "clock"]
+        )
+    )
     match kind:
         case "session":
             return windows.sessions(draw(st.sampled_from([2, 5, 1, 9, 14])) * unit)
@@ -60,13 +64,21 @@ def any_window(draw: st.DrawFn, unit: int) -> WindowFn:
             return draw(window_of(unit))
         case "unaligned":
             size = draw(st.integers(2, 8))
-            return windows.sliding(size * unit, every=draw(st.integers(1, size)) * unit, offset=pl.col("g") * unit)
+            return windows.sliding(
+                size * unit, every=draw(st.integers(1, size)) * unit, offset=pl.col("g") * unit
+            )
         case "everything":
             return windows.everything()
         case "user":
             return Jumping(unit, draw(st.booleans()))
         case _:
-            return windows.by_clock(draw(st.sampled_from([windows.sessions(6 * unit), windows.fixed(5 * unit), windows.everything()])))
+            return windows.by_clock(
+                draw(
+                    st.sampled_from(
+                        [windows.sessions(6 * unit), windows.fixed(5 * unit), windows.everything()]
+                    )
+                )
+            )
 
 
 @lru_cache
@@ -97,7 +109,9 @@ def any_trigger(unit: int) -> st.SearchStrategy[Trigger]:
             several.map(lambda parts: triggers.all_of(*parts)),
             several.map(lambda parts: triggers.in_order(*parts)),
             st.tuples(inner, inner).map(lambda pair: pair[0].until(pair[1])),
-            st.tuples(inner, st.one_of(st.none(), inner)).map(lambda pair: triggers.at_watermark(early=pair[0], late=pair[1])),
+            st.tuples(inner, st.one_of(st.none(), inner)).map(
+                lambda pair: triggers.at_watermark(early=pair[0], late=pair[1])
+            ),
         )
 
     return st.recursive(leaves, nested, max_leaves=4)

@@ -62,7 +62,12 @@ def sources(web: Path = WEB) -> Iterator[Path]:
     """Every file that the page is made from, in a fixed order."""
     for path in sorted(web.rglob("*")):
         inside = path.relative_to(web).parts
-        if path.is_file() and not UNSOURCED.intersection(inside) and inside[0] not in APART and path.suffix != ".py":
+        if (
+            path.is_file()
+            and not UNSOURCED.intersection(inside)
+            and inside[0] not in APART
+            and path.suffix != ".py"
+        ):
             yield path
 
 
@@ -78,7 +83,9 @@ def fingerprint(web: Path = WEB) -> str:
 def is_fresh(web: Path = WEB, page: Path = PAGE) -> bool:
     """Whether the page is there and is of these sources."""
     stamp = page / STAMP
-    return (page / "index.html").is_file() and stamp.is_file() and stamp.read_text().strip() == fingerprint(web)
+    return (
+        (page / "index.html").is_file() and stamp.is_file() and stamp.read_text().strip() == fingerprint(web)
+    )
 
 
 def node_on_path() -> Node | None:
@@ -86,7 +93,11 @@ def node_on_path() -> Node | None:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip().removeprefix("v")
+    said = (
+        subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+        .stdout.strip()
+        .removeprefix("v")
+    )
     version = tuple(int(part) for part in said.split(".")[:2] if part.isdigit())
     return Node(Path(node), Path(npm).resolve()) if version >= OLDEST else None
 
@@ -120,10 +131,14 @@ def installers() -> Iterator[list[str]]:
 
 def fetch_node(say: Callable[[str], None]) -> Node:
     """Puts the package into `web/.node`, where later builds find it."""
-    say(f"no Node {OLDEST[0]}.{OLDEST[1]} or newer with npm on PATH: fetching {NODE_WHEEL} (60 MB) into web/.node")
+    say(
+        f"no Node {OLDEST[0]}.{OLDEST[1]} or newer with npm on PATH: fetching {NODE_WHEEL} (60 MB) into web/.node"
+    )
     complaint = "neither uv nor pip is there to fetch it"
     for installer in installers():
-        run = subprocess.run([*installer, "--target", str(FETCHED), NODE_WHEEL], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [*installer, "--target", str(FETCHED), NODE_WHEEL], capture_output=True, text=True, check=False
+        )
         if run.returncode == 0 and (node := node_in_wheel(FETCHED)):
             return node
         complaint = last_words(run.stdout + run.stderr)
@@ -142,7 +157,9 @@ def last_words(output: str) -> str:
 def npm(node: Node, *arguments: str) -> None:
     """Runs npm in `web/`; its output is shown only when it fails."""
     command = [str(node.node), str(node.npm), *arguments]
-    run = subprocess.run(command, cwd=WEB, env=node.environment(), capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, cwd=WEB, env=node.environment(), capture_output=True, text=True, check=False
+    )
     if run.returncode == 0:
         return
     output = run.stdout + run.stderr
@@ -151,7 +168,9 @@ def npm(node: Node, *arguments: str) -> None:
             f"`npm {' '.join(arguments)}` found no network, so the page's packages are missing and there is no page; build once where there is a network "
             "(afterwards web/node_modules and npm's cache serve), or set npm's registry to one that can be reached"
         )
-    raise CannotBuild(f"`npm {' '.join(arguments)}` failed in web/, so there is no page: {last_words(output)}")
+    raise CannotBuild(
+        f"`npm {' '.join(arguments)}` failed in web/, so there is no page: {last_words(output)}"
+    )
 
 
 def install_packages(node: Node, say: Callable[[str], None]) -> None:
@@ -182,7 +201,9 @@ def run(*arguments: str) -> int:
     """Runs a script of package.json; its exit code."""
     node = find_node() or fetch_node(print)
     install_packages(node, print)
-    return subprocess.run([node.node, node.npm, "run", *arguments], cwd=WEB, env=node.environment(), check=False).returncode
+    return subprocess.run(
+        [node.node, node.npm, "run", *arguments], cwd=WEB, env=node.environment(), check=False
+    ).returncode
 
 
 def main() -> None:
@@ -193,7 +214,10 @@ def main() -> None:
         built = build(lambda text: print(text, flush=True))
     except CannotBuild as error:
         raise SystemExit(f"web: {error}") from None
-    print(f"the page is in {PAGE.relative_to(WEB.parent)}" + ("" if built else ", and its sources have not changed"))
+    print(
+        f"the page is in {PAGE.relative_to(WEB.parent)}"
+        + ("" if built else ", and its sources have not changed")
+    )
 
 
 if __name__ == "__main__":

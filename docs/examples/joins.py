@@ -51,7 +51,10 @@ class Sent:
     city: str | None
 
 
-ORDERS, PAYMENTS = mr.Topic("input.orders", Order, key="user"), mr.Topic("input.payments", Payment, key="payer")
+ORDERS, PAYMENTS = (
+    mr.Topic("input.orders", Order, key="user"),
+    mr.Topic("input.payments", Payment, key="payer"),
+)
 CUSTOMERS = mr.Topic("input.customers", Customer, key="user")
 PAID, SENT = mr.Topic("analytics.paid", Paid, key="user"), mr.Topic("analytics.sent", Sent, key="user")
 
@@ -60,7 +63,10 @@ payments = mr.read(PAYMENTS, watermark=watermarks.bounded("5s"))
 
 same_minute = mr.Job(
     "same-minute",
-    orders.window(windows.fixed("1m"), lateness="5m").by("user").join(payments.by("payer"), how="full").write(PAID),
+    orders.window(windows.fixed("1m"), lateness="5m")
+    .by("user")
+    .join(payments.by("payer"), how="full")
+    .write(PAID),
 )
 
 soon = mr.Job(

@@ -41,7 +41,10 @@ suspicions = mr.Job(
     "suspicions",
     mr.read(PAYMENTS, watermark=watermarks.bounded("5s", idle="30s"))
     .by("card")
-    .match(card_testing, select={"probe": patterns.first("probe", "amount"), "amount": patterns.last("large", "amount")})
+    .match(
+        card_testing,
+        select={"probe": patterns.first("probe", "amount"), "amount": patterns.last("large", "amount")},
+    )
     .write(SUSPICIONS),
 )
 
@@ -55,7 +58,10 @@ suspicions_in_sql = mr.Job("suspicions", mr.read(PAYMENTS).by("card").match_rows
 payments = mr.read(PAYMENTS).window(windows.fixed("1m"))
 both = classic.all_of(payments.by("card"), small=pl.col("amount") < 1, large=pl.col("amount") > 500)
 unusual = classic.compare(
-    payments.by("card"), pl.col("most") > 10 * pl.col("mean"), most=aggregates.max("amount"), mean=aggregates.mean("amount")
+    payments.by("card"),
+    pl.col("most") > 10 * pl.col("mean"),
+    most=aggregates.max("amount"),
+    mean=aggregates.mean("amount"),
 )
 in_order = classic.sequence(small=pl.col("amount") < 1, large=pl.col("amount") > 500, within="10m")
 rising = classic.trend("amount", "increasing", length=4, within="10m")

@@ -45,4 +45,6 @@ class Quiet(mr.Processor):
         del self.clicks
 
 
-gone_quiet = mr.Job("gone-quiet", mr.read(CLICKS, watermark=watermarks.bounded("1s")).by("user").process(Quiet()).write(GONE))
+gone_quiet = mr.Job(
+    "gone-quiet", mr.read(CLICKS, watermark=watermarks.bounded("1s")).by("user").process(Quiet()).write(GONE)
+)

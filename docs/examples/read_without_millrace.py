@@ -16,7 +16,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 def records(servers: str, topic: str) -> Iterator[Message]:
     """What a topic holds now, committed, partition by partition."""
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
     )
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
@@ -37,18 +42,31 @@ def records(servers: str, topic: str) -> Iterator[Message]:
 
 def main(servers: str, topic: str, prefix: str = "") -> None:
     """Prints each event as JSON."""
-    said = [record.value() for record in records(servers, f"{prefix}millrace.schemas") if record.key() == topic.encode()]
+    said = [
+        record.value()
+        for record in records(servers, f"{prefix}millrace.schemas")
+        if record.key() == topic.encode()
+    ]
     schema = json.loads(said[-1] or b"{}")
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(schema["descriptors"])).file:
         pool.Add(file)
-    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("millrace.Event" if schema["envelope"] else schema["type"]))
+    kind = message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("millrace.Event" if schema["envelope"] else schema["type"])
+    )
     for record in records(servers, prefix + topic):
         value = record.value() or b""
         if schema["codec"] == "json":
             print(value.decode())
         else:
-            print(json_format.MessageToJson(kind.FromString(value), indent=None, preserving_proto_field_name=True, descriptor_pool=pool))
+            print(
+                json_format.MessageToJson(
+                    kind.FromString(value),
+                    indent=None,
+                    preserving_proto_field_name=True,
+                    descriptor_pool=pool,
+                )
+            )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,11 @@ TOTALS = mr.Topic("analytics.totals", Total, key="team")
 
 fixed = mr.Job(
     "fixed",
-    mr.read(SCORES, watermark=watermarks.bounded("4s")).window(windows.fixed("10s"), lateness="15s").by("team").sum("points").write(TOTALS),
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.fixed("10s"), lateness="15s")
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
 )
 
 sliding = mr.Job(
@@ -50,7 +54,11 @@ sessions = mr.Job(
 
 threes = mr.Job(
     "threes",
-    mr.read(SCORES, watermark=watermarks.bounded("4s")).window(windows.counted(3)).by("team").sum("points").write(TOTALS),
+    mr.read(SCORES, watermark=watermarks.bounded("4s"))
+    .window(windows.counted(3))
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
 )
 
 arrivals = mr.Job(
@@ -60,12 +68,20 @@ arrivals = mr.Job(
 
 hasty = mr.Job(
     "hasty",
-    mr.read(SCORES, watermark=watermarks.bounded("0s")).window(windows.fixed("10s")).by("team").sum("points").write(TOTALS),
+    mr.read(SCORES, watermark=watermarks.bounded("0s"))
+    .window(windows.fixed("10s"))
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
 )
 
 patient = mr.Job(
     "patient",
-    mr.read(SCORES, watermark=watermarks.bounded("12s")).window(windows.fixed("10s")).by("team").sum("points").write(TOTALS),
+    mr.read(SCORES, watermark=watermarks.bounded("12s"))
+    .window(windows.fixed("10s"))
+    .by("team")
+    .sum("points")
+    .write(TOTALS),
 )
 
 quiet = mr.read(SCORES, watermark=watermarks.bounded("4s", idle="10s"))
@@ -100,7 +116,12 @@ running = mr.Job(
 deltas = mr.Job(
     "deltas",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
-    .window(windows.fixed("20s"), trigger=triggers.at_watermark(early=triggers.every("5s")), lateness="15s", output="delta")
+    .window(
+        windows.fixed("20s"),
+        trigger=triggers.at_watermark(early=triggers.every("5s")),
+        lateness="15s",
+        output="delta",
+    )
     .by("team")
     .sum("points")
     .write(TOTALS),

@@ -5,7 +5,14 @@ from pattern_jobs import Payment, lows, suspicions, suspicions_in_sql
 
 import millrace as mr
 
-ROWS = [("1234", 0.5, 0), ("1234", 20.0, 60), ("1234", 80.0, 120), ("9", 0.5, 0), ("9", 49.0, 60), ("9", 80.0, 700)]
+ROWS = [
+    ("1234", 0.5, 0),
+    ("1234", 20.0, 60),
+    ("1234", 80.0, 120),
+    ("9", 0.5, 0),
+    ("9", 49.0, 60),
+    ("9", 80.0, 700),
+]
 PAID = pl.DataFrame(
     [(card, amount, 60.0, 25.0, second * 1000) for card, amount, second in ROWS],
     schema=[*Payment.__dataclass_fields__, "event_time"],

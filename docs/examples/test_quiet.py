@@ -12,6 +12,8 @@ def test_a_user_who_does_nothing_for_half_a_minute_has_gone_quiet() -> None:
     script.watermark("50s")
     assert script.panes() == []
     script.watermark("51s")
-    assert [(pane["user"], pane["clicks"], pane["event_time"]) for pane in script.panes()] == [("ann", 3, 51_000)]
+    assert [(pane["user"], pane["clicks"], pane["event_time"]) for pane in script.panes()] == [
+        ("ann", 3, 51_000)
+    ]
     script.watermark("2h")
     assert script.panes() == []

@@ -64,7 +64,9 @@ def test_a_slow_partition_holds_the_result_back(on: testing.On) -> None:
 def test_a_late_score_moves_a_team_to_another_rank() -> None:
     """Retractions travel down a chain, so that no team is counted twice."""
     script = testing.Script(ranking)
-    script.events({"team": "red", "points": 5, "event_time": 3_000}, {"team": "blue", "points": 5, "event_time": 4_000})
+    script.events(
+        {"team": "red", "points": 5, "event_time": 3_000}, {"team": "blue", "points": 5, "event_time": 4_000}
+    )
     script.watermark("10s")
     assert [(pane["points"], pane["teams"]) for pane in script.panes()] == [(5, 2)]
     script.events({"team": "red", "points": 1, "event_time": 5_000})
@@ -73,7 +75,9 @@ def test_a_late_score_moves_a_team_to_another_rank() -> None:
 
 def test_a_recorded_game_ends_as_it_ended() -> None:
     """The job as it is, with its own watermark, over events that are all there."""
-    events = pl.DataFrame({"team": ["red", "red", "blue"], "points": [5, 9, 2], "event_time": [3_000, 7_000, 12_000]})
+    events = pl.DataFrame(
+        {"team": ["red", "red", "blue"], "points": [5, 9, 2], "event_time": [3_000, 7_000, 12_000]}
+    )
     panes = mr.replay(fixed, events)
     totals = panes.select("team", "window_start", "points").sort("window_start")
     assert totals.rows() == [("red", 0, 14), ("blue", 10_000, 2)]

@@ -67,7 +67,11 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_HOMES[name]), name) if name in _HOMES else importlib.import_module(f"millrace.{name}")
+    return (
+        getattr(importlib.import_module(_HOMES[name]), name)
+        if name in _HOMES
+        else importlib.import_module(f"millrace.{name}")
+    )
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,9 @@ from millrace.triggers import Trigger
 from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 
-def aggregation(source: graph.Node, keys: tuple[str, ...], named: Mapping[str, Reduction], windowing: graph.Windowing) -> graph.Aggregation:
+def aggregation(
+    source: graph.Node, keys: tuple[str, ...], named: Mapping[str, Reduction], windowing: graph.Windowing
+) -> graph.Aggregation:
     """Aggregates per key and window."""
     columns = {key: source.schema[key] for key in keys}
     for name, aggregate in named.items():
@@ -24,21 +26,32 @@ def aggregation(source: graph.Node, keys: tuple[str, ...], named: Mapping[str, R
     _check_history(source, named)
     _check_windowing(source, keys, windowing)
     schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
-    return graph.Aggregation((source,), schema, keys, dict(named), windowing, windowing_upstream(source) is windowing)
+    return graph.Aggregation(
+        (source,), schema, keys, dict(named), windowing, windowing_upstream(source) is windowing
+    )
 
 
 def _result(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate: Reduction) -> pl.DataType:
     """The type of what an aggregate answers of such rows."""
     if not isinstance(aggregate, Reduction):
-        raise DefinitionError(f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()")
+        raise DefinitionError(
+            f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()"
+        )
     if name in keys or name in SYSTEM:
         raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
     for column in aggregate.needs():
         if column not in source:
-            raise DefinitionError(f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}")
+            raise DefinitionError(
+                f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}"
+            )
     dtype = source[aggregate.column] if aggregate.column else pl.Null()
     aggregate.check(source)
-    frame = source.to_frame().with_columns(_t=0, _src=0, _off=0).group_by(*keys).agg(*aggregate.partials(name, dtype))
+    frame = (
+        source.to_frame()
+        .with_columns(_t=0, _src=0, _off=0)
+        .group_by(*keys)
+        .agg(*aggregate.partials(name, dtype))
+    )
     return frame.select(aggregate.result(name, dtype)).schema[name]
 
 
@@ -78,7 +91,10 @@ def _check_history(source: graph.Node, named: Mapping[str, Reduction]) -> None:
 
 def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph.Windowing) -> None:
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
-    over_panes = any(edge.read is None and edge.port != "late" for edge in graph.edges(graph.Union((source,), source.schema)))
+    over_panes = any(
+        edge.read is None and edge.port != "late"
+        for edge in graph.edges(graph.Union((source,), source.schema))
+    )
     if not over_panes:
         _check_columns(windowing, source.schema)
         return
@@ -124,9 +140,13 @@ def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
     try:
         [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
     except pl.exceptions.PolarsError as error:
-        raise DefinitionError(f"{window} does not fit the columns {', '.join(schema)}: {graph.first_line(error)}") from error
+        raise DefinitionError(
+            f"{window} does not fit the columns {', '.join(schema)}: {graph.first_line(error)}"
+        ) from error
     expressions.check_elementwise(str(window), [asked], schema)
-    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[type(window)]
+    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[
+        type(window)
+    ]
     if not fits:
         raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")
 
@@ -151,7 +171,12 @@ def check_asked_once(source: graph.Node, windowing: graph.Windowing | None) -> N
 
 def _asks_of_panes(node: graph.Node) -> graph.Asked | None:
     """A lookup by panes on the way to `node`, if there is one."""
-    found = (step for edge in graph.edges(graph.Union((node,), node.schema)) if edge.read is None for step in edge.steps)
+    found = (
+        step
+        for edge in graph.edges(graph.Union((node,), node.schema))
+        if edge.read is None
+        for step in edge.steps
+    )
     return next((step for step in found if isinstance(step, graph.Asked)), None)
 
 
@@ -166,14 +191,18 @@ def windowing_of(
 ) -> graph.Windowing:
     """Where, when and how; refuses what is not a window, a trigger or one of the choices."""
     if not isinstance(window, WindowFn):
-        raise DefinitionError(f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')")
+        raise DefinitionError(
+            f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')"
+        )
     one_of("output", output, ("value", "delta", "value_and_retract"))
     one_of("on_time", on_time, ("always", "if_new"))
     one_of("closing", closing, ("none", "if_new", "always"))
     one_of("time", time, ("end", "earliest", "latest"))
     late = durations.not_negative(lateness, name="lateness")
     windowing = graph.Windowing(window, trigger, late, output, on_time, closing, time)
-    if windowing.ordered and windowing not in [graph.Windowing(window, output=output, closing=usual) for usual in ("none", "if_new")]:
+    if windowing.ordered and windowing not in [
+        graph.Windowing(window, output=output, closing=usual) for usual in ("none", "if_new")
+    ]:
         raise DefinitionError(
             f"window({window}) cuts windows by the rows themselves, each shown once when it is full; "
             "leave out trigger, lateness, on_time, closing and time"

@@ -85,7 +85,9 @@ def clear_call(fn: Callable[..., Any], name: str, skip: int = 0) -> Callable[...
             if not _caused_here(error):
                 raise
             said = one_line(error) or type(error).__name__
-            raise DefinitionError(f"{name}({_arguments(args[skip:], named)}) cannot be understood: {said}") from error
+            raise DefinitionError(
+                f"{name}({_arguments(args[skip:], named)}) cannot be understood: {said}"
+            ) from error
 
     return call
 
@@ -98,7 +100,11 @@ def need(what: str, value: object, kind: type | tuple[type, ...] | UnionType, re
 
 def need_names(what: str, value: object) -> None:
     """Refuses anything but names of jobs."""
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not all(isinstance(name, str) for name in value):
+    if (
+        not isinstance(value, Sequence)
+        or isinstance(value, str | bytes)
+        or not all(isinstance(name, str) for name in value)
+    ):
         raise DefinitionError(f"{what}: {shown(value)} is not a list of names; say ['name']")
 
 

@@ -40,11 +40,15 @@ def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr 
     changes = read(topic, watermark=watermark)
     if deleted is not None:
         if not isinstance(deleted, pl.Expr):
-            raise DefinitionError(f"table({topic.name}): deleted={deleted!r} is not an expression; use one such as pl.col('gone')")
+            raise DefinitionError(
+                f"table({topic.name}): deleted={deleted!r} is not an expression; use one such as pl.col('gone')"
+            )
         found = graph.roots([deleted])
         missing = [column for column in found or () if column not in changes.columns]
         if missing:
-            raise DefinitionError(f"table({topic.name}): deleted={deleted} looks at {missing[0]!r}; there are {', '.join(changes.columns)}")
+            raise DefinitionError(
+                f"table({topic.name}): deleted={deleted} looks at {missing[0]!r}; there are {', '.join(changes.columns)}"
+            )
         changes.filter(deleted)
     if topic.tombstones:
         nothing = pl.all_horizontal(pl.col(name).is_null() for name in topic.schema if name != topic.key)

@@ -20,7 +20,9 @@ def main(argv: "list[str] | None" = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError:
-        return _failed("there is not enough memory; work on less at a time (run.max_events_per_batch), or on a larger machine")
+        return _failed(
+            "there is not enough memory; work on less at a time (run.max_events_per_batch), or on a larger machine"
+        )
     except Exception as error:
         if "--debug" in words:
             raise
@@ -32,7 +34,13 @@ def _run(words: list[str], *, debug: bool) -> int:
     import signal
 
     signal.signal(signal.SIGTERM, _interrupt)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr, force=True)
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(asctime)s %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+        force=True,
+    )
     logging.getLogger("millrace").setLevel(logging.DEBUG if debug else logging.INFO)
     from millrace.commands import app
     from millrace.errors import MillraceError
@@ -76,7 +84,9 @@ def _unexpected(error: Exception) -> int:
     """A fault of millrace itself, or of what it stands on: one line, and the trace in a file."""
     said = (str(error).splitlines() or [""])[0][:300]
     if isinstance(error, OSError):  # a path that cannot be, a disk that fails: the system's own words say it
-        return _failed(f"{_without_secrets(said)}; see that the path is right and can be used. Where it comes from: --debug")
+        return _failed(
+            f"{_without_secrets(said)}; see that the path is right and can be used. Where it comes from: --debug"
+        )
     import tempfile
     import traceback
 
@@ -88,7 +98,9 @@ def _unexpected(error: Exception) -> int:
         where = "run it again with --debug to see where it comes from"
     else:
         where = f"where it comes from is in {file.name}; please report it with that file"
-    return _failed(f"this should not have happened: {type(error).__name__}: {_without_secrets(said)}; {where}")
+    return _failed(
+        f"this should not have happened: {type(error).__name__}: {_without_secrets(said)}; {where}"
+    )
 
 
 def _without_secrets(text: str) -> str:
@@ -96,7 +108,11 @@ def _without_secrets(text: str) -> str:
     import re
 
     words = ("PASSWORD", "SECRET", "TOKEN", "KEY")
-    secrets = [value for name, value in os.environ.items() if len(value) > 3 and any(word in name.upper() for word in words)]
+    secrets = [
+        value
+        for name, value in os.environ.items()
+        if len(value) > 3 and any(word in name.upper() for word in words)
+    ]
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "(hidden)")
     return re.sub(r"(\w+://[^\s:/@]+):[^\s@]+@", r"\1:(hidden)@", text)

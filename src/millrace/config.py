@@ -52,7 +52,10 @@ def _client_settings(given: object) -> object:
             flat |= {f"{key}.{name}": each for name, each in inner.items()}
         else:
             flat[key] = _spark_text(value)
-    return {key: Hidden(_variable(key), value) if is_secret(key) and isinstance(value, str) else value for key, value in flat.items()}
+    return {
+        key: Hidden(_variable(key), value) if is_secret(key) and isinstance(value, str) else value
+        for key, value in flat.items()
+    }
 
 
 def _variable(key: str) -> str:
@@ -85,10 +88,13 @@ class KafkaSettings(_Section):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     wait: Annotated[str, AfterValidator(_duration)] = Field(
-        "2m", description="How long to wait for brokers that do not answer, at the start and later, before giving up."
+        "2m",
+        description="How long to wait for brokers that do not answer, at the start and later, before giving up.",
     )
     replicas: int | None = Field(
-        None, gt=0, description="How many brokers hold each topic that is made. Default: what the brokers are set to."
+        None,
+        gt=0,
+        description="How many brokers hold each topic that is made. Default: what the brokers are set to.",
     )
     client: Annotated[dict[str, str | Hidden], BeforeValidator(_client_settings)] = Field(
         default_factory=dict,
@@ -122,15 +128,21 @@ class RunSettings(_Section):
         pattern=r"^[A-Za-z0-9._-]+$",
         description="Name of this run; part of the identity of its state and of its place in the log.",
     )
-    on: Literal["local", "spark"] = Field("local", description="The runner: local (one process, no Java) or spark.")
+    on: Literal["local", "spark"] = Field(
+        "local", description="The runner: local (one process, no Java) or spark."
+    )
     jobs: tuple[str, ...] = Field(
-        (), description="Jobs that `millrace run` takes when none is named: module:attribute, file.py:attribute or a built-in name."
+        (),
+        description="Jobs that `millrace run` takes when none is named: module:attribute, file.py:attribute or a built-in name.",
     )
     max_events_per_batch: int = Field(
-        400_000, gt=0, description="The most events a batch takes; more mean more throughput, fewer mean less latency."
+        400_000,
+        gt=0,
+        description="The most events a batch takes; more mean more throughput, fewer mean less latency.",
     )
     tick: Annotated[str, AfterValidator(_duration)] = Field(
-        "1s", description="A batch comes at least this often while anything waits for the clock, though no event arrives."
+        "1s",
+        description="A batch comes at least this often while anything waits for the clock, though no event arrives.",
     )
 
     max_ahead: Annotated[str, AfterValidator(_duration)] = Field(
@@ -157,7 +169,11 @@ class RunSettings(_Section):
 class SparkSettings(_Section):
     """[spark]: only for run.on = "spark"."""
 
-    master: str = Field("local[*]", min_length=1, description="Spark's master: local[*], local[N], spark://HOST:PORT or k8s://...")
+    master: str = Field(
+        "local[*]",
+        min_length=1,
+        description="Spark's master: local[*], local[N], spark://HOST:PORT or k8s://...",
+    )
     slots: int | None = Field(
         None,
         gt=0,
@@ -170,7 +186,9 @@ class SparkSettings(_Section):
         description="Spark's shuffle partitions; left out, a state folder keeps what it has. Default: the number of cores, but no more than slots.",
     )
     driver_memory: str = Field(
-        "2g", pattern=r"^\d+[kmgKMG]$", description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g."
+        "2g",
+        pattern=r"^\d+[kmgKMG]$",
+        description="Memory of the driver's JVM: a number and a unit, such as 512m or 2g.",
     )
     read_ahead: bool = Field(
         True,
@@ -181,17 +199,21 @@ class SparkSettings(_Section):
         description="Keep a second session of Spark ready, which takes over when the one at work dies: results go on within seconds, for the memory of another JVM.",
     )
     conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = Field(
-        default_factory=dict, description="Any further Spark settings, passed through as they are; they win over those that millrace sets."
+        default_factory=dict,
+        description="Any further Spark settings, passed through as they are; they win over those that millrace sets.",
     )
 
 
 class ServeSettings(_Section):
     """[serve]: the web server of the live map."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="Where to listen; 0.0.0.0 is reachable from other machines.")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="Where to listen; 0.0.0.0 is reachable from other machines."
+    )
     port: int = Field(8080, ge=0, le=65535, description="The port to listen at; 0: any that is free.")
     views: tuple[str, ...] = Field(
-        ("millrace.transit.views:VIEWS",), description="What is shown: views, or lists of them, as module:attribute or file.py:attribute."
+        ("millrace.transit.views:VIEWS",),
+        description="What is shown: views, or lists of them, as module:attribute or file.py:attribute.",
     )
 
 
@@ -200,12 +222,19 @@ class IngestSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    connector: str = Field(min_length=1, description="What reaches the outside world, such as mqtt, recording or files.")
+    connector: str = Field(
+        min_length=1, description="What reaches the outside world, such as mqtt, recording or files."
+    )
     processor: str | None = Field(
-        None, min_length=1, description="What turns raw messages into events, such as hsl; files, stdin and simulator need none."
+        None,
+        min_length=1,
+        description="What turns raw messages into events, such as hsl; files, stdin and simulator need none.",
     )
     copies: int = Field(
-        1, ge=1, le=1000, description="Every event this many times, as if by other vehicles: more volume from what there is."
+        1,
+        ge=1,
+        le=1000,
+        description="Every event this many times, as if by other vehicles: more volume from what there is.",
     )
     spread: Annotated[str, AfterValidator(_duration)] = Field(
         "1m", description="How far copies are apart in time at most, so that they do not move in step."
@@ -231,9 +260,15 @@ class Settings(_Section):
 
     def changed(self, **options: object) -> "Settings":
         """The same settings but for some, named `section_key` as in the environment: `changed(log_url="...")`. None changes nothing."""
-        said = [(*name.partition("_")[::2], value, f"option {name}") for name, value in options.items() if value is not None]
+        said = [
+            (*name.partition("_")[::2], value, f"option {name}")
+            for name, value in options.items()
+            if value is not None
+        ]
         kept: list[_Said] = [
-            (section, key, value, "settings") for section, keys in self.model_dump().items() for key, value in keys.items()
+            (section, key, value, "settings")
+            for section, keys in self.model_dump().items()
+            for key, value in keys.items()
         ]
         return _validated([*kept, *said])
 
@@ -260,11 +295,15 @@ def load(path: Path | None = None, *, env: Mapping[str, str] | None = None) -> S
 
 def document() -> str:
     """A `millrace.toml` that says nothing new: every key, its meaning and its default, commented out."""
-    parts = ["# Every key of millrace.toml, with its default. Environment variables MILLRACE_<SECTION>_<KEY> win over this file."]
+    parts = [
+        "# Every key of millrace.toml, with its default. Environment variables MILLRACE_<SECTION>_<KEY> win over this file."
+    ]
     for section, model in SECTIONS.items():
         parts.append(f"\n# {model.__doc__.partition(': ')[2] if model.__doc__ else ''}\n[{section}]")
         parts += [_documented(section, key, field) for key, field in model.model_fields.items()]
-    parts.append("\n# One section for each source of events; other keys are the connector's own.\n# [ingest.NAME]")
+    parts.append(
+        "\n# One section for each source of events; other keys are the connector's own.\n# [ingest.NAME]"
+    )
     parts += [f"# {key} = ...  # {field.description}" for key, field in IngestSettings.model_fields.items()]
     parts.append(
         '\n# Parameters of a job that is made by a function, under the name by which it is run: a built-in one, or "jobs.py:made".\n'
@@ -291,12 +330,16 @@ def _file(path: Path) -> Iterator[_Said]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: the settings file cannot be read ({error.strerror}); name another with --config") from error
+        raise ConfigError(
+            f"{path}: the settings file cannot be read ({error.strerror}); name another with --config"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a valid TOML file: {error}") from error
     for section, keys in found.items():
         if not isinstance(keys, dict):
-            raise ConfigError(f"{path}: {section} = {keys!r} stands outside any section; allowed sections are {_allowed(Settings)}")
+            raise ConfigError(
+                f"{path}: {section} = {keys!r} stands outside any section; allowed sections are {_allowed(Settings)}"
+            )
         for key, value in keys.items():
             yield section, key, value, str(path)
 
@@ -304,7 +347,12 @@ def _file(path: Path) -> Iterator[_Said]:
 def _environment(env: Mapping[str, str]) -> Iterator[_Said]:
     for name, text in sorted(env.items()):
         if name.startswith(_CLIENT):
-            yield "kafka", "client", {name.removeprefix(_CLIENT).lower().replace("_", "."): text}, f"environment variable {name}"
+            yield (
+                "kafka",
+                "client",
+                {name.removeprefix(_CLIENT).lower().replace("_", "."): text},
+                f"environment variable {name}",
+            )
             continue
         section, _, key = name.removeprefix("MILLRACE_").lower().partition("_")
         if name.startswith("MILLRACE_") and section in SECTIONS:
@@ -319,7 +367,9 @@ def _parsed(text: str, field: FieldInfo | None, name: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"environment variable {name} = {text!r} is not allowed: write a JSON list or object ({error})") from error
+        raise ConfigError(
+            f"environment variable {name} = {text!r} is not allowed: write a JSON list or object ({error})"
+        ) from error
 
 
 def _validated(said: list[_Said]) -> Settings:
@@ -332,7 +382,10 @@ def _validated(said: list[_Said]) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(tuple(map(str, e["loc"])), e["type"], e["msg"], e["input"], sources) for e in error.errors()]
+        lines = [
+            _explain(tuple(map(str, e["loc"])), e["type"], e["msg"], e["input"], sources)
+            for e in error.errors()
+        ]
         raise ConfigError("\n".join(lines)) from None
 
 
@@ -342,7 +395,9 @@ def _merged(before: object, value: object) -> object:
     return {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
 
 
-def _explain(place: tuple[str, ...], kind: str, message: str, value: object, sources: dict[tuple[str, ...], str]) -> str:
+def _explain(
+    place: tuple[str, ...], kind: str, message: str, value: object, sources: dict[tuple[str, ...], str]
+) -> str:
     """One line: who said it, the key, the value, and what is allowed."""
     source = sources.get(place[:2]) or sources.get(place[:1], "settings")
     if any(map(is_secret, place)):
@@ -362,7 +417,11 @@ def _explain(place: tuple[str, ...], kind: str, message: str, value: object, sou
 
 
 def _described(place: tuple[str, ...]) -> str | None:
-    return SECTIONS[place[0]].model_fields[place[1]].description if len(place) > 1 and place[0] in SECTIONS else None
+    return (
+        SECTIONS[place[0]].model_fields[place[1]].description
+        if len(place) > 1 and place[0] in SECTIONS
+        else None
+    )
 
 
 def _allowed(model: type[BaseModel]) -> str:

@@ -32,7 +32,9 @@ def millis(duration: Duration, *, name: str = "duration") -> int:
         return -millis(text[1:], name=name)
     parts = list(_PART.finditer(text))
     if not parts or _PART.sub("", text).strip():
-        raise DefinitionError(f"{name}={duration!r} is no duration; write it like '500ms', '30s', '5m', '1h30m' or '1d'")
+        raise DefinitionError(
+            f"{name}={duration!r} is no duration; write it like '500ms', '30s', '5m', '1h30m' or '1d'"
+        )
     total = sum(float(part[1]) * _UNITS[part[2]] for part in parts)
     if total > LONGEST:
         raise _too_long(duration, name)
@@ -48,7 +50,9 @@ def within(duration: Duration, *, name: str) -> int:
 
 
 def _too_long(duration: Duration, name: str) -> DefinitionError:
-    return DefinitionError(f"{name}={duration!r} is longer than all times that events can have (the years 1 to 9999); use a shorter one")
+    return DefinitionError(
+        f"{name}={duration!r} is longer than all times that events can have (the years 1 to 9999); use a shorter one"
+    )
 
 
 def positive(duration: Duration, *, name: str) -> int:

@@ -63,20 +63,33 @@ def to_millis(column: pl.Series) -> pl.Series:
     if isinstance(dtype, pl.Datetime):
         per = _PER_MILLI[dtype.time_unit]
         ticks = column.to_physical()
-        _refuse_where(column, ticks % per != 0, "is finer than a millisecond", 'round it down with .dt.truncate("1ms")')
+        _refuse_where(
+            column, ticks % per != 0, "is finer than a millisecond", 'round it down with .dt.truncate("1ms")'
+        )
         return ticks // per
     if dtype == pl.Date:
         return column.to_physical().cast(pl.Int64) * _DAY
     if dtype.is_float() or isinstance(dtype, pl.Decimal):
         whole = column.cast(pl.Int64, strict=False)
-        _refuse_where(column, whole.cast(dtype) != column, "is not a whole millisecond", "round it, or multiply seconds by 1000")
-        _refuse_where(column, whole.is_null() & column.is_not_null(), "is not a time", "give whole milliseconds")
+        _refuse_where(
+            column,
+            whole.cast(dtype) != column,
+            "is not a whole millisecond",
+            "round it, or multiply seconds by 1000",
+        )
+        _refuse_where(
+            column, whole.is_null() & column.is_not_null(), "is not a time", "give whole milliseconds"
+        )
         return whole
     if dtype == pl.String or dtype == pl.Object:
-        return pl.Series(column.name, [_in_column(column.name, value) for value in column.to_list()], pl.Int64)
+        return pl.Series(
+            column.name, [_in_column(column.name, value) for value in column.to_list()], pl.Int64
+        )
     if dtype == pl.Null:
         return column.cast(pl.Int64)
-    raise InputError(f"column {column.name!r} is {dtype}, which is not a time; give a datetime, whole milliseconds or ISO 8601 text")
+    raise InputError(
+        f"column {column.name!r} is {dtype}, which is not a time; give a datetime, whole milliseconds or ISO 8601 text"
+    )
 
 
 def check_micros(column: pl.Series) -> None:
@@ -86,7 +99,11 @@ def check_micros(column: pl.Series) -> None:
         finer = (column.to_physical() % 1_000 != 0).fill_null(value=False).arg_true()
         if len(finer):
             shown = column.gather(finer[:1]).dt.to_string("iso").item()
-            remedy = ".cast(pl.Int64)" if dtype == pl.Time else '.dt.truncate("1us"), or count it with .to_physical()'
+            remedy = (
+                ".cast(pl.Int64)"
+                if dtype == pl.Time
+                else '.dt.truncate("1us"), or count it with .to_physical()'
+            )
             raise InputError(
                 f"column {column.name!r}: {shown} in row {finer[0]} is finer than a microsecond, and would be cut; use {remedy}"
             )
@@ -133,20 +150,33 @@ def _checked_cast(column: pl.Series, dtype: pl.DataType, wanted: str) -> pl.Seri
             f"column {column.name!r} is {column.dtype} and holds values{shown} that are not {wanted}; convert or remove them"
         ) from error
     if dtype == pl.Boolean and _is_plain(column):
-        _refuse_where(column, made.cast(column.dtype, strict=False) != column, "is neither true nor false", "convert it before")
+        _refuse_where(
+            column,
+            made.cast(column.dtype, strict=False) != column,
+            "is neither true nor false",
+            "convert it before",
+        )
     elif _leaf(column.dtype).is_float() and _leaf(dtype).is_float():
         if _is_plain(column):
-            _refuse_where(column, column.is_finite() & ~made.is_finite(), f"does not fit {wanted}", "scale or remove it")
+            _refuse_where(
+                column, column.is_finite() & ~made.is_finite(), f"does not fit {wanted}", "scale or remove it"
+            )
     elif _leaf(column.dtype).is_numeric() and _leaf(dtype).is_numeric():
         changed = made.cast(column.dtype, strict=False).ne_missing(column)
-        _refuse_where(column, changed, f"is not exactly a value of {wanted}", "round it, or change the field's type")
+        _refuse_where(
+            column, changed, f"is not exactly a value of {wanted}", "round it, or change the field's type"
+        )
     return made
 
 
 def _uncastable(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     """The values that a cast loses; all of them where there is no such cast."""
     try:
-        return column.filter(column.is_not_null() & column.cast(dtype, strict=False).is_null()) if _is_plain(column) else column
+        return (
+            column.filter(column.is_not_null() & column.cast(dtype, strict=False).is_null())
+            if _is_plain(column)
+            else column
+        )
     except pl.exceptions.PolarsError:
         return column.drop_nulls()
 
@@ -164,7 +194,9 @@ def _is_plain(column: pl.Series) -> bool:
 def _refuse_where(column: pl.Series, wrong: pl.Series, what: str, remedy: str) -> None:
     place = wrong.fill_null(value=False).arg_true()
     if len(place):
-        raise InputError(f"column {column.name!r}: {str(column[place[0]])!r} in row {place[0]} {what}; {remedy}")
+        raise InputError(
+            f"column {column.name!r}: {str(column[place[0]])!r} in row {place[0]} {what}; {remedy}"
+        )
 
 
 def _in_column(name: str, value: Any) -> int | None:
@@ -179,7 +211,9 @@ def _whole(value: float | Decimal, unit: int) -> int:
         raise ValueError("it is not a number")
     if unit == 1:
         if value != int(value):
-            raise ValueError("it is not a whole number of milliseconds; round it, or give seconds with unit 's'")
+            raise ValueError(
+                "it is not a whole number of milliseconds; round it, or give seconds with unit 's'"
+            )
         return int(value)
     return round(value * unit)
 

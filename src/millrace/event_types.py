@@ -37,7 +37,9 @@ def descriptor(kind: type) -> Descriptor:
     """The protobuf descriptor of a type; a dataclass's fields are numbered by their place, so new ones belong at the end."""
     if issubclass(kind, message.Message):
         return typing.cast("Descriptor", kind.DESCRIPTOR)
-    file = descriptor_pb2.FileDescriptorProto(name=f"millrace/type/{kind.__qualname__}.proto", package=PACKAGE, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"millrace/type/{kind.__qualname__}.proto", package=PACKAGE, syntax="proto3"
+    )
     stamp = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(stamp)
     file.dependency.append(stamp.name)
@@ -76,7 +78,9 @@ def signature(kind: type) -> str:
 def _describe(kind: type, file: descriptor_pb2.FileDescriptorProto, done: dict[str, type]) -> str:
     name = _name(kind)
     if done.setdefault(name, kind) is not kind:
-        raise DefinitionError(f"two dataclasses named {name!r} are used in one event type; give them different names")
+        raise DefinitionError(
+            f"two dataclasses named {name!r} are used in one event type; give them different names"
+        )
     if any(known.name == name for known in file.message_type):
         return name
     made = file.message_type.add(name=name)
@@ -87,7 +91,13 @@ def _describe(kind: type, file: descriptor_pb2.FileDescriptorProto, done: dict[s
 
 
 def _add(
-    made: DescriptorProto, kind: type, name: str, number: int, hint: Any, file: descriptor_pb2.FileDescriptorProto, done: dict[str, type]
+    made: DescriptorProto,
+    kind: type,
+    name: str,
+    number: int,
+    hint: Any,
+    file: descriptor_pb2.FileDescriptorProto,
+    done: dict[str, type],
 ) -> None:
     inner, optional = _optional(hint)
     repeated = typing.get_origin(inner) is list
@@ -100,7 +110,10 @@ def _add(
     elif inner is datetime:
         field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, ".google.protobuf.Timestamp"
     elif dataclasses.is_dataclass(inner) and isinstance(inner, type):
-        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{PACKAGE}.{_describe(inner, file, done)}"
+        field.type, field.type_name = (
+            FieldDescriptorProto.TYPE_MESSAGE,
+            f".{PACKAGE}.{_describe(inner, file, done)}",
+        )
     else:
         raise DefinitionError(f"{kind.__name__}.{name}: {hint!r} cannot be a column; use {_ALLOWED}")
     if optional and repeated:
@@ -138,7 +151,9 @@ def _type_name(field: FieldDescriptor) -> str:
 
 def _refuse_recursion(described: Descriptor, outer: tuple[str, ...]) -> None:
     if described.full_name in outer:
-        raise DefinitionError(f"{outer[0]} contains {described.full_name} in itself, so it has no fixed columns; leave that field out")
+        raise DefinitionError(
+            f"{outer[0]} contains {described.full_name} in itself, so it has no fixed columns; leave that field out"
+        )
     for field in described.fields:
         if field.message_type is not None:
             _refuse_recursion(field.message_type, (*outer, described.full_name))

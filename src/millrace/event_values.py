@@ -39,15 +39,21 @@ class Shape:
         self.required = tuple(name for name in self.names if is_required(fields[name]))
         self.checks = {name: _check(fields[name], dtype) for name, dtype in self.schema.items()}
         self._singles = {
-            name: _list_check(fields[name], dtype.inner) if fields[name].is_repeated else _inner_check(fields[name], dtype)  # type: ignore[attr-defined]
+            name: _list_check(fields[name], dtype.inner)  # type: ignore[attr-defined]
+            if fields[name].is_repeated
+            else _inner_check(fields[name], dtype)
             for name, dtype in self.schema.items()
         }
         members = [_member(fields[name], dtype) for name, dtype in self.schema.items()]
         if extra is not None and extra not in self.schema:
             members.append((extra, Any, msgspec.UNSET))
-        self.type = msgspec.defstruct(described.name, _renamed(members), rename=_names(members), kw_only=True, gc=False)
+        self.type = msgspec.defstruct(
+            described.name, _renamed(members), rename=_names(members), kw_only=True, gc=False
+        )
         self.places = {name: f"f{place}" for place, (name, *_) in enumerate(members)}
-        self._exact = [(name, self.places[name], check) for name, check in self.checks.items() if check is not None]
+        self._exact = [
+            (name, self.places[name], check) for name, check in self.checks.items() if check is not None
+        ]
         self._decode = msgspec.json.Decoder(self.type).decode
 
     def decode(self, line: bytes) -> Any:
@@ -90,7 +96,10 @@ class Shape:
 
     def columns(self, rows: Sequence[Any]) -> dict[str, pl.Series]:
         """The rows as columns."""
-        return {name: pl.Series(name, [self.get(row, name) for row in rows], dtype, strict=True) for name, dtype in self.schema.items()}
+        return {
+            name: pl.Series(name, [self.get(row, name) for row in rows], dtype, strict=True)
+            for name, dtype in self.schema.items()
+        }
 
     def _checked(self, row: Any) -> Any:
         for name, place, check in self._exact:
@@ -179,7 +188,9 @@ def _inner_check(field: FieldDescriptor, dtype: Any) -> Check:
     check = _single_check(field, dtype)
     if check is not None and dtype != pl.Float32:
         return check
-    wanted = {pl.Float32: (float, int), pl.Float64: (float, int), pl.String: (str,), pl.Boolean: (bool,)}.get(dtype.base_type())
+    wanted = {pl.Float32: (float, int), pl.Float64: (float, int), pl.String: (str,), pl.Boolean: (bool,)}.get(
+        dtype.base_type()
+    )
     if wanted is None:
         return lambda value: value
     return lambda value: _of_kind(value, wanted, check)
@@ -217,7 +228,10 @@ def _struct_check(field: FieldDescriptor, dtype: pl.Struct) -> Check:
         lacking = [name for name in required if value.get(name) is None]
         if lacking:
             raise ValueError(f"{min(lacking)!r} in it is missing or null, and must have a value")
-        return {name: None if value.get(name) is None else _placed(f".{name}", check, value[name]) for name, check in checks.items()}
+        return {
+            name: None if value.get(name) is None else _placed(f".{name}", check, value[name])
+            for name, check in checks.items()
+        }
 
     return members
 
@@ -242,7 +256,9 @@ def _integer(value: Any, least: int, greatest: int) -> int:
     if type(value) is not int and (type(value) is not float or not value.is_integer()):
         raise ValueError(f"{_shown(value)} is not a whole number")
     if type(value) is float and abs(value) >= _EXACT:
-        raise ValueError(f"{_shown(value)} is too large to be exact with a point or an exponent; write it in digits alone")
+        raise ValueError(
+            f"{_shown(value)} is too large to be exact with a point or an exponent; write it in digits alone"
+        )
     whole = int(value)
     if not least <= whole <= greatest:
         raise ValueError(f"{_shown(value)} is outside {least} to {greatest}")
@@ -284,7 +300,11 @@ def _time(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """A scalar of numpy as Python has it; a tuple as a list."""
-    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") and not getattr(value, "shape", ()) else value
+    return (
+        value.item()
+        if type(value).__module__ == "numpy" and hasattr(value, "item") and not getattr(value, "shape", ())
+        else value
+    )
 
 
 def _shown(value: Any) -> str:

@@ -18,7 +18,9 @@ _TYPES: dict[Any, tuple[int, int]] = {
     pl.Int8: (8, 1), pl.Int16: (16, 1), pl.Int32: (32, 1), pl.Int64: (64, 1), pl.Int128: (128, 1),
     pl.UInt8: (8, 0), pl.UInt16: (16, 0), pl.UInt32: (32, 0), pl.UInt64: (64, 0), pl.UInt128: (128, 0),
 }  # fmt: skip
-RANGES = {dtype: (-signed * 2 ** (bits - 1), 2 ** (bits - signed) - 1) for dtype, (bits, signed) in _TYPES.items()}
+RANGES = {
+    dtype: (-signed * 2 ** (bits - 1), 2 ** (bits - signed) - 1) for dtype, (bits, signed) in _TYPES.items()
+}
 """The least and the greatest whole number of each type."""
 SINGLE = float.fromhex("0x1.fffffep127")
 """The greatest float of 32 bits."""
@@ -52,7 +54,9 @@ def _fit(value: Any, dtype: Any) -> Any:
     if dtype == pl.Boolean:
         return _equal(bool(value), value)
     if isinstance(dtype, pl.Datetime) and dtype.time_unit == "ms":
-        return event_times.to_datetime(_within(event_times.millis_of(value, exact=False))).replace(**_naive(dtype))
+        return event_times.to_datetime(_within(event_times.millis_of(value, exact=False))).replace(
+            **_naive(dtype)
+        )
     if isinstance(dtype, pl.List) and isinstance(value, list | tuple):
         return [_fit(one, dtype.inner) for one in value]
     if isinstance(dtype, pl.Struct) and isinstance(value, Mapping):

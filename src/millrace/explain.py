@@ -20,7 +20,9 @@ def explain(jobs: Sequence[Job]) -> str:
 def _graph(job: Job) -> str:
     ids = job.operator_ids
     numbers: dict[graph.Node, int] = {}
-    lines = [f"job {job.name}{'' if job.delivery == 'exactly_once' else ', delivered ' + job.delivery.replace('_', ' ')}"]
+    lines = [
+        f"job {job.name}{'' if job.delivery == 'exactly_once' else ', delivered ' + job.delivery.replace('_', ' ')}"
+    ]
     seen: dict[int, graph.Node] = {}
     for output in job.outputs:
         for node in graph.walk(output, seen):
@@ -75,32 +77,58 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
         return
     if isinstance(node, graph.Match | graph.MatchRows):
         shown = node.select if isinstance(node, graph.Match) else node.rows.measures
-        yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in shown.items())} by {', '.join(node.keys)}"
+        yield (
+            "what",
+            f"{', '.join(f'{name} = {expr}' for name, expr in shown.items())} by {', '.join(node.keys)}",
+        )
         yield "where", str(node.pattern) if isinstance(node, graph.Match) else str(node.rows)
         yield "when", "rows are taken in order of event time, as the watermark releases them"
         yield "lateness", "a row behind the watermark is refused"
         return
     if isinstance(node, graph.Process):
         yield "what", f"{node.processor} by {', '.join(node.keys)}"
-        yield "when", "rows are taken in order of event time, as the watermark releases them; timers and alarms when they are due"
+        yield (
+            "when",
+            "rows are taken in order of event time, as the watermark releases them; timers and alarms when they are due",
+        )
         yield "lateness", "a row behind the watermark is refused"
         return
     if isinstance(node, graph.Deduplication):
         said = durations.text(node.within)
         yield "what", f"the first of rows with equal {', '.join(node.identity)}"
-        yield "when", "at once" if node.at_once else f"{said} apart, in order of event time, as the watermark releases them"
-        yield "lateness", f"a row is refused {said} behind the watermark" if node.at_once else "a row behind the watermark is refused"
+        yield (
+            "when",
+            "at once"
+            if node.at_once
+            else f"{said} apart, in order of event time, as the watermark releases them",
+        )
+        yield (
+            "lateness",
+            f"a row is refused {said} behind the watermark"
+            if node.at_once
+            else "a row behind the watermark is refused",
+        )
         return
     if isinstance(node, TableJoin):
-        yield "what", f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}"
+        yield (
+            "what",
+            f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}",
+        )
         yield "where", str(windowing.window)
         yield "when", "rows are taken in order of event time, as the watermark releases them"
         yield "lateness", "a row behind the watermark is refused"
         return
     if isinstance(node, IntervalJoin):
-        yield "what", f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}"
+        yield (
+            "what",
+            f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}",
+        )
         yield "where", str(windowing.window)
-        yield "when", "as soon as both rows are there" + ("; a row without a partner, when none can come" if node.outer else "")
+        yield (
+            "when",
+            "as soon as both rows are there"
+            + ("; a row without a partner, when none can come" if node.outer else ""),
+        )
         yield "lateness", "a row behind the watermark is refused"
         return
     named = ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates.items())
@@ -111,7 +139,10 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
     yield "how", ", ".join([f"output {windowing.output!r}", *_unusual(windowing)])
     over_rows = all(edge.read is not None for edge in graph.edges(node))
     lateness = f"a row is refused {durations.text(windowing.lateness)} after its window's end"
-    yield "lateness", lateness if over_rows else "panes are never refused: they correct those that came before"
+    yield (
+        "lateness",
+        lateness if over_rows else "panes are never refused: they correct those that came before",
+    )
 
 
 def _unusual(windowing: graph.Windowing) -> Iterator[str]:
@@ -139,7 +170,10 @@ def _stages(jobs: Sequence[Job]) -> str:
                 writes[node.topic.name] = None
         for operator, name in job.operator_ids.items():
             stages[graph.depth(operator)].append(f"{name} by {', '.join(operator.keys)}")
-    lines = ["stages" if len(jobs) == 1 else f"stages of the {len(jobs)} jobs run together", f"  source   {', '.join(reads)}"]
+    lines = [
+        "stages" if len(jobs) == 1 else f"stages of the {len(jobs)} jobs run together",
+        f"  source   {', '.join(reads)}",
+    ]
     lines += [f"  stage {depth:<2} {'; '.join(stages[depth])}" for depth in sorted(stages)]
     return "\n".join([*lines, f"  sink     {', '.join(writes)}"])
 

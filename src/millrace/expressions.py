@@ -29,7 +29,9 @@ def flatten(given: Iterable[Any]) -> list[Any]:
     """The arguments with lists, tuples and generators of them opened."""
     found: list[Any] = []
     for one in given:
-        is_group = isinstance(one, Iterable) and not isinstance(one, str | bytes | pl.Expr | pl.Series | pl.DataFrame | Mapping)
+        is_group = isinstance(one, Iterable) and not isinstance(
+            one, str | bytes | pl.Expr | pl.Series | pl.DataFrame | Mapping
+        )
         found.extend(flatten(one) if is_group else [one])
     return found
 
@@ -37,22 +39,34 @@ def flatten(given: Iterable[Any]) -> list[Any]:
 def expressions(what: str, columns: Iterable[Any], named: Mapping[str, Any] | None = None) -> list[pl.Expr]:
     """What polars would make of the same arguments: text is a column, a plain value is a constant."""
     unnamed = [_expression(what, one, "") for one in flatten(columns)]
-    return [*unnamed, *(_expression(what, one, f"{name}=").alias(name) for name, one in (named or {}).items())]
+    return [
+        *unnamed,
+        *(_expression(what, one, f"{name}=").alias(name) for name, one in (named or {}).items()),
+    ]
 
 
 def conditions(what: str, given: Iterable[Any], equal: Mapping[str, Any]) -> list[pl.Expr]:
     """Conditions of a filter: boolean columns and expressions, and columns that equal a plain value."""
     for name, value in equal.items():
         if not isinstance(value, _PLAIN):
-            raise DefinitionError(f"{what}({name}={value!r}): a column is compared with a plain value; give an expression without a name")
+            raise DefinitionError(
+                f"{what}({name}={value!r}): a column is compared with a plain value; give an expression without a name"
+            )
     given = flatten(given)
     for one in given:
         if not isinstance(one, str | pl.Expr | bool):
-            raise DefinitionError(f"{what}({one!r}) is not a condition; use an expression, such as pl.col('speed') > 3")
-    return [*(_expression(what, one, "") for one in given), *(pl.col(name) == pl.lit(value) for name, value in equal.items())]
+            raise DefinitionError(
+                f"{what}({one!r}) is not a condition; use an expression, such as pl.col('speed') > 3"
+            )
+    return [
+        *(_expression(what, one, "") for one in given),
+        *(pl.col(name) == pl.lit(value) for name, value in equal.items()),
+    ]
 
 
-def names(what: str, given: Iterable[Any], remedy: str = "with_columns(name=...) makes a column of it first") -> tuple[str, ...]:
+def names(
+    what: str, given: Iterable[Any], remedy: str = "with_columns(name=...) makes a column of it first"
+) -> tuple[str, ...]:
     """Names of columns, given as text, as `pl.col("name")`, or as lists of these."""
     found: list[str] = []
     for one in flatten(given):
@@ -67,7 +81,9 @@ def check_elementwise(what: str, exprs: Iterable[pl.Expr], schema: Mapping[str, 
     """Refuses expressions whose value for a row depends on other rows, which batches may or may not hold."""
     for expr in exprs:
         if not is_elementwise(expr, schema):
-            raise DefinitionError(f"{what}: {_shown(expr)} looks across rows, so its value would depend on how batches are cut; {_REMEDY}")
+            raise DefinitionError(
+                f"{what}: {_shown(expr)} looks across rows, so its value would depend on how batches are cut; {_REMEDY}"
+            )
 
 
 def is_elementwise(expr: pl.Expr, schema: Mapping[str, Any]) -> bool:
@@ -105,7 +121,9 @@ def _expression(what: str, one: Any, name: str) -> pl.Expr:
     if isinstance(one, _PLAIN):
         return pl.lit(one)
     if one is None:
-        raise DefinitionError(f"{what}({name}None) has no type; say which column it is: pl.lit(None, pl.String)")
+        raise DefinitionError(
+            f"{what}({name}None) has no type; say which column it is: pl.lit(None, pl.String)"
+        )
     if hasattr(one, "then") and hasattr(one, "when"):
         return _expression(what, one.otherwise(None), name)
     raise DefinitionError(
@@ -129,7 +147,11 @@ def selecting(
         if not any(one.meta.has_multiple_outputs() for one in made):
             return frame.select(*made, *kept)
         hidden = frame.select(column for column in frame.columns if column in internal)
-        return frame.drop(hidden.columns).select(*made, *(column for column in kept if column not in internal)).hstack(hidden)
+        return (
+            frame.drop(hidden.columns)
+            .select(*made, *(column for column in kept if column not in internal))
+            .hstack(hidden)
+        )
 
     return select
 
@@ -151,8 +173,14 @@ def timed(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFr
 
     def checked(frame: pl.DataFrame) -> Any:
         made = step(frame)
-        if isinstance(made, pl.DataFrame) and "event_time" in made.columns and (nulls := made["event_time"].null_count()):
-            raise InputError(f"{text}: {nulls} rows have no event_time, so they have no place in time; filter them out or fill it")
+        if (
+            isinstance(made, pl.DataFrame)
+            and "event_time" in made.columns
+            and (nulls := made["event_time"].null_count())
+        ):
+            raise InputError(
+                f"{text}: {nulls} rows have no event_time, so they have no place in time; filter them out or fill it"
+            )
         return made
 
     return checked

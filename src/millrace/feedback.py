@@ -25,7 +25,9 @@ def feed_back(rows: Stream, topic: Topic, *, rounds: int) -> Output:
     `watermarks.ingestion_time()`: rows that come around belong to the present, and are late by any other measure. What panes withdraw does not go around.
     """
     if rounds < 1:
-        raise DefinitionError(f"feed_back(rounds={rounds}): a loop goes around at least once; say how often at most")
+        raise DefinitionError(
+            f"feed_back(rounds={rounds}): a loop goes around at least once; say how often at most"
+        )
     for whose, schema in ((f"the type of {topic.name}", topic.schema), ("the stream", rows.node.schema)):
         if not isinstance(schema.get(ROUND), pl.Int64):
             raise DefinitionError(

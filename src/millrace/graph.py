@@ -302,7 +302,10 @@ def roots(exprs: Iterable[object]) -> frozenset[str] | None:
 
 def made(columns: Iterable[pl.Expr]) -> frozenset[str] | None:
     """The names of the columns that expressions make; None where only the rows can tell."""
-    names = [None if one.meta.has_multiple_outputs() else one.meta.output_name(raise_if_undetermined=False) for one in columns]
+    names = [
+        None if one.meta.has_multiple_outputs() else one.meta.output_name(raise_if_undetermined=False)
+        for one in columns
+    ]
     return None if None in names else frozenset(name for name in names if name is not None)
 
 
@@ -343,7 +346,9 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
                 place = node.name or f"{node.kind}-{len(ids) + 1}"
                 whose = SHARED if node.name and isinstance(node, Deduplication) else job
                 if f"{whose}/{place}" in ids.values():
-                    raise DefinitionError(f"two operators of job {job!r} are named {place!r}; give each its own name")
+                    raise DefinitionError(
+                        f"two operators of job {job!r} are named {place!r}; give each its own name"
+                    )
                 ids[node] = f"{whose}/{place}"
     return ids
 
@@ -351,9 +356,13 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
 def side(node: Node, name: str) -> Side:
     """A further output of a processor; refuses what has none of this name."""
     if not isinstance(node, Process):
-        raise DefinitionError(f"side({name!r}) follows process(): it is what that processor emits besides its results")
+        raise DefinitionError(
+            f"side({name!r}) follows process(): it is what that processor emits besides its results"
+        )
     if name not in node.ports:
-        raise DefinitionError(f"side({name!r}): {node.processor} has {', '.join(map(repr, node.ports)) or 'no sides'}")
+        raise DefinitionError(
+            f"side({name!r}): {node.processor} has {', '.join(map(repr, node.ports)) or 'no sides'}"
+        )
     return Side((node,), node.ports[name], name)
 
 
@@ -381,7 +390,9 @@ def tried(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: s
         with ordinary_errors():
             return fn(schema.to_frame())
     except Exception as error:
-        raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}") from error
+        raise DefinitionError(
+            f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}"
+        ) from error
 
 
 def first_line(error: BaseException) -> str:
@@ -396,10 +407,18 @@ def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what:
         with ordinary_errors():
             result: Any = fn(pl.Schema({**schema, **INTERNAL}).to_frame())
     except Exception as error:
-        raise DefinitionError(f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}") from error
+        raise DefinitionError(
+            f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}"
+        ) from error
     if not isinstance(result, pl.DataFrame):
         raise DefinitionError(f"{what} must return a polars DataFrame, not {type(result).__name__}")
-    lost = [column for column in (*INTERNAL, *schema) if column not in result.columns and (column in INTERNAL or column == "event_time")]
+    lost = [
+        column
+        for column in (*INTERNAL, *schema)
+        if column not in result.columns and (column in INTERNAL or column == "event_time")
+    ]
     if lost:
-        raise DefinitionError(f"{what} loses {', '.join(lost)}, without which a row has no place in time; keep the columns you do not know")
+        raise DefinitionError(
+            f"{what} loses {', '.join(lost)}, without which a row has no place in time; keep the columns you do not know"
+        )
     return pl.Schema({name: dtype for name, dtype in result.schema.items() if name not in INTERNAL})

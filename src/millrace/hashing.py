@@ -52,7 +52,9 @@ def hash_binary(array: pa.Array | pa.ChunkedArray) -> Hashes:
     return hashes
 
 
-def _hash_ranges(data: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: np.ndarray, lengths: np.ndarray) -> Hashes:
+def _hash_ranges(
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: np.ndarray, lengths: np.ndarray
+) -> Hashes:
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words = np.ndarray(len(padded) - 7, "<u8", padded, strides=(1,))
     hashes = lengths.astype(np.uint64) ^ _SEED
@@ -77,9 +79,13 @@ def hash_series(series: pl.Series) -> Hashes:
     if dtype.is_float():
         words = (series.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0).view(np.uint64)
     elif dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean:
-        words = series.to_physical().cast(pl.Int64, wrap_numerical=True).fill_null(0).to_numpy().view(np.uint64)
+        words = (
+            series.to_physical().cast(pl.Int64, wrap_numerical=True).fill_null(0).to_numpy().view(np.uint64)
+        )
     else:
-        raise DefinitionError(f"a key of type {dtype} is not supported; use text, whole numbers, booleans, times, or make text of it")
+        raise DefinitionError(
+            f"a key of type {dtype} is not supported; use text, whole numbers, booleans, times, or make text of it"
+        )
     hashes = _mix(words ^ _SEED)
     if series.null_count():
         hashes[series.is_null().to_numpy()] = _NULL

@@ -5,7 +5,9 @@ import re
 
 from millrace.errors import ConfigError
 
-_SECRET = re.compile(r"password|passphrase|secret|token|jaas|private|\.pem$|oauthbearer\.config|credential", re.IGNORECASE)
+_SECRET = re.compile(
+    r"password|passphrase|secret|token|jaas|private|\.pem$|oauthbearer\.config|credential", re.IGNORECASE
+)
 _PUBLIC = re.compile(r"(ca|certificate)\.pem$|token\.endpoint|mechanism|strategy")
 
 

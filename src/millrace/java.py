@@ -32,7 +32,11 @@ def find() -> Java:
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if found is None or not Path(found).is_file():
-        where = f"JAVA_HOME is {home!r}, where there is no bin/java" if home else "there is no java on the PATH and JAVA_HOME is not set"
+        where = (
+            f"JAVA_HOME is {home!r}, where there is no bin/java"
+            if home
+            else "there is no java on the PATH and JAVA_HOME is not set"
+        )
         raise ComponentMissing(f"Spark needs Java, but {where}; {REMEDY}")
     java = Java(Path(found), _version(found))
     if java.major < NEEDED:
@@ -42,11 +46,17 @@ def find() -> Java:
 
 def _version(program: str) -> str:
     try:
-        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ComponentMissing(f"Spark needs Java, but {program} does not start ({error}); {REMEDY}") from error
+        raise ComponentMissing(
+            f"Spark needs Java, but {program} does not start ({error}); {REMEDY}"
+        ) from error
     found = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
     if answer.returncode != 0 or found is None or not re.match(r"\d", found[1]):
         said = (answer.stderr or answer.stdout).strip().splitlines()[:1]
-        raise ComponentMissing(f"Spark needs Java, but {program} -version says {said[0] if said else 'nothing'!r}; {REMEDY}")
+        raise ComponentMissing(
+            f"Spark needs Java, but {program} -version says {said[0] if said else 'nothing'!r}; {REMEDY}"
+        )
     return found[1]

@@ -35,7 +35,11 @@ def load(spec: str, parameters: Parameters = NONE) -> list[Job]:
     place, _, attribute = spec.partition(":")
     if attribute:
         return _jobs(resolve(spec), spec, parameters.get(spec, NONE))
-    return _all_in(_from_file(Path(place), spec), spec) if place.endswith(".py") else _built_in(spec, parameters.get(spec, NONE))
+    return (
+        _all_in(_from_file(Path(place), spec), spec)
+        if place.endswith(".py")
+        else _built_in(spec, parameters.get(spec, NONE))
+    )
 
 
 def resolve(spec: str) -> object:
@@ -68,7 +72,9 @@ def load_views(specs: Sequence[str]) -> list[View]:
         views = list(value) if isinstance(value, list | tuple) else [value]
         for view in views:
             if not isinstance(view, View):
-                raise DefinitionError(f"{spec!r} is {value!r}, not a millrace.views.View; name a view or a list of views")
+                raise DefinitionError(
+                    f"{spec!r} is {value!r}, not a millrace.views.View; name a view or a list of views"
+                )
             found[id(view)] = view
     return list(found.values())
 
@@ -80,7 +86,9 @@ def _built_in(spec: str, said: Mapping[str, Any]) -> list[Job]:
         return _jobs(known[spec], spec, said)
     close = difflib.get_close_matches(spec, known, n=1)
     hint = f"did you mean {close[0]}? Otherwise " if close else ""
-    raise DefinitionError(f"no job {spec!r}: {hint}name a built-in job ({', '.join(known)}), module:attribute or file.py:attribute")
+    raise DefinitionError(
+        f"no job {spec!r}: {hint}name a built-in job ({', '.join(known)}), module:attribute or file.py:attribute"
+    )
 
 
 def _from_file(path: Path, spec: str) -> ModuleType:
@@ -89,7 +97,9 @@ def _from_file(path: Path, spec: str) -> ModuleType:
         raise DefinitionError(f"{spec!r}: there is no file {path}")
     known = sys.modules.get(path.stem)
     if known is not None and getattr(known, "__file__", None) != str(path):
-        raise DefinitionError(f"{spec!r}: {path.name} would hide the module {path.stem!r}, which is in use; rename the file")
+        raise DefinitionError(
+            f"{spec!r}: {path.name} would hide the module {path.stem!r}, which is in use; rename the file"
+        )
     _look_in(path.parent)
     return _imported(path.stem, spec)
 
@@ -107,7 +117,9 @@ def _imported(name: str, spec: str) -> ModuleType:
                 f"{spec!r}: there is no module {error.name!r}; is it spelled right, and installed or in this folder?"
             ) from None
         extra = f"; run: pip install 'millrace[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
-        raise ComponentMissing(f"{spec!r} needs the module {error.name!r}, which is not installed{extra}") from error
+        raise ComponentMissing(
+            f"{spec!r} needs the module {error.name!r}, which is not installed{extra}"
+        ) from error
     except Exception as error:
         raise DefinitionError(f"{spec!r}: {name} fails when loaded: {told(error)}") from error
 
@@ -130,12 +142,16 @@ def _jobs(value: object, spec: str, said: Mapping[str, Any]) -> list[Job]:
     if callable(value) and not isinstance(value, type):
         value = _called(value, spec, said)
     elif said:
-        raise DefinitionError(f"[jobs.{spec}] names {', '.join(said)}, but {spec!r} is no function that takes parameters")
+        raise DefinitionError(
+            f"[jobs.{spec}] names {', '.join(said)}, but {spec!r} is no function that takes parameters"
+        )
     if _is_job(value):
         return [value]
     if isinstance(value, list | tuple) and value and all(map(_is_job, value)):
         return list(value)
-    raise DefinitionError(f"{spec!r} is {value!r}, not a millrace.Job; name a job, a list of jobs or a function that makes them")
+    raise DefinitionError(
+        f"{spec!r} is {value!r}, not a millrace.Job; name a job, a list of jobs or a function that makes them"
+    )
 
 
 def _called(make: Callable[..., object], spec: str, said: Mapping[str, Any]) -> object:
@@ -144,7 +160,9 @@ def _called(make: Callable[..., object], spec: str, said: Mapping[str, Any]) -> 
         if name not in taken and not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             close = difflib.get_close_matches(name, taken, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise DefinitionError(f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes {', '.join(taken) or 'none'}")
+            raise DefinitionError(
+                f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes {', '.join(taken) or 'none'}"
+            )
     try:
         with ordinary_errors():
             return make(**said)
@@ -152,7 +170,9 @@ def _called(make: Callable[..., object], spec: str, said: Mapping[str, Any]) -> 
         refused = f"does not take {dict(said)}" if said else "cannot be called without arguments"
         raise DefinitionError(f"{spec!r}: the function {refused}: {error}") from error
     except Ended as error:
-        raise DefinitionError(f"{spec!r}: the function ends the process instead of giving a job ({error})") from error
+        raise DefinitionError(
+            f"{spec!r}: the function ends the process instead of giving a job ({error})"
+        ) from error
 
 
 def _is_job(value: object) -> TypeGuard[Job]:

@@ -95,20 +95,30 @@ def cogrouped(left: Sided, right: Sided, names: Names) -> graph.Aggregation:
     """For each key and window the rows of both sides, as two lists."""
     for side, name in zip((left, right), names, strict=True):
         if not side.columns:
-            raise DefinitionError(f"cogroup: {side.by} leaves no columns for {name!r}; keep one besides the key")
+            raise DefinitionError(
+                f"cogroup: {side.by} leaves no columns for {name!r}; keep one besides the key"
+            )
         if name in left.keys or name in SYSTEM:
-            raise DefinitionError(f"cogroup: a list cannot be named {name!r}: the result already has that column; say names=(..., ...)")
+            raise DefinitionError(
+                f"cogroup: a list cannot be named {name!r}: the result already has that column; say names=(..., ...)"
+            )
     if names[0] == names[1]:
         raise DefinitionError(f"cogroup: names={names!r} must differ")
     windowing = _windowing(left, right, "cogroup")
     return _collected(left, right, names, windowing, there=False)
 
 
-def join(left: Sided, right: Sided, within: tuple[Duration, Duration] | None, how: How, suffix: str) -> graph.Node:
+def join(
+    left: Sided, right: Sided, within: tuple[Duration, Duration] | None, how: How, suffix: str
+) -> graph.Node:
     """The node of a join: with a table, by the times of rows, or within windows."""
     if isinstance(right, TableSide):
         return table_joined(left, right, how, suffix)
-    return joined(left, right, how, suffix) if within is None else interval_joined(left, right, within, how, suffix)
+    return (
+        joined(left, right, how, suffix)
+        if within is None
+        else interval_joined(left, right, within, how, suffix)
+    )
 
 
 def joined(left: Sided, right: Sided, how: How, suffix: str) -> graph.Pairs:
@@ -116,7 +126,9 @@ def joined(left: Sided, right: Sided, how: How, suffix: str) -> graph.Pairs:
     check_how(how)
     windowing = _windowing(left, right, "join")
     if windowing.output == "delta":
-        raise DefinitionError("join: output='delta' has no meaning, as the rows of a join are told one by one anyway; leave it out")
+        raise DefinitionError(
+            "join: output='delta' has no meaning, as the rows of a join are told one by one anyway; leave it out"
+        )
     collected = _collected(left, right, SIDES, windowing, there=True)
     apply = pairing(left.keys, how, out_names(left, right, suffix))
     text = f"{how} join by {', '.join(left.keys)}"
@@ -142,7 +154,9 @@ def out_names(left: Sided, right: Sided, suffix: str) -> tuple[dict[str, str], d
     return ours, theirs
 
 
-def pairing(keys: tuple[str, ...], how: How, names: tuple[dict[str, str], dict[str, str]]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def pairing(
+    keys: tuple[str, ...], how: How, names: tuple[dict[str, str], dict[str, str]]
+) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """What makes rows of panes that hold both sides as lists. A null key has no partner, as in SQL."""
     left, right = SIDES
     known = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
@@ -155,7 +169,9 @@ def pairing(keys: tuple[str, ...], how: How, names: tuple[dict[str, str], dict[s
         lonely = frame.filter(~both)
         for side, other, wanted in ((left, right, ("left", "full")), (right, left, ("right", "full"))):
             if how in wanted:
-                alone = lonely.explode(side, empty_as_null=False).with_columns(pl.lit(None, frame.schema[other].inner).alias(other))  # type: ignore[attr-defined] # a list
+                alone = lonely.explode(side, empty_as_null=False).with_columns(
+                    pl.lit(None, frame.schema[other].inner).alias(other)  # type: ignore[attr-defined] # a list
+                )
                 parts.append(alone.select(frame.columns))
         return pl.concat(parts).select(*keys, *fields, *rest)
 
@@ -174,7 +190,9 @@ def _windowing(left: Sided, right: Sided, what: str) -> graph.Windowing:
     return left.windowing
 
 
-def _collected(left: Sided, right: Sided, names: Names, windowing: graph.Windowing, *, there: bool) -> graph.Aggregation:
+def _collected(
+    left: Sided, right: Sided, names: Names, windowing: graph.Windowing, *, there: bool
+) -> graph.Aggregation:
     """Both sides as one stream, collected by key."""
     node = together(left, right, names, there=there)
     return aggregation(node, left.keys, {name: aggregates.collect(name) for name in names}, windowing)
@@ -184,20 +202,27 @@ def together(left: Sided, right: Sided, names: Names = SIDES, *, there: bool = T
     """Both sides as one stream: the key under common names, and each side's columns as one, null in rows of the other."""
     check_sides(left, right)
     structs = [_struct(side, there=there) for side in (left, right)]
-    types = [side.node.schema.to_frame().select(struct.alias("s")).schema["s"] for side, struct in zip((left, right), structs, strict=True)]
+    types = [
+        side.node.schema.to_frame().select(struct.alias("s")).schema["s"]
+        for side, struct in zip((left, right), structs, strict=True)
+    ]
     nothing = [pl.lit(None, dtype) for dtype in types]
     ours = _tagged(left, left.keys, dict(zip(names, (structs[0], nothing[1]), strict=True)))
     theirs = _tagged(right, left.keys, dict(zip(names, (nothing[0], structs[1]), strict=True)))
     return graph.Union((ours, theirs), ours.schema)
 
 
-def interval_joined(left: Sided, right: Sided, within: tuple[Duration, Duration], how: How, suffix: str) -> IntervalJoin:
+def interval_joined(
+    left: Sided, right: Sided, within: tuple[Duration, Duration], how: How, suffix: str
+) -> IntervalJoin:
     """Pairs of rows with the same key, the right one's time less the left one's in `[lower, upper)`."""
     check_how(how)
     check_rows((left, right), "join(within=...)")
     lower, upper = (durations.within(bound, name="within") for bound in within)
     if lower >= upper:
-        raise DefinitionError(f"within={within!r} is empty: the second bound is not reached; write ('0s', '1ms') for equal times")
+        raise DefinitionError(
+            f"within={within!r} is empty: the second bound is not reached; write ('0s', '1ms') for equal times"
+        )
     node = together(left, right)
     names = out_names(left, right, suffix)
     brings = "; ".join(", ".join(side.columns) for side in (left, right))
@@ -205,21 +230,45 @@ def interval_joined(left: Sided, right: Sided, within: tuple[Duration, Duration]
     windowing = graph.Windowing(graph.Sequences(said))
     schema = result_schema(node, left.keys, names)
     return IntervalJoin(
-        (node,), schema, left.keys, {}, windowing, False, how=how, lower=lower, upper=upper, names=names, fields=tuple(side_fields(names))
+        (node,),
+        schema,
+        left.keys,
+        {},
+        windowing,
+        False,
+        how=how,
+        lower=lower,
+        upper=upper,
+        names=names,
+        fields=tuple(side_fields(names)),
     )
 
 
 def table_joined(left: Sided, table: TableSide, how: How, suffix: str) -> TableJoin:
     """Each row beside the version of the table that held at its event time."""
     if how not in ("inner", "left"):
-        raise DefinitionError(f"how={how!r}: the rows of a stream are joined with a table, whose rows have no end; use 'inner' or 'left'")
+        raise DefinitionError(
+            f"how={how!r}: the rows of a stream are joined with a table, whose rows have no end; use 'inner' or 'left'"
+        )
     check_rows((left, table), "join(table)")
     node, names = together(left, table), out_names(left, table, suffix)
     windowing = graph.Windowing(
-        graph.Sequences(f"{how} join with {table.by}, as of event time: {', '.join((*left.columns, *table.columns))}")
+        graph.Sequences(
+            f"{how} join with {table.by}, as of event time: {', '.join((*left.columns, *table.columns))}"
+        )
     )
     schema = result_schema(node, left.keys, names)
-    return TableJoin((node,), schema, left.keys, {}, windowing, False, how=how, names=names, fields=tuple(side_fields(names)))
+    return TableJoin(
+        (node,),
+        schema,
+        left.keys,
+        {},
+        windowing,
+        False,
+        how=how,
+        names=names,
+        fields=tuple(side_fields(names)),
+    )
 
 
 def check_rows(sides: Sequence[Sided], what: str) -> None:
@@ -234,10 +283,16 @@ def check_rows(sides: Sequence[Sided], what: str) -> None:
 
 def side_fields(names: tuple[Mapping[str, str], Mapping[str, str]]) -> list[pl.Expr]:
     """The columns of the result, read off the two sides."""
-    return [pl.col(side).struct.field(c).alias(name) for side, named in zip(SIDES, names, strict=True) for c, name in named.items()]
+    return [
+        pl.col(side).struct.field(c).alias(name)
+        for side, named in zip(SIDES, names, strict=True)
+        for c, name in named.items()
+    ]
 
 
-def result_schema(node: graph.Node, keys: tuple[str, ...], names: tuple[Mapping[str, str], Mapping[str, str]]) -> pl.Schema:
+def result_schema(
+    node: graph.Node, keys: tuple[str, ...], names: tuple[Mapping[str, str], Mapping[str, str]]
+) -> pl.Schema:
     """The columns of a result that is shown once."""
     made = node.schema.to_frame().select(*keys, *side_fields(names)).schema
     return pl.Schema({**made, "event_time": pl.Int64(), **panes.COLUMNS})
@@ -253,17 +308,29 @@ def _tagged(side: Sided, keys: tuple[str, ...], columns: dict[str, pl.Expr]) -> 
 
     def tag(frame: pl.DataFrame) -> pl.DataFrame:
         rest = [c for c in frame.columns if c in SYSTEM or c in graph.INTERNAL]
-        return frame.select(*[pl.col(own).alias(key) for own, key in zip(side.keys, keys, strict=True)], *rest, **columns)
+        return frame.select(
+            *[pl.col(own).alias(key) for own, key in zip(side.keys, keys, strict=True)], *rest, **columns
+        )
 
     text = f"side {side.by}: {', '.join(side.columns)}"
-    return graph.Stateless((side.node,), graph.applied(tag, side.node.schema, text), tag, text, frozenset({*side.keys, *side.columns}))
+    return graph.Stateless(
+        (side.node,),
+        graph.applied(tag, side.node.schema, text),
+        tag,
+        text,
+        frozenset({*side.keys, *side.columns}),
+    )
 
 
 def check_sides(left: Sided, right: Sided) -> None:
     """Refuses keys that cannot be compared."""
     if len(left.keys) != len(right.keys):
-        raise DefinitionError(f"join: {left.by} and {right.by} name different numbers of columns; name the same of both")
+        raise DefinitionError(
+            f"join: {left.by} and {right.by} name different numbers of columns; name the same of both"
+        )
     for own, other in zip(left.keys, right.keys, strict=True):
         ours, theirs = left.node.schema[own], right.node.schema[other]
         if ours != theirs:
-            raise DefinitionError(f"join: {own!r} is {ours} and {other!r} is {theirs}, which are never equal; cast one of them")
+            raise DefinitionError(
+                f"join: {own!r} is {ours} and {other!r} is {theirs}, which are never equal; cast one of them"
+            )

@@ -70,7 +70,9 @@ class LateShare:
         return f"{who}: {'; '.join(parts)}" if parts else None
 
 
-def lags_of_rows(rows: pl.DataFrame, clock: pl.Expr, before: int | None = None) -> tuple[pl.Series, int | None]:
+def lags_of_rows(
+    rows: pl.DataFrame, clock: pl.Expr, before: int | None = None
+) -> tuple[pl.Series, int | None]:
     """How far each row of one partition is behind its clock, and the clock after them.
 
     `rows` are in offset order; `clock` is `Watermark.clock()`; `before` is the clock before these rows.
@@ -78,12 +80,16 @@ def lags_of_rows(rows: pl.DataFrame, clock: pl.Expr, before: int | None = None) 
     reached = clock.cast(pl.Int64).cum_max().forward_fill()
     if before is not None:
         reached = pl.max_horizontal(reached, pl.lit(before, pl.Int64))
-    made = rows.select(reached.alias("reached"), (reached - pl.col("event_time")).clip(0).fill_null(0).alias("lag"))
+    made = rows.select(
+        reached.alias("reached"), (reached - pl.col("event_time")).clip(0).fill_null(0).alias("lag")
+    )
     after = made["reached"].max()
     return made["lag"], after if isinstance(after, int) else before
 
 
-def lags_of_refused(refused: pl.DataFrame, watermarks: Mapping[tuple[str, int], int], delay: int) -> pl.Series:
+def lags_of_refused(
+    refused: pl.DataFrame, watermarks: Mapping[tuple[str, int], int], delay: int
+) -> pl.Series:
     """How far refused rows are behind the clocks: at most as far as behind the watermark after the batch, plus its delay.
 
     `watermarks`: by topic and partition. Rows without a known watermark are left out.
@@ -97,7 +103,10 @@ def lags_of_refused(refused: pl.DataFrame, watermarks: Mapping[tuple[str, int], 
         }
     )
     joined = late.select(
-        "topic", pl.col("partition").cast(pl.Int64), pl.col("event_time").cast(pl.Int64), pl.col("_rows").fill_null(1)
+        "topic",
+        pl.col("partition").cast(pl.Int64),
+        pl.col("event_time").cast(pl.Int64),
+        pl.col("_rows").fill_null(1),
     ).join(places, on=["topic", "partition"])
     lag = (pl.col("_mark") - pl.col("event_time") + delay).clip(0)
     return joined.select(lag.repeat_by(pl.col("_rows").cast(pl.UInt32)).explode())["_mark"].drop_nulls()

@@ -24,5 +24,9 @@ def refusal(path: Path | str, what: str) -> str | None:
     if found is None:
         return None
     url = f"{found[1]}://{str(path)[found.end() :]}"
-    remedy = f"write {'/' + str(path)[found.end() :]!r}" if found[1].lower() == "file" else "name a folder of this machine or a mounted one"
+    remedy = (
+        f"write {'/' + str(path)[found.end() :]!r}"
+        if found[1].lower() == "file"
+        else "name a folder of this machine or a mounted one"
+    )
     return f"{what} {url!r} is a URL, and only local paths can be used there so far; {remedy}, such as '/var/lib/millrace'"

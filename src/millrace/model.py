@@ -27,7 +27,16 @@ from millrace.model_windows import Arrival, Change, Key, Outcome, RowWindows, ne
 from millrace.plain_values import Row, canonical, sortable, value_of
 from millrace.stream import Job
 from millrace.trigger_machines import END
-from millrace.watermarks import EMPTY, Bounded, IngestionTime, Percentile, Punctuation, Watermark, learned_at, size_of
+from millrace.watermarks import (
+    EMPTY,
+    Bounded,
+    IngestionTime,
+    Percentile,
+    Punctuation,
+    Watermark,
+    learned_at,
+    size_of,
+)
 from millrace.windows import Window
 
 
@@ -69,7 +78,9 @@ class Channel:
         self.clock = max(self.clock, vouched(watermark, event, self.read.schema))
         delay = watermark.delay
         if isinstance(watermark, Percentile):
-            delay = watermark.delay_after(Counter(size_of(lag) for at, lag in self.lags if at < learned_at(event.offset)))
+            delay = watermark.delay_after(
+                Counter(size_of(lag) for at, lag in self.lags if at < learned_at(event.offset))
+            )
             self.lags.append((event.offset, int(self.clock) - event.event_time))
         self.mark = max(self.mark, self.clock - delay)
 
@@ -104,12 +115,18 @@ class Cell:
 class Operator:
     """One aggregation of one job."""
 
-    def __init__(self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, Operator]) -> None:
+    def __init__(
+        self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, Operator]
+    ) -> None:
         """`upstream` holds the operators before this one."""
         self.node, self.name = node, name
         self.windowing = node.windowing
         self.edges = list(graph.edges(node))
-        self.upstream = [upstream[edge.origin] for edge in self.edges if isinstance(edge.origin, graph.Operation) and edge.read is None]
+        self.upstream = [
+            upstream[edge.origin]
+            for edge in self.edges
+            if isinstance(edge.origin, graph.Operation) and edge.read is None
+        ]
         self.cells: dict[tuple[Key, Window], Cell] = defaultdict(Cell)
         self.low: float = -math.inf
         """The low watermark; where windows lie in processing time, the clock."""
@@ -164,7 +181,13 @@ class Operator:
         about = {"index": cell.index, "settled_index": settled, "timing": timing, "final": final}
         if cell.rows:
             times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
-            new = {**dict(zip(self.node.keys, key, strict=True)), **self.values(cell.rows), **times, **about, "op": panes.ADD}
+            new = {
+                **dict(zip(self.node.keys, key, strict=True)),
+                **self.values(cell.rows),
+                **times,
+                **about,
+                "op": panes.ADD,
+            }
         if old is not None:
             self.outcome.records.append(((key, window), {**old, **about, "op": panes.RETRACT}))
         if new is not None:
@@ -200,17 +223,30 @@ class Operator:
 class FirstOperator(Operator):
     """An aggregation over rows of topics: it judges whether they are late, and has the source partitions for channels."""
 
-    def __init__(self, node: graph.Operation, name: str, partitions: Mapping[str, int], before: Mapping[graph.Operation, Operator]) -> None:
+    def __init__(
+        self,
+        node: graph.Operation,
+        name: str,
+        partitions: Mapping[str, int],
+        before: Mapping[graph.Operation, Operator],
+    ) -> None:
         """`partitions`: how many each topic has; `before`: the operators that may hand on rows to this one."""
         super().__init__(node, name, {})
         self.before = before
         reads = {id(edge.read): edge.read for edge in self.edges if edge.read is not None}
-        self.channels = [Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])]
+        self.channels = [
+            Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])
+        ]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
         usual = OrderedWindows if self.windowing.ordered else RowWindows
         joins = {IntervalJoin: IntervalRows, TableJoin: TableRows}
-        own: dict[type, Any] = {**RECOGNIZERS, **joins, graph.Deduplication: FirstRows, graph.Process: ProcessedRows}
+        own: dict[type, Any] = {
+            **RECOGNIZERS,
+            **joins,
+            graph.Deduplication: FirstRows,
+            graph.Process: ProcessedRows,
+        }
         self.windows: Any = own.get(type(node), usual)(node, self.values)
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
@@ -227,7 +263,9 @@ class FirstOperator(Operator):
                 arrivals += self.take(event, channel)
         arrivals += self.handed_on()
         self.watermark = max(self.watermark, END if end else self.candidate())
-        self.low = self.watermark if not self.windowing.by_clock or self.watermark >= END else max(self.low, now)
+        self.low = (
+            self.watermark if not self.windowing.by_clock or self.watermark >= END else max(self.low, now)
+        )
         self.windows.step(arrivals, self.low, now, self.outcome)
         if isinstance(self.node, IntervalJoin) and self.watermark < END:
             self.low = self.watermark - self.node.hold
@@ -242,7 +280,9 @@ class FirstOperator(Operator):
         for way, edge in enumerate(self.edges):
             if edge.origin is channel.read:
                 for made in through(edge, row):
-                    yield Arrival(made, (event.topic, event.partition, way, event.offset), channel.watermark, future)
+                    yield Arrival(
+                        made, (event.topic, event.partition, way, event.offset), channel.watermark, future
+                    )
 
     def handed_on(self) -> Iterator[Arrival]:
         """Rows that came to an operator before this one, which passes them on."""
@@ -252,7 +292,8 @@ class FirstOperator(Operator):
                     topic, partition, via, offset = arrival.place
                     if via == edge.via:
                         yield from (
-                            arrival._replace(row=made, place=(topic, partition, way, offset)) for made in through(edge, arrival.row)
+                            arrival._replace(row=made, place=(topic, partition, way, offset))
+                            for made in through(edge, arrival.row)
                         )
 
     def candidate(self) -> float:
@@ -286,7 +327,10 @@ class LaterOperator(Operator):
     def contents(self, cell: Cell) -> Counter[Any]:
         """The rows as a multiset of what the aggregates read of them, with the time where that decides which is the latest."""
         ordered = any(aggregate.ordered for aggregate in self.node.aggregates.values())
-        return Counter(canonical(change.row, [*self.read, "event_time"] if ordered else self.read) for change in cell.rows)
+        return Counter(
+            canonical(change.row, [*self.read, "event_time"] if ordered else self.read)
+            for change in cell.rows
+        )
 
 
 class JobModel:
@@ -299,7 +343,9 @@ class JobModel:
         for node, name in job.operator_ids.items():
             over_rows = all(edge.read is not None for edge in graph.edges(node))
             self.operators[node] = (
-                FirstOperator(node, name, partitions, self.operators) if over_rows else LaterOperator(node, name, self.operators)
+                FirstOperator(node, name, partitions, self.operators)
+                if over_rows
+                else LaterOperator(node, name, self.operators)
             )
 
     def step(self, batch: Sequence[Event], now: int, end: bool) -> tuple[dict[str, list[Row]], list[Row]]:
@@ -314,7 +360,9 @@ class JobModel:
         for write in self.job.outputs:
             for edge in graph.edges(write):
                 written[write.topic.name] += self.leaving(edge, batch)
-        return written, [report for operator in self.operators.values() for report in operator.outcome.reports]
+        return written, [
+            report for operator in self.operators.values() for report in operator.outcome.reports
+        ]
 
     def leaving(self, edge: graph.Edge, batch: Sequence[Event]) -> list[Row]:
         """The rows that reach a topic on one way."""
@@ -324,7 +372,12 @@ class JobModel:
             return [made for event in events for made in through(edge, source_row(event))]
         outcome = self.operators[origin].outcome
         if isinstance(origin, graph.Deduplication) and edge.port == "out":
-            return [made for arrival in outcome.rows if arrival.place[2] == edge.via for made in through(edge, arrival.row)]
+            return [
+                made
+                for arrival in outcome.rows
+                if arrival.place[2] == edge.via
+                for made in through(edge, arrival.row)
+            ]
         if edge.port == "late":
             return [made for row in outcome.refused for made in through(edge, row)]
         if edge.port != "out":
@@ -346,7 +399,9 @@ class Model:
         """`partitions`: how many partitions each topic has that the jobs read."""
         self.jobs = [JobModel(job, partitions) for job in jobs]
 
-    def step(self, batch: Sequence[Event], now: int, *, end: bool = False) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+    def step(
+        self, batch: Sequence[Event], now: int, *, end: bool = False
+    ) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """The rows written to each topic, and for each job the reports of what it refused; `end`: nothing follows this batch."""
         written: dict[str, list[Row]] = defaultdict(list)
         late: dict[str, list[Row]] = {}
@@ -360,7 +415,9 @@ class Model:
     def watermarks(self) -> dict[str, int | None]:
         """The low watermark of each operator, None where there is none yet."""
         operators = [operator for model in self.jobs for operator in model.operators.values()]
-        return {operator.name: None if operator.low == -math.inf else int(operator.low) for operator in operators}
+        return {
+            operator.name: None if operator.low == -math.inf else int(operator.low) for operator in operators
+        }
 
 
 def source_row(event: Event) -> Row:
@@ -376,7 +433,11 @@ def vouched(watermark: Watermark, event: Event, schema: pl.Schema) -> float:
         return event.ingestion_time
     assert isinstance(watermark, Punctuation)
     said = pl.DataFrame([source_row(event)], schema=schema).select(said=watermark.said)["said"][0]
-    if said is None or said < durations.FIRST or (watermark.is_limited and said > event.ingestion_time + watermark.ahead):
+    if (
+        said is None
+        or said < durations.FIRST
+        or (watermark.is_limited and said > event.ingestion_time + watermark.ahead)
+    ):
         return -math.inf
     return int(said)
 
@@ -390,7 +451,9 @@ def through(edge: graph.Edge, row: Row) -> list[Row]:
 
 def settled(rows: Sequence[Change]) -> list[Change]:
     """The rows that still hold: each withdrawal takes one equal row with it."""
-    gone = Counter(canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT)
+    gone = Counter(
+        canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT
+    )
     kept = []
     for change in rows:
         row = canonical(change.row, set(change.row) - {"op"})
@@ -401,5 +464,7 @@ def settled(rows: Sequence[Change]) -> list[Change]:
         else:
             kept.append(change)
     if gone.total():
-        raise DefinitionError(f"withdrawn but never there: {+gone}; a stateless step must make the same of the same row every time")
+        raise DefinitionError(
+            f"withdrawn but never there: {+gone}; a stateless step must make the same of the same row every time"
+        )
     return kept

@@ -32,14 +32,20 @@ class FirstRows:
             else:
                 self.waiting.append(arrival)
         free = [arrival for arrival in self.waiting if self.node.at_once or arrival.row["event_time"] < time]
-        self.waiting = [arrival for arrival in self.waiting if arrival not in free] if len(free) < len(self.waiting) else []
+        self.waiting = (
+            [arrival for arrival in self.waiting if arrival not in free]
+            if len(free) < len(self.waiting)
+            else []
+        )
         for arrival in sorted(free, key=lambda arrival: (arrival.row["event_time"], arrival.place)):
             self.take(arrival, time, outcome)
 
     def take(self, arrival: Arrival, time: float, outcome: Outcome) -> None:  # noqa: ARG002 - nothing is ever forgotten here
         """One row: it goes on unless there was one like it."""
         what, at = canonical(arrival.row, self.node.identity), arrival.row["event_time"]
-        if any(kind == what and (self.node.at_once or at < since + self.node.within) for kind, since in self.kept):
+        if any(
+            kind == what and (self.node.at_once or at < since + self.node.within) for kind, since in self.kept
+        ):
             return
         self.kept.append((what, at))
         outcome.rows.append(arrival if self.node.at_once else arrival._replace(watermark=-math.inf))

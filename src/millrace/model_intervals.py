@@ -36,7 +36,11 @@ class IntervalRows:
             self.taken[side].append(arrival.row)
         for side, hows in enumerate((("left", "full"), ("right", "full"))):
             for row in self.taken[side] if self.node.how in hows else ():
-                last = row["event_time"] + self.node.upper if side == 0 else row["event_time"] - self.node.lower + 1
+                last = (
+                    row["event_time"] + self.node.upper
+                    if side == 0
+                    else row["event_time"] - self.node.lower + 1
+                )
                 if id(row) not in self.met and (time >= last or time >= END):
                     self.met.add(id(row))
                     self.show(row if side == 0 else None, row if side == 1 else None, outcome)

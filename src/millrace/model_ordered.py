@@ -46,8 +46,12 @@ class OrderedWindows:
             else:
                 key = tuple(arrival.row[column] for column in self.node.keys)
                 self.waiting.append((key, Change(panes.ADD, arrival.row, arrival.place)))
-        free = [taken for taken in self.waiting if self.windowing.by_clock or taken[1].row["event_time"] < time]
-        self.waiting = [taken for taken in self.waiting if taken not in free] if len(free) < len(self.waiting) else []
+        free = [
+            taken for taken in self.waiting if self.windowing.by_clock or taken[1].row["event_time"] < time
+        ]
+        self.waiting = (
+            [taken for taken in self.waiting if taken not in free] if len(free) < len(self.waiting) else []
+        )
         for key, change in sorted(free, key=lambda taken: (taken[1].row["event_time"], taken[1].place)):
             for rows in cut(self.windowing.places, self.courses[key], change, self.node.inputs[0].schema):
                 self.show(key, rows, outcome)
@@ -62,7 +66,13 @@ class OrderedWindows:
         course = self.courses[key]
         times = [change.row["event_time"] for change in rows]
         window = min(times), max(times) + 1
-        about = {"index": course.shown, "settled_index": course.shown, "timing": "on_time", "final": True, "op": panes.ADD}
+        about = {
+            "index": course.shown,
+            "settled_index": course.shown,
+            "timing": "on_time",
+            "final": True,
+            "op": panes.ADD,
+        }
         place = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
         pane = {**dict(zip(self.node.keys, key, strict=True)), **self.values(rows), **place, **about}
         outcome.records.append(((key, window), pane))
@@ -114,7 +124,11 @@ def _sliding_stretch(window: Delta, course: Course, change: Change) -> Iterator[
     if value is None:
         return
     course.mark = value if course.mark is None else course.mark
-    near = [c for c in course.rows if c.row[window.column] is None or abs(c.row[window.column] - value) <= window.threshold]
+    near = [
+        c
+        for c in course.rows
+        if c.row[window.column] is None or abs(c.row[window.column] - value) <= window.threshold
+    ]
     course.rows = near
     if window.every is not None and abs(value - course.mark) > window.every:
         yield list(near)

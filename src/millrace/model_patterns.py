@@ -55,7 +55,9 @@ class PatternRows(RowsInOrder):
             self.courses.pop(key, None)
             if course is not None:
                 self.courses[key] = course
-        outcome.sides.setdefault(graph.TIMEOUTS, []).extend(picked(done.timeouts, self.node.select, self.node.keys).to_dicts())
+        outcome.sides.setdefault(graph.TIMEOUTS, []).extend(
+            picked(done.timeouts, self.node.select, self.node.keys).to_dicts()
+        )
         for pane in picked(done.matches, self.node.select, self.node.keys).iter_rows(named=True):
             key = tuple(pane[column] for column in self.node.keys)
             outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
@@ -78,7 +80,12 @@ class RuleRows:
                 self.change(arrival.row, outcome)
             else:
                 for name in self.rules:
-                    self.take(name, [{column: arrival.row[column] for column in self.node.rows}], arrival.row["event_time"], outcome)
+                    self.take(
+                        name,
+                        [{column: arrival.row[column] for column in self.node.rows}],
+                        arrival.row["event_time"],
+                        outcome,
+                    )
         if time > -END:
             for name in self.rules:
                 self.take(name, [], END if time >= END else int(time), outcome)
@@ -132,12 +139,18 @@ class SqlRows(RowsInOrder):
                 self.rows.setdefault(key, []).extend(lane)
         for key, lane in self.rows.items():
             _, shown = self.matcher.follow(None, lane, time, ended=time >= END)
-            for pane in as_panes(shown[self.shown.get(key, 0) :], self.matcher, self.node.schema).iter_rows(named=True):
+            for pane in as_panes(shown[self.shown.get(key, 0) :], self.matcher, self.node.schema).iter_rows(
+                named=True
+            ):
                 outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
                 outcome.changes.append(Change(pane["op"], pane))
             self.shown[key] = len(shown)
 
 
 Recognizer = PatternRows | RuleRows | SqlRows
-RECOGNIZERS: dict[type[graph.Operation], type[Recognizer]] = {graph.Match: PatternRows, Rules: RuleRows, graph.MatchRows: SqlRows}
+RECOGNIZERS: dict[type[graph.Operation], type[Recognizer]] = {
+    graph.Match: PatternRows,
+    Rules: RuleRows,
+    graph.MatchRows: SqlRows,
+}
 """What finds sequences, by the node that asks for it."""

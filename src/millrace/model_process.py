@@ -33,12 +33,22 @@ class ProcessedRows:
             self.fire(at, now, outcome, None if broadcast else key)
             if broadcast:
                 ctx = Context({}, Kept(), self.shared, at, now, "shared")
-                called(self.processor, ctx, lambda row=arrival.row, ctx=ctx: self.processor.process_broadcast(row, ctx))  # type: ignore[misc]
+                called(
+                    self.processor,
+                    ctx,
+                    lambda row=arrival.row, ctx=ctx: self.processor.process_broadcast(row, ctx),  # type: ignore[misc]
+                )
             else:
                 self.call(key, at, now, outcome, row=arrival.row)
         self.passes(time, now, outcome)
         for at, name, key in sorted(
-            ((at, name, key) for key, kept in self.kept.items() for name, at in kept.alarms.items() if at <= now), key=lambda one: one[:2]
+            (
+                (at, name, key)
+                for key, kept in self.kept.items()
+                for name, at in kept.alarms.items()
+                if at <= now
+            ),
+            key=lambda one: one[:2],
         ):
             if self.kept[key].alarms.get(name) == at:
                 del self.kept[key].alarms[name]
@@ -51,7 +61,12 @@ class ProcessedRows:
 
     def timers(self, upto: float) -> list[tuple[int, str, Key]]:
         """Those due, the next first."""
-        due = [(at, name, key) for key, kept in self.kept.items() for name, at in kept.timers.items() if at <= upto]
+        due = [
+            (at, name, key)
+            for key, kept in self.kept.items()
+            for name, at in kept.timers.items()
+            if at <= upto
+        ]
         return sorted(due, key=lambda one: one[:2])
 
     def fire(self, upto: float, now: int, outcome: Outcome, only: Key | None = None) -> None:
@@ -76,13 +91,28 @@ class ProcessedRows:
         for kept in self.kept.values():
             kept.timers.clear()
 
-    def call(self, key: Key, time: int, now: int, outcome: Outcome, *, row: dict[str, Any] | None = None, timer: str = "") -> None:
+    def call(
+        self,
+        key: Key,
+        time: int,
+        now: int,
+        outcome: Outcome,
+        *,
+        row: dict[str, Any] | None = None,
+        timer: str = "",
+    ) -> None:
         """The user's code, and what it emits."""
         kept = self.kept.setdefault(key, Kept())
         kept.at = max(kept.at, time)
         named = dict(zip(self.node.keys, key, strict=True))
         ctx = Context(named, kept, self.shared, kept.at, now)
-        called(self.processor, ctx, lambda: self.processor.process(row, ctx) if row is not None else self.processor.on_timer(ctx, timer))
+        called(
+            self.processor,
+            ctx,
+            lambda: (
+                self.processor.process(row, ctx) if row is not None else self.processor.on_timer(ctx, timer)
+            ),
+        )
         for port, at, values in ctx.said:
             about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
             pane = {**named, **values, "event_time": at, "window_start": at, "window_end": at + 1, **about}

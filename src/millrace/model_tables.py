@@ -23,7 +23,9 @@ class TableRows:
         """A batch: rows behind their watermark are refused, those before the new one are taken in order, versions first."""
         left, right = SIDES
         free = released(self.waiting, arrivals, time, outcome)
-        for row in sorted((arrival.row for arrival in free), key=lambda row: (row["event_time"], row[right] is None)):
+        for row in sorted(
+            (arrival.row for arrival in free), key=lambda row: (row["event_time"], row[right] is None)
+        ):
             key = tuple(row[column] for column in self.node.keys)
             if row[right] is not None:
                 self.table[key] = row[right]

@@ -62,7 +62,9 @@ class Arrival(NamedTuple):
     future: bool
 
 
-def released(waiting: list[Arrival], arrivals: Sequence[Arrival], time: float, outcome: Outcome) -> list[Arrival]:
+def released(
+    waiting: list[Arrival], arrivals: Sequence[Arrival], time: float, outcome: Outcome
+) -> list[Arrival]:
     """Where rows are taken in order: those behind their watermark are refused, the others wait, and those before `time` no longer do."""
     for arrival in arrivals:
         if arrival.future or arrival.row["event_time"] < arrival.watermark:
@@ -144,7 +146,9 @@ class RowWindows:
                 if not held.closed:
                     self.look(key, window, held, clocks, outcome)
                 held.came = 0
-            self.held[key] = {w: held for w, held in windows.items() if clocks.time < w[1] + self.windowing.lateness}
+            self.held[key] = {
+                w: held for w, held in windows.items() if clocks.time < w[1] + self.windowing.lateness
+            }
         self.clocks = Clocks(clocks.time, clocks.time, now, now)
 
     def windows_of(self, row: Row, now: int) -> list[Window]:
@@ -152,7 +156,9 @@ class RowWindows:
         places = self.windowing.places
         at = now if self.windowing.by_clock else row["event_time"]
         if isinstance(places, Unaligned):
-            offset = pl.DataFrame([row], schema=self.node.inputs[0].schema).select(offset=places.offset)["offset"][0]
+            offset = pl.DataFrame([row], schema=self.node.inputs[0].schema).select(offset=places.offset)[
+                "offset"
+            ][0]
             return places.aligned(offset or 0).assign(at)
         return places.assign(at)
 
@@ -188,7 +194,9 @@ class RowWindows:
             return own in closed
         return any(len(self.windowing.window.merge(sorted({window, own}))) == 1 for window in closed)
 
-    def take(self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: Outcome) -> None:
+    def take(
+        self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: Outcome
+    ) -> None:
         """The row becomes part of a window, and the windows it belongs to become one; those that are no more are taken back downstream."""
         parts, same = [], None
         for own in (own for own in group if own in self.held[key]):
@@ -216,7 +224,11 @@ class RowWindows:
         outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in part.sent]
         part.sent = []
         early = self.clocks.time < own[1]
-        about = {"index": part.index, "settled_index": -1 if early else part.settled, "timing": "early" if early else "late"}
+        about = {
+            "index": part.index,
+            "settled_index": -1 if early else part.settled,
+            "timing": "early" if early else "late",
+        }
         standing = [old for old in part.shown if (old["window_start"], old["window_end"]) == own]
         if self.windowing.output == "value":
             outcome.withdrawn += [{**old, **about, "final": True, "op": panes.RETRACT} for old in standing]
@@ -228,18 +240,33 @@ class RowWindows:
             state = trigger_machines.begin(trigger)
             if held.states:
                 merges = self.windowing.window.merging
-                state = trigger_machines.merged(trigger, held.states, passed=time >= window[1]) if merges else held.states[0]
-            start = window[0] if window != FOREVER else min(change.row["event_time"] for change in held.fresh[-held.came :])
+                state = (
+                    trigger_machines.merged(trigger, held.states, passed=time >= window[1])
+                    if merges
+                    else held.states[0]
+                )
+            start = (
+                window[0]
+                if window != FOREVER
+                else min(change.row["event_time"] for change in held.fresh[-held.came :])
+            )
             base = start if time == -math.inf else int(time)
-            held.states = [trigger_machines.taken(trigger, state, Rows(held.came, now, base, time >= window[1]))]
+            held.states = [
+                trigger_machines.taken(trigger, state, Rows(held.came, now, base, time >= window[1]))
+            ]
 
     def look(self, key: Key, window: Window, held: Held, clocks: Clocks, outcome: Outcome) -> None:
         """Whether the window fires now, or shows itself a last time before it is dropped."""
         trigger, [state] = self.windowing.trigger, held.states
         moment = Moment(
-            int(max(clocks.time, -trigger_machines.END)), clocks.clock, passed=clocks.time >= window[1], elapsed=clocks.clock >= window[1]
+            int(max(clocks.time, -trigger_machines.END)),
+            clocks.clock,
+            passed=clocks.time >= window[1],
+            elapsed=clocks.clock >= window[1],
         )
-        fires = (held.came > 0 or self.came_due(window, state, clocks)) and trigger_machines.ready(trigger, state, moment)
+        fires = (held.came > 0 or self.came_due(window, state, clocks)) and trigger_machines.ready(
+            trigger, state, moment
+        )
         expires = clocks.time >= window[1] + self.windowing.lateness
         timing = "early" if clocks.time < window[1] else "on_time" if clocks.before < window[1] else "late"
         if fires:
@@ -266,7 +293,13 @@ class RowWindows:
         settled = own_settled if timing != "early" else -1
         about = {"index": own_index, "settled_index": settled, "timing": timing, "final": final}
         named = dict(zip(self.node.keys, key, strict=True))
-        place = {"event_time": self.pane_time(window, held), "window_start": window[0], "window_end": window[1], **about, "op": panes.ADD}
+        place = {
+            "event_time": self.pane_time(window, held),
+            "window_start": window[0],
+            "window_end": window[1],
+            **about,
+            "op": panes.ADD,
+        }
         whole = {**named, **self.values(held.rows), **place}
         pane = {**named, **self.values(held.fresh), **place} if self.windowing.output == "delta" else whole
         if self.windowing.output != "delta":

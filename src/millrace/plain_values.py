@@ -65,15 +65,21 @@ def own_value(aggregate: aggregates.Aggregate, rows: Sequence[Row]) -> Any:
 
 def best(aggregate: aggregates.Top, rows: Sequence[Row]) -> list[Row]:
     """The rows with the greatest value of a column."""
-    shown = [{column: row[column] for column in aggregate.needs()} for row in rows if row[aggregate.by] is not None]
+    shown = [
+        {column: row[column] for column in aggregate.needs()} for row in rows if row[aggregate.by] is not None
+    ]
     order = [aggregate.by, *(column for column in aggregate.columns if column != aggregate.by)]
-    return sorted(shown, key=lambda row: [sortable(row[column]) for column in order], reverse=True)[: aggregate.k]
+    return sorted(shown, key=lambda row: [sortable(row[column]) for column in order], reverse=True)[
+        : aggregate.k
+    ]
 
 
 def at_ranks(aggregate: aggregates.Quantiles, values: list[Any]) -> list[Any] | None:
     """The smallest value that a share of all does not exceed."""
     ordered = sorted(values, key=sortable)
-    places = [max(0, math.ceil(Fraction(round(rank * 10**9), 10**9) * len(ordered)) - 1) for rank in aggregate.ranks]
+    places = [
+        max(0, math.ceil(Fraction(round(rank * 10**9), 10**9) * len(ordered)) - 1) for rank in aggregate.ranks
+    ]
     return [ordered[place] for place in places] if ordered else None
 
 

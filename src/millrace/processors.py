@@ -61,7 +61,9 @@ class Kept:
 class Context:
     """What a processor is told, and what it may ask for, during one call."""
 
-    def __init__(self, key: Mapping[str, Any], kept: Kept, shared: Kept, time: int, now: int, writes: str = "key") -> None:
+    def __init__(
+        self, key: Mapping[str, Any], kept: Kept, shared: Kept, time: int, now: int, writes: str = "key"
+    ) -> None:
         """`writes`: whether the cells of the key may be changed, or those that all keys share."""
         self.key = key
         """The values of the key's columns; empty for a broadcast row."""
@@ -99,8 +101,14 @@ class Context:
     def cells(self, *, shared: bool, write: bool) -> dict[str, Any]:
         """Where a cell finds what is kept."""
         if write and shared != (self._writes == "shared"):
-            remedy = "change it in process_broadcast()" if shared else "use shared=True for what broadcast rows say"
-            raise DefinitionError(f"a {'shared' if shared else 'keyed'} cell cannot be changed here; {remedy}")
+            remedy = (
+                "change it in process_broadcast()"
+                if shared
+                else "use shared=True for what broadcast rows say"
+            )
+            raise DefinitionError(
+                f"a {'shared' if shared else 'keyed'} cell cannot be changed here; {remedy}"
+            )
         if not shared and self._writes == "shared":
             raise DefinitionError(
                 "a broadcast row belongs to no key, so only shared cells can be read here; declare the cell with shared=True"
@@ -113,7 +121,9 @@ class Context:
 
     def _own(self, call: str) -> Kept:
         if self._writes == "shared":
-            raise DefinitionError(f"{call}() belongs to a key, and a broadcast row has none; set it in process()")
+            raise DefinitionError(
+                f"{call}() belongs to a key, and a broadcast row has none; set it in process()"
+            )
         return self._kept
 
 
@@ -131,11 +141,15 @@ class Processor(ABC):
 
     def on_timer(self, ctx: Context, name: str) -> None:
         """A timer or an alarm of the key is due."""
-        raise NotImplementedError(f"{type(self).__name__} sets the timer {name!r}, but has no on_timer(self, ctx, name)")
+        raise NotImplementedError(
+            f"{type(self).__name__} sets the timer {name!r}, but has no on_timer(self, ctx, name)"
+        )
 
     def process_broadcast(self, row: dict[str, Any], ctx: Context) -> None:
         """One row of the broadcast stream, which comes to every slot: it may change shared cells."""
-        raise NotImplementedError(f"{type(self).__name__} is given a broadcast stream, but has no process_broadcast(self, row, ctx)")
+        raise NotImplementedError(
+            f"{type(self).__name__} is given a broadcast stream, but has no process_broadcast(self, row, ctx)"
+        )
 
     def __repr__(self) -> str:
         """Its type and its cells: what state depends on."""
@@ -165,7 +179,9 @@ class Cell:
 
     def __set__(self, owner: Processor, new: Any) -> None:
         """Only a value can be set as a whole."""
-        raise DefinitionError(f"{type(owner).__name__}.{self.name} = … : change it in place, with append() or [...] = …, or del it")
+        raise DefinitionError(
+            f"{type(owner).__name__}.{self.name} = … : change it in place, with append() or [...] = …, or del it"
+        )
 
     def __delete__(self, owner: Processor) -> None:
         """Nothing is kept any more."""
@@ -277,7 +293,10 @@ class EntriesOfKey(MutableMapping[Any, Any]):
     def __setitem__(self, key: Any, new: Any) -> None:
         """Another value, which lives from now on."""
         cells = self.ctx.cells(shared=self.cell.shared, write=True)
-        cells.setdefault(self.cell.name, {})[plain(key, self.cell.name)] = (plain(new, self.cell.name), self.cell.until(self.ctx))
+        cells.setdefault(self.cell.name, {})[plain(key, self.cell.name)] = (
+            plain(new, self.cell.name),
+            self.cell.until(self.ctx),
+        )
 
     def __delitem__(self, key: Any) -> None:
         """Nothing is kept under this key any more."""
@@ -297,7 +316,9 @@ class EntriesOfKey(MutableMapping[Any, Any]):
         return len(list(iter(self)))
 
     def _pairs(self) -> dict[Any, tuple[Any, int]]:
-        pairs: dict[Any, tuple[Any, int]] = self.ctx.cells(shared=self.cell.shared, write=False).get(self.cell.name, {})
+        pairs: dict[Any, tuple[Any, int]] = self.ctx.cells(shared=self.cell.shared, write=False).get(
+            self.cell.name, {}
+        )
         return pairs
 
 
@@ -324,7 +345,12 @@ def entries(*, ttl: Duration | None = None, shared: bool = False) -> Entries:
 
 def cells_of(kind: type) -> dict[str, Cell]:
     """The cells of a processor by name, also those it inherits."""
-    found = {name: cell for one in reversed(kind.__mro__) for name, cell in vars(one).items() if isinstance(cell, Cell)}
+    found = {
+        name: cell
+        for one in reversed(kind.__mro__)
+        for name, cell in vars(one).items()
+        if isinstance(cell, Cell)
+    }
     return dict(sorted(found.items()))
 
 
@@ -336,7 +362,9 @@ def plain(value: Any, name: str) -> Any:
         return [plain(one, name) for one in value]
     if isinstance(value, dict):
         return {plain(key, name): plain(one, name) for key, one in value.items()}
-    raise DefinitionError(f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {PLAIN}")
+    raise DefinitionError(
+        f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {PLAIN}"
+    )
 
 
 def _millis(what: str, name: str, at: Any) -> int:
@@ -346,7 +374,9 @@ def _millis(what: str, name: str, at: Any) -> int:
     except (ValueError, OverflowError) as error:
         raise DefinitionError(f"{what}({name!r}, {at!r}): that is not a time: {error}") from error
     if not event_times.in_range(millis):
-        raise DefinitionError(f"{what}({name!r}, {at!r}): that is not a time: it is outside the years 1 to 9999")
+        raise DefinitionError(
+            f"{what}({name!r}, {at!r}): that is not a time: it is outside the years 1 to 9999"
+        )
     return millis
 
 
@@ -374,19 +404,29 @@ def called(processor: Processor, ctx: Context, call: Callable[[], None]) -> None
 def checked(processor: Processor, keys: tuple[str, ...], reserved: frozenset[str]) -> dict[str, pl.Schema]:
     """The columns of each output; refuses what is no processor, and columns that results have anyway."""
     if not isinstance(processor, Processor):
-        said = f"{processor!r} is not a processor" if not isinstance(processor, type) else f"{processor.__name__} is a class"
+        said = (
+            f"{processor!r} is not a processor"
+            if not isinstance(processor, type)
+            else f"{processor.__name__} is a class"
+        )
         raise DefinitionError(f"process({said}); give it an object of a subclass of mr.Processor")
     if "out" in processor.sides or "late" in processor.sides:
-        raise DefinitionError("a side output cannot be named 'out' or 'late': results and refused rows are; use another name")
+        raise DefinitionError(
+            "a side output cannot be named 'out' or 'late': results and refused rows are; use another name"
+        )
     made = {}
     for port, columns in {"out": processor.shows, **processor.sides}.items():
         for name in columns:
             if name in keys or name in reserved:
-                raise DefinitionError(f"{type(processor).__name__} shows {name!r}, but results have a column of that name; use another")
+                raise DefinitionError(
+                    f"{type(processor).__name__} shows {name!r}, but results have a column of that name; use another"
+                )
         try:
             made[port] = pl.Schema(columns)
         except Exception as error:
-            raise DefinitionError(f"{type(processor).__name__}: {dict(columns)} are no columns: {error}") from error
+            raise DefinitionError(
+                f"{type(processor).__name__}: {dict(columns)} are no columns: {error}"
+            ) from error
     return made
 
 
@@ -396,7 +436,9 @@ def _lifetime(ttl: Duration | None) -> int | None:
 
 def _asked(owner: Processor) -> Context:
     if owner.context is None:
-        raise DefinitionError(f"{type(owner).__name__}: a cell belongs to a key, and is there only while a row or a timer is processed")
+        raise DefinitionError(
+            f"{type(owner).__name__}: a cell belongs to a key, and is there only while a row or a timer is processed"
+        )
     return owner.context
 
 

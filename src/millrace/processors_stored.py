@@ -13,7 +13,15 @@ VERSION = 1
 
 def dump(kept: Kept) -> bytes:
     """As bytes, without what is too old."""
-    return msgspec.msgpack.encode([VERSION, {name: _coded(cell) for name, cell in kept.cells.items()}, kept.timers, kept.alarms, kept.at])
+    return msgspec.msgpack.encode(
+        [
+            VERSION,
+            {name: _coded(cell) for name, cell in kept.cells.items()},
+            kept.timers,
+            kept.alarms,
+            kept.at,
+        ]
+    )
 
 
 def load(data: bytes) -> Kept:

@@ -36,7 +36,9 @@ class _RuleLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*name) are not possible in a rule; write the value where it is used")
+            raise yaml.YAMLError(
+                "aliases (*name) are not possible in a rule; write the value where it is used"
+            )
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise yaml.YAMLError(f"lists and maps are more than {MOST_DEPTH} deep")
@@ -80,7 +82,9 @@ class Rules(graph.Operation):
         except yaml.YAMLError as error:
             raise DefinitionError(f"the rule cannot be read: {' '.join(str(error).split())}") from error
         if not isinstance(said, dict) or "pattern" not in said or not set(said) <= set(KEYS):
-            raise DefinitionError(f"the rule {_short(text)} is no map of {', '.join(KEYS)}; write pattern: [..], within: N")
+            raise DefinitionError(
+                f"the rule {_short(text)} is no map of {', '.join(KEYS)}; write pattern: [..], within: N"
+            )
         pattern = declared.read(said["pattern"], within=said.get("within"), skip=said.get("skip")).checked()
         for step in pattern.steps:
             step.name.encode()  # as results show it
@@ -100,10 +104,14 @@ def ruled(source: graph.Node, keys: tuple[str, ...], rules: graph.Node, show: Se
             )
     for column in ("name", "pattern"):
         if rules.schema.get(column) != pl.String():
-            raise DefinitionError(f"match_rules(): rules need a text {column!r}, as patterns.Rule has; there are {', '.join(rules.schema)}")
+            raise DefinitionError(
+                f"match_rules(): rules need a text {column!r}, as patterns.Rule has; there are {', '.join(rules.schema)}"
+            )
     for column in (RULE, DECLARED, STEPS, TIMES):
         if column in source.schema:
-            raise DefinitionError(f"match_rules(): rows have a column {column!r}, a name that is needed for the rules; rename it")
+            raise DefinitionError(
+                f"match_rules(): rows have a column {column!r}, a name that is needed for the rules; rename it"
+            )
     for column in show:
         if column not in source.schema or column in keys or column in SYSTEM:
             raise DefinitionError(
@@ -112,7 +120,13 @@ def ruled(source: graph.Node, keys: tuple[str, ...], rules: graph.Node, show: Se
     check_types(source.schema)
     both = (_rows(source), _rules(rules, source.schema))
     lists = {column: pl.List(source.schema[column]) for column in show}
-    shown = {RULE: pl.String(), STEPS: pl.List(pl.String()), TIMES: pl.List(pl.Int64()), **lists, "event_time": pl.Int64()}
+    shown = {
+        RULE: pl.String(),
+        STEPS: pl.List(pl.String()),
+        TIMES: pl.List(pl.Int64()),
+        **lists,
+        "event_time": pl.Int64(),
+    }
     schema = pl.Schema({**{key: source.schema[key] for key in keys}, **shown, **panes.COLUMNS})
     windowing = graph.Windowing(graph.Sequences(f"rules, showing {', '.join([STEPS, TIMES, *show])}"))
     return Rules(both, schema, keys, {}, windowing, same_window=False, show=tuple(show), rows=source.schema)
@@ -139,7 +153,9 @@ def listed(matches: pl.DataFrame, node: Rules, rule: str) -> pl.DataFrame:
 
 def _rows(source: graph.Node) -> graph.Stateless:
     def marked(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.with_columns(pl.lit(None, pl.String).alias(RULE), pl.lit(None, pl.String).alias(DECLARED))
+        return frame.with_columns(
+            pl.lit(None, pl.String).alias(RULE), pl.lit(None, pl.String).alias(DECLARED)
+        )
 
     return graph.Stateless((source,), graph.applied(marked, source.schema, "match_rules()"), marked, "rows")
 
@@ -149,7 +165,13 @@ def _rules(rules: graph.Node, rows: pl.Schema) -> graph.Stateless:
 
     def marked(frame: pl.DataFrame) -> pl.DataFrame:
         said = (pl.col("name").alias(RULE), pl.col("pattern").fill_null("").alias(DECLARED))
-        rest = [column for column in frame.columns if column in graph.TIMES or column in graph.INTERNAL or column.startswith("_")]
-        return frame.select(*rest, *said, *(pl.lit(None, dtype).alias(column) for column, dtype in absent.items()))
+        rest = [
+            column
+            for column in frame.columns
+            if column in graph.TIMES or column in graph.INTERNAL or column.startswith("_")
+        ]
+        return frame.select(
+            *rest, *said, *(pl.lit(None, dtype).alias(column) for column, dtype in absent.items())
+        )
 
     return graph.Stateless((rules,), graph.applied(marked, rules.schema, "match_rules()"), marked, "rules")

@@ -18,7 +18,12 @@ from millrace.processors import checked as checked_outputs
 
 
 def match(
-    source: graph.Node, keys: tuple[str, ...], pattern: Pattern, select: Mapping[str, pl.Expr], *, endless: bool = True
+    source: graph.Node,
+    keys: tuple[str, ...],
+    pattern: Pattern,
+    select: Mapping[str, pl.Expr],
+    *,
+    endless: bool = True,
 ) -> graph.Match:
     """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
     _refuse_panes(source, f"match({pattern})")
@@ -31,7 +36,14 @@ def match(
     schema = checked(pattern, select, keys, source.schema)
     said = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
     return graph.Match(
-        (source,), schema, keys, {}, graph.Windowing(graph.Sequences(said)), same_window=False, pattern=pattern, select=dict(select)
+        (source,),
+        schema,
+        keys,
+        {},
+        graph.Windowing(graph.Sequences(said)),
+        same_window=False,
+        pattern=pattern,
+        select=dict(select),
     )
 
 
@@ -42,7 +54,9 @@ def timeouts(node: graph.Node) -> graph.Side:
     return graph.Side((node,), node.schema, graph.TIMEOUTS)
 
 
-def match_rows(source: graph.Node, keys: tuple[str, ...], said: RowPattern | str, *, endless: bool = True) -> graph.MatchRows:
+def match_rows(
+    source: graph.Node, keys: tuple[str, ...], said: RowPattern | str, *, endless: bool = True
+) -> graph.MatchRows:
     """The node of a row pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
     need_sqlglot()
     from millrace.patterns.rows.streams import shown_schema
@@ -51,7 +65,9 @@ def match_rows(source: graph.Node, keys: tuple[str, ...], said: RowPattern | str
     _refuse_panes(source, f"match_rows({rows.text})")
     check_types(source.schema)
     schema = shown_schema(rows, source.schema, keys, endless=endless)
-    return graph.MatchRows((source,), schema, keys, {}, graph.Windowing(graph.Sequences(str(rows))), same_window=False, rows=rows)
+    return graph.MatchRows(
+        (source,), schema, keys, {}, graph.Windowing(graph.Sequences(str(rows))), same_window=False, rows=rows
+    )
 
 
 def _refuse_panes(source: graph.Node, what: str) -> None:
@@ -63,7 +79,9 @@ def _refuse_panes(source: graph.Node, what: str) -> None:
             )
 
 
-def deduplication(source: graph.Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int) -> graph.Deduplication:
+def deduplication(
+    source: graph.Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int
+) -> graph.Deduplication:
     """The node of a deduplication; refuses panes, and columns that rows do not have."""
     said = f"deduplicate({', '.join(map(repr, columns))})"
     for edge in graph.edges(graph.Union((source,), source.schema)):
@@ -73,13 +91,21 @@ def deduplication(source: graph.Node, keys: tuple[str, ...], columns: tuple[str,
             )
     for column in columns:
         if column not in source.schema:
-            raise DefinitionError(f"{said}: there is no column {column!r}; there are {', '.join(source.schema)}")
+            raise DefinitionError(
+                f"{said}: there is no column {column!r}; there are {', '.join(source.schema)}"
+            )
         hash_series(pl.Series([], dtype=source.schema[column]))
-    rows = graph.Windowing(graph.Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms"))
-    return graph.Deduplication((source,), source.schema, keys, {}, rows, same_window=False, columns=columns, within=within)
+    rows = graph.Windowing(
+        graph.Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms")
+    )
+    return graph.Deduplication(
+        (source,), source.schema, keys, {}, rows, same_window=False, columns=columns, within=within
+    )
 
 
-def process(source: graph.Node, keys: tuple[str, ...], processor: Processor, broadcast: graph.Node | None) -> graph.Process:
+def process(
+    source: graph.Node, keys: tuple[str, ...], processor: Processor, broadcast: graph.Node | None
+) -> graph.Process:
     """The node of a processor; refuses panes, and columns that results have anyway."""
     inputs = (source,) if broadcast is None else (source, broadcast)
     for edge in (edge for one in inputs for edge in graph.edges(graph.Union((one,), one.schema))):
@@ -94,5 +120,12 @@ def process(source: graph.Node, keys: tuple[str, ...], processor: Processor, bro
     ports = {port: pl.Schema({**named, **own, **system}) for port, own in columns.items()}
     schema = ports.pop("out")
     return graph.Process(
-        inputs, schema, keys, {}, graph.Windowing(graph.Sequences(repr(processor))), same_window=False, processor=processor, ports=ports
+        inputs,
+        schema,
+        keys,
+        {},
+        graph.Windowing(graph.Sequences(repr(processor))),
+        same_window=False,
+        processor=processor,
+        ports=ports,
     )

@@ -65,13 +65,19 @@ class Shorthands(ABC):
         """How many different values of `column`, under the same name unless another is given."""
         return self.aggregate(**{name or column: aggregates.distinct(column, approx=approx)})
 
-    def quantiles(self, column: str, ranks: Sequence[float], *, name: str | None = None, approx: bool = False) -> Stream:
+    def quantiles(
+        self, column: str, ranks: Sequence[float], *, name: str | None = None, approx: bool = False
+    ) -> Stream:
         """The values of `column` at these ranks, as a list, under the same name unless another is given."""
         return self.aggregate(**{name or column: aggregates.quantiles(column, ranks, approx=approx)})
 
-    def top(self, k: int, *columns: Any, by: str | None = None, name: str = "top", approx: bool = False) -> Stream:
+    def top(
+        self, k: int, *columns: Any, by: str | None = None, name: str = "top", approx: bool = False
+    ) -> Stream:
         """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most frequent values of a column."""
         columns = expressions.names("top", columns)
         if by is not None and not columns:
-            columns = tuple(c for c in self.stream.columns if c not in SYSTEM and c not in self.keys and c != by)
+            columns = tuple(
+                c for c in self.stream.columns if c not in SYSTEM and c not in self.keys and c != by
+            )
         return self.aggregate(**{name: aggregates.top(k, *columns, by=by, approx=approx)})

@@ -48,18 +48,27 @@ def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     """The rows of a topic: the fields of its type, `event_time` and `ingestion_time` (whole milliseconds)."""
     need("read", topic, Topic, "a topic; say Topic('name', Type)")
     need(
-        f"read({topic.name}, watermark=...)", watermark, (Watermark, NoneType), "a watermark; use one of watermarks, such as bounded('5s')"
+        f"read({topic.name}, watermark=...)",
+        watermark,
+        (Watermark, NoneType),
+        "a watermark; use one of watermarks, such as bounded('5s')",
     )
     schema = pl.Schema({**topic.schema, **graph.TIMES})
     if isinstance(watermark, Punctuation):
         text = f"read({topic.name}, watermark={watermark})"
         expr = watermark.expr
-        watermark = watermark.of(graph.tried(lambda frame: frame.select(said=expr), schema, text).schema["said"])
+        watermark = watermark.of(
+            graph.tried(lambda frame: frame.select(said=expr), schema, text).schema["said"]
+        )
         clock = watermark.clock()
         graph.tried(lambda frame: frame.select(clock), schema, text)
         expressions.check_elementwise(text, [watermark.expr], schema)
     rows = Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
-    return rows.with_columns(event_time=pl.col("ingestion_time")) if isinstance(watermark, IngestionTime) else rows
+    return (
+        rows.with_columns(event_time=pl.col("ingestion_time"))
+        if isinstance(watermark, IngestionTime)
+        else rows
+    )
 
 
 @clear
@@ -84,7 +93,9 @@ class Stream:
         """Keeps the rows for which all conditions hold: expressions, names of boolean columns, or `column=value`."""
         wanted = expressions.conditions("filter", conditions, equal)
         text = f"filter({graph.said(wanted)})"
-        kept = self._stateless(lambda frame: frame.filter(*wanted), text, graph.roots(wanted), changes=frozenset(), exprs=wanted)
+        kept = self._stateless(
+            lambda frame: frame.filter(*wanted), text, graph.roots(wanted), changes=frozenset(), exprs=wanted
+        )
         expressions.check_elementwise(text, wanted, self.node.schema)
         return kept
 
@@ -95,7 +106,10 @@ class Stream:
         tried = graph.tried(lambda frame: frame.select(made), self.node.schema, text)
         expressions.check_elementwise(text, made, self.node.schema)
         return self._stateless(
-            expressions.selecting(made, frozenset(tried.columns), _RIDE_ALONG, graph.INTERNAL), text, graph.roots(made), exprs=made
+            expressions.selecting(made, frozenset(tried.columns), _RIDE_ALONG, graph.INTERNAL),
+            text,
+            graph.roots(made),
+            exprs=made,
         )
 
     def with_columns(self, *columns: Any, **named: Any) -> Stream:
@@ -104,31 +118,52 @@ class Stream:
         text = f"with_columns({graph.said(expressions.flatten(columns), named)})"
         graph.tried(lambda frame: frame.with_columns(made), self.node.schema, text)
         expressions.check_elementwise(text, made, self.node.schema)
-        return self._stateless(expressions.adding(made, graph.INTERNAL), text, graph.roots(made), changes=graph.made(made), exprs=made)
+        return self._stateless(
+            expressions.adding(made, graph.INTERNAL),
+            text,
+            graph.roots(made),
+            changes=graph.made(made),
+            exprs=made,
+        )
 
     def explode(self, *columns: Any) -> Stream:
         """One row for each element of list columns."""
         names = expressions.names("explode", columns)
-        return self._stateless(lambda frame: frame.explode(*names), f"explode({', '.join(names)})", frozenset(names))
+        return self._stateless(
+            lambda frame: frame.explode(*names), f"explode({', '.join(names)})", frozenset(names)
+        )
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame]) -> Stream:
         """Any function of columns that looks at each row by itself: how rows are cut into frames is not defined."""
         return self._stateless(fn, f"map_batches({getattr(fn, '__name__', 'fn')})")
 
-    def flat_map(self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: dict[str, Any]) -> Stream:
+    def flat_map(
+        self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: dict[str, Any]
+    ) -> Stream:
         """Any number of rows for each row, by a Python function; `schema` names the columns it makes."""
         wanted = pl.Schema(schema)
 
         def each(frame: pl.DataFrame) -> pl.DataFrame:
-            found = [(place, made) for place, row in enumerate(frame.iter_rows(named=True)) for made in fn(row)]
+            found = [
+                (place, made) for place, row in enumerate(frame.iter_rows(named=True)) for made in fn(row)
+            ]
             rows = [made for _, made in found]
-            columns = {name: exact_values.series(name, (row.get(name) for row in rows), dtype) for name, dtype in wanted.items()}
-            origin = frame.select(pl.col(name).gather([place for place, _ in found]) for name in frame.columns if name in _RIDE_ALONG)
+            columns = {
+                name: exact_values.series(name, (row.get(name) for row in rows), dtype)
+                for name, dtype in wanted.items()
+            }
+            origin = frame.select(
+                pl.col(name).gather([place for place, _ in found])
+                for name in frame.columns
+                if name in _RIDE_ALONG
+            )
             for before in origin:
                 name = before.name
                 if any(name in row for row in rows):
                     columns[name] = exact_values.series(
-                        name, (row.get(name, old) for row, old in zip(rows, before, strict=True)), before.dtype
+                        name,
+                        (row.get(name, old) for row, old in zip(rows, before, strict=True)),
+                        before.dtype,
                     )
                 else:
                     columns[name] = before
@@ -143,7 +178,9 @@ class Stream:
         is no answer. The options, each with its default, are in `millrace.lookups.Options`.
         """
         made = lookups.lookup_of(fn, keys, options, self.node.schema)
-        asked = self._stateless(lambda frame: lookups.answered(made, frame), str(made), frozenset(keys), graph.Asked)
+        asked = self._stateless(
+            lambda frame: lookups.answered(made, frame), str(made), frozenset(keys), graph.Asked
+        )
         check_asked_once(asked.node, self.windowing)
         return asked
 
@@ -184,7 +221,9 @@ class Stream:
         keys = expressions.names("by", columns)
         for column in keys:
             if column not in self.node.schema:
-                raise DefinitionError(f"by({column!r}): there is no such column; there are {', '.join(self.columns)}")
+                raise DefinitionError(
+                    f"by({column!r}): there is no such column; there are {', '.join(self.columns)}"
+                )
             if column in SYSTEM:
                 raise DefinitionError(
                     f"by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
@@ -199,9 +238,13 @@ class Stream:
     def shuffle(self, buckets: int = 64) -> Keyed:
         """Deals rows to so many `bucket`s by their times alone, whatever they hold: work that knows no key, spread evenly over all slots."""
         if type(buckets) is not int or not 1 <= buckets <= 10_000:
-            raise DefinitionError(f"shuffle({buckets!r}): use a whole number of buckets, between 1 and 10,000")
+            raise DefinitionError(
+                f"shuffle({buckets!r}): use a whole number of buckets, between 1 and 10,000"
+            )
         return self.with_columns(
-            bucket=(expressions.mixed(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets).cast(pl.Int64)
+            bucket=(expressions.mixed(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets).cast(
+                pl.Int64
+            )
         ).by("bucket")
 
     def together(self) -> Keyed:
@@ -247,7 +290,10 @@ class Stream:
                 f"write({topic.name}): millrace reads Avro and Confluent's header, and writes neither; write binary or json"
             )
         present = {c for c in self.node.schema if c not in SYSTEM}
-        missing, extra = [c for c in topic.schema if c not in self.node.schema], sorted(present - set(topic.schema))
+        missing, extra = (
+            [c for c in topic.schema if c not in self.node.schema],
+            sorted(present - set(topic.schema)),
+        )
         if missing or extra:
             said = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} besides"
             raise DefinitionError(
@@ -261,7 +307,9 @@ class Stream:
                         f"write({topic.name}): {name} is always null, and the field must have a value; declare it optional (`... | None`), or fill it"
                     )
             elif had.is_nested() != wanted.is_nested() and pl.Object not in (had, wanted):
-                raise DefinitionError(f"write({topic.name}): {name} is {had}, and the field is {wanted}; convert it before")
+                raise DefinitionError(
+                    f"write({topic.name}): {name} is {had}, and the field is {wanted}; convert it before"
+                )
         return Output(graph.Write((self.node,), self.node.schema, topic))
 
     def _stateless(
@@ -283,7 +331,9 @@ class Stream:
             )
         lost = [c for c in self.node.schema if c in panes.COLUMNS and c not in schema]
         if lost:
-            raise DefinitionError(f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it")
+            raise DefinitionError(
+                f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it"
+            )
         return replace(self, node=kind((self.node,), schema, fn, text, reads, changes, tuple(exprs)))
 
 
@@ -308,7 +358,9 @@ class Keyed(Shorthands):
     def aggregate(self, *unnamed: object, **given: Reduction | Aggregate) -> Stream:
         """One result per key and window, a column for each aggregate."""
         if unnamed:
-            raise DefinitionError(f"aggregate({unnamed[0]!s:.80}) needs a name for its column; write aggregate(n=aggregates.count())")
+            raise DefinitionError(
+                f"aggregate({unnamed[0]!s:.80}) needs a name for its column; write aggregate(n=aggregates.count())"
+            )
         windowing = self.stream.windowing
         if windowing is None:
             raise DefinitionError(
@@ -316,19 +368,31 @@ class Keyed(Shorthands):
             )
         if not given:
             raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
-        named = {name: aggregates.own(one) if isinstance(one, Aggregate) else one for name, one in given.items()}
+        named = {
+            name: aggregates.own(one) if isinstance(one, Aggregate) else one for name, one in given.items()
+        }
         node = aggregation(self.stream.node, self.keys, named, windowing)
         return Stream(node, windowing)
 
     def join(
-        self, other: Keyed | Table, *, how: joining.How = "inner", within: tuple[Duration, Duration] | None = None, suffix: str = "_right"
+        self,
+        other: Keyed | Table,
+        *,
+        how: joining.How = "inner",
+        within: tuple[Duration, Duration] | None = None,
+        suffix: str = "_right",
     ) -> Stream:
         """Each row of this stream beside each of the other with the same key in the same window; key columns may be called differently.
         With `within=("-5s", "10s")` times decide instead: the other row is from 5 s before to less than 10 s after this one. With a table
         (`mr.table`), each row is beside what that held for its key at its event time. `how` says which rows without a partner are kept, with
         null columns. A correction of a window adds (`op` `+`) or withdraws (`-`) single rows; the other two say everything once.
         """
-        need("join", other, (Keyed, _table()), "a keyed stream or a table; group it by its key: other.by('key')")
+        need(
+            "join",
+            other,
+            (Keyed, _table()),
+            "a keyed stream or a table; group it by its key: other.by('key')",
+        )
         return Stream(joining.join(self._side(), other._side(), within, how, suffix), self.stream.windowing)
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
@@ -351,7 +415,9 @@ class Keyed(Shorthands):
         """
         need("process(broadcast=...)", broadcast, (Stream, NoneType), "a stream")
         other = None if broadcast is None else broadcast.node
-        return Stream(sequencing.process(self.stream.node, self.keys, processor, other), self.stream.windowing)
+        return Stream(
+            sequencing.process(self.stream.node, self.keys, processor, other), self.stream.windowing
+        )
 
     def deduplicate(self, *columns: Any, within: Duration) -> Stream:
         """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
@@ -365,7 +431,9 @@ class Keyed(Shorthands):
         """
         length = durations.positive(within, name="within")
         names = expressions.names("deduplicate", columns)
-        return Stream(sequencing.deduplication(self.stream.node, self.keys, names, length), self.stream.windowing)
+        return Stream(
+            sequencing.deduplication(self.stream.node, self.keys, names, length), self.stream.windowing
+        )
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
         """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events, and the columns `show` as lists.
@@ -403,12 +471,16 @@ class Job:
         need("Job", name, str, "the name of a job")
         one_of("delivery", delivery, get_args(panes.Delivery))
         if not name or not all(c.isalnum() or c in "-_." for c in name):
-            raise DefinitionError(f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names")
+            raise DefinitionError(
+                f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names"
+            )
         if not outputs:
             raise DefinitionError(f"job {name!r} has no output; end its stream with .write(topic)")
         for output in outputs:
             if not isinstance(output, Output):
-                raise DefinitionError(f"job {name!r}: {output!r} is not the end of a stream; call .write(topic) on it")
+                raise DefinitionError(
+                    f"job {name!r}: {output!r} is not the end of a stream; call .write(topic) on it"
+                )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "outputs", tuple(output.node for output in outputs))
         object.__setattr__(self, "delivery", delivery)
@@ -418,7 +490,9 @@ class Job:
         """The stable name of each operator that keeps state."""
         return graph.operator_ids(self.name, self.outputs)
 
-    def to_dataframe(self, spark: Any, *, log: str | None = None, topic: str | None = None, streaming: bool = False) -> Any:
+    def to_dataframe(
+        self, spark: Any, *, log: str | None = None, topic: str | None = None, streaming: bool = False
+    ) -> Any:
         """The results in `log` as a DataFrame of Spark; a streaming one goes on with those that come. The job itself is run by `mr.run`."""
         from millrace.runners.spark.frames import to_dataframe
 

@@ -29,7 +29,9 @@ def check(path: Path) -> None:
     """Refuses a name whose ending says no format, before any work is done."""
     local(path, "the file")
     if path.suffix not in _WRITERS:
-        raise ConfigError(f"{path}: the ending {path.suffix!r} is no format; use one of {', '.join(_WRITERS)}")
+        raise ConfigError(
+            f"{path}: the ending {path.suffix!r} is no format; use one of {', '.join(_WRITERS)}"
+        )
 
 
 def read(path: Path) -> pl.DataFrame:
@@ -50,7 +52,9 @@ def typed(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     filled = pl.select(pl.when(column != "").then(column).alias(column.name)).to_series()
     if dtype == pl.Boolean:
         word = filled.str.to_lowercase()
-        made = pl.select(pl.when(word.is_in(_TRUE)).then(True).when(word.is_in(_FALSE)).then(False).alias(column.name)).to_series()
+        made = pl.select(
+            pl.when(word.is_in(_TRUE)).then(True).when(word.is_in(_FALSE)).then(False).alias(column.name)
+        ).to_series()
     elif dtype == pl.Int64:
         made = filled.cast(pl.Int64, strict=False)
     else:
@@ -64,4 +68,6 @@ def write(frame: pl.DataFrame, path: Path) -> None:
     try:
         _WRITERS[path.suffix](frame, path)
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror or error}); check the folder and its permissions") from error
+        raise InputError(
+            f"{path} cannot be written ({error.strerror or error}); check the folder and its permissions"
+        ) from error

@@ -17,7 +17,13 @@ _SHOWN = 1_000
 
 
 def follow(
-    log: Log, name: str, *, topic: str | None = None, from_start: bool = False, most: int | None = None, wait: bool = True
+    log: Log,
+    name: str,
+    *,
+    topic: str | None = None,
+    from_start: bool = False,
+    most: int | None = None,
+    wait: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Events as they come, each with its partition and offset; `topic` says where the Topic is defined, if millrace cannot know."""
     show = _shower(log, name, topic)
@@ -39,7 +45,9 @@ def _shower(log: Log, name: str, place: str | None) -> Callable[[int, Records], 
             f"topic {name!r} holds {info.type_name}, which millrace does not know; say where its Topic is defined with --topic module:attribute or file.py:attribute"
         )
     if declared.type_name != info.type_name:
-        raise LogError(f"topic {name!r} holds {info.type_name}, but --topic {place} is of {declared.type_name}; name the right one")
+        raise LogError(
+            f"topic {name!r} holds {info.type_name}, but --topic {place} is of {declared.type_name}; name the right one"
+        )
     return lambda partition, records: _events(declared, partition, records)
 
 
@@ -57,7 +65,9 @@ def _built_in(name: str) -> Topic | None:
         module = importlib.import_module(BUILT_IN)
     except (ImportError, ComponentMissing):
         return None
-    return next((value for value in vars(module).values() if isinstance(value, Topic) and value.name == name), None)
+    return next(
+        (value for value in vars(module).values() if isinstance(value, Topic) and value.name == name), None
+    )
 
 
 def _events(topic: Topic, partition: int, records: Records) -> Iterator[dict[str, Any]]:
@@ -67,7 +77,13 @@ def _events(topic: Topic, partition: int, records: Records) -> Iterator[dict[str
     shown = [_unreadable(partition, dead) for dead in decoded.dead.iter_rows(named=True)]
     for row in decoded.rows.iter_rows(named=True):
         offset = row.pop("_off")
-        shown.append({"partition": partition, "offset": offset, **{name: value for name, value in row.items() if value is not None}})
+        shown.append(
+            {
+                "partition": partition,
+                "offset": offset,
+                **{name: value for name, value in row.items() if value is not None},
+            }
+        )
     if topic.compact and not topic.tombstones:
         shown += _removals(partition, records)
     yield from sorted(shown, key=lambda event: event["offset"])
@@ -75,7 +91,9 @@ def _events(topic: Topic, partition: int, records: Records) -> Iterator[dict[str
 
 def _removals(partition: int, records: Records) -> Iterator[dict[str, Any]]:
     """Records without a value, which say of a key that it is gone."""
-    for offset, key, value in zip(records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True):
+    for offset, key, value in zip(
+        records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True
+    ):
         if value is None:
             yield {"partition": partition, "offset": offset, "key": _readable(key), "value": None}
 
@@ -83,14 +101,20 @@ def _removals(partition: int, records: Records) -> Iterator[dict[str, Any]]:
 def _unreadable(partition: int, dead: dict[str, Any]) -> dict[str, Any]:
     """A record that is not an event of the topic's type: why, and what it holds."""
     value = _readable(dead["value"])
-    shown = value if value is None or len(value) <= _SHOWN else f"{value[:_SHOWN]}… ({len(dead['value'])} bytes)"
+    shown = (
+        value if value is None or len(value) <= _SHOWN else f"{value[:_SHOWN]}… ({len(dead['value'])} bytes)"
+    )
     return {"partition": partition, "offset": dead["offset"], "unreadable": dead["reason"], "value": shown}
 
 
 def _bytes(partition: int, records: Records) -> Iterator[dict[str, Any]]:
     headers = records.headers or [()] * len(records)
     for offset, at, value, said in zip(
-        records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), headers, strict=True
+        records.offsets.tolist(),
+        records.timestamps.tolist(),
+        records.values.to_pylist(),
+        headers,
+        strict=True,
     ):
         told = {key: content.decode(errors="backslashreplace") for key, content in said}
         yield {"partition": partition, "offset": offset, "appended": at, **told, "value": _readable(value)}

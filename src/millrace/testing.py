@@ -132,14 +132,19 @@ def decoded(topic: Topic, events: Sequence[Event]) -> Any:
     from millrace.log.dead import DEAD
 
     schema = pl.Schema({**topic.schema, **graph.TIMES, "_off": pl.Int64()})
-    rows = [{**e.values, "event_time": e.event_time, "ingestion_time": e.ingestion_time, "_off": e.offset} for e in events]
+    rows = [
+        {**e.values, "event_time": e.event_time, "ingestion_time": e.ingestion_time, "_off": e.offset}
+        for e in events
+    ]
     return Decoded(pl.DataFrame(rows, schema=schema, orient="row").sort("_off"), pl.DataFrame(schema=DEAD))
 
 
 def reads(job: Job) -> list[graph.Read]:
     """Where a job gets its rows from."""
     seen: dict[int, graph.Node] = {}
-    return [node for output in job.outputs for node in graph.walk(output, seen) if isinstance(node, graph.Read)]
+    return [
+        node for output in job.outputs for node in graph.walk(output, seen) if isinstance(node, graph.Read)
+    ]
 
 
 def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backend:
@@ -153,7 +158,9 @@ def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backe
     try:
         from millrace.runners.spark.testing import OnSpark
     except ImportError as error:
-        raise ComponentMissing(f"on='spark' cannot be had here: {error}; install the extra: pip install 'millrace[spark]'") from error
+        raise ComponentMissing(
+            f"on='spark' cannot be had here: {error}; install the extra: pip install 'millrace[spark]'"
+        ) from error
     spark: Backend = OnSpark(jobs, partitions)
     return spark
 
@@ -166,7 +173,11 @@ class Script:
     """One or more jobs, and a stream that does what the test says."""
 
     def __init__(
-        self, *jobs: Job, on: On | Making = "engine", partitions: int = 1, watermarks: Literal["scripted", "own"] = "scripted"
+        self,
+        *jobs: Job,
+        on: On | Making = "engine",
+        partitions: int = 1,
+        watermarks: Literal["scripted", "own"] = "scripted",
     ) -> None:
         """`partitions`: how many each topic has that the jobs read; `watermarks`: whose hold, the script's or those of the jobs."""
         if around := loops(jobs):
@@ -178,13 +189,19 @@ class Script:
         self._own = watermarks == "own"
         done: dict[int, graph.Node] = {}
         under_script = jobs if self._own else [scripted(job, partitions, done) for job in jobs]
-        self._backend = on(under_script, self._partitions) if callable(on) else backend(under_script, self._partitions, on)
+        self._backend = (
+            on(under_script, self._partitions)
+            if callable(on)
+            else backend(under_script, self._partitions, on)
+        )
         self._now = 0
         self._events: dict[tuple[str, int], list[Row]] = defaultdict(list)
         self._written: dict[str, list[Row]] = defaultdict(list)
         self._late: list[Row] = []
 
-    def events(self, *rows: Mapping[str, Any], topic: Topic | str | None = None, partition: int | Sequence[int] = 0) -> None:
+    def events(
+        self, *rows: Mapping[str, Any], topic: Topic | str | None = None, partition: int | Sequence[int] = 0
+    ) -> None:
         """Events that arrive together: the fields of the type, `event_time`, and, unless the clock's is meant, `ingestion_time`.
 
         `partition`: of all of them, or of each.
@@ -195,13 +212,17 @@ class Script:
         for row, place in zip(rows, places, strict=True):
             values = {**row}
             if "event_time" not in values:
-                raise DefinitionError(f"event {row!r} has no event_time, so it has no place in any window; add it in milliseconds")
+                raise DefinitionError(
+                    f"event {row!r} has no event_time, so it has no place in any window; add it in milliseconds"
+                )
             at = _millis("event_time", values.pop("event_time"), row)
             ingested = _millis("ingestion_time", values.pop("ingestion_time", max(at, self._now)), row)
             batch.append(self._event(name, place, at, ingested, values, dict(row)))
         self._feed(batch)
 
-    def watermark(self, at: Duration, *, topic: Topic | str | None = None, partition: int | None = None) -> None:
+    def watermark(
+        self, at: Duration, *, topic: Topic | str | None = None, partition: int | None = None
+    ) -> None:
         """From now on nothing earlier than `at` is expected, in one topic and partition or in all of them."""
         if self._own:
             raise DefinitionError(
@@ -251,16 +272,22 @@ class Script:
             return next(iter(self._topics))
         name = topic.name if isinstance(topic, Topic) else topic
         if name not in self._topics:
-            raise DefinitionError(f"topic={name!r} is read by none of the jobs; name one of {', '.join(self._topics)}")
+            raise DefinitionError(
+                f"topic={name!r} is read by none of the jobs; name one of {', '.join(self._topics)}"
+            )
         return name
 
     def _event(self, topic: str, partition: int, at: int, ingested: int, values: Row, given: Row) -> Event:
         schema = (self._topics[topic] if self._own else scripted_topic(self._topics[topic], 1)).schema
         unknown = values.keys() - schema.keys()
         if unknown:
-            raise DefinitionError(f"event {given!r}: {topic} has no field {min(unknown)!r}; it has {', '.join(self._topics[topic].schema)}")
+            raise DefinitionError(
+                f"event {given!r}: {topic} has no field {min(unknown)!r}; it has {', '.join(self._topics[topic].schema)}"
+            )
         if not 0 <= partition < self._partitions[topic]:
-            raise DefinitionError(f"partition={partition}: {topic} has {self._partitions[topic]}; say more with Script(..., partitions=)")
+            raise DefinitionError(
+                f"partition={partition}: {topic} has {self._partitions[topic]}; say more with Script(..., partitions=)"
+            )
         values = self._converted(topic, values, given)
         empty: Row = {name: [] if isinstance(dtype, pl.List) else None for name, dtype in schema.items()}
         kept = self._events[topic, partition]
@@ -271,7 +298,10 @@ class Script:
         """The values as the columns want them; a script may leave out or null any of them."""
         shape = event_values.shape(self._topics[topic].type)
         try:
-            checked = {name: shape.one(name, value) if name in shape.checks else value for name, value in values.items()}
+            checked = {
+                name: shape.one(name, value) if name in shape.checks else value
+                for name, value in values.items()
+            }
         except event_values.Misfit as error:
             raise DefinitionError(f"event {given!r}: {error}") from error
         return checked
@@ -295,7 +325,11 @@ def _millis(name: str, value: Any, row: Mapping[str, Any]) -> int:
 
 def scripted(job: Job, partitions: int, done: dict[int, graph.Node]) -> Job:
     """The same job, its watermarks told by rows of their own, which nothing but the clock sees; `done`: nodes of it and other jobs that are remade."""
-    return Job(job.name, *(Output(_rebuilt(output, partitions, done)) for output in job.outputs), delivery=job.delivery)
+    return Job(
+        job.name,
+        *(Output(_rebuilt(output, partitions, done)) for output in job.outputs),
+        delivery=job.delivery,
+    )
 
 
 def _rebuilt(node: Any, partitions: int, done: dict[int, graph.Node]) -> Any:
@@ -331,13 +365,17 @@ def _column(topic: Topic) -> str:
 
 def scripted_topic(topic: Topic, partitions: int) -> Topic:
     """A topic of the same name and fields, all of which may be null, and one more for the watermark."""
-    return Topic(topic.name, _scripted_type(topic.type, topic.type.__name__, _column(topic)), partitions=partitions)
+    return Topic(
+        topic.name, _scripted_type(topic.type, topic.type.__name__, _column(topic)), partitions=partitions
+    )
 
 
 @lru_cache(maxsize=512)
 def _scripted_type(kind: type, name: str, column: str) -> type:
     schema = Topic("scripted", kind).schema
-    fields: list[tuple[str, Any]] = [(field, _hint(dtype, f"{name}_{field}")) for field, dtype in schema.items()]
+    fields: list[tuple[str, Any]] = [
+        (field, _hint(dtype, f"{name}_{field}")) for field, dtype in schema.items()
+    ]
     return dataclasses.make_dataclass(f"Scripted{name}", [*fields, (column, int | None)])
 
 
@@ -346,17 +384,26 @@ def _hint(dtype: Any, name: str) -> Any:
         inner = _hint(dtype.inner, name)
         return list[_required(inner)]  # type: ignore[misc]  # a type made at run time
     if isinstance(dtype, pl.Struct):
-        return dataclasses.make_dataclass(name, [(f.name, _hint(f.dtype, f"{name}_{f.name}")) for f in dtype.fields]) | None
+        return (
+            dataclasses.make_dataclass(
+                name, [(f.name, _hint(f.dtype, f"{name}_{f.name}")) for f in dtype.fields]
+            )
+            | None
+        )
     if dtype.is_integer():
         return int | None
     if dtype.is_float():
         return float | None
     plain: dict[Any, Any] = {pl.String: str, pl.Boolean: bool, pl.Binary: bytes, pl.Datetime: datetime}
     if dtype.base_type() not in plain:
-        raise DefinitionError(f"{name} is {dtype}, which a script cannot write yet; leave the field out of the type under test")
+        raise DefinitionError(
+            f"{name} is {dtype}, which a script cannot write yet; leave the field out of the type under test"
+        )
     return plain[dtype.base_type()] | None
 
 
 def _required(hint: Any) -> Any:
     """Without `| None`, which elements of a list cannot be."""
-    return next(part for part in hint.__args__ if part is not type(None)) if hasattr(hint, "__args__") else hint
+    return (
+        next(part for part in hint.__args__ if part is not type(None)) if hasattr(hint, "__args__") else hint
+    )

@@ -52,14 +52,18 @@ class Topic:
         """Refuses what could not be stored or told apart later."""
         check_name(self.name)
         if not event_types.is_event_type(self.type):
-            raise DefinitionError(f"topic {self.name!r}: type={self.type!r} is neither a protobuf message class nor a dataclass")
+            raise DefinitionError(
+                f"topic {self.name!r}: type={self.type!r} is neither a protobuf message class nor a dataclass"
+            )
         if self.codec not in ("binary", "json", "avro"):
             raise DefinitionError(
                 f"topic {self.name!r}: codec={self.codec!r} is unknown; use 'binary' or 'json', or 'avro' for what others wrote"
             )
         self._check_foreign()
         if type(self.partitions) is not int or not 1 <= self.partitions <= _MAX_PARTITIONS:
-            raise DefinitionError(f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}")
+            raise DefinitionError(
+                f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}"
+            )
         if self.retention is not None:
             durations.positive(self.retention, name="retention")
         if self.compact and (self.key is None or self.retention is not None):
@@ -71,7 +75,9 @@ class Topic:
                 f"topic {self.name!r}: tombstones=True says of keys that they are gone; say compact=True, and let the type have a field besides the key"
             )
         if self.replicas is not None and (type(self.replicas) is not int or self.replicas < 1):
-            raise DefinitionError(f"topic {self.name!r}: replicas={self.replicas!r} must be a number from 1 on")
+            raise DefinitionError(
+                f"topic {self.name!r}: replicas={self.replicas!r} must be a number from 1 on"
+            )
         self._check_fields()
         self._check_time()
 
@@ -98,23 +104,33 @@ class Topic:
     def _check_foreign(self) -> None:
         if self.envelope and self.readable_only:
             said = "codec='avro'" if self.codec == "avro" else "confluent=True"
-            raise DefinitionError(f"topic {self.name!r}: {said} is for topics that others write; say envelope=False and time=")
+            raise DefinitionError(
+                f"topic {self.name!r}: {said} is for topics that others write; say envelope=False and time="
+            )
         if (self.codec == "avro") != (self.avro is not None):
-            raise DefinitionError(f"topic {self.name!r}: codec='avro' and avro=, the schema with which records were written, go together")
+            raise DefinitionError(
+                f"topic {self.name!r}: codec='avro' and avro=, the schema with which records were written, go together"
+            )
 
     def _check_fields(self) -> None:
         fields = self.schema
         if not fields:
-            raise DefinitionError(f"topic {self.name!r}: {self.type.__name__} has no fields, so its events would have no columns")
+            raise DefinitionError(
+                f"topic {self.name!r}: {self.type.__name__} has no fields, so its events would have no columns"
+            )
         for name in fields:
             if name in SYSTEM or name.startswith("_"):
                 raise DefinitionError(
                     f"topic {self.name!r}: {self.type.__name__}.{name} would collide with a column of millrace's own; rename the field"
                 )
         if self.key is not None and self.key not in fields:
-            raise DefinitionError(f"topic {self.name!r}: key={self.key!r} is no field of {self.type.__name__}; it has {', '.join(fields)}")
+            raise DefinitionError(
+                f"topic {self.name!r}: key={self.key!r} is no field of {self.type.__name__}; it has {', '.join(fields)}"
+            )
         if self.key is not None and fields[self.key].is_nested():
-            raise DefinitionError(f"topic {self.name!r}: key={self.key!r} is {fields[self.key]}, and a key must be a single value")
+            raise DefinitionError(
+                f"topic {self.name!r}: key={self.key!r} is {fields[self.key]}, and a key must be a single value"
+            )
 
     def _check_time(self) -> None:
         if self.envelope:
@@ -124,7 +140,9 @@ class Topic:
                 )
             return
         if self.time is None:
-            raise DefinitionError(f"topic {self.name!r}: without an envelope events have no time; name the field that holds it with time=")
+            raise DefinitionError(
+                f"topic {self.name!r}: without an envelope events have no time; name the field that holds it with time="
+            )
         kind = self.schema.get(self.time)
         if kind is None:
             raise DefinitionError(
@@ -139,4 +157,6 @@ class Topic:
 def check_name(name: str) -> None:
     """Refuses names that a folder, a URL or Kafka could not hold."""
     if not name or len(name) > 200 or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in name):
-        raise DefinitionError(f"topic name {name!r}: use up to 200 letters, digits, '-', '_' and '.', such as 'input.positions'")
+        raise DefinitionError(
+            f"topic name {name!r}: use up to 200 letters, digits, '-', '_' and '.', such as 'input.positions'"
+        )

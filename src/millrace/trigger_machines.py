@@ -102,7 +102,10 @@ def taken(trigger: Trigger, state: State, rows: Rows) -> State:
         case t.AnyOf(triggers=inner):
             return [taken(one, its, rows) for one, its in zip(inner, state, strict=True)]
         case t.AllOf(triggers=inner):
-            return [[its if done else taken(one, its, rows), done] for one, (its, done) in zip(inner, state, strict=True)]
+            return [
+                [its if done else taken(one, its, rows), done]
+                for one, (its, done) in zip(inner, state, strict=True)
+            ]
         case t.InOrder(triggers=inner):
             return [state[0], taken(inner[state[0]], state[1], rows)]
         case t.Until(trigger=main, last=last):
@@ -122,7 +125,11 @@ def ready(trigger: Trigger, state: State, moment: Moment) -> bool:
             at, ends = _event_times(state)
             return at is not None and (moment.watermark >= at or (ends and moment.passed))
         case t.AtWatermark():
-            return ready(_late(trigger), state[1], moment) if state[0] else moment.passed or ready(_early(trigger), state[1], moment)
+            return (
+                ready(_late(trigger), state[1], moment)
+                if state[0]
+                else moment.passed or ready(_early(trigger), state[1], moment)
+            )
         case t.Repeatedly(trigger=inner):
             return ready(inner, state, moment)
         case t.AnyOf(triggers=inner):
@@ -152,10 +159,16 @@ def fired(trigger: Trigger, state: State, moment: Moment) -> tuple[State, bool]:
             after, finished = fired(inner, state, moment)
             return begin(inner) if finished else after, False
         case t.AnyOf(triggers=inner):
-            pairs = [fired(one, its, moment) if ready(one, its, moment) else (its, False) for one, its in zip(inner, state, strict=True)]
+            pairs = [
+                fired(one, its, moment) if ready(one, its, moment) else (its, False)
+                for one, its in zip(inner, state, strict=True)
+            ]
             return [its for its, _ in pairs], any(finished for _, finished in pairs)
         case t.AllOf(triggers=inner):
-            both = [(its, True) if done else fired(one, its, moment) for one, (its, done) in zip(inner, state, strict=True)]
+            both = [
+                (its, True) if done else fired(one, its, moment)
+                for one, (its, done) in zip(inner, state, strict=True)
+            ]
             return [[its, done] for its, done in both], all(done for _, done in both)
         case t.InOrder(triggers=inner):
             after, finished = fired(inner[state[0]], state[1], moment)
@@ -191,12 +204,21 @@ def merged(trigger: Trigger, states: Sequence[State], *, passed: bool) -> State:
         case t.AnyOf(triggers=inner):
             return [merged(one, [state[i] for state in states], passed=passed) for i, one in enumerate(inner)]
         case t.AllOf(triggers=inner):
-            return [_merged_of_all(one, [state[i] for state in states], passed=passed) for i, one in enumerate(inner)]
+            return [
+                _merged_of_all(one, [state[i] for state in states], passed=passed)
+                for i, one in enumerate(inner)
+            ]
         case t.InOrder(triggers=inner):
             furthest = max(which for which, _ in states)
-            return [furthest, merged(inner[furthest], [its for which, its in states if which == furthest], passed=passed)]
+            return [
+                furthest,
+                merged(inner[furthest], [its for which, its in states if which == furthest], passed=passed),
+            ]
         case t.Until(trigger=main, last=last):
-            return [merged(one, [state[i] for state in states], passed=passed) for i, one in enumerate((main, last))]
+            return [
+                merged(one, [state[i] for state in states], passed=passed)
+                for i, one in enumerate((main, last))
+            ]
         case _:
             return states[0]
 
@@ -259,7 +281,9 @@ def _merged_of_all(trigger: Trigger, states: Sequence[State], *, passed: bool) -
 
 def _event_times(state: State) -> tuple[int | None, bool]:
     """What `every_event_time` waits for; a number alone was stored by versions that did not wait for the window's end."""
-    return (None, False) if state is None else (state, False) if isinstance(state, int) else (state[0], state[1])
+    return (
+        (None, False) if state is None else (state, False) if isinstance(state, int) else (state[0], state[1])
+    )
 
 
 def _multiple_above(at: int, period: int) -> int:

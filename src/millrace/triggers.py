@@ -74,7 +74,11 @@ class AtWatermark(Trigger):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        given = [f"{name}={value}" for name, value in (("early", self.early), ("late", self.late)) if value is not None]
+        given = [
+            f"{name}={value}"
+            for name, value in (("early", self.early), ("late", self.late))
+            if value is not None
+        ]
         return f"at_watermark({', '.join(given)})"
 
 
@@ -283,9 +287,13 @@ def walk(trigger: Trigger) -> Iterator[Trigger]:
 def checked(said: Any, name: str) -> Trigger:
     """A trigger that is known, with all that it is made of; refuses others, which would never fire."""
     if isinstance(said, type) and issubclass(said, Trigger):
-        raise DefinitionError(f"{name}={said.__name__} is a class; use one of millrace.triggers, such as triggers.after_count(100)")
+        raise DefinitionError(
+            f"{name}={said.__name__} is a class; use one of millrace.triggers, such as triggers.after_count(100)"
+        )
     if not isinstance(said, Trigger):
-        raise DefinitionError(f"{name}={said!r} is not a trigger; use one of millrace.triggers, such as triggers.after_count(100)")
+        raise DefinitionError(
+            f"{name}={said!r} is not a trigger; use one of millrace.triggers, such as triggers.after_count(100)"
+        )
     for one in walk(said):
         if type(one) not in _KNOWN:
             raise DefinitionError(

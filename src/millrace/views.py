@@ -47,19 +47,29 @@ class View:
     def __post_init__(self) -> None:
         """Refuses columns that the topic does not have, and a name that no address could hold."""
         if not self.name or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in self.name):
-            raise DefinitionError(f"view name {self.name!r}: use letters, digits, '-', '_' and '.'; it becomes part of an address")
+            raise DefinitionError(
+                f"view name {self.name!r}: use letters, digits, '-', '_' and '.'; it becomes part of an address"
+            )
         if self.kind not in _PLACES:
-            raise DefinitionError(f"view {self.name!r}: kind={self.kind!r} cannot be drawn; use {', '.join(_PLACES)}")
+            raise DefinitionError(
+                f"view {self.name!r}: kind={self.kind!r} cannot be drawn; use {', '.join(_PLACES)}"
+            )
         if self.shows not in (None, "window", "newest"):
-            raise DefinitionError(f"view {self.name!r}: shows={self.shows!r} is not known; use 'window' or 'newest'")
+            raise DefinitionError(
+                f"view {self.name!r}: shows={self.shows!r} is not known; use 'window' or 'newest'"
+            )
         for column in (self.key, *self.values, *_PLACES[self.kind]):
             if column not in self.topic.schema:
                 known = ", ".join(self.topic.schema)
-                raise DefinitionError(f"view {self.name!r}: {column!r} is no column of topic {self.topic.name!r}; it has {known}")
+                raise DefinitionError(
+                    f"view {self.name!r}: {column!r} is no column of topic {self.topic.name!r}; it has {known}"
+                )
         if not self.values:
             raise DefinitionError(f"view {self.name!r} shows no column; name at least one in values=")
         if self.kind == "arcs" and "to" not in self.values[1:]:
-            raise DefinitionError(f"view {self.name!r}: an arc has to lead somewhere; put 'to' into values=, after the column that ranks")
+            raise DefinitionError(
+                f"view {self.name!r}: an arc has to lead somewhere; put 'to' into values=, after the column that ranks"
+            )
         self._check_types()
         durations.positive(self.window, name="window")
         durations.positive(self.every, name="every")

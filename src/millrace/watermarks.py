@@ -249,14 +249,18 @@ def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
     return IngestionTime(_patience(idle))
 
 
-def percentile(share: float, *, idle: Duration | None = None, start: Duration = "10s", ahead: Duration = AHEAD) -> Percentile:
+def percentile(
+    share: float, *, idle: Duration | None = None, start: Duration = "10s", ahead: Duration = AHEAD
+) -> Percentile:
     """The delay is learned: so long that this share of a partition's rows so far was not further behind its clock.
 
     Until 64 rows were seen it is `start`. It changes at fixed offsets of the partition (64, 128, 256, 512, then every 1,024), so it depends on the log
     and not on batches; the lag of a row is known to a 32nd. The watermark never goes back: where the delay grows, it stands still for a while.
     """
     if not 0 < share <= 1:
-        raise DefinitionError(f"percentile({share}): the share of rows that are to be in time lies between 0 and 1, such as 0.99")
+        raise DefinitionError(
+            f"percentile({share}): the share of rows that are to be in time lies between 0 and 1, such as 0.99"
+        )
     return Percentile(
         idle=_patience(idle),
         ahead=durations.not_negative(ahead, name="ahead"),

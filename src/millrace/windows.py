@@ -45,7 +45,9 @@ class WindowFn(ABC):
 
     def __repr__(self) -> str:
         """By value: stored state is found again only if this stays the same."""
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        )
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,11 @@ class Counted(Ordered):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"counted({self.size})" if self.size == self.every else f"counted({self.size}, every={self.every})"
+        return (
+            f"counted({self.size})"
+            if self.size == self.every
+            else f"counted({self.size}, every={self.every})"
+        )
 
 
 @dataclass(frozen=True)
@@ -241,7 +247,9 @@ def sliding(size: Duration, *, every: Duration, offset: Duration | pl.Expr = 0) 
     """Windows of `size` that start every `every`, so that an event is in `size / every` of them."""
     length, step = durations.positive(size, name="size"), durations.positive(every, name="every")
     if step > length:
-        raise DefinitionError(f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size")
+        raise DefinitionError(
+            f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size"
+        )
     if length // step > MOST_WINDOWS:
         raise DefinitionError(
             f"sliding({size!r}, every={every!r}) puts each row into {length // step:,} windows, which no machine shows in time; "
@@ -265,7 +273,9 @@ def counted(n: int, *, every: int | None = None) -> Counted:
     size = durations.whole(n, name="n", least=1)
     step = size if every is None else durations.whole(every, name="every", least=1)
     if step > size:
-        raise DefinitionError(f"every={every} is more than n={n}, so rows between windows would be lost; use every <= n")
+        raise DefinitionError(
+            f"every={every} is more than n={n}, so rows between windows would be lost; use every <= n"
+        )
     return Counted(size, step)
 
 
@@ -284,7 +294,9 @@ def delta(column: str, threshold: float, *, every: float | None = None) -> Delta
 def punctuated(expr: pl.Expr) -> Punctuated:
     """A window ends with each row for which `expr` holds."""
     if not isinstance(expr, pl.Expr):
-        raise DefinitionError(f"punctuated({expr!r}) needs a polars expression that is true where a window ends")
+        raise DefinitionError(
+            f"punctuated({expr!r}) needs a polars expression that is true where a window ends"
+        )
     return Punctuated(expr)
 
 
@@ -312,4 +324,6 @@ def _sliding_text(size: int, every: int, offset: str) -> str:
     return f"sliding({durations.text(size)!r}, every={durations.text(every)!r}{said})"
 
 
-clear_functions(globals(), "by_clock", "counted", "delta", "everything", "fixed", "punctuated", "sessions", "sliding")
+clear_functions(
+    globals(), "by_clock", "counted", "delta", "everything", "fixed", "punctuated", "sessions", "sliding"
+)

@@ -25,7 +25,16 @@ QUICK = ("--on", "local", "--scale", "0.2", "--port", "0")
 
 
 def command(folder: Path, *words: str, python: Path | None = None) -> list[str]:
-    return [str(python or sys.executable), "-m", "millrace.cli", "demo", "--no-browser", "--folder", str(folder), *words]
+    return [
+        str(python or sys.executable),
+        "-m",
+        "millrace.cli",
+        "demo",
+        "--no-browser",
+        "--folder",
+        str(folder),
+        *words,
+    ]
 
 
 class Demo:
@@ -33,7 +42,11 @@ class Demo:
 
     def __init__(self, folder: Path, *words: str, python: Path | None = None) -> None:
         self.process = subprocess.Popen(
-            command(folder, *words, python=python), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder.parent
+            command(folder, *words, python=python),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder.parent,
         )
         self.said: list[str] = []
         self.port = 0
@@ -48,7 +61,9 @@ class Demo:
             try:
                 line = self._lines.get(timeout=0.2)
             except queue.Empty:
-                assert self.process.poll() is None, f"the demo ended with {self.process.returncode}: {''.join(self.said)}"
+                assert self.process.poll() is None, (
+                    f"the demo ended with {self.process.returncode}: {''.join(self.said)}"
+                )
                 continue
             self.said.append(line)
             if found := re.search(pattern, line):

@@ -30,7 +30,9 @@ def test_a_port_in_use(tmp_path: Path, capsys: Capture) -> None:
     assert "choose another: --port" in said
 
 
-def test_without_java_there_is_another_way(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_there_is_another_way(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     said = refusal(capsys, tmp_path / "demo", "--no-browser")
     assert "Spark needs Java" in said
@@ -46,9 +48,15 @@ def test_a_java_that_is_too_old(tmp_path: Path, capsys: Capture, monkeypatch: py
     assert "is 11.0.2" in refusal(capsys, tmp_path / "demo", "--no-browser")
 
 
-def test_a_package_that_is_not_installed(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None if name == "uvicorn" else found(name, package))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, package=None: None if name == "uvicorn" else found(name, package),
+    )
     said = refusal(capsys, tmp_path / "demo", "--on", "local", "--no-browser")
     assert "the demo needs uvicorn, not installed here; run: pip install 'millrace[demo]'" in said
 
@@ -61,4 +69,7 @@ def test_a_page_that_is_not_built(tmp_path: Path, capsys: Capture, monkeypatch: 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").touch()
     said = refusal(capsys, tmp_path / "file", "--on", "local", "--no-browser")
-    assert f"the demo cannot write to its folder {tmp_path / 'file' / 'local'} (Not a directory); name another: --folder DIR" in said
+    assert (
+        f"the demo cannot write to its folder {tmp_path / 'file' / 'local'} (Not a directory); name another: --folder DIR"
+        in said
+    )

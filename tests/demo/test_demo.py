@@ -31,7 +31,9 @@ def batches(folder: Path) -> list[Status]:
 
 def refusal(folder: Path, *words: str) -> str:
     """What a demo says that ends by itself."""
-    run = subprocess.run(command(folder, *QUICK, *words), capture_output=True, text=True, timeout=120, cwd=folder.parent)
+    run = subprocess.run(
+        command(folder, *QUICK, *words), capture_output=True, text=True, timeout=120, cwd=folder.parent
+    )
     assert (run.returncode, "Traceback" in run.stderr) == (1, False)
     return run.stderr
 
@@ -41,10 +43,19 @@ def test_a_demo_shows_hexagons_ends_without_a_trace_and_goes_on_where_it_stopped
     with demo(folder, *QUICK) as first:
         first.until_map()
         assert first.cells()
-        eventually(lambda: all(first.shows(view.name) for view in VIEWS[:4]), "every job that counts shows something")
+        eventually(
+            lambda: all(first.shows(view.name) for view in VIEWS[:4]), "every job that counts shows something"
+        )
         assert f"a demo is already running in {folder}" in refusal(folder)
-        assert f"port {first.port} cannot be used for the map" in refusal(tmp_path / "other", "--port", str(first.port))
-        assert first.until(r"([\d,]+) events/s · watermark [\d.]+ s behind · [\d,]+ results/s · latency [\d.]+ s")[1] != "0"
+        assert f"port {first.port} cannot be used for the map" in refusal(
+            tmp_path / "other", "--port", str(first.port)
+        )
+        assert (
+            first.until(
+                r"([\d,]+) events/s · watermark [\d.]+ s behind · [\d,]+ results/s · latency [\d.]+ s"
+            )[1]
+            != "0"
+        )
         assert len(first.processes()) >= 4
         assert first.ends(signal.SIGINT) == 130
         assert "\x1b" not in "".join(first.said), "plain lines where there is no terminal"

@@ -31,7 +31,11 @@ class Terminal:
         self.side, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", *command(folder, *QUICK)],  # Ctrl-C and the end of a terminal are told to those whose terminal it is
+            [
+                "setsid",
+                "--ctty",
+                *command(folder, *QUICK),
+            ],  # Ctrl-C and the end of a terminal are told to those whose terminal it is
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -27,7 +27,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     [wheel] = (place / "dist").glob("*.whl")
     versions = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     (place / "versions.txt").write_text("\n".join(versions))
-    run(UV, "venv", "--quiet", "--no-python-downloads", "--python", sys.executable, str(place / "venv"), cwd=place)
+    run(
+        UV,
+        "venv",
+        "--quiet",
+        "--no-python-downloads",
+        "--python",
+        sys.executable,
+        str(place / "venv"),
+        cwd=place,
+    )
     python = place / "venv" / "bin" / "python"
     words = ("--quiet", "--python", str(python), "--constraint", str(place / "versions.txt"))
     run(UV, "pip", "install", *words, f"{wheel}[demo]", cwd=place)
@@ -43,7 +52,11 @@ def run(*words: str, cwd: Path) -> str:
 
 def plain() -> dict[str, str]:
     """What a user's shell has, without what leads to this checkout."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "VIRTUAL_ENV", "MAKE", "MFLAGS"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHONPATH", "VIRTUAL_ENV", "MAKE", "MFLAGS"))
+    }
 
 
 def page(port: int, path: str) -> tuple[int, str]:
@@ -57,7 +70,9 @@ def page(port: int, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.wheel
-def test_the_wheel_alone_shows_the_map(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_alone_shows_the_map(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = run(str(environment), "-c", "import millrace; print(millrace.__file__)", cwd=tmp_path)
     assert not Path(home).is_relative_to(ROOT)
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -74,7 +89,9 @@ def test_the_wheel_alone_shows_the_map(environment: Path, tmp_path: Path, monkey
 
 @pytest.mark.wheel
 @pytest.mark.spark
-def test_the_wheel_alone_shows_the_map_on_spark(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_alone_shows_the_map_on_spark(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     with demo(tmp_path / "demo", "--port", "0", python=environment) as running:
         running.until_map()

@@ -45,7 +45,10 @@ class Pair:
     value: int
 
 
-HAPPENINGS, OTHERS = mr.Topic("input.happenings", Happening, partitions=2), mr.Topic("input.others", Happening)
+HAPPENINGS, OTHERS = (
+    mr.Topic("input.happenings", Happening, partitions=2),
+    mr.Topic("input.others", Happening),
+)
 UNIQUE, COUNTED, KINDS, PAIRS = (
     mr.Topic("unique", Happening),
     mr.Topic("counted", Counted),
@@ -64,19 +67,33 @@ def unique(*columns: str, within: int = 10, idle: int | None = None) -> Stream:
 def jobs_over(stream: Stream, *others: Stream) -> dict[str, mr.Job]:
     rows = stream.union(*others)
     counted = rows.window(windows.fixed(5), lateness=4).by("who").aggregate(**TOTAL)
-    sessions = rows.filter(pl.col("value") >= 0).window(windows.sessions(3), lateness=2).by("kind").aggregate(count=aggregates.count())
+    sessions = (
+        rows.filter(pl.col("value") >= 0)
+        .window(windows.sessions(3), lateness=2)
+        .by("kind")
+        .aggregate(count=aggregates.count())
+    )
     return {
         "rows": mr.Job("rows", rows.write(UNIQUE)),
-        "slices": mr.Job("slices", counted.write(COUNTED), counted.late().select("who", "kind", "value").write(UNIQUE)),
+        "slices": mr.Job(
+            "slices", counted.write(COUNTED), counted.late().select("who", "kind", "value").write(UNIQUE)
+        ),
         "cells": mr.Job("cells", sessions.write(KINDS)),
-        "match": mr.Job("match", rows.by("who").match(PAIR, select={"value": patterns.sum("a", "value")}).write(PAIRS)),
+        "match": mr.Job(
+            "match", rows.by("who").match(PAIR, select={"value": patterns.sum("a", "value")}).write(PAIRS)
+        ),
     }
 
 
 JOBS = {
-    **{f"{name}, copies of one time": job for name, job in jobs_over(unique("kind", "event_time", idle=9)).items()},
+    **{
+        f"{name}, copies of one time": job
+        for name, job in jobs_over(unique("kind", "event_time", idle=9)).items()
+    },
     **{f"{name}, copies in order": job for name, job in jobs_over(unique("kind")).items()},
-    "beside rows of another topic": jobs_over(unique("event_time"), mr.read(OTHERS, watermark=watermarks.ascending()))["slices"],
+    "beside rows of another topic": jobs_over(
+        unique("event_time"), mr.read(OTHERS, watermark=watermarks.ascending())
+    )["slices"],
     "of two topics": jobs_over(
         mr.read(HAPPENINGS, watermark=watermarks.percentile(0.9, start=3))
         .union(mr.read(OTHERS))
@@ -92,7 +109,10 @@ def events(seed: str, most: int = 90) -> Iterator[Event]:
     chance, ends, now, made = random.Random(seed), Counter[tuple[str, int]](), 0, list[Event]()
     for _ in range(most):
         now += chance.choice((0, 0, 1, 1, 2))
-        place = (chance.choice(("input.happenings", "input.happenings", "input.others")), chance.randint(0, 1))
+        place = (
+            chance.choice(("input.happenings", "input.happenings", "input.others")),
+            chance.randint(0, 1),
+        )
         place = (place[0], place[1] if place[0] == "input.happenings" else 0)
         at = now - chance.choice((0, 0, 1, 2, 3, 4, 8, 15)) if chance.randint(0, 40) else now + 4_000_000
         values = {"who": chance.choice("xyz"), "kind": chance.choice("aab"), "value": chance.randint(-1, 5)}
@@ -110,7 +130,11 @@ def cut(rows: list[Event], size: int) -> list[list[Event]]:
 
 
 def bag(written: Any) -> Counter[Any]:
-    return Counter((topic, *sorted(row.items(), key=lambda item: item[0])) for topic, rows in written.items() for row in rows)
+    return Counter(
+        (topic, *sorted(row.items(), key=lambda item: item[0]))
+        for topic, rows in written.items()
+        for row in rows
+    )
 
 
 def refusals(late: Any) -> Counter[Any]:
@@ -129,7 +153,9 @@ def test_engine_and_model_show_and_refuse_the_same_at_every_step(name: str, seed
         now = max((event.ingestion_time for event in batch), default=0) + (40 if number == 9 else 0)
         if number % 4 == 3:
             engine.restart()
-        ours, theirs = (backend.feed(batch, now, end=number == len(batches) - 1) for backend in (engine, model))
+        ours, theirs = (
+            backend.feed(batch, now, end=number == len(batches) - 1) for backend in (engine, model)
+        )
         assert bag(ours.written) == bag(theirs.written)
         assert refusals(ours.late) == refusals(theirs.late)
         assert {name: engine.watermarks[name] for name in model.watermarks} == model.watermarks
@@ -167,7 +193,11 @@ def test_rows_go_on_at_once_where_copies_have_the_same_time(on: On) -> None:
     script.events({**row, "value": 2}, {**row, "event_time": 6}, {**row, "kind": "b"})
     script.restart()
     script.events(row)
-    assert [(shown["kind"], shown["value"], shown["event_time"]) for shown in script.panes()] == [("a", 1, 5), ("b", 1, 5), ("a", 1, 6)]
+    assert [(shown["kind"], shown["value"], shown["event_time"]) for shown in script.panes()] == [
+        ("a", 1, 5),
+        ("b", 1, 5),
+        ("a", 1, 6),
+    ]
     script.watermark(15)
     script.events(row)
     assert [(late["kind"], late["reason"]) for late in script.late()] == [("a", "late")]
@@ -184,7 +214,11 @@ def test_of_rows_within_a_time_only_the_first_in_order_goes_on(on: On) -> None:
 
 
 def test_what_can_have_no_more_copies_is_forgotten() -> None:
-    engine = OnEngine([mr.Job("rows", unique("kind", "event_time", within=20).write(UNIQUE))], {"input.happenings": 1}, slots=1)
+    engine = OnEngine(
+        [mr.Job("rows", unique("kind", "event_time", within=20).write(UNIQUE))],
+        {"input.happenings": 1},
+        slots=1,
+    )
     sizes = []
     for at in range(0, 3_000, 3):
         engine.feed([Event("input.happenings", 0, at, at, at, {"who": "x", "kind": "a", "value": 0})], at)
@@ -210,7 +244,10 @@ def test_jobs_that_use_the_same_stream_share_one_deduplication_by_its_name() -> 
     together = OnEngine(shared("once"), {"input.happenings": 2})
     rows = [event for event in events("shared") if event.topic == "input.happenings"]
     for batch in cut(rows, 11):
-        ours, apart = together.feed(batch, rows[-1].ingestion_time), [engine.feed(batch, rows[-1].ingestion_time) for engine in alone]
+        ours, apart = (
+            together.feed(batch, rows[-1].ingestion_time),
+            [engine.feed(batch, rows[-1].ingestion_time) for engine in alone],
+        )
         assert bag(ours.written) == bag(apart[0].written) + bag(apart[1].written)
         assert refusals(ours.late) == refusals(apart[0].late) + refusals(apart[1].late)
 
@@ -230,7 +267,10 @@ def test_rows_are_dealt_anew_only_where_the_key_changes() -> None:
         "other values of the key": rows.with_columns(who=pl.lit("c")).by("who"),
         "who knows": rows.map_batches(lambda frame: frame).by("who"),
     }
-    jobs = [mr.Job("job", keyed.count().select(kind=pl.lit("c"), count=pl.col("count")).write(KINDS)) for keyed in depths.values()]
+    jobs = [
+        mr.Job("job", keyed.count().select(kind=pl.lit("c"), count=pl.col("count")).write(KINDS))
+        for keyed in depths.values()
+    ]
     assert [Plan.of([job], slots=1).depth for job in jobs] == [1, 2, 2, 2]
 
 
@@ -245,7 +285,10 @@ def test_a_deduplication_explains_itself() -> None:
     [
         (lambda: unique("nothing"), "there is no column 'nothing'"),
         (lambda: unique(within=0), "within"),
-        (lambda: unique().window(windows.fixed(5)).by("who").count().by("who").deduplicate(within=3), "here come panes of an aggregation"),
+        (
+            lambda: unique().window(windows.fixed(5)).by("who").count().by("who").deduplicate(within=3),
+            "here come panes of an aggregation",
+        ),
     ],
 )
 def test_what_cannot_be_deduplicated_is_refused(make: Any, said: str) -> None:

@@ -38,10 +38,17 @@ class Total:
     count: int
 
 
-HAPPENINGS, PAIRS, TOTALS = mr.Topic("input.happenings", Happening), mr.Topic("pairs", Pair), mr.Topic("totals", Total)
+HAPPENINGS, PAIRS, TOTALS = (
+    mr.Topic("input.happenings", Happening),
+    mr.Topic("pairs", Pair),
+    mr.Topic("totals", Total),
+)
 OVERDUE = mr.Topic("overdue", Pair)
 A, B = pl.col("kind") == "a", pl.col("kind") == "b"
-SELECT = {"value": patterns.sum("a", "value") + patterns.last("a", "event_time"), "number": patterns.count("a")}
+SELECT = {
+    "value": patterns.sum("a", "value") + patterns.last("a", "event_time"),
+    "number": patterns.count("a"),
+}
 PATTERNS = {
     "strict": mr.pattern("a", A).next("b", B).within(6),
     "loop": mr.pattern("a", A).one_or_more().followed_by("b", B).within(8).skip_past_last(),
@@ -92,7 +99,9 @@ def test_engine_and_model_show_the_same_at_every_step(name: str, seed: int) -> N
         shown, late = shown + len(model), late + refused[0].total()
     for script in scripts:
         script.end()
-    assert Counter(told(row) for row in scripts[1].panes()) == Counter(told(row) for row in scripts[0].panes())
+    assert Counter(told(row) for row in scripts[1].panes()) == Counter(
+        told(row) for row in scripts[0].panes()
+    )
     assert shown > 3
     assert late > 0
 
@@ -115,12 +124,20 @@ def test_timeouts_are_a_second_output() -> None:
         assert not script.panes("overdue")
         script.watermark(7)
         [row] = script.panes("overdue")
-        assert (row["who"], row["value"], row["number"], row["window_start"], row["window_end"]) == ("x", 4, 1, 1, 7)
+        assert (row["who"], row["value"], row["number"], row["window_start"], row["window_end"]) == (
+            "x",
+            4,
+            1,
+            1,
+            7,
+        )
 
 
 def test_timeouts_can_be_aggregated_in_windows() -> None:
     matched = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT)
-    script = Script(mr.Job("totals", matched.timeouts().window(windows.fixed(10)).by("number").count().write(TOTALS)))
+    script = Script(
+        mr.Job("totals", matched.timeouts().window(windows.fixed(10)).by("number").count().write(TOTALS))
+    )
     script.events(*({"who": f"{n}", "kind": "a", "value": 1, "event_time": n} for n in range(6)))
     script.watermark(30)
     assert [(row["window_start"], row["count"]) for row in script.panes()] == [(0, 5), (10, 1)]
@@ -146,11 +163,19 @@ def test_what_is_kept_is_dropped_with_time(name: str, table: str) -> None:
 
 
 def test_matches_can_be_aggregated_in_windows() -> None:
-    stream = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT).window(windows.fixed(10)).by("number").count()
+    stream = (
+        mr.read(HAPPENINGS)
+        .by("who")
+        .match(PATTERNS["strict"], select=SELECT)
+        .window(windows.fixed(10))
+        .by("number")
+        .count()
+    )
     script = Script(mr.Job("totals", stream.write(TOTALS)), on="engine")
     for time in (1, 3, 12):
         script.events(
-            {"who": "x", "kind": "a", "value": 1, "event_time": time}, {"who": "x", "kind": "b", "value": 1, "event_time": time + 1}
+            {"who": "x", "kind": "a", "value": 1, "event_time": time},
+            {"who": "x", "kind": "b", "value": 1, "event_time": time + 1},
         )
     script.watermark(30)
     assert [(row["window_start"], row["count"]) for row in script.panes()] == [(0, 2), (10, 1)]
@@ -159,7 +184,11 @@ def test_matches_can_be_aggregated_in_windows() -> None:
 def test_late_rows_can_be_read() -> None:
     matched = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT)
     script = Script(
-        mr.Job("pairs", matched.write(PAIRS), matched.late().select("who", "kind", "value").write(mr.Topic("refused", Happening)))
+        mr.Job(
+            "pairs",
+            matched.write(PAIRS),
+            matched.late().select("who", "kind", "value").write(mr.Topic("refused", Happening)),
+        )
     )
     script.watermark(10)
     script.events({"who": "x", "kind": "a", "value": 1, "event_time": 9})
@@ -171,11 +200,25 @@ def test_late_rows_can_be_read() -> None:
     [
         (lambda rows: rows.by("who").match(mr.pattern("a", A).next("b", B), select=SELECT), "has no bound"),
         (lambda rows: rows.by("who").match("a b", select=SELECT), "is no pattern"),
-        (lambda rows: rows.by("who").match(mr.pattern("a", pl.col("speed") > 1).within(5), select=SELECT), "asks for speed"),
+        (
+            lambda rows: rows.by("who").match(mr.pattern("a", pl.col("speed") > 1).within(5), select=SELECT),
+            "asks for speed",
+        ),
         (lambda rows: rows.by("who").match(PATTERNS["strict"], select={}), "shows nothing"),
-        (lambda rows: rows.by("who").match(PATTERNS["strict"], select={"value": pl.col("value")}), "say which: patterns.last"),
-        (lambda rows: rows.by("who").match(PATTERNS["strict"], select={"v": patterns.first("c", "value")}), "there are the steps a, b"),
-        (lambda rows: rows.by("who").match(PATTERNS["strict"], select={"who": patterns.first("a", "value")}), "column 'who' of their own"),
+        (
+            lambda rows: rows.by("who").match(PATTERNS["strict"], select={"value": pl.col("value")}),
+            "say which: patterns.last",
+        ),
+        (
+            lambda rows: rows.by("who").match(PATTERNS["strict"], select={"v": patterns.first("c", "value")}),
+            "there are the steps a, b",
+        ),
+        (
+            lambda rows: rows.by("who").match(
+                PATTERNS["strict"], select={"who": patterns.first("a", "value")}
+            ),
+            "column 'who' of their own",
+        ),
         (lambda rows: rows.by("who").match(PATTERNS["strict"], select={"v": 3}), "is no expression"),
         (
             lambda rows: (

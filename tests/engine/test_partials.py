@@ -26,11 +26,15 @@ CELLS = mr.Topic("analytics.cells", Place, key="vehicle")
 
 def latest() -> mr.Job:
     places = mr.read(PLACES, watermark=watermarks.bounded(0))
-    return mr.Job("latest", places.window(windows.sliding(30, every=5)).by("vehicle").latest("cell").write(CELLS))
+    return mr.Job(
+        "latest", places.window(windows.sliding(30, every=5)).by("vehicle").latest("cell").write(CELLS)
+    )
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
-def test_the_latest_of_rows_in_any_order_is_that_of_the_greatest_time_then_source_then_offset(order: tuple[int, ...]) -> None:
+def test_the_latest_of_rows_in_any_order_is_that_of_the_greatest_time_then_source_then_offset(
+    order: tuple[int, ...],
+) -> None:
     [operator] = Plan.of([latest()], slots=1).operators
     rows = pl.DataFrame(
         {
@@ -59,7 +63,9 @@ def test_a_value_that_was_refused_by_some_windows_does_not_stand_before_one_that
     engine, model = OnEngine([latest()], {PLACES.name: 2}), OnModel([latest()], {PLACES.name: 2})
     shown = []
     for batch in (first, then, last):
-        ours, theirs = ([*backend.feed(batch, 100).written.get(CELLS.name, [])] for backend in (engine, model))
+        ours, theirs = (
+            [*backend.feed(batch, 100).written.get(CELLS.name, [])] for backend in (engine, model)
+        )
         assert sorted(map(str, ours)) == sorted(map(str, theirs))
         shown += [(row["window_end"], row["cell"]) for row in ours if row["vehicle"] == "a"]
     assert sorted(shown) == [(5, 1), (10, 1), (15, 3), (20, 3), (25, 3), (30, 3), (35, 3), (40, 3)]

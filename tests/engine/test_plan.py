@@ -80,7 +80,11 @@ def test_a_given_name_becomes_part_of_the_id() -> None:
 def test_the_fingerprint_changes_with_what_state_depends_on_and_with_nothing_else() -> None:
     fingerprint = Plan.of([one_stage()], slots=2).fingerprint
     assert Plan.of([one_stage()], slots=2).fingerprint == fingerprint
-    for other in (Plan.of([one_stage(size="20s")], slots=2), Plan.of([one_stage()], slots=3), Plan.of([one_stage("renamed")], slots=2)):
+    for other in (
+        Plan.of([one_stage(size="20s")], slots=2),
+        Plan.of([one_stage()], slots=3),
+        Plan.of([one_stage("renamed")], slots=2),
+    ):
         assert other.fingerprint != fingerprint
 
 
@@ -137,7 +141,10 @@ def test_one_topic_has_one_type() -> None:
 
 
 def test_a_job_without_windows_has_no_stage() -> None:
-    plan = Plan.of([Job("through", read(RIDES).filter(pl.col("riders") > 0).select("line", "riders").write(TOTALS))], slots=2)
+    plan = Plan.of(
+        [Job("through", read(RIDES).filter(pl.col("riders") > 0).select("line", "riders").write(TOTALS))],
+        slots=2,
+    )
     assert plan.depth == 0
     assert plan.operators == ()
 
@@ -151,7 +158,9 @@ def test_only_the_columns_that_something_looks_at_are_wanted() -> None:
     plain = frozenset({"line", "riders", "event_time", "ingestion_time"})
     assert wanted(rides()) == plain
     assert wanted(rides().filter(pl.col("stop") != "depot")) == plain | {"stop"}
-    assert wanted(rides().with_columns(riders=pl.col("stop").str.len_chars().cast(pl.Int64))) == plain | {"stop"}
+    assert wanted(rides().with_columns(riders=pl.col("stop").str.len_chars().cast(pl.Int64))) == plain | {
+        "stop"
+    }
 
 
 def test_all_columns_are_wanted_where_a_step_may_look_at_any() -> None:

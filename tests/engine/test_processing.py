@@ -52,7 +52,11 @@ class Counted:
 
 
 HAPPENINGS, RULES = mr.Topic("input.happenings", Happening, partitions=2), mr.Topic("input.rules", Rule)
-REPORTS, ALERTS, COUNTED = mr.Topic("reports", Report), mr.Topic("alerts", Alert), mr.Topic("counted", Counted)
+REPORTS, ALERTS, COUNTED = (
+    mr.Topic("reports", Report),
+    mr.Topic("alerts", Alert),
+    mr.Topic("counted", Counted),
+)
 ALL = {"input.happenings": 2, "input.rules": 1}
 
 
@@ -72,7 +76,10 @@ class Everything(mr.Processor):
         self.kinds[row["kind"]] = self.kinds.get(row["kind"], 0) + 1
         self.values.append([row["value"], {"at": ctx.time}])
         ctx.emit(what="total", number=self.total)
-        ctx.emit(what=f"kinds {sorted(self.kinds.items())} {len(self.values)}", number=sum(value for value, _ in self.values))
+        ctx.emit(
+            what=f"kinds {sorted(self.kinds.items())} {len(self.values)}",
+            number=sum(value for value, _ in self.values),
+        )
         if row["value"] >= self.least.get(row["kind"], 4):
             ctx.emit_to("alerts", kind=f"{row['kind']}{self.least.get(row['kind'])}")
         match row["value"]:
@@ -130,7 +137,10 @@ def events(seed: str, most: int = 110) -> Iterator[Event]:
         now += chance.choice((0, 0, 1, 1, 2))
         at = now - chance.choice((0, 0, 1, 2, 3, 4, 8))
         if chance.randint(0, 4):
-            place, values = ("input.happenings", chance.randint(0, 1)), {"who": chance.choice("xyz"), "value": chance.randint(-1, 5)}
+            place, values = (
+                ("input.happenings", chance.randint(0, 1)),
+                {"who": chance.choice("xyz"), "value": chance.randint(-1, 5)},
+            )
         else:
             place, values = ("input.rules", 0), {"least": chance.randint(1, 5)}
         yield Event(*place, ends[place], at, now, {**values, "kind": chance.choice("aab")})
@@ -142,7 +152,11 @@ def cut(made: list[Event], size: int) -> list[list[Event]]:
 
 
 def bag(written: Any) -> Counter[Any]:
-    return Counter((topic, *sorted(row.items(), key=lambda item: item[0])) for topic, shown in written.items() for row in shown)
+    return Counter(
+        (topic, *sorted(row.items(), key=lambda item: item[0]))
+        for topic, shown in written.items()
+        for row in shown
+    )
 
 
 def refusals(late: Any) -> Counter[Any]:
@@ -152,7 +166,9 @@ def refusals(late: Any) -> Counter[Any]:
 
 @pytest.mark.parametrize("name", jobs())
 @pytest.mark.parametrize("seed", range(2))
-def test_engine_and_model_show_and_refuse_the_same_at_every_step(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_and_model_show_and_refuse_the_same_at_every_step(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processing, "GONE", 2)
     job = jobs()[name]
     engine, model = OnEngine([job], ALL, slots=1 + 2 * seed), OnModel([job], ALL)
@@ -162,11 +178,16 @@ def test_engine_and_model_show_and_refuse_the_same_at_every_step(name: str, seed
         now = max((event.ingestion_time for event in batch), default=0) + (60 if number == 12 else 0)
         if number % 3 == 2:
             engine.restart()
-        ours, theirs = (backend.feed(batch, now, end=number == len(batches) - 1) for backend in (engine, model))
+        ours, theirs = (
+            backend.feed(batch, now, end=number == len(batches) - 1) for backend in (engine, model)
+        )
         assert bag(ours.written) == bag(theirs.written)
         assert refusals(ours.late) == refusals(theirs.late)
         assert {name: engine.watermarks[name] for name in model.watermarks} == model.watermarks
-        whats.update(row["what"].split()[0] for row in [*ours.written.get("reports", []), *ours.written.get("counted", [])])
+        whats.update(
+            row["what"].split()[0]
+            for row in [*ours.written.get("reports", []), *ours.written.get("counted", [])]
+        )
         alerts += len(ours.written.get("alerts", []))
         refused += sum(map(len, ours.late.values()))
     assert {"every", "once", "clock", "total", "kinds"} <= whats.keys()
@@ -215,7 +236,11 @@ def test_a_timer_fires_once_after_the_rows_before_it_and_before_the_others(on: O
         return [(row["what"], row["number"], row["event_time"]) for row in script.panes()]
 
     row = {"who": "x", "kind": "late", "value": 10, "event_time": 5}
-    script.events({**row, "event_time": 15, "kind": "other", "value": 100}, row, {**row, "event_time": 14, "value": 50, "kind": "third"})
+    script.events(
+        {**row, "event_time": 15, "kind": "other", "value": 100},
+        row,
+        {**row, "event_time": 14, "value": 50, "kind": "third"},
+    )
     script.watermark(15)
     assert fired() == [("late", 2, 15)]
     script.restart()
@@ -238,7 +263,10 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
         def process(self, row: dict[str, Any], ctx: Context) -> None:
             self.seen += 1
 
-    job = mr.Job("counts", mr.read(HAPPENINGS, watermark=watermarks.bounded(0)).by("who").process(Lasting()).write(REPORTS))
+    job = mr.Job(
+        "counts",
+        mr.read(HAPPENINGS, watermark=watermarks.bounded(0)).by("who").process(Lasting()).write(REPORTS),
+    )
     engine = OnEngine([job], {"input.happenings": 1}, slots=1)
     sizes = []
     for at in range(0, 900, 3):
@@ -255,7 +283,10 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
         (lambda: rows().by("who").process(Everything()).by("who").process(Everything()), "here come panes"),
         (lambda: rows().by("who").process(Everything()).side("nothing"), "has 'alerts'"),
         (lambda: rows().side("nothing"), "follows process"),
-        (lambda: rows().by("who").process(type("Same", (Everything,), {"shows": {"who": pl.String}})()), "have a column of that name"),
+        (
+            lambda: rows().by("who").process(type("Same", (Everything,), {"shows": {"who": pl.String}})()),
+            "have a column of that name",
+        ),
         (lambda: Everything().total, "a cell belongs to a key"),
     ],
 )
@@ -300,7 +331,10 @@ def test_a_mistake_in_a_processor_is_named(kind: str, said: str) -> None:
 def test_a_processor_explains_itself() -> None:
     said = explain([jobs()["ruled"]])
     assert "process ruled/process-1" in said
-    assert "Everything(kinds=entries(), last=value(), least=entries(shared), total=value(), values=items()) by who" in said
+    assert (
+        "Everything(kinds=entries(), last=value(), least=entries(shared), total=value(), values=items()) by who"
+        in said
+    )
 
 
 class Remembers(Counts):
@@ -320,7 +354,12 @@ class Remembers(Counts):
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_a_default_that_can_be_changed_belongs_to_one_key_alone(on: On) -> None:
     script = Script(mr.Job("remembers", rows().by("who").process(Remembers()).write(REPORTS)), on=on)
-    script.events(*({"who": who, "kind": kind, "value": 1, "event_time": at} for at, who, kind in [(1, "ann", "a"), (2, "bob", "b")]))
+    script.events(
+        *(
+            {"who": who, "kind": kind, "value": 1, "event_time": at}
+            for at, who, kind in [(1, "ann", "a"), (2, "bob", "b")]
+        )
+    )
     script.watermark(10)
     script.restart()
     script.events({"who": "ann", "kind": "c", "value": 1, "event_time": 15})

@@ -4,10 +4,19 @@ from millrace.engine.progress import END, Progress, Said
 
 
 def batch(
-    progress: Progress, now: int, *, delay: int = 2, idle: int | None = None, end: bool = False, **clocks: int | str | None
+    progress: Progress,
+    now: int,
+    *,
+    delay: int = 2,
+    idle: int | None = None,
+    end: bool = False,
+    **clocks: int | str | None,
 ) -> Progress:
     """One batch: `a=7` brings rows up to clock 7, `a=None` brings nothing, `a="?"` brings rows that say nothing of time."""
-    said = {name: Said(clock if isinstance(clock, int) else None, clock is not None, delay, idle) for name, clock in clocks.items()}
+    said = {
+        name: Said(clock if isinstance(clock, int) else None, clock is not None, delay, idle)
+        for name, clock in clocks.items()
+    }
     return progress.wake(said, now).move(said, now, end=end)
 
 

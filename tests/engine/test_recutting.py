@@ -32,7 +32,9 @@ def in_slots(engine: OnEngine, made: OnEngine) -> OnEngine:
     """The same state through a savepoint, in the slots of another engine."""
     plan = engine.engine.plan
     names = tuple(job.name for job in plan.jobs)
-    identity = Identity("id", names, plan.fingerprint, plan.slots, partitions=1, operators=dict(plan.fingerprints))
+    identity = Identity(
+        "id", names, plan.fingerprint, plan.slots, partitions=1, operators=dict(plan.fingerprints)
+    )
     with TemporaryDirectory() as folder:
         file = Path(folder) / "state.savepoint"
         write(Savepoint(identity, Offsets({}, 0), engine.engine.states), file)
@@ -52,12 +54,16 @@ def _at_hand(state: SlotState) -> SlotState:
 @given(data=st.data())
 @examples(24)
 def test_random_jobs_go_on_in_other_slots(data: st.DataObject) -> None:
-    given_ = data.draw(st.one_of(givens(), givens(anyhow=True), joins(), interval_joins(), processes(), processes()))
+    given_ = data.draw(
+        st.one_of(givens(), givens(anyhow=True), joins(), interval_joins(), processes(), processes())
+    )
     engine = OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS)))
     model = OnModel(given_.jobs, given_.partitions)
     for batch in data.draw(batches(given_)):
         if data.draw(st.integers(0, 2)) == 0:
-            engine = in_slots(engine, OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS))))
+            engine = in_slots(
+                engine, OnEngine(given_.jobs, given_.partitions, slots=data.draw(st.sampled_from(SLOTS)))
+            )
         hold_batch(engine, model, batch)
 
 
@@ -67,8 +73,19 @@ def test_rules_that_wait_are_in_every_slot() -> None:
     shown = 0
     for at in range(0, 45, 3):
         kinds = [{"who": "wxy"[n], "kind": "ab"[(at // 3 + n) % 2], "value": n} for n in range(3)]
-        rows = [Event("input.happenings", 0, at + n, at + n, at + n, values) for n, values in enumerate(kinds)]
-        rules = [Event("input.rules", 0, at, at + 2, at + 2, {"name": "ab"[at // 3 % 2], "pattern": TEXTS[at // 12 % 3]})]
+        rows = [
+            Event("input.happenings", 0, at + n, at + n, at + n, values) for n, values in enumerate(kinds)
+        ]
+        rules = [
+            Event(
+                "input.rules",
+                0,
+                at,
+                at + 2,
+                at + 2,
+                {"name": "ab"[at // 3 % 2], "pattern": TEXTS[at // 12 % 3]},
+            )
+        ]
         if at % 9 == 0:
             engine = in_slots(engine, OnEngine([ruled()], partitions, slots=SLOTS[at % 4]))
         ours, theirs = engine.feed([*rows, *rules], at + 2), model.feed([*rows, *rules], at + 2)
@@ -78,7 +95,10 @@ def test_rules_that_wait_are_in_every_slot() -> None:
 
 
 def comparable(written: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    return {topic: [{name: str(value) for name, value in row.items()} for row in rows] for topic, rows in written.items()}
+    return {
+        topic: [{name: str(value) for name, value in row.items()} for row in rows]
+        for topic, rows in written.items()
+    }
 
 
 @pytest.mark.parametrize("name", jobs())

@@ -39,7 +39,10 @@ FOUND = mr.Topic("analytics.found", Found)
 
 
 def rule(first: str, then: str, *, link: str = "followed_by", within: int = 8, **more: Any) -> str:
-    steps = [{"step": "one", "where": f"kind == '{first}'"}, {"step": "two", "link": link, "where": f"kind == '{then}'"}]
+    steps = [
+        {"step": "one", "where": f"kind == '{first}'"},
+        {"step": "two", "link": link, "where": f"kind == '{then}'"},
+    ]
     return json.dumps({"pattern": steps, "within": within, **more})
 
 
@@ -48,7 +51,13 @@ TEXTS = [
     rule("a", "b", link="next", skip="past_last"),
     rule("b", "a", link="followed_by_any"),
     rule("a", "c", link="not_followed_by", within=5),
-    json.dumps({"pattern": [{"step": "one", "where": "kind == 'a' and value > 2", "times": "2.."}], "within": 6, "skip": "to_next"}),
+    json.dumps(
+        {
+            "pattern": [{"step": "one", "where": "kind == 'a' and value > 2", "times": "2.."}],
+            "within": 6,
+            "skip": "to_next",
+        }
+    ),
     "",
     "pattern: [",
 ]
@@ -56,7 +65,13 @@ TEXTS = [
 
 def job() -> mr.Job:
     rules = mr.read(RULES, watermark=watermarks.bounded(0, idle="10s"))
-    return mr.Job("found", mr.read(HAPPENINGS, watermark=watermarks.bounded(0)).by("who").match_rules(rules, show=["value"]).write(FOUND))
+    return mr.Job(
+        "found",
+        mr.read(HAPPENINGS, watermark=watermarks.bounded(0))
+        .by("who")
+        .match_rules(rules, show=["value"])
+        .write(FOUND),
+    )
 
 
 def told(rows: list[dict[str, Any]]) -> Counter[str]:
@@ -80,8 +95,15 @@ def test_engine_and_model_show_the_same_at_every_step(seed: int) -> None:
     shown = late = mark = 0
     for step in range(20):
         at = [max(0, step * 2 + chance.randint(-3, 6)) for _ in range(5)]
-        rows = [happening(chance.choice("xyz"), chance.choice("abc"), time, chance.randint(0, 5)) for time in at[:4]]
-        rules = [{"name": chance.choice("pqr"), "pattern": chance.choice(TEXTS), "event_time": at[4]}] if chance.random() < 0.4 else []
+        rows = [
+            happening(chance.choice("xyz"), chance.choice("abc"), time, chance.randint(0, 5))
+            for time in at[:4]
+        ]
+        rules = (
+            [{"name": chance.choice("pqr"), "pattern": chance.choice(TEXTS), "event_time": at[4]}]
+            if chance.random() < 0.4
+            else []
+        )
         places = [chance.randint(0, 1) for _ in rows]
         mark = max(mark, step * 2 + chance.choice((-2, 0, 3)))
         for script in scripts:
@@ -103,7 +125,9 @@ def test_engine_and_model_show_the_same_at_every_step(seed: int) -> None:
 def test_a_rule_is_added_replaced_and_withdrawn_and_the_others_go_on() -> None:
     script = Script(job())
     script.events(
-        {"name": "p", "pattern": rule("a", "b"), "event_time": 0}, {"name": "q", "pattern": rule("a", "c"), "event_time": 0}, topic=RULES
+        {"name": "p", "pattern": rule("a", "b"), "event_time": 0},
+        {"name": "q", "pattern": rule("a", "c"), "event_time": 0},
+        topic=RULES,
     )
     script.events(happening("x", "a", 1), happening("x", "b", 2), topic=HAPPENINGS)
     script.watermark(3)
@@ -112,9 +136,17 @@ def test_a_rule_is_added_replaced_and_withdrawn_and_the_others_go_on() -> None:
     script.restart()
     script.events(happening("x", "b", 5), happening("x", "c", 6), happening("x", "b", 7), topic=HAPPENINGS)
     script.watermark(8)
-    assert sorted(found(script)) == [("p", [5, 7]), ("q", [1, 6])], "q has kept what began before; p has forgotten it"
+    assert sorted(found(script)) == [("p", [5, 7]), ("q", [1, 6])], (
+        "q has kept what began before; p has forgotten it"
+    )
     script.events({"name": "p", "pattern": "", "event_time": 9}, topic=RULES)
-    script.events(happening("x", "a", 10), happening("x", "b", 11), happening("x", "b", 12), happening("x", "c", 13), topic=HAPPENINGS)
+    script.events(
+        happening("x", "a", 10),
+        happening("x", "b", 11),
+        happening("x", "b", 12),
+        happening("x", "c", 13),
+        topic=HAPPENINGS,
+    )
     script.watermark(20)
     assert found(script) == [("q", [10, 13])]
 
@@ -122,7 +154,12 @@ def test_a_rule_is_added_replaced_and_withdrawn_and_the_others_go_on() -> None:
 def test_a_rule_sees_the_rows_after_it_in_event_time_however_late_it_is_told() -> None:
     for rule_first in (True, False):
         script = Script(job())
-        rows = [happening("x", "a", 1), happening("x", "b", 2), happening("x", "a", 5), happening("x", "b", 6)]
+        rows = [
+            happening("x", "a", 1),
+            happening("x", "b", 2),
+            happening("x", "a", 5),
+            happening("x", "b", 6),
+        ]
         if rule_first:
             script.events({"name": "p", "pattern": rule("a", "b"), "event_time": 3}, topic=RULES)
         script.events(*rows, topic=HAPPENINGS)
@@ -137,14 +174,29 @@ def test_a_malformed_rule_is_one_dead_letter_and_the_one_before_it_stays(slots: 
     engine = Engine([job()], slots=slots, partitions={HAPPENINGS.name: 1, RULES.name: 1})
 
     def batch(rules: list[str], rows: list[tuple[int, str]], at: int) -> Any:
-        told_rules = [Event(RULES.name, 0, at + n, at, at, {"name": "p", "pattern": text}) for n, text in enumerate(rules)]
-        told_rows = [Event(HAPPENINGS.name, 0, time, time, time, {"who": "x", "kind": kind, "value": 0}) for time, kind in rows]
+        told_rules = [
+            Event(RULES.name, 0, at + n, at, at, {"name": "p", "pattern": text})
+            for n, text in enumerate(rules)
+        ]
+        told_rows = [
+            Event(HAPPENINGS.name, 0, time, time, time, {"who": "x", "kind": kind, "value": 0})
+            for time, kind in rows
+        ]
         return engine.step(
-            [Piece(RULES.name, 0, decoded(RULES, told_rules)), Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows))], at + 100
+            [
+                Piece(RULES.name, 0, decoded(RULES, told_rules)),
+                Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows)),
+            ],
+            at + 100,
         )
 
     batch([rule("a", "b")], [(1, "a")], 0)
-    wrong = ["pattern: [", "within: 3", rule("a", "b").replace(', "within": 8', ""), rule("a", "b").replace("kind", "colour")]
+    wrong = [
+        "pattern: [",
+        "within: 3",
+        rule("a", "b").replace(', "within": 8', ""),
+        rule("a", "b").replace("kind", "colour"),
+    ]
     wrong += [
         rule("a", "b").replace("one", "a\\ud800"),
         rule("a", "b", link="a\ud800"),
@@ -175,10 +227,22 @@ def test_what_a_rule_has_begun_is_dropped_with_time_and_with_the_rule() -> None:
     kept = []
     for batch in range(30):
         time = 4 * batch
-        rows = [Event(HAPPENINGS.name, 0, at, at, at, {"who": f"k{at}", "kind": "a", "value": 1}) for at in range(time, time + 4)]
+        rows = [
+            Event(HAPPENINGS.name, 0, at, at, at, {"who": f"k{at}", "kind": "a", "value": 1})
+            for at in range(time, time + 4)
+        ]
         names = ("p", "q") if batch % 2 else ("q",)
-        rules = [Event(RULES.name, 0, time + n, time + 3, time + 3, {"name": name, "pattern": TEXTS[0]}) for n, name in enumerate(names)]
-        engine.step([Piece(RULES.name, 0, decoded(RULES, rules)), Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, rows))], time)
+        rules = [
+            Event(RULES.name, 0, time + n, time + 3, time + 3, {"name": name, "pattern": TEXTS[0]})
+            for n, name in enumerate(names)
+        ]
+        engine.step(
+            [
+                Piece(RULES.name, 0, decoded(RULES, rules)),
+                Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, rows)),
+            ],
+            time,
+        )
         kept.append(engine.states[1, 0].table("found/rules-1", "courses").rows)
     assert max(kept[:15]) > 0
     assert max(kept[15:]) <= max(kept[:15])
@@ -195,7 +259,9 @@ def test_matches_of_rules_are_a_stream_like_others() -> None:
 
     script = Script(mr.Job("counts", found.write(mr.Topic("counts", Count))))
     script.events({"name": "p", "pattern": rule("a", "b"), "event_time": 0}, topic=RULES)
-    script.events(*(happening(who, kind, time) for who in "xy" for kind, time in (("a", 1), ("b", 2))), topic=HAPPENINGS)
+    script.events(
+        *(happening(who, kind, time) for who in "xy" for kind, time in (("a", 1), ("b", 2))), topic=HAPPENINGS
+    )
     script.watermark(20)
     assert [(row["rule"], row["count"]) for row in script.panes()] == [("p", 2)]
 
@@ -205,8 +271,16 @@ def test_matches_of_rules_are_a_stream_like_others() -> None:
     [
         (lambda rows, rules: rows.by("who").match_rules(rows), "need a text 'name'"),
         (lambda rows, rules: rows.by("who").match_rules(rules, show=["colour"]), "there is no such column"),
-        (lambda rows, rules: rows.with_columns(rule=mr.patterns.count("a") * 0).by("who").match_rules(rules), "does not fit"),
-        (lambda rows, rules: rows.window(windows.fixed(5)).by("who").count().by("who").match_rules(rules), "here come panes"),
+        (
+            lambda rows, rules: (
+                rows.with_columns(rule=mr.patterns.count("a") * 0).by("who").match_rules(rules)
+            ),
+            "does not fit",
+        ),
+        (
+            lambda rows, rules: rows.window(windows.fixed(5)).by("who").count().by("who").match_rules(rules),
+            "here come panes",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_remedy(make: Any, words: str) -> None:
@@ -219,21 +293,45 @@ def test_a_job_says_that_it_follows_rules() -> None:
 
 
 GREEDY = json.dumps(
-    {"pattern": [{"step": "one", "times": "1..", "inner": "any"}, {"step": "two", "link": "next", "where": "value > 99"}], "within": 100}
+    {
+        "pattern": [
+            {"step": "one", "times": "1..", "inner": "any"},
+            {"step": "two", "link": "next", "where": "value > 99"},
+        ],
+        "within": 100,
+    }
 )
 
 
-@pytest.mark.parametrize("text", [GREEDY, GREEDY.replace('"any"', '"relaxed"').replace("value > 99", "contains(last(one.kind), 'z')")])
+@pytest.mark.parametrize(
+    "text",
+    [GREEDY, GREEDY.replace('"any"', '"relaxed"').replace("value > 99", "contains(last(one.kind), 'z')")],
+)
 def test_a_rule_that_eats_time_is_withdrawn_with_a_letter_and_the_others_go_on(text: str) -> None:
     engine = Engine([job()], slots=1, partitions={HAPPENINGS.name: 1, RULES.name: 1})
 
-    def batch(rules: list[tuple[str, str]], kinds: str, at: int) -> tuple[list[tuple[str, list[int]]], list[Any]]:
-        told_rules = [Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text}) for n, (name, text) in enumerate(rules)]
+    def batch(
+        rules: list[tuple[str, str]], kinds: str, at: int
+    ) -> tuple[list[tuple[str, list[int]]], list[Any]]:
+        told_rules = [
+            Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
+            for n, (name, text) in enumerate(rules)
+        ]
         told_rows = [
-            Event(HAPPENINGS.name, 0, 1000 * at + n, at + 1 + n // 10, at, {"who": "x", "kind": kind, "value": 0})
+            Event(
+                HAPPENINGS.name,
+                0,
+                1000 * at + n,
+                at + 1 + n // 10,
+                at,
+                {"who": "x", "kind": kind, "value": 0},
+            )
             for n, kind in enumerate(kinds)
         ]
-        pieces = [Piece(RULES.name, 0, decoded(RULES, told_rules)), Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows))]
+        pieces = [
+            Piece(RULES.name, 0, decoded(RULES, told_rules)),
+            Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows)),
+        ]
         results = engine.step(pieces, 20_000 + 100 * at)
         panes = results.outputs.get(FOUND.name)
         dead = [] if results.dead is None else results.dead.rows(named=True)
@@ -257,19 +355,31 @@ def test_there_are_only_so_many_rules_and_one_too_many_is_a_letter(monkeypatch: 
     engine = Engine([job()], slots=2, partitions={HAPPENINGS.name: 1, RULES.name: 1})
 
     def batch(rules: list[tuple[str, str]], at: int) -> Any:
-        told_rules = [Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text}) for n, (name, text) in enumerate(rules)]
+        told_rules = [
+            Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
+            for n, (name, text) in enumerate(rules)
+        ]
         told_rows = [
-            Event(HAPPENINGS.name, 0, at + n, at + 1 + n, at, {"who": "x", "kind": kind, "value": 0}) for n, kind in enumerate("ab")
+            Event(HAPPENINGS.name, 0, at + n, at + 1 + n, at, {"who": "x", "kind": kind, "value": 0})
+            for n, kind in enumerate("ab")
         ]
         return engine.step(
-            [Piece(RULES.name, 0, decoded(RULES, told_rules)), Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows))], 200 * at
+            [
+                Piece(RULES.name, 0, decoded(RULES, told_rules)),
+                Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows)),
+            ],
+            200 * at,
         )
 
     dead = batch([(name, rule("a", "b")) for name in "pqrst"], 0).dead
     assert dead is not None
     assert [json.loads(value)["rule"] for value in dead["value"]] == ["s", "t"]
-    assert dead["reason"].unique().to_list() == ["there are 3 rules already; withdraw some (an empty pattern), then send it again"]
-    assert batch([("p", rule("b", "a")), ("q", "")], 100).dead is None, "one that is known may be replaced and withdrawn"
+    assert dead["reason"].unique().to_list() == [
+        "there are 3 rules already; withdraw some (an empty pattern), then send it again"
+    ]
+    assert batch([("p", rule("b", "a")), ("q", "")], 100).dead is None, (
+        "one that is known may be replaced and withdrawn"
+    )
     batch([], 200)
     results = batch([("s", rule("a", "b"))], 300)
     assert results.dead is None

@@ -33,7 +33,12 @@ READINGS = mr.Topic("input.readings", Reading)
 
 def job(*, size: int = 60, **how: Any) -> mr.Job:
     rows = mr.read(READINGS).window(windows.sliding(size, every=1), **how).by("key")
-    made = rows.aggregate(rows=aggregates.count(), total=aggregates.sum("x"), mean=aggregates.mean("n"), spread=aggregates.stddev("n"))
+    made = rows.aggregate(
+        rows=aggregates.count(),
+        total=aggregates.sum("x"),
+        mean=aggregates.mean("n"),
+        spread=aggregates.stddev("n"),
+    )
     return mr.Job("answers", made.write(mr.Topic("analytics.answers", Answer)))
 
 

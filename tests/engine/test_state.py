@@ -50,7 +50,9 @@ items = st.tuples(st.sampled_from("abc"), st.integers(1, 5), st.integers(-9, 9))
 
 
 @given(st.lists(st.tuples(st.lists(items, max_size=4), st.booleans()), max_size=40))
-def test_what_was_appended_is_there_whatever_was_merged_and_reopened(batches: list[tuple[list[tuple[str, int, int]], bool]]) -> None:
+def test_what_was_appended_is_there_whatever_was_merged_and_reopened(
+    batches: list[tuple[list[tuple[str, int, int]], bool]],
+) -> None:
     store, state, expected = Store(), SlotState(), dict[tuple[str, int], int]()
     for batch, reopen in batches:
         before = state
@@ -85,7 +87,11 @@ def test_a_batch_writes_about_what_it_touched() -> None:
 
 
 def test_chunks_that_no_open_window_needs_are_dropped() -> None:
-    state = SlotState().append("op", "sums", rows(("a", 10, 1)), SUMS).append("op", "sums", rows(("a", 20, 1)), SUMS)
+    state = (
+        SlotState()
+        .append("op", "sums", rows(("a", 10, 1)), SUMS)
+        .append("op", "sums", rows(("a", 20, 1)), SUMS)
+    )
     later = state.expire("op", "sums", 10)
     assert total(later) == {("a", 20): 1}
     assert later.changes_since(state).delete == [0]
@@ -94,7 +100,11 @@ def test_chunks_that_no_open_window_needs_are_dropped() -> None:
 
 def test_only_chunks_that_may_matter_are_fetched() -> None:
     store = Store()
-    state = SlotState().append("op", "sums", rows(("far", 10, 1)), SUMS).append("op", "sums", rows(("near", 20, 1)), SUMS)
+    state = (
+        SlotState()
+        .append("op", "sums", rows(("far", 10, 1)), SUMS)
+        .append("op", "sums", rows(("near", 20, 1)), SUMS)
+    )
     store.save(state.changes_since(SlotState()))
     state_module._decoded.frames.clear()
     found = store.open().table("op", "sums").between(15, 25)
@@ -111,7 +121,11 @@ def test_a_chunk_decoded_before_is_not_fetched_again() -> None:
 
 
 def test_what_belongs_to_operators_that_are_gone_goes() -> None:
-    state = SlotState().append("job/a", "sums", rows(("x", 1, 1)), SUMS).append("job/b", "sums", rows(("x", 1, 1)), SUMS)
+    state = (
+        SlotState()
+        .append("job/a", "sums", rows(("x", 1, 1)), SUMS)
+        .append("job/b", "sums", rows(("x", 1, 1)), SUMS)
+    )
     state = state.with_values("job/a", 1).with_values("job/b", 2)
     left = state.only({"job/b"})
     assert list(left.tables) == ["job/b:sums"]

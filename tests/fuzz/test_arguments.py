@@ -30,12 +30,34 @@ LINES = [
         "topics tail rides --no-wait --from-start --max 3",
         "verify",
     ),
-    *("explain j.py:JOB", "replay j.py:JOB rides.csv", "doctor", "transcript t.yaml", "savepoint s --run copy"),
-    *("backfill j.py:JOB --on local", "record --mqtt mqtt://localhost:1 x", "ingest --file rides.csv --to j.py:RIDES --time at"),
+    *(
+        "explain j.py:JOB",
+        "replay j.py:JOB rides.csv",
+        "doctor",
+        "transcript t.yaml",
+        "savepoint s --run copy",
+    ),
+    *(
+        "backfill j.py:JOB --on local",
+        "record --mqtt mqtt://localhost:1 x",
+        "ingest --file rides.csv --to j.py:RIDES --time at",
+    ),
     *("ingest --file rides.jsonl --to j.py:RIDES", "run j.py:JOB --on local --until-caught-up"),
 ]
 """Commands that are right, or nearly."""
-WORDS = ["topics", "list", "describe", "tail", "explain", "replay", "verify", "transcript", "rides", "copies", "JOB"]
+WORDS = [
+    "topics",
+    "list",
+    "describe",
+    "tail",
+    "explain",
+    "replay",
+    "verify",
+    "transcript",
+    "rides",
+    "copies",
+    "JOB",
+]
 OPTIONS = ["--json", "--max", "--from-start", "--topic", "--config", "--run", "--recording", "--events", "--state", "-c", "--help", "--", "--time", "--to", "--retry", "--reset", "--restore"]  # fmt: skip
 VALUES = ["", " ", "x", "-1", "0", "1e9", "nan", "kafka://", "kafka://x", "kafka://h:99999999", "kafka://a@b:1", "embedded:", "embedded:/dev/null", "s3://x", "x" * 5_000, "\x1b[31m", "ä\u2028", "../..", "/", "/dev/null", "no.py:JOB", "j.py:RIDES", "j.py:mr", "os:path", ":", "a:b:c", "%s%n", "{}", "rides.csv", "\0"]  # fmt: skip
 ENDLESS = {"run": "--until-caught-up", "tail": "--no-wait"}
@@ -47,18 +69,25 @@ def a_line(chance: random.Random) -> list[str]:
     words = chance.choice(LINES).split()
     for _ in range(chance.randint(0, 3)):
         at = chance.randrange(len(words) + 1)
-        words[at : at + chance.randint(0, 1)] = [chance.choice(chance.choice([WORDS, OPTIONS, VALUES]))] * chance.randint(0, 1)
+        words[at : at + chance.randint(0, 1)] = [
+            chance.choice(chance.choice([WORDS, OPTIONS, VALUES]))
+        ] * chance.randint(0, 1)
     return words
 
 
 def test_no_arguments_end_in_a_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], took: Callable[[int], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    took: Callable[[int], None],
 ) -> None:
     took(CASES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MILLRACE_KAFKA_WAIT", "1ms")
     (tmp_path / "j.py").write_text(JOB)
-    (tmp_path / "rides.csv").write_text("line,riders,at\n7,3,2024-01-01T00:00:00Z\n8,x,2024-01-01T00:00:00Z\n")
+    (tmp_path / "rides.csv").write_text(
+        "line,riders,at\n7,3,2024-01-01T00:00:00Z\n8,x,2024-01-01T00:00:00Z\n"
+    )
     (tmp_path / "rides.jsonl").write_text('{"line": "7", "riders": 3}\n{\n')
     codes = dict[int, int]()
     for number in range(CASES):

@@ -76,8 +76,26 @@ def subjects() -> dict[str, Any]:
 def values(rng: random.Random) -> Any:
     """A value that may be right, and mostly is not."""
     rows = mr.read(RIDES)
-    right: list[Any] = ["who", "n", "10s", 3, pl.col("n"), RIDES, rows, rows.by("who"), windows.fixed("10s"), triggers.after_count(2)]
-    right += [watermarks.bounded("1s"), aggregates.count(), mr.pattern("a"), mr.table(RIDES), ["who", "n"], {"x": patterns.count("a")}]
+    right: list[Any] = [
+        "who",
+        "n",
+        "10s",
+        3,
+        pl.col("n"),
+        RIDES,
+        rows,
+        rows.by("who"),
+        windows.fixed("10s"),
+        triggers.after_count(2),
+    ]
+    right += [
+        watermarks.bounded("1s"),
+        aggregates.count(),
+        mr.pattern("a"),
+        mr.table(RIDES),
+        ["who", "n"],
+        {"x": patterns.count("a")},
+    ]
     wrong: list[Any] = [
         None,
         "",
@@ -109,23 +127,50 @@ def values(rng: random.Random) -> Any:
         int,
         "1s" * 99,
     ]
-    wrong += [[None], {"x": None}, [[["who"]]], ("0s", "-5s"), "106751991167d", 10**30, "💥", Doing, Doing(), Ellipsis, range(3)]
+    wrong += [
+        [None],
+        {"x": None},
+        [[["who"]]],
+        ("0s", "-5s"),
+        "106751991167d",
+        10**30,
+        "💥",
+        Doing,
+        Doing(),
+        Ellipsis,
+        range(3),
+    ]
     return rng.choice(right if rng.random() < 0.3 else wrong)
 
 
 def callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     """All public names and methods."""
-    modules: dict[str, ModuleType] = {"windows": windows, "triggers": triggers, "watermarks": watermarks, "aggregates": aggregates}
+    modules: dict[str, ModuleType] = {
+        "windows": windows,
+        "triggers": triggers,
+        "watermarks": watermarks,
+        "aggregates": aggregates,
+    }
     modules |= {"patterns": patterns, "processors": processors}
     for label, module in modules.items():
-        public = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+        public = getattr(module, "__all__", None) or [
+            name for name in dir(module) if not name.startswith("_")
+        ]
         for name in public:
             value = getattr(module, name)
-            if inspect.isfunction(value) and value.__module__.startswith(module.__name__) and name not in INTERNAL:
+            if (
+                inspect.isfunction(value)
+                and value.__module__.startswith(module.__name__)
+                and name not in INTERNAL
+            ):
                 yield f"{label}.{name}", value
     for name in mr.__all__:
         value = getattr(mr, name)
-        if name not in HEAVY and callable(value) and not (inspect.isclass(value) and name in ("Stream", "Keyed", "Table", "Processor")):
+        if (
+            name not in HEAVY
+            and callable(value)
+            and not (inspect.isclass(value) and name in ("Stream", "Keyed", "Table", "Processor"))
+        ):
             yield name, value
     for label, subject in subjects().items():
         for name, value in inspect.getmembers(subject, callable):
@@ -146,7 +191,9 @@ def call(case: int) -> str | None:
     for one in parameters:
         if one.kind in (one.VAR_POSITIONAL, one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
             if one.default is one.empty or rng.random() < 0.5:
-                args += [values(rng) for _ in range(rng.choice([1, 1, 2]) if one.kind is one.VAR_POSITIONAL else 1)]
+                args += [
+                    values(rng) for _ in range(rng.choice([1, 1, 2]) if one.kind is one.VAR_POSITIONAL else 1)
+                ]
             elif one.kind is not one.VAR_POSITIONAL:
                 break
     for one in parameters:
@@ -171,7 +218,17 @@ def test_a_wrong_call_ends_in_an_error_of_one_line(took: Callable[[int], None]) 
 
 def test_the_fuzzer_reaches_the_public_api() -> None:
     names = {name for name, _ in CALLS}
-    assert {"read", "table", "Topic", "Job", "Stream.write", "Keyed.join", "windows.fixed", "Pattern.within", "aggregates.sum"} <= names
+    assert {
+        "read",
+        "table",
+        "Topic",
+        "Job",
+        "Stream.write",
+        "Keyed.join",
+        "windows.fixed",
+        "Pattern.within",
+        "aggregates.sum",
+    } <= names
 
 
 @pytest.mark.parametrize(
@@ -180,17 +237,35 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         (lambda: mr.read("x"), "read: 'x' is not a topic; say Topic"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES, watermark="1s"), "'1s' is not a watermark; use one of watermarks"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES).write("x"), "write: 'x' is not a topic"),  # type: ignore[arg-type]
-        (lambda: mr.read(RIDES).by("who").join(mr.read(RIDES)), "is not a keyed stream or a table; group it by its key"),  # type: ignore[arg-type]
-        (lambda: mr.read(RIDES).join(mr.read(RIDES).by("who")), r"join needs rows that are grouped by a key; say .by\('key'\).join"),  # type: ignore[attr-defined]
+        (
+            lambda: mr.read(RIDES).by("who").join(mr.read(RIDES)),  # type: ignore[arg-type]
+            "is not a keyed stream or a table; group it by its key",
+        ),
+        (
+            lambda: mr.read(RIDES).join(mr.read(RIDES).by("who")),  # type: ignore[attr-defined]
+            r"join needs rows that are grouped by a key; say .by\('key'\).join",
+        ),
         (lambda: mr.read(RIDES).sum("n"), "sum needs rows that are grouped by a key"),  # type: ignore[attr-defined]
         (lambda: mr.read(RIDES).by("who").write(RIDES), "write is of streams, and these rows are grouped"),  # type: ignore[attr-defined]
-        (lambda: mr.read(RIDES).with_columns(n=pl.lit(None)).write(RIDES), "n is always null, and the field must have a value"),
+        (
+            lambda: mr.read(RIDES).with_columns(n=pl.lit(None)).write(RIDES),
+            "n is always null, and the field must have a value",
+        ),
         (lambda: mr.read(RIDES).with_columns(who=pl.lit(None)).write(RIDES), "who is always null"),
-        (lambda: mr.read(RIDES).with_columns(n=pl.col("tags")).write(RIDES), r"n is List\(String\), and the field is Int64"),
-        (lambda: mr.read(RIDES).with_columns(tags=pl.col("n")).write(RIDES), r"tags is Int64, and the field is List\(String\)"),
+        (
+            lambda: mr.read(RIDES).with_columns(n=pl.col("tags")).write(RIDES),
+            r"n is List\(String\), and the field is Int64",
+        ),
+        (
+            lambda: mr.read(RIDES).with_columns(tags=pl.col("n")).write(RIDES),
+            r"tags is Int64, and the field is List\(String\)",
+        ),
         (lambda: mr.table("x"), "table: 'x' is not a topic"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES).by("who").process(3), "3 is not a processor"),  # type: ignore[arg-type]
-        (lambda: mr.Topic("x"), "Topic.* cannot be understood: .*missing 1 required positional argument: 'type'"),  # type: ignore[call-arg]
+        (
+            lambda: mr.Topic("x"),  # type: ignore[call-arg]
+            "Topic.* cannot be understood: .*missing 1 required positional argument: 'type'",
+        ),
         (lambda: mr.read(RIDES).named(3), "3 is not a name"),  # type: ignore[arg-type]
     ],
 )
@@ -199,7 +274,9 @@ def test_what_is_likely_to_be_mistaken_names_value_and_remedy(make: Any, said: s
         make()
 
 
-def test_what_runs_jobs_refuses_wrong_arguments_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_jobs_refuses_wrong_arguments_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     copy = mr.Job("copy", mr.read(RIDES).write(mr.Topic("copies", Ride, key="who")))
     rows = pl.DataFrame({"who": ["x"], "n": [1]})

@@ -55,7 +55,9 @@ def sample(kind: str) -> bytes:
         import fastavro
 
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(AVRO)), {name: value[0] for name, value in ROW.items()})
+        fastavro.schemaless_writer(
+            out, fastavro.parse_schema(json.loads(AVRO)), {name: value[0] for name, value in ROW.items()}
+        )
         return out.getvalue()
     plain = {"confluent": "plain binary", "confluent json": "plain json"}.get(kind, kind)
     value: bytes = encode(TOPICS[plain], pl.DataFrame(ROW)).values[0].as_py()
@@ -66,11 +68,19 @@ def sample(kind: str) -> bytes:
 def records(values: list[bytes | None]) -> Records:
     count = len(values)
     keys = pa.array([b"k"] * count, pa.binary())
-    return Records(np.arange(count, dtype=np.int64) * 3, np.full(count, 1_000, np.int64), keys, pa.array(values, pa.binary()), None)
+    return Records(
+        np.arange(count, dtype=np.int64) * 3,
+        np.full(count, 1_000, np.int64),
+        keys,
+        pa.array(values, pa.binary()),
+        None,
+    )
 
 
 @pytest.mark.parametrize("kind", TOPICS)
-def test_each_record_is_decoded_or_dead_and_its_neighbours_are_undisturbed(kind: str, took: Callable[[int], None]) -> None:
+def test_each_record_is_decoded_or_dead_and_its_neighbours_are_undisturbed(
+    kind: str, took: Callable[[int], None]
+) -> None:
     took(max(1, CASES // 50) * 50)
     topic, good = TOPICS[kind], sample(kind)
     alone = decode(topic, 0, records([good]), panes=True).rows.drop("_off")
@@ -89,7 +99,9 @@ def test_each_record_is_decoded_or_dead_and_its_neighbours_are_undisturbed(kind:
 
 def test_a_record_that_says_half_a_surrogate_where_it_is_wrong_is_dead_alone() -> None:
     good = sample("json")
-    found = decode(TOPICS["json"], 0, records([good, good.replace(b".Ride", b".\xed\xa0\x80Ride"), good]), panes=True)
+    found = decode(
+        TOPICS["json"], 0, records([good, good.replace(b".Ride", b".\xed\xa0\x80Ride"), good]), panes=True
+    )
     assert (found.rows.height, found.dead["offset"].to_list()) == (2, [3])
     assert found.dead["reason"].to_list() == ["holds millrace.type.?Ride, not millrace.type.Ride"]
 
@@ -97,7 +109,11 @@ def test_a_record_that_says_half_a_surrogate_where_it_is_wrong_is_dead_alone() -
 def test_a_header_of_many_or_long_numbers_is_refused_in_no_time() -> None:
     """A number of 300,000 bytes took time by the square of its length: 300 records held a run up for minutes."""
     head = b"\0\0\0\0\1"
-    hostile = [head + b"\xff" * 300_000 + b"\1", head + b"\xfe\xff\xff\xff\x0f" + b"\2" * 300_000, head + b"\x80" * 300_000] * 100
+    hostile = [
+        head + b"\xff" * 300_000 + b"\1",
+        head + b"\xfe\xff\xff\xff\x0f" + b"\2" * 300_000,
+        head + b"\x80" * 300_000,
+    ] * 100
     began = time.monotonic()
     _, bad = without_header(pa.array(hostile, pa.binary()), indexed=True)
     assert len(bad) == 300

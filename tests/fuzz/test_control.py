@@ -30,7 +30,9 @@ class Stop:
 SCHEMA = Schema.of(Topic("stops", Stop, "name"))
 
 
-def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(took: Callable[[int], None]) -> None:
+def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(
+    took: Callable[[int], None],
+) -> None:
     took(max(1, CASES // 50) * 50)
     taken = 0
     for seed, values in batches([SCHEMA.to_json()]):
@@ -42,7 +44,11 @@ def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(took
             assert found.partitions >= 1, f"seed {seed}"
             if found.follows(SCHEMA):
                 taken += 1
-                assert (found.codec, found.type, found.envelope) == (SCHEMA.codec, SCHEMA.type, SCHEMA.envelope)
+                assert (found.codec, found.type, found.envelope) == (
+                    SCHEMA.codec,
+                    SCHEMA.type,
+                    SCHEMA.envelope,
+                )
     assert taken
 
 
@@ -50,7 +56,9 @@ def test_the_last_readable_marker_is_found_whatever_stands_behind_it(took: Calla
     took(max(1, CASES // 50) * 50)
     own = markers.Marker(7, 3, "me")
     for seed, values in batches([b"{", b"[]", b'{"marker": "7"}', own.to_json()[:-1]]):
-        hostile = [value for value in values if value != own.to_json() and not value.startswith(own.to_json()[:30])]
+        hostile = [
+            value for value in values if value != own.to_json() and not value.startswith(own.to_json()[:30])
+        ]
         column = pa.array([own.to_json(), *hostile], pa.binary())
         offsets = np.arange(len(column), dtype=np.int64)
         found = Records(offsets, offsets, pa.array([b"w"] * len(column), pa.binary()), column, None)
@@ -60,7 +68,19 @@ def test_the_last_readable_marker_is_found_whatever_stands_behind_it(took: Calla
 
 def test_statuses_that_cannot_be_read_are_passed_over(took: Callable[[int], None]) -> None:
     took(max(1, CASES // 50) * 50)
-    status = Status(at=1, batch=2, jobs=["a"], read=3, results={}, watermarks={}, lag={}, took_ms=None, latency={}, reads={}, writes={})
+    status = Status(
+        at=1,
+        batch=2,
+        jobs=["a"],
+        read=3,
+        results={},
+        watermarks={},
+        lag={},
+        took_ms=None,
+        latency={},
+        reads={},
+        writes={},
+    )
     good = status.outgoing().values[0].as_py()
     for seed, values in batches([good]):
         column = pa.array([*values, good], pa.binary())
@@ -69,7 +89,9 @@ def test_statuses_that_cannot_be_read_are_passed_over(took: Callable[[int], None
         assert found[-1] == status, f"seed {seed}"
 
 
-def test_aliases_hold_whatever_stands_beside_them(tmp_path: Path, caplog: pytest.LogCaptureFixture, took: Callable[[int], None]) -> None:
+def test_aliases_hold_whatever_stands_beside_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, took: Callable[[int], None]
+) -> None:
     took(CASES)
     log = open_log(f"embedded:{tmp_path / 'log'}")
     log.ensure_raw("t.v2")
@@ -83,7 +105,9 @@ def test_aliases_hold_whatever_stands_beside_them(tmp_path: Path, caplog: pytest
     log.close()
 
 
-def test_owners_of_topics_stay_whatever_stands_beside_them(tmp_path: Path, took: Callable[[int], None]) -> None:
+def test_owners_of_topics_stay_whatever_stands_beside_them(
+    tmp_path: Path, took: Callable[[int], None]
+) -> None:
     took(CASES)
     log = open_log(f"embedded:{tmp_path / 'log'}")
     owner = Owner("s", "r")
@@ -99,5 +123,7 @@ def test_owners_of_topics_stay_whatever_stands_beside_them(tmp_path: Path, took:
     hostile = [*odd, *(mutated(chance, [good, *odd[:2]]) for _ in range(CASES))]
     log.append(OWNERS, Outgoing(pa.array(hostile, pa.binary())))
     assert owners(log)["t"] == owner
-    assert all(isinstance(text, str) for one in owners(log).items() for text in (one[0], one[1].state, one[1].run))
+    assert all(
+        isinstance(text, str) for one in owners(log).items() for text in (one[0], one[1].state, one[1].run)
+    )
     log.close()

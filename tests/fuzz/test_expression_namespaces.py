@@ -42,16 +42,39 @@ FRAME = pl.DataFrame(
 WORD, NUMBER, AT = pl.col("word"), pl.col("n"), pl.col("at")
 SUBJECTS: dict[str, list[pl.Expr]] = {
     "str": [WORD, NUMBER.cast(pl.String), AT.dt.to_string("%Y-%m-%d"), pl.format('"{}"', "n")],
-    "dt": [AT, AT.dt.date(), AT.dt.time(), AT - datetime(2024, 1, 1, tzinfo=UTC), AT.dt.replace_time_zone(None)],
+    "dt": [
+        AT,
+        AT.dt.date(),
+        AT.dt.time(),
+        AT - datetime(2024, 1, 1, tzinfo=UTC),
+        AT.dt.replace_time_zone(None),
+    ],
     "list": [pl.col("numbers"), pl.col("words"), pl.col("numbers").cast(pl.List(pl.Boolean))],
-    "arr": [pl.concat_arr("n", pl.lit(2, pl.Int64)), pl.concat_arr("word", "word"), pl.concat_arr(NUMBER > 1, NUMBER > 2)],
+    "arr": [
+        pl.concat_arr("n", pl.lit(2, pl.Int64)),
+        pl.concat_arr("word", "word"),
+        pl.concat_arr(NUMBER > 1, NUMBER > 2),
+    ],
     "struct": [pl.struct("word", "n")],
     "cat": [WORD.cast(pl.Categorical), WORD.str.slice(0, 1).cast(pl.Categorical)],
     "bin": [WORD.cast(pl.Binary), NUMBER.cast(pl.String).cast(pl.Binary)],
 }
 VALUES: list[Any] = [
     *("a", "%Y-%m-%d", "%H:%M", "$.a", "1d", "hex", "UTC", "(a)", "word", "us"),
-    *(0, 1, 2, True, None, WORD, NUMBER, pl.lit(1), pl.lit("b"), pl.element(), pl.element() == pl.element().max(), pl.col("numbers")),
+    *(
+        0,
+        1,
+        2,
+        True,
+        None,
+        WORD,
+        NUMBER,
+        pl.lit(1),
+        pl.lit("b"),
+        pl.element(),
+        pl.element() == pl.element().max(),
+        pl.col("numbers"),
+    ),
     *(["a", "b"], ["n"], [0], {"a": "b"}, pl.Int64, pl.Int32, lambda i: f"f{i}", b"a"),
 ]
 """What is tried in the place of each argument."""
@@ -67,13 +90,24 @@ def made(subject: pl.Expr, namespace: str, method: str) -> Iterator[pl.Expr]:
     needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
     options = [p for p in parameters if p.default is not p.empty]
     tuples = list(
-        itertools.product((VALUES + [timedelta(hours=1)] * (namespace == "dt")) if len(needed) < 2 else FEW, repeat=min(len(needed), 2))
+        itertools.product(
+            (VALUES + [timedelta(hours=1)] * (namespace == "dt")) if len(needed) < 2 else FEW,
+            repeat=min(len(needed), 2),
+        )
     )
     for values in tuples:
         filled = (*values, *values[-1:] * (len(needed) - len(values)))
-        given = {p.name: value for p, value in zip(needed, filled, strict=True) if p.kind is not p.POSITIONAL_ONLY}
+        given = {
+            p.name: value for p, value in zip(needed, filled, strict=True) if p.kind is not p.POSITIONAL_ONLY
+        }
         for option in [None, *options] if len(needed) < 2 else [None]:
-            for value in [not option.default] if option and isinstance(option.default, bool) else VALUES if option else [None]:
+            for value in (
+                [not option.default]
+                if option and isinstance(option.default, bool)
+                else VALUES
+                if option
+                else [None]
+            ):
                 try:
                     yield call(**given, **({option.name: value} if option else {}))
                 except BaseException:  # noqa: BLE001 - panics among them
@@ -113,7 +147,9 @@ def sampled(namespace: str, method: str) -> Iterator[pl.Expr]:
         yield from calls[:20]
 
 
-METHODS = [(namespace, m) for namespace in SUBJECTS for m in dir(getattr(WORD, namespace)) if not m.startswith("_")]
+METHODS = [
+    (namespace, m) for namespace in SUBJECTS for m in dir(getattr(WORD, namespace)) if not m.startswith("_")
+]
 STRICT = {
     ("str", "to_date"): "without a format, it is found out from the first rows",
     ("str", "to_datetime"): "the same",
@@ -125,7 +161,9 @@ STRICT = {
 
 @pytest.mark.parametrize(("namespace", "method"), METHODS)
 @pytest.mark.filterwarnings("ignore")
-def test_a_method_is_taken_if_the_cut_of_batches_does_not_change_what_it_answers(namespace: str, method: str) -> None:
+def test_a_method_is_taken_if_the_cut_of_batches_does_not_change_what_it_answers(
+    namespace: str, method: str
+) -> None:
     answered = 0
     for expr in sampled(namespace, method):
         across = differs(expr)
@@ -134,7 +172,9 @@ def test_a_method_is_taken_if_the_cut_of_batches_does_not_change_what_it_answers
         answered += 1
         taken = expressions.is_elementwise(expr, FRAME.schema)
         assert not (across and taken), f"{expr} depends on the cut, but is taken"
-        assert across or taken or (namespace, method) in STRICT, f"{expr} looks at its own row alone, but is refused"
+        assert across or taken or (namespace, method) in STRICT, (
+            f"{expr} looks at its own row alone, but is refused"
+        )
         if answered == 1:
             assert_operators_agree(expr, taken=taken)
         if answered == 12:
@@ -161,5 +201,7 @@ def test_an_aggregate_of_lists_that_is_a_constant_is_refused(constant: pl.Expr) 
     """Polars answers with a value for each element."""
     for lists in (pl.col("numbers").list, pl.concat_arr("n", "n").arr):
         assert not expressions.is_elementwise(lists.agg(constant), FRAME.schema)
-        assert not expressions.is_elementwise(lists.agg(pl.element().max()) + lists.agg(constant).len(), FRAME.schema)
+        assert not expressions.is_elementwise(
+            lists.agg(pl.element().max()) + lists.agg(constant).len(), FRAME.schema
+        )
         assert expressions.is_elementwise(lists.agg((pl.element() + (constant.len())).max()), FRAME.schema)

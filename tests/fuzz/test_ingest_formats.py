@@ -68,7 +68,13 @@ class Given(Connector):
             return None
         start, self.place = self.place, self.place + min(limit, 500)
         part = self.messages[start : self.place]
-        return Batch([t for t, _ in part], [p for _, p in part], [5] * len(part), range(start, start + len(part)), "given")
+        return Batch(
+            [t for t, _ in part],
+            [p for _, p in part],
+            [5] * len(part),
+            range(start, start + len(part)),
+            "given",
+        )
 
     def acknowledge(self, batch: Batch) -> None:
         pass
@@ -90,18 +96,29 @@ def account(log: Log, topics: tuple[Topic, ...], counts: Counts) -> None:
 
 def rows_of(log: Log, topic: Topic) -> list[dict[str, Any]]:
     ends = log.ends(topic.name).items()
-    return [row for p, end in ends for row in decode(topic, p, log.read(topic.name, p, 0, end)).rows.rows(named=True)]
+    return [
+        row
+        for p, end in ends
+        for row in decode(topic, p, log.read(topic.name, p, 0, end)).rows.rows(named=True)
+    ]
 
 
 def letters_of(log: Log, topic: Topic) -> list[bytes]:
     dead = f"dead.{topic.name}"
-    return [value for p, end in log.ends(dead).items() for value in read_letters(log.read(dead, p, 0, end))["value"]]
+    return [
+        value
+        for p, end in log.ends(dead).items()
+        for value in read_letters(log.read(dead, p, 0, end))["value"]
+    ]
 
 
 def test_json_lines(log: Log, tmp_path: Path, took: Callable[[int], None]) -> None:
     took(CASES)
     rng = random.Random(26)
-    lines = [damage(rng, text_of(change(rng, {**GOOD, "id": f"n{n}"}))).replace(b"\n", b"?") or b"?" for n in range(CASES)]
+    lines = [
+        damage(rng, text_of(change(rng, {**GOOD, "id": f"n{n}"}))).replace(b"\n", b"?") or b"?"
+        for n in range(CASES)
+    ]
     lines = [line if line.strip() else b"?" for line in lines]
     (tmp_path / "r.jsonl").write_bytes(b"\n".join(lines))
     counts = ingest(Files(tmp_path / "r.jsonl", topic=REPORTS, time="time"), Ready((REPORTS,)), log)
@@ -114,13 +131,17 @@ def test_json_lines(log: Log, tmp_path: Path, took: Callable[[int], None]) -> No
     for line, row in zip(written, rows_of(log, REPORTS), strict=True):
         tree = json.loads(line)
         share = tree.get("share")
-        assert row["share"] == (None if share is None else float(share)), line  # a number of JSON is the nearest double
+        assert row["share"] == (None if share is None else float(share)), (
+            line
+        )  # a number of JSON is the nearest double
         for name in ("id", "count", "open", "note", "number"):
             assert row[name] == tree.get(name), (name, line)
             assert isinstance(row[name], bool) == isinstance(tree.get(name), bool), (name, line)
         assert row["tags"] == (tree.get("tags") or []), line
         given = tree.get("place")
-        assert row["place"] == (None if given is None else {"lat": given["lat"], "name": given.get("name")}), line
+        assert row["place"] == (
+            None if given is None else {"lat": given["lat"], "name": given.get("name")}
+        ), line
 
 
 def test_csv(log: Log, tmp_path: Path, took: Callable[[int], None]) -> None:
@@ -132,7 +153,9 @@ def test_csv(log: Log, tmp_path: Path, took: Callable[[int], None]) -> None:
     for n in range(CASES):
         out = io.StringIO()
         changed = change(rng, {**good, "id": f"n{n}"})
-        csv.writer(out, lineterminator="").writerow(["" if changed.get(name) is None else changed.get(name) for name in names])
+        csv.writer(out, lineterminator="").writerow(
+            ["" if changed.get(name) is None else changed.get(name) for name in names]
+        )
         line = damage(rng, out.getvalue().encode(errors="replace"))
         if rng.random() < 0.1:
             line = line.replace(b",n,", b',"two\nlines",', 1)
@@ -147,7 +170,17 @@ def test_csv(log: Log, tmp_path: Path, took: Callable[[int], None]) -> None:
     assert counts.written.total() > CASES // 4
 
 
-HFP = {"oper": 12, "veh": 3, "tst": "2020-09-21T03:00:00.963Z", "lat": 60.2, "long": 24.9, "dl": 5, "route": "1", "dir": "1", "stop": 7}
+HFP = {
+    "oper": 12,
+    "veh": 3,
+    "tst": "2020-09-21T03:00:00.963Z",
+    "lat": 60.2,
+    "long": 24.9,
+    "dl": 5,
+    "route": "1",
+    "dir": "1",
+    "stop": 7,
+}
 TOPIC = b"/hfp/v2/journey/ongoing/vp/bus/0012/00003/1001/1/x/05:47/1111428/5/60;24/19/75/80"
 
 
@@ -168,7 +201,14 @@ def test_hfp_with_its_topics(log: Log, took: Callable[[int], None]) -> None:
 def test_gtfs_realtime_in_both_forms(log: Log, took: Callable[[int], None]) -> None:
     took(CASES)
     rng = random.Random(29)
-    good = {"vehicle_id": "7", "timestamp": 1_600_000_000, "bearing": 5.0, "speed": 3.0, "route_id": "r", "direction_id": 1}
+    good = {
+        "vehicle_id": "7",
+        "timestamp": 1_600_000_000,
+        "bearing": 5.0,
+        "speed": 3.0,
+        "route_id": "r",
+        "direction_id": 1,
+    }
     messages = []
     for n in range(CASES):
         if n % 2:
@@ -179,7 +219,10 @@ def test_gtfs_realtime_in_both_forms(log: Log, took: Callable[[int], None]) -> N
             entity.vehicle.position.latitude, entity.vehicle.position.longitude = 60.0, 24.0
             payload = feed.SerializeToString()
         else:
-            point = {"type": "Point", "coordinates": rng.choice([[24.0, 60.0], [24.0], ["x", 1], [1e300, 0], None])}
+            point = {
+                "type": "Point",
+                "coordinates": rng.choice([[24.0, 60.0], [24.0], ["x", 1], [1e300, 0], None]),
+            }
             payload = text_of({"type": "Feature", "geometry": point, "properties": change(rng, good)})
         messages.append(("/gtfsrt/vp/tampere/1", damage(rng, payload, 0.4)))
     gtfs = processor("gtfs-rt")

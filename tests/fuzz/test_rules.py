@@ -20,7 +20,9 @@ from patterns.chances import a_pattern
 
 CASES, SEED = int(os.environ.get("FUZZ_CASES", "300")), int(os.environ.get("FUZZ_SEED", "0"))
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})
-ROWS = pl.DataFrame([("x", kind, number % 5, number) for number, kind in enumerate("aabcabdbca")], schema=SCHEMA, orient="row")
+ROWS = pl.DataFrame(
+    [("x", kind, number % 5, number) for number, kind in enumerate("aabcabdbca")], schema=SCHEMA, orient="row"
+)
 STEP = 'pattern: [{{step: a, where: "{}"}}]\nwithin: 10'
 
 
@@ -64,7 +66,9 @@ def outcome(text: str) -> str:
         "pattern: " + "{group: [" * 60 + "{step: a}" + "]}" * 60 + "\nwithin: 10",
         "a: &a [x, x]\nb: &b [*a, *a]\npattern: *b",
         "x" * 100_000,
-        "pattern: [" + ", ".join(f"{{step: s{n}{', link: next' if n else ''}}}" for n in range(300)) + "]\nwithin: 10",
+        "pattern: ["
+        + ", ".join(f"{{step: s{n}{', link: next' if n else ''}}}" for n in range(300))
+        + "]\nwithin: 10",
         "pattern: [{step: a, where: \"contains(value, 'x')\"}]\nwithin: 10",
         'pattern: [{step: a, where: "kind > 1"}]\nwithin: 10',
         "pattern: [{step: [1, 2]}]\nwithin: 10",
@@ -102,10 +106,57 @@ def mutated(text: str, chance: random.Random) -> str:
 
 
 WORDS = [
-    *("value", "kind", "event_time", "'a'", "1", "0", "-1", "2", "99999999999999999999", "1e400", "null", "true", "and", "or", "not"),
-    *("first(s0.value)", "last(", "sum(s0.kind)", "avg(s0.kind)", "count(s0)", "previous(kind)", "abs(kind)", "contains(kind, 1)"),
-    *("next", "followed_by", "not_next", "not_followed_by", '"times": 5', "1..", "0..", "..", "strict", "any", '"optional": true'),
-    *('"greedy": true', '"until": "kind == 1"', '"gap": 0', '"step"', '"group"', '"where"', "starts_with(value, kind)", "/ 0", "=="),
+    *(
+        "value",
+        "kind",
+        "event_time",
+        "'a'",
+        "1",
+        "0",
+        "-1",
+        "2",
+        "99999999999999999999",
+        "1e400",
+        "null",
+        "true",
+        "and",
+        "or",
+        "not",
+    ),
+    *(
+        "first(s0.value)",
+        "last(",
+        "sum(s0.kind)",
+        "avg(s0.kind)",
+        "count(s0)",
+        "previous(kind)",
+        "abs(kind)",
+        "contains(kind, 1)",
+    ),
+    *(
+        "next",
+        "followed_by",
+        "not_next",
+        "not_followed_by",
+        '"times": 5',
+        "1..",
+        "0..",
+        "..",
+        "strict",
+        "any",
+        '"optional": true',
+    ),
+    *(
+        '"greedy": true',
+        '"until": "kind == 1"',
+        '"gap": 0',
+        '"step"',
+        '"group"',
+        '"where"',
+        "starts_with(value, kind)",
+        "/ 0",
+        "==",
+    ),
 ]
 
 

@@ -23,14 +23,65 @@ ROWS = pl.DataFrame(
     }
 )
 VALUES = [
-    *("id", "kind", "value", "share", "yes", "A.value", "B.kind", "U.share", "C.x", "1", "0", "'a'", "'7'", "NULL", "TRUE", "1.5", "1e400"),
-    *("DATE '2020-01-01'", "INTERVAL '1' DAY", "INTERVAL 'x' DAY", "(SELECT 1)", "(SELECT max(value) FROM rows)", "CLASSIFIER()"),
+    *(
+        "id",
+        "kind",
+        "value",
+        "share",
+        "yes",
+        "A.value",
+        "B.kind",
+        "U.share",
+        "C.x",
+        "1",
+        "0",
+        "'a'",
+        "'7'",
+        "NULL",
+        "TRUE",
+        "1.5",
+        "1e400",
+    ),
+    *(
+        "DATE '2020-01-01'",
+        "INTERVAL '1' DAY",
+        "INTERVAL 'x' DAY",
+        "(SELECT 1)",
+        "(SELECT max(value) FROM rows)",
+        "CLASSIFIER()",
+    ),
     *("MATCH_NUMBER()", "COUNT(*)", "COUNT(A.*)", "ARRAY[1]", "?", "*", "-", "99999999999999999999"),
 ]
 CALLS = [
-    *("LAST({0})", "FIRST({0}, {1})", "PREV({0})", "NEXT({0}, 1)", "SUM({0})", "AVG({0})", "MIN({0})", "MAX({0})", "STDDEV({0})"),
-    *("ARRAY_AGG({0})", "MAX_BY({0}, {1})", "STRING_AGG({0}, ',')", "LISTAGG({0}, ',')", "FINAL LAST({0})", "RUNNING SUM({0})"),
-    *("CLASSIFIER({0})", "ABS({0})", "SQRT({0})", "POWER({0}, {1})", "LOWER({0})", "LENGTH({0})", "SUBSTR({0}, {1})", "ROUND({0}, {1})"),
+    *(
+        "LAST({0})",
+        "FIRST({0}, {1})",
+        "PREV({0})",
+        "NEXT({0}, 1)",
+        "SUM({0})",
+        "AVG({0})",
+        "MIN({0})",
+        "MAX({0})",
+        "STDDEV({0})",
+    ),
+    *(
+        "ARRAY_AGG({0})",
+        "MAX_BY({0}, {1})",
+        "STRING_AGG({0}, ',')",
+        "LISTAGG({0}, ',')",
+        "FINAL LAST({0})",
+        "RUNNING SUM({0})",
+    ),
+    *(
+        "CLASSIFIER({0})",
+        "ABS({0})",
+        "SQRT({0})",
+        "POWER({0}, {1})",
+        "LOWER({0})",
+        "LENGTH({0})",
+        "SUBSTR({0}, {1})",
+        "ROUND({0}, {1})",
+    ),
     *(
         "CONCAT({0}, {1})",
         "COALESCE({0}, {1})",
@@ -39,12 +90,43 @@ CALLS = [
         "TRY_CAST({0} AS DATE)",
         "CAST({0} AS VARCHAR(3))",
     ),
-    *("CASE WHEN {0} THEN {1} END", "CASE {0} WHEN {1} THEN 1 ELSE 'x' END", "({0} + {1})", "({0} - {1})", "({0} * {1})", "({0} / {1})"),
-    *("({0} % {1})", "({0} || {1})", "-{0}", "GREATEST({0}, {1})", "COUNT(DISTINCT {0})", "SUM({0}) FILTER (WHERE {1})", "FOO({0})"),
+    *(
+        "CASE WHEN {0} THEN {1} END",
+        "CASE {0} WHEN {1} THEN 1 ELSE 'x' END",
+        "({0} + {1})",
+        "({0} - {1})",
+        "({0} * {1})",
+        "({0} / {1})",
+    ),
+    *(
+        "({0} % {1})",
+        "({0} || {1})",
+        "-{0}",
+        "GREATEST({0}, {1})",
+        "COUNT(DISTINCT {0})",
+        "SUM({0}) FILTER (WHERE {1})",
+        "FOO({0})",
+    ),
 ]
 TESTS = [
-    *("{0} > {1}", "{0} = {1}", "{0} <> {1}", "{0} IS NULL", "{0} IS NOT {1}", "{0} BETWEEN {1} AND {0}", "{0} IN ({1}, 1)", "NOT {0}"),
-    *("{0} LIKE {1}", "{0} AND {1}", "{0} OR {1}", "{0} IN (SELECT value FROM rows)", "EXISTS (SELECT 1)", "{0} IS DISTINCT FROM {1}"),
+    *(
+        "{0} > {1}",
+        "{0} = {1}",
+        "{0} <> {1}",
+        "{0} IS NULL",
+        "{0} IS NOT {1}",
+        "{0} BETWEEN {1} AND {0}",
+        "{0} IN ({1}, 1)",
+        "NOT {0}",
+    ),
+    *(
+        "{0} LIKE {1}",
+        "{0} AND {1}",
+        "{0} OR {1}",
+        "{0} IN (SELECT value FROM rows)",
+        "EXISTS (SELECT 1)",
+        "{0} IS DISTINCT FROM {1}",
+    ),
 ]
 PATTERNS = [
     *(
@@ -62,7 +144,17 @@ PATTERNS = [
         "A{,",
         "()",
     ),
-    *("A B C D", "(A", "A)", "A||B", "A{3,2}", '"a b" B', "A" * 300, "(" * 200 + "A" + ")" * 200 + " B", "((A*)*)* B{1000}"),
+    *(
+        "A B C D",
+        "(A",
+        "A)",
+        "A||B",
+        "A{3,2}",
+        '"a b" B',
+        "A" * 300,
+        "(" * 200 + "A" + ")" * 200 + " B",
+        "((A*)*)* B{1000}",
+    ),
 ]
 
 
@@ -77,8 +169,12 @@ def condition(chance: random.Random) -> str:
 
 
 def a_query(chance: random.Random) -> str:
-    per_match = chance.choice(("ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH WITH UNMATCHED ROWS", ""))
-    skip = chance.choice(("", "AFTER MATCH SKIP TO NEXT ROW", "AFTER MATCH SKIP TO LAST B", "AFTER MATCH SKIP TO FIRST A"))
+    per_match = chance.choice(
+        ("ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH WITH UNMATCHED ROWS", "")
+    )
+    skip = chance.choice(
+        ("", "AFTER MATCH SKIP TO NEXT ROW", "AFTER MATCH SKIP TO LAST B", "AFTER MATCH SKIP TO FIRST A")
+    )
     text = f"""SELECT {chance.choice(("*", "m.it", "count(*)", "it + 1"))} FROM rows MATCH_RECOGNIZE (
         {chance.choice(("", "", "", "PARTITION BY kind", "PARTITION BY kind", "PARTITION BY x"))} {chance.choice(("ORDER BY id", "ORDER BY value DESC NULLS FIRST", ""))}
         MEASURES {value(chance)} AS it {per_match} {skip} PATTERN ({chance.choice(PATTERNS[:8] if chance.random() < 0.8 else PATTERNS)}) {chance.choice(("", "SUBSET U = (A, B)", "SUBSET U = (A, B)"))}
@@ -86,7 +182,9 @@ def a_query(chance: random.Random) -> str:
     if chance.random() < 0.15:
         at = chance.randrange(len(text))
         text = (
-            text[:at] + chance.choice(("", "(", ")", "'", '"', ",", ";", "--", "/*", "AS", "\x00", "é")) + text[at + chance.randint(0, 6) :]
+            text[:at]
+            + chance.choice(("", "(", ")", "'", '"', ",", ";", "--", "/*", "AS", "\x00", "é"))
+            + text[at + chance.randint(0, 6) :]
         )
     return text
 

@@ -35,7 +35,14 @@ class Sensors(Processor):
 def processed(*messages: object, shift: int = 0) -> Processed:
     payloads = [json.dumps(message).encode() for message in messages]
     return Sensors().process_many(
-        Batch([""] * len(payloads), payloads, [50] * len(payloads), range(1, len(payloads) + 1), "s", shift=shift)
+        Batch(
+            [""] * len(payloads),
+            payloads,
+            [50] * len(payloads),
+            range(1, len(payloads) + 1),
+            "s",
+            shift=shift,
+        )
     )
 
 
@@ -62,7 +69,9 @@ def test_none_is_counted_as_passed_over() -> None:
     ({"sensor": "a", "at": 10**30}, "impossible event time", "0000"),
     ({"sensor": "a", "at": "noon"}, "processor failed", "TypeError"),
 ])  # fmt: skip
-def test_whatever_a_processor_makes_of_one_message_the_others_are_unharmed(bad: object, reason: str, detail: str) -> None:
+def test_whatever_a_processor_makes_of_one_message_the_others_are_unharmed(
+    bad: object, reason: str, detail: str
+) -> None:
     good = {"sensor": "a", "at": 1, "value": 2.0}
     done = processed(good, good, bad, good)
     assert [len(rows) for _, rows in done.rows] == [3]

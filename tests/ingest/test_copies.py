@@ -47,18 +47,26 @@ def test_each_copy_is_the_original_under_another_name_and_later_by_its_own_time(
     original = recorded(path, processor="hsl")["input.vehicle-positions"]
     copies = Copies(Recording(path, speed="max"), Hsl(), copies=4, spread="30s")
     frames = taken(copies)
-    rows = pl.concat(frames).with_columns(copy=pl.col("vehicle_id").str.extract(r"~(\d)$").cast(pl.Int64).fill_null(0))
+    rows = pl.concat(frames).with_columns(
+        copy=pl.col("vehicle_id").str.extract(r"~(\d)$").cast(pl.Int64).fill_null(0)
+    )
     assert len(set(copies.shifts)) == 4
     assert all(0 <= shift < 30_000 for shift in copies.shifts)
     for number, shift in enumerate(copies.shifts):
         back = rows.filter(copy=number).with_columns(
             pl.col("vehicle_id").str.replace(r"~\d$", ""), pl.col("event_time", "ingestion_time") - shift
         )
-        assert back.drop("copy").sort("event_time", "vehicle_id").equals(original.sort("event_time", "vehicle_id"))
+        assert (
+            back.drop("copy")
+            .sort("event_time", "vehicle_id")
+            .equals(original.sort("event_time", "vehicle_id"))
+        )
 
 
 def test_copies_come_in_the_order_of_their_times_and_wait_until_then(tmp_path: Path) -> None:
-    times = pl.concat(taken(Copies(Recording(recording(tmp_path), speed="max"), Hsl(), copies=8, spread="20s")))["ingestion_time"]
+    times = pl.concat(
+        taken(Copies(Recording(recording(tmp_path), speed="max"), Hsl(), copies=8, spread="20s"))
+    )["ingestion_time"]
     assert times.is_sorted()
     assert len(times) == 8 * 200
 

@@ -56,12 +56,28 @@ def test_a_json_object_a_line_is_an_event(tmp_path: Path, line: str) -> None:
 
 
 def test_csv_takes_its_types_from_the_topic(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_bytes(b'\xef\xbb\xbfat,sensor,celsius,open,count\r\n5,"cel,lar",,yes,3\r\n6.5,attic,21,false,0\r\n')
+    (tmp_path / "r.csv").write_bytes(
+        b'\xef\xbb\xbfat,sensor,celsius,open,count\r\n5,"cel,lar",,yes,3\r\n6.5,attic,21,false,0\r\n'
+    )
     rows, rejects = read(tmp_path / "r.csv", time="at", unit="s")
     assert rejects == []
     assert rows == [
-        {"sensor": "cel,lar", "celsius": None, "open": True, "count": 3, "event_time": 5_000, "ingestion_time": 7_000},
-        {"sensor": "attic", "celsius": 21.0, "open": False, "count": 0, "event_time": 6_500, "ingestion_time": 7_000},
+        {
+            "sensor": "cel,lar",
+            "celsius": None,
+            "open": True,
+            "count": 3,
+            "event_time": 5_000,
+            "ingestion_time": 7_000,
+        },
+        {
+            "sensor": "attic",
+            "celsius": 21.0,
+            "open": False,
+            "count": 0,
+            "event_time": 6_500,
+            "ingestion_time": 7_000,
+        },
     ]
 
 
@@ -98,7 +114,9 @@ def test_a_damaged_file_is_an_error_after_what_could_be_read(tmp_path: Path) -> 
     ('{"sensor": "a", "count": "many", "open": true, "at": 5}', "does not fit the type"),
     ('{"sensor": "a", "count": 1e400, "open": true, "at": 5}', "malformed line"),
 ])  # fmt: skip
-def test_a_line_that_is_no_event_is_a_reject_that_says_where_it_stands(tmp_path: Path, line: str, reason: str) -> None:
+def test_a_line_that_is_no_event_is_a_reject_that_says_where_it_stands(
+    tmp_path: Path, line: str, reason: str
+) -> None:
     good = '{"sensor": "a", "count": 1, "open": true, "at": 5}'
     (tmp_path / "r.jsonl").write_text(f"{good}\n{line}\n{good}\n")
     rows, rejects = read(tmp_path / "r.jsonl", time="at")
@@ -121,7 +139,11 @@ def test_events_and_dead_letters_are_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text('{"sensor": "a", "open": true, "count": 1}\nnonsense\n')
     log = open_log(f"embedded:{tmp_path / 'log'}")
     counts = ingest(Files(tmp_path / "r.jsonl", topic=READINGS), Ready((READINGS,)), log)
-    assert (counts.received, counts.written, counts.rejected) == (2, {"input.readings": 1}, {"malformed line": 1})
+    assert (counts.received, counts.written, counts.rejected) == (
+        2,
+        {"input.readings": 1},
+        {"malformed line": 1},
+    )
     letters = read_letters(log.read("dead.input.readings", 0, 0, 1))
     assert letters["value"].to_list() == [b"nonsense"]
     log.close()
@@ -162,12 +184,18 @@ def test_lines_are_piped_into_a_topic_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(PROGRAM)
     words = ["ingest", "--stdin", "--to", "jobs.py:READINGS", "--time", "at", "--format", "csv"]
     command = [str(Path(sys.executable).with_name("millrace")), *words]
-    lines = "at,sensor,celsius\n" + "".join(f"{n},s{n % 7},{n / 10}\n" for n in range(20_000)) + "x,y\n20000,last,0"
+    lines = (
+        "at,sensor,celsius\n"
+        + "".join(f"{n},s{n % 7},{n / 10}\n" for n in range(20_000))
+        + "x,y\n20000,last,0"
+    )
     done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert "stdin: done: 20,002 messages: 20,001 written, 0 passed over, 1 rejected" in done.stderr
     log = open_log(f"embedded:{tmp_path / 'millrace-data' / 'log'}")
     topic = Topic("input.readings", Reading_of_program, key="sensor")
-    rows = pl.concat([decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in log.ends(topic.name).items()])
+    rows = pl.concat(
+        [decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in log.ends(topic.name).items()]
+    )
     assert rows["event_time"].sort().to_list() == list(range(20_001))
     log.close()
 

@@ -32,7 +32,15 @@ class Given(Connector):
     def poll(self, *, limit: int, wait: int) -> Batch | None:
         taken, self.payloads = self.payloads[:limit], self.payloads[limit:]
         return (
-            Batch(["/hfp/v2/journey"] * len(taken), taken, [1_600_657_201_148] * len(taken), range(len(taken)), "given") if taken else None
+            Batch(
+                ["/hfp/v2/journey"] * len(taken),
+                taken,
+                [1_600_657_201_148] * len(taken),
+                range(len(taken)),
+                "given",
+            )
+            if taken
+            else None
         )
 
     def acknowledge(self, batch: Batch) -> None:
@@ -53,7 +61,10 @@ def held(log: Log, name: str) -> int:
 def check(log: Log, understood: Processor, payloads: list[bytes]) -> Counter[str]:
     """Writes them all, and looks that each is an event or a letter; gives the reasons."""
     dead = f"dead.{understood.topics[0].name}"
-    before, letters_before = {topic.name: held(log, topic.name) for topic in understood.topics}, held(log, dead)
+    before, letters_before = (
+        {topic.name: held(log, topic.name) for topic in understood.topics},
+        held(log, dead),
+    )
     connector = Given(list(payloads))
     counts = ingest(connector, understood, log)
     assert connector.acknowledged == counts.received == len(payloads)
@@ -64,7 +75,10 @@ def check(log: Log, understood: Processor, payloads: list[bytes]) -> Counter[str
     if counts.rejected:
         letters = read_letters(log.read(dead, 0, letters_before, held(log, dead)))
         assert Counter(letters["reason"]) == counts.rejected
-        assert all(payloads[int(origin.removeprefix("given:"))] == value for origin, value in letters.select("origin", "value").iter_rows())
+        assert all(
+            payloads[int(origin.removeprefix("given:"))] == value
+            for origin, value in letters.select("origin", "value").iter_rows()
+        )
     for topic in understood.topics:
         for partition, end in log.ends(topic.name).items():
             found = decode(topic, partition, log.read(topic.name, partition, 0, end))
@@ -88,20 +102,52 @@ def test_every_field_of_real_messages_may_be_removed_or_anything(log: Log, recor
                     changed[kind][field] = odd
                 payloads.append(json.dumps(changed).encode())
     reasons = check(log, processor("hsl"), payloads)
-    assert {"no oper", "no tst", "no position", "wrong veh", "wrong tst", "wrong lat", "impossible position"} <= set(reasons)
+    assert {
+        "no oper",
+        "no tst",
+        "no position",
+        "wrong veh",
+        "wrong tst",
+        "wrong lat",
+        "impossible position",
+    } <= set(reasons)
     assert len(reasons) < 40
 
 
 anything = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-(10**30), 10**30), st.floats(), st.text(max_size=20), st.sampled_from(list(ODD.values()))
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**30), 10**30),
+        st.floats(),
+        st.text(max_size=20),
+        st.sampled_from(list(ODD.values())),
     ),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 bodies = st.dictionaries(
     st.sampled_from(
-        ["oper", "veh", "tst", "lat", "long", "spd", "hdg", "acc", "dl", "odo", "drst", "dir", "route", "stop", "oday", "start"]
+        [
+            "oper",
+            "veh",
+            "tst",
+            "lat",
+            "long",
+            "spd",
+            "hdg",
+            "acc",
+            "dl",
+            "odo",
+            "drst",
+            "dir",
+            "route",
+            "stop",
+            "oday",
+            "start",
+        ]
     ),
     anything,
 )

@@ -24,7 +24,9 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("block", "kind"), [(0, Recording), (1, Files), (2, Mqtt)])
-def test_the_settings_are_ones_that_the_connector_takes(block: int, kind: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_settings_are_ones_that_the_connector_takes(
+    block: int, kind: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jobs.py").write_text(blocks("python")[0])
     (section,) = tomllib.loads(blocks("toml")[block])["ingest"].values()

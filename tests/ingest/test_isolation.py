@@ -40,7 +40,10 @@ class Columns(Sensors):
 
     def process_many(self, batch: Batch) -> Processed:
         rows = pl.DataFrame(
-            {"sensor": [json.loads(p)["sensor"] for p in batch.payloads], "count": [json.loads(p).get("count") for p in batch.payloads]},
+            {
+                "sensor": [json.loads(p)["sensor"] for p in batch.payloads],
+                "count": [json.loads(p).get("count") for p in batch.payloads],
+            },
             schema={"sensor": pl.String, "count": pl.Int64},
         ).with_columns(share=pl.lit(None, pl.Float64), event_time=5, ingestion_time=6)
         return Processed([(READINGS, rows)])
@@ -66,7 +69,9 @@ GOOD = {"sensor": "a", "count": 3}
 def test_a_value_that_does_not_fit_is_a_reject_that_names_its_column(bad: Any, detail: str) -> None:
     made = isolate(Sensors(), batch_of(GOOD, bad, GOOD))
     assert [len(rows.records) for rows in made.rows] == [2]
-    assert [(reject.reason, reject.raw.origin) for reject in made.rejects] == [("does not fit the type", "s:2")]
+    assert [(reject.reason, reject.raw.origin) for reject in made.rejects] == [
+        ("does not fit the type", "s:2")
+    ]
     assert detail in made.rejects[0].detail
 
 
@@ -99,7 +104,12 @@ def test_a_null_in_a_required_column_of_a_connectors_own_events_is_a_reject() ->
 
 
 def test_a_missing_value_of_a_required_field_is_a_dead_letter_and_the_rest_is_written(tmp_path: Path) -> None:
-    lines = ['{"sensor": "a", "count": 1}', '{"sensor": "b"}', '{"sensor": "c", "count": null}', '{"sensor": "d", "count": 4}']
+    lines = [
+        '{"sensor": "a", "count": 1}',
+        '{"sensor": "b"}',
+        '{"sensor": "c", "count": null}',
+        '{"sensor": "d", "count": 4}',
+    ]
     (tmp_path / "r.jsonl").write_text("\n".join(lines))
     log = open_log(f"embedded:{tmp_path / 'log'}")
     counts = ingest(Files(tmp_path / "r.jsonl", topic=READINGS), Ready((READINGS,)), log)
@@ -131,7 +141,9 @@ class LeavingColumns(Columns):
 
 @pytest.mark.parametrize("processor", [Leaving(), LeavingColumns()])
 @pytest.mark.parametrize(("count", "detail"), [(13, "SystemExit: 0"), (14, "PanicException")])
-def test_a_processor_that_would_end_the_process_fails_at_its_message_alone(processor: Processor, count: int, detail: str) -> None:
+def test_a_processor_that_would_end_the_process_fails_at_its_message_alone(
+    processor: Processor, count: int, detail: str
+) -> None:
     batch = batch_of(GOOD, {"sensor": "b", "count": count}, GOOD)
     made = isolate(processor, batch)
     assert sum(len(encoded.records) for encoded in made.rows) == 2

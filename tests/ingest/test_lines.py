@@ -55,7 +55,9 @@ def drain(reader: _Reader) -> tuple[list[dict[str, Any]], list[Reject]]:
     return rows, rejects
 
 
-def read(path: Path, data: bytes, topic: Topic = REPORTS, **options: Any) -> tuple[list[dict[str, Any]], list[Reject]]:
+def read(
+    path: Path, data: bytes, topic: Topic = REPORTS, **options: Any
+) -> tuple[list[dict[str, Any]], list[Reject]]:
     path.write_bytes(data)
     return drain(Files(path, topic=topic, clock=FakeClock(7_000), **options))
 
@@ -65,7 +67,11 @@ def test_nested_values_are_taken(tmp_path: Path) -> None:
     rows, rejects = read(tmp_path / "r.jsonl", line)
     assert rejects == []
     assert rows[0]["place"] == {"lat": 1.0, "name": None}
-    assert (rows[0]["tags"], rows[0]["at"], rows[0]["raw"]) == ([1, 2], datetime(2024, 3, 1, 12, tzinfo=UTC), b"x")
+    assert (rows[0]["tags"], rows[0]["at"], rows[0]["raw"]) == (
+        [1, 2],
+        datetime(2024, 3, 1, 12, tzinfo=UTC),
+        b"x",
+    )
 
 
 @pytest.mark.parametrize(("value", "column"), [
@@ -83,7 +89,9 @@ def test_nested_values_are_taken(tmp_path: Path) -> None:
     (b'"open": true, "at": "noon"', "'at'"),
     (b'"open": true, "raw": 5', "'raw'"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_a_letter_that_names_the_column(tmp_path: Path, value: bytes, column: str) -> None:
+def test_what_does_not_fit_is_a_letter_that_names_the_column(
+    tmp_path: Path, value: bytes, column: str
+) -> None:
     good = b'{"id": "a", "open": false}'
     rows, [reject] = read(tmp_path / "r.jsonl", b"\n".join([good, b'{"id": "b", ' + value + b"}", good]))
     assert [row["id"] for row in rows] == ["a", "a"]
@@ -131,7 +139,9 @@ def test_a_line_that_is_too_long_is_one_letter_and_never_cut_and_written(tmp_pat
 
 def test_a_long_value_is_whole_or_a_letter(tmp_path: Path) -> None:
     rows, rejects = read(
-        tmp_path / "r.csv", b"id,text\na," + b"x" * 130_000 + b"\nb," + b"x" * 1_000_000 + b"\nc," + b"x" * (1 << 20) + b"\n", NOTES
+        tmp_path / "r.csv",
+        b"id,text\na," + b"x" * 130_000 + b"\nb," + b"x" * 1_000_000 + b"\nc," + b"x" * (1 << 20) + b"\n",
+        NOTES,
     )
     assert [len(row["text"]) for row in rows] == [130_000, 1_000_000]
     assert [reject.reason for reject in rejects] == ["line too long"]
@@ -140,7 +150,14 @@ def test_a_long_value_is_whole_or_a_letter(tmp_path: Path) -> None:
 def test_a_line_over_a_megabyte_on_standard_input_forges_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     forged = b'{"id": "forged", "text": "x"}'
     padding = b" " * ((1 << 20) + 5 - 12)
-    data = b'{"id": "a", "text": "1"}\n{"text": "' + padding + forged + b" " * (1 << 20) + forged + b'\n{"id": "c", "text": "3"}'
+    data = (
+        b'{"id": "a", "text": "1"}\n{"text": "'
+        + padding
+        + forged
+        + b" " * (1 << 20)
+        + forged
+        + b'\n{"id": "c", "text": "3"}'
+    )
     reading, writing = os.pipe()
     import threading
 
@@ -166,14 +183,23 @@ def test_a_column_that_is_named_twice_is_refused_in_one_line(tmp_path: Path) -> 
     with pytest.raises(InputError, match="names 'text' more than once"):
         read(tmp_path / "r.csv", b"id,text,other,other,text\na,1,2,3,4\n", NOTES)
     rows, rejects = read(tmp_path / "s.csv", b"id,text,other,other\na,1,2,3\n", NOTES)
-    assert ([row["text"] for row in rows], rejects) == (["1"], []), "columns that the topic does not have are passed over"
+    assert ([row["text"] for row in rows], rejects) == (["1"], []), (
+        "columns that the topic does not have are passed over"
+    )
 
 
 @pytest.mark.parametrize(
     ("written", "taken"),
-    [(b"9007199254740991.0", 2**53 - 1), (b"9007199254740993.0", None), (b"9007199254740993", 2**53 + 1), (b"1e17", None)],
+    [
+        (b"9007199254740991.0", 2**53 - 1),
+        (b"9007199254740993.0", None),
+        (b"9007199254740993", 2**53 + 1),
+        (b"1e17", None),
+    ],
 )
-def test_a_whole_number_with_a_point_is_taken_only_where_it_is_exact(tmp_path: Path, written: bytes, taken: int | None) -> None:
+def test_a_whole_number_with_a_point_is_taken_only_where_it_is_exact(
+    tmp_path: Path, written: bytes, taken: int | None
+) -> None:
     rows, rejects = read(tmp_path / "r.jsonl", b'{"id": "a", "open": true, "tags": [' + written + b"]}")
     assert [row["tags"] for row in rows] == ([] if taken is None else [[taken]])
     assert len(rejects) == (taken is None)

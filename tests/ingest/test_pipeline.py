@@ -55,14 +55,26 @@ class Scripted(Connector):
             return None
         payloads = self.batches.pop(0)
         self.story.append(f"poll {len(payloads)}")
-        return Batch(["t"] * len(payloads), payloads, [1_000] * len(payloads), range(len(payloads)), "script", shift=self.shift)
+        return Batch(
+            ["t"] * len(payloads),
+            payloads,
+            [1_000] * len(payloads),
+            range(len(payloads)),
+            "script",
+            shift=self.shift,
+        )
 
     def acknowledge(self, batch: Batch) -> None:
-        self.story.append(f"acknowledge {len(batch)} with {sum(self.log.ends(POSITIONS.name).values())} in the log")
+        self.story.append(
+            f"acknowledge {len(batch)} with {sum(self.log.ends(POSITIONS.name).values())} in the log"
+        )
 
 
 def rows(log: Log) -> pl.DataFrame:
-    parts = [decode(POSITIONS, p, log.read(POSITIONS.name, p, 0, end)).rows for p, end in log.ends(POSITIONS.name).items()]
+    parts = [
+        decode(POSITIONS, p, log.read(POSITIONS.name, p, 0, end)).rows
+        for p, end in log.ends(POSITIONS.name).items()
+    ]
     return pl.concat(parts).sort("event_time", "vehicle_id")
 
 
@@ -84,16 +96,26 @@ def test_a_batch_is_acknowledged_only_when_the_log_has_it(log: Log) -> None:
 def test_what_is_written_reads_back_as_it_was_said(log: Log) -> None:
     ingest(Scripted(log, [[position(1315, at=5)]]), Hsl(), log)
     (row,) = rows(log).rows(named=True)
-    assert (row["vehicle_id"], row["latitude"], row["longitude"], row["speed"]) == ("12/1315", 60.2, 24.9, None)
+    assert (row["vehicle_id"], row["latitude"], row["longitude"], row["speed"]) == (
+        "12/1315",
+        60.2,
+        24.9,
+        None,
+    )
     assert (row["event_time"], row["ingestion_time"]) == (1600657205000, 1_000)
 
 
 def test_each_vehicle_stays_in_one_partition_in_the_order_of_arrival(log: Log) -> None:
     ingest(Scripted(log, [[position(vehicle, at) for at in (3, 1, 2) for vehicle in range(20)]]), Hsl(), log)
     frames = [
-        decode(POSITIONS, p, log.read(POSITIONS.name, p, 0, end)).rows.with_columns(p=p) for p, end in log.ends(POSITIONS.name).items()
+        decode(POSITIONS, p, log.read(POSITIONS.name, p, 0, end)).rows.with_columns(p=p)
+        for p, end in log.ends(POSITIONS.name).items()
     ]
-    found = pl.concat(frames).group_by("vehicle_id").agg(pl.col("p").n_unique(), pl.col("event_time") % 60_000 // 1000)
+    found = (
+        pl.concat(frames)
+        .group_by("vehicle_id")
+        .agg(pl.col("p").n_unique(), pl.col("event_time") % 60_000 // 1000)
+    )
     assert found["p"].unique().to_list() == [1]
     assert set(map(tuple, found["event_time"].to_list())) == {(3, 1, 2)}
 
@@ -101,7 +123,12 @@ def test_each_vehicle_stays_in_one_partition_in_the_order_of_arrival(log: Log) -
 def test_rejects_become_dead_letters_that_say_why_and_whence(log: Log) -> None:
     counts = ingest(Scripted(log, [[position(1), b"broken", position(2)]]), Hsl(), log)
     (letter,) = letters(log).rows(named=True)
-    assert (letter["value"], letter["reason"], letter["origin"], letter["source"]) == (b"broken", "malformed", "script:1", "t")
+    assert (letter["value"], letter["reason"], letter["origin"], letter["source"]) == (
+        b"broken",
+        "malformed",
+        "script:1",
+        "t",
+    )
     assert letter["detail"]
     assert counts.rejected == {"malformed": 1}
 
@@ -110,7 +137,9 @@ def test_everything_is_counted_once(log: Log) -> None:
     class Some(Hsl):
         def process_many(self, batch: Batch) -> Processed:
             done = super().process_many(batch)
-            return Processed(done.rows[:1], done.rejects, Counter({topic.name: len(rows) for topic, rows in done.rows[1:]}))
+            return Processed(
+                done.rows[:1], done.rejects, Counter({topic.name: len(rows) for topic, rows in done.rows[1:]})
+            )
 
     messages = [position(1), b"{", position(3).replace(b"VP", b"DUE"), position(4).replace(b"VP", b"DOO")]
     counts = ingest(Scripted(log, [messages, [position(2), b"}"]]), Some(), log)
@@ -126,7 +155,9 @@ def test_everything_is_counted_once(log: Log) -> None:
 
 def test_what_the_connector_could_not_read_is_a_dead_letter_too(log: Log, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    path.write_bytes(b"nonsense\n" + json.dumps({"received": 1, "topic": "t", "payload": json.loads(position(7))}).encode())
+    path.write_bytes(
+        b"nonsense\n" + json.dumps({"received": 1, "topic": "t", "payload": json.loads(position(7))}).encode()
+    )
     counts = ingest(Recording(path, speed="max"), Hsl(), log)
     assert (counts.received, counts.written.total(), counts.rejected) == (2, 1, {"malformed line": 1})
     assert letters(log)["origin"].to_list() == [f"{path}:1"]
@@ -203,13 +234,22 @@ def test_a_missing_recording_leaves_the_log_as_it_is(log: Log, tmp_path: Path) -
 
 def test_the_append_time_is_the_clocks(log: Log) -> None:
     ingest(Scripted(log, [[position(1)]]), Hsl(), log, clock=FakeClock(12_345))
-    times = [t for p, end in log.ends(POSITIONS.name).items() for t in log.read(POSITIONS.name, p, 0, end).timestamps.tolist()]
+    times = [
+        t
+        for p, end in log.ends(POSITIONS.name).items()
+        for t in log.read(POSITIONS.name, p, 0, end).timestamps.tolist()
+    ]
     assert times == [12_345]
 
 
 @pytest.mark.recordings
 def test_the_recorded_hour_is_all_in_the_log(log: Log, recordings: Path) -> None:
     counts = ingest(Recording(recordings / "hsl-2020-09-21.jsonl.gz", speed="max"), Hsl(), log)
-    assert (counts.received, counts.written.total(), counts.passed.total(), counts.rejected) == (5_237, 5_233, 0, {"no position": 4})
+    assert (counts.received, counts.written.total(), counts.passed.total(), counts.rejected) == (
+        5_237,
+        5_233,
+        0,
+        {"no position": 4},
+    )
     assert len(rows(log)) == 4_956
     assert len(letters(log)) == 4

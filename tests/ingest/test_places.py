@@ -14,7 +14,9 @@ from millrace.errors import ComponentMissing, ConfigError, InputError
 from millrace.ingest.places import shown
 from millrace.ingest.recording import Recording
 
-LINES = b"".join(json.dumps({"received": n, "topic": "t", "payload": {"n": n}}).encode() + b"\n" for n in range(5_000))
+LINES = b"".join(
+    json.dumps({"received": n, "topic": "t", "payload": {"n": n}}).encode() + b"\n" for n in range(5_000)
+)
 PACKED = gzip.compress(LINES)
 
 
@@ -39,7 +41,9 @@ class Store(BaseHTTPRequestHandler):
         self.send_header("ETag", '"1"')
         self.send_header("Last-Modified", "Mon, 21 Sep 2020 03:00:00 GMT")
         if said:
-            self.send_header("Content-Range", f"bytes {first}-{int(first or 0) + len(part) - 1}/{len(PACKED)}")
+            self.send_header(
+                "Content-Range", f"bytes {first}-{int(first or 0) + len(part) - 1}/{len(PACKED)}"
+            )
         self.end_headers()
         if body:
             self.wfile.write(part)

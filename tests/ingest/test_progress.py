@@ -13,7 +13,13 @@ class Terminal(io.StringIO):
         return True
 
 
-COUNTS = Counts(1_500, Counter({"input.x": 1_400}), Counter({"ARR": 60, "DEP": 30}), Counter({"malformed": 10}), 1600657200963)
+COUNTS = Counts(
+    1_500,
+    Counter({"input.x": 1_400}),
+    Counter({"ARR": 60, "DEP": 30}),
+    Counter({"malformed": 10}),
+    1600657200963,
+)
 
 
 def shown(out: io.StringIO) -> str:
@@ -29,7 +35,10 @@ def shown(out: io.StringIO) -> str:
 
 def test_a_terminal_sees_one_line_rewritten() -> None:
     lines = shown(Terminal()).split("\r\x1b[K")
-    assert lines[1] == "hsl: 1,500 messages: 1,400 written, 90 passed over, 10 rejected, 1,500/s, up to 2020-09-21 03:00:00"
+    assert (
+        lines[1]
+        == "hsl: 1,500 messages: 1,400 written, 90 passed over, 10 rejected, 1,500/s, up to 2020-09-21 03:00:00"
+    )
     assert lines[2].startswith("hsl: done: ")
 
 

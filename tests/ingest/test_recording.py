@@ -16,7 +16,13 @@ from millrace.ingest.recording import Recording
 
 
 def line(received: int, payload: Any = None) -> bytes:
-    return json.dumps({"received": received, "topic": f"t/{received}", "payload": {"n": received} if payload is None else payload}).encode()
+    return json.dumps(
+        {
+            "received": received,
+            "topic": f"t/{received}",
+            "payload": {"n": received} if payload is None else payload,
+        }
+    ).encode()
 
 
 def recording(folder: Path, *lines: bytes, name: str = "r.jsonl") -> Path:
@@ -67,7 +73,9 @@ def test_original_timing_waits_as_long_as_the_messages_did(tmp_path: Path) -> No
             came += [(clock.now() - 5_000, time) for time in batch.received]
     assert [time for _, time in came] == [7_000, 7_040, 8_000, 8_010]
     for at, time in came:
-        assert time - 7_000 <= at <= time - 7_000 + 51, "neither before its time nor later than the gathering takes"
+        assert time - 7_000 <= at <= time - 7_000 + 51, (
+            "neither before its time nor later than the gathering takes"
+        )
 
 
 @pytest.mark.parametrize(("speed", "lasts"), [(1, 10_000), (10, 1_000), (0.5, 20_000), ("max", 0), (0, 0)])
@@ -94,7 +102,9 @@ def test_a_message_received_before_the_one_above_it_comes_right_after_it(tmp_pat
 
 
 def test_a_batch_is_never_larger_than_the_limit(tmp_path: Path) -> None:
-    batches = polls(Recording(recording(tmp_path, *(line(time) for time in range(1_000))), speed="max"), limit=300)
+    batches = polls(
+        Recording(recording(tmp_path, *(line(time) for time in range(1_000))), speed="max"), limit=300
+    )
     assert [len(batch) for batch in batches] == [300, 300, 300, 100]
 
 
@@ -143,7 +153,9 @@ def test_a_malformed_line_is_rejected_with_its_number_and_stops_nothing(tmp_path
 def test_rejects_come_with_the_messages_around_them_not_at_the_end(tmp_path: Path) -> None:
     path = recording(tmp_path, b"bad", line(1), b"worse", line(2), line(3), b"worst")
     batches = polls(Recording(path, speed="max"), limit=1)
-    assert [(list(batch.received), [reject.raw.payload for reject in batch.rejects]) for batch in batches] == [
+    assert [
+        (list(batch.received), [reject.raw.payload for reject in batch.rejects]) for batch in batches
+    ] == [
         ([1], [b"bad", b"worse"]),
         ([2], []),
         ([3], [b"worst"]),
@@ -179,7 +191,10 @@ def test_an_empty_recording_ends_at_once(tmp_path: Path, name: str) -> None:
 
 
 def test_a_missing_file_is_said_on_opening(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.jsonl cannot be read: No such file"), Recording(tmp_path / "none.jsonl"):
+    with (
+        pytest.raises(InputError, match=r"none\.jsonl cannot be read: No such file"),
+        Recording(tmp_path / "none.jsonl"),
+    ):
         pass
 
 
@@ -244,11 +259,21 @@ def test_an_unknown_retime_is_refused() -> None:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.one_of(st.integers(0, 10**13).map(line), st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))), max_size=30),
+    st.lists(
+        st.one_of(
+            st.integers(0, 10**13).map(line),
+            st.binary(max_size=60).map(lambda data: data.replace(b"\n", b"")),
+        ),
+        max_size=30,
+    ),
     st.integers(1, 7),
 )
-def test_every_line_is_read_rejected_or_blank(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], limit: int) -> None:
-    batches = polls(Recording(recording(tmp_path_factory.mktemp("r"), line(0), *lines), speed="max"), limit=limit)
+def test_every_line_is_read_rejected_or_blank(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], limit: int
+) -> None:
+    batches = polls(
+        Recording(recording(tmp_path_factory.mktemp("r"), line(0), *lines), speed="max"), limit=limit
+    )
     taken = sum(len(batch) + len(batch.rejects) for batch in batches)
     assert taken == 1 + sum(1 for each in lines if each and not each.isspace())
 

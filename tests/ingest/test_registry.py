@@ -25,13 +25,17 @@ def test_millraces_own_are_found_by_name() -> None:
     ("recording", {"path": "r", "speed": "slow"}, "speed='slow' is no speed"),
     ("recording", {"path": "r", "clock": 5}, "no option 'clock'"),
 ])  # fmt: skip
-def test_a_wrong_name_or_option_is_an_error_that_says_what_is_allowed(name: str, options: dict[str, object], told: str) -> None:
+def test_a_wrong_name_or_option_is_an_error_that_says_what_is_allowed(
+    name: str, options: dict[str, object], told: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         connector(name, **options)
     assert told in str(caught.value)
 
 
-def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "buses_of_berne.py").write_text(
         "from millrace.ingest import Event, Processor\n"
         "from millrace.transit import POSITIONS\n"

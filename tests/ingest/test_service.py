@@ -18,18 +18,25 @@ from millrace.transit import POSITIONS
 
 def recording(path: Path, *, vehicles: int, gap: int = 0) -> Path:
     said = {"oper": 12, "tst": "2020-09-21T03:00:00.000Z", "lat": 60.2, "long": 24.9}
-    lines = [{"received": 1_600_657_200_000 + n * gap, "topic": "t", "payload": {"VP": {**said, "veh": n}}} for n in range(vehicles)]
+    lines = [
+        {"received": 1_600_657_200_000 + n * gap, "topic": "t", "payload": {"VP": {**said, "veh": n}}}
+        for n in range(vehicles)
+    ]
     path.write_text("\n".join(map(json.dumps, lines)))
     return path
 
 
 def source(path: Path, **options: object) -> IngestSettings:
-    return IngestSettings.model_validate({"connector": "recording", "processor": "hsl", "path": str(path), "speed": "max", **options})
+    return IngestSettings.model_validate(
+        {"connector": "recording", "processor": "hsl", "path": str(path), "speed": "max", **options}
+    )
 
 
 def test_sources_run_side_by_side_into_one_log(tmp_path: Path) -> None:
     log, out = open_log(str(tmp_path / "log")), io.StringIO()
-    sources = {name: source(recording(tmp_path / name, vehicles=count)) for name, count in (("a", 30), ("b", 50))}
+    sources = {
+        name: source(recording(tmp_path / name, vehicles=count)) for name, count in (("a", 30), ("b", 50))
+    }
     counts = ingest_all(sources, log, out=out, stop=Stop())
     assert {name: count.received for name, count in counts.items()} == {"a": 30, "b": 50}
     assert sum(log.ends(POSITIONS.name).values()) == 80
@@ -49,7 +56,12 @@ def test_one_that_fails_stops_the_others(tmp_path: Path) -> None:
 def test_a_wrong_setting_names_its_section_before_anything_starts(tmp_path: Path) -> None:
     log = open_log(str(tmp_path / "log"))
     with pytest.raises(ConfigError, match=r"\[ingest\.b\]: speed='slow'"):
-        ingest_all({"a": source(tmp_path / "a"), "b": source(tmp_path / "b", speed="slow")}, log, out=io.StringIO(), stop=Stop())
+        ingest_all(
+            {"a": source(tmp_path / "a"), "b": source(tmp_path / "b", speed="slow")},
+            log,
+            out=io.StringIO(),
+            stop=Stop(),
+        )
     assert log.list() == []
     log.close()
 
@@ -58,7 +70,9 @@ def test_a_wrong_setting_names_its_section_before_anything_starts(tmp_path: Path
     ({"connector": "recording", "path": "r"}, r"\[ingest\.a\]: connector 'recording' brings messages that need a processor"),
     ({"connector": "simulator", "processor": "hsl"}, r"\[ingest\.a\]: processor = 'hsl' has nothing to do"),
 ])  # fmt: skip
-def test_messages_need_a_processor_and_events_need_none(tmp_path: Path, settings: dict[str, str], told: str) -> None:
+def test_messages_need_a_processor_and_events_need_none(
+    tmp_path: Path, settings: dict[str, str], told: str
+) -> None:
     log = open_log(str(tmp_path / "log"))
     with pytest.raises(ConfigError, match=told):
         ingest_all({"a": IngestSettings.model_validate(settings)}, log, out=io.StringIO(), stop=Stop())

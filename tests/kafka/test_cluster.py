@@ -20,7 +20,9 @@ pytestmark = pytest.mark.kafka
 
 
 def millrace(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "millrace.cli", "kafka", *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-m", "millrace.cli", "kafka", *words], capture_output=True, text=True, timeout=120
+    )
 
 
 def said(*words: str, code: int = 0) -> dict[str, Any]:
@@ -48,7 +50,11 @@ def test_brokers_in_the_background_are_found_again_and_keep_what_they_hold(tmp_p
         assert said("down", *folder)["stopped"] == 1
         assert said("status", *folder, code=1)["running"] is False
         up = said("up", "--port", "0", "--background", *folder)
-        topics = AdminClient({"bootstrap.servers": up["url"].removeprefix("kafka://")}).list_topics(timeout=30).topics
+        topics = (
+            AdminClient({"bootstrap.servers": up["url"].removeprefix("kafka://")})
+            .list_topics(timeout=30)
+            .topics
+        )
         assert len(topics["kept"].partitions) == 3
         other = millrace("up", "--port", "0", "--brokers", "3", *folder)
         assert other.returncode == 1
@@ -60,7 +66,9 @@ def test_brokers_in_the_background_are_found_again_and_keep_what_they_hold(tmp_p
 def test_brokers_in_the_foreground_end_with_the_command_however_that_ends(tmp_path: Path) -> None:
     for how, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         words = ["kafka", "up", "--port", "0", "--folder", str(tmp_path / "k"), "--json"]
-        command = subprocess.Popen([sys.executable, "-m", "millrace.cli", *words], stdout=subprocess.PIPE, text=True)
+        command = subprocess.Popen(
+            [sys.executable, "-m", "millrace.cli", *words], stdout=subprocess.PIPE, text=True
+        )
         assert command.stdout is not None
         line = json.loads(command.stdout.readline())
         cluster = kafka.running(tmp_path / "k")
@@ -108,7 +116,9 @@ def test_one_of_three_brokers_may_be_killed(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": cluster.servers, "acks": "all", "enable.idempotence": True})
         failed: list[object] = []
         for number in range(200):
-            producer.produce("t", str(number), on_delivery=lambda error, _: failed.append(error) if error else None)
+            producer.produce(
+                "t", str(number), on_delivery=lambda error, _: failed.append(error) if error else None
+            )
             if number == 100:
                 producer.flush(30)
                 os.kill(cluster.nodes[0].pid or 0, signal.SIGKILL)

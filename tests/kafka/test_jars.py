@@ -18,9 +18,13 @@ def nothing_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_without_maven_the_way_with_docker_is_named(nothing_cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_maven_the_way_with_docker_is_named(
+    nothing_cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(nothing_cached))
-    with pytest.raises(ComponentMissing, match=r"no mvn on the PATH .* apt install maven.* docker compose up"):
+    with pytest.raises(
+        ComponentMissing, match=r"no mvn on the PATH .* apt install maven.* docker compose up"
+    ):
         jars.fetch()
 
 

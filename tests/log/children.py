@@ -40,7 +40,9 @@ def commit_until(url: str, name: str, sizes: dict[str, int], fault: str) -> None
 def commit_next(writer: Any, sizes: dict[str, int]) -> None:
     """The next marker, with records that name it."""
     marker = writer.last + 1
-    writer.commit(marker, {topic: texts(*(f"{marker}.{i}" for i in range(size))) for topic, size in sizes.items()})
+    writer.commit(
+        marker, {topic: texts(*(f"{marker}.{i}" for i in range(size))) for topic, size in sizes.items()}
+    )
 
 
 def die_at_statement(url: str, name: str, sizes: dict[str, int], number: int) -> None:

@@ -57,7 +57,9 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     def run(target: Callable[..., None], *args: Any) -> BaseProcess:
         process: BaseProcess = context.Process(target=target, args=args, daemon=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads, of which these functions use none
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # newer Pythons warn of threads, of which these functions use none
             process.start()
         started.append(process)
         return process

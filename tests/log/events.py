@@ -18,7 +18,9 @@ APPENDED = 1_700_000_000_500
 def records(values: list[bytes | None], *, first: int = 0) -> Records:
     count = len(values)
     offsets = np.arange(first, first + count, dtype=np.int64)
-    return Records(offsets, np.full(count, APPENDED), pa.nulls(count, pa.binary()), pa.array(values, pa.binary()))
+    return Records(
+        offsets, np.full(count, APPENDED), pa.nulls(count, pa.binary()), pa.array(values, pa.binary())
+    )
 
 
 def sealed(message: Any, event_time: int | None = 1_000, ingestion_time: int | None = 2_000) -> bytes:

@@ -16,7 +16,19 @@ def _pool() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "shapes.bin"
         include = Path(protoc.__file__).parent / "_proto"
-        assert protoc.main(["", f"-I{here}", f"-I{include}", "--include_imports", f"--descriptor_set_out={out}", "shapes.proto"]) == 0
+        assert (
+            protoc.main(
+                [
+                    "",
+                    f"-I{here}",
+                    f"-I{include}",
+                    "--include_imports",
+                    f"--descriptor_set_out={out}",
+                    "shapes.proto",
+                ]
+            )
+            == 0
+        )
         files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:

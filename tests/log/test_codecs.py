@@ -61,7 +61,19 @@ def sightings() -> pl.DataFrame:
     at = datetime(2024, 5, 1, 12, 30, 0, 250_000, tzinfo=UTC)
     return pl.DataFrame(
         [
-            ("a", 1.5, at, b"\x00\xff", True, [1, 2], {"name": "x", "platform": 3}, [{"name": "y", "platform": None}], None, 5, 6),
+            (
+                "a",
+                1.5,
+                at,
+                b"\x00\xff",
+                True,
+                [1, 2],
+                {"name": "x", "platform": 3},
+                [{"name": "y", "platform": None}],
+                None,
+                5,
+                6,
+            ),
             ("", None, EPOCH, b"", False, [], {"name": "", "platform": None}, [], at, -5, None),
         ],
         schema={**Topic("t", Sighting).schema, "event_time": pl.Int64, "ingestion_time": pl.Int64},
@@ -73,7 +85,9 @@ def sightings() -> pl.DataFrame:
 def test_a_dataclass_is_written_and_read_without_a_schema_file(codec: Codec) -> None:
     topic = Topic("t", Sighting, codec=codec)
     got = decode(topic, 0, sent(encode(topic, sightings()), first=40)).rows
-    assert_frame_equal(got, sightings().with_columns(_off=pl.Series([40, 41]), ingestion_time=pl.Series([6, APPENDED])))
+    assert_frame_equal(
+        got, sightings().with_columns(_off=pl.Series([40, 41]), ingestion_time=pl.Series([6, APPENDED]))
+    )
 
 
 def test_json_is_readable() -> None:
@@ -110,7 +124,9 @@ def test_the_key_column_becomes_the_key() -> None:
 
 def test_ingestion_time_can_be_given_for_all() -> None:
     topic = Topic("t", Sighting)
-    assert decode(topic, 0, sent(encode(topic, sightings(), ingestion_time=77))).rows["ingestion_time"].to_list() == [77, 77]
+    assert decode(topic, 0, sent(encode(topic, sightings(), ingestion_time=77))).rows[
+        "ingestion_time"
+    ].to_list() == [77, 77]
     without = encode(topic, sightings().drop("ingestion_time"))
     assert decode(topic, 0, sent(without)).rows["ingestion_time"].to_list() == [APPENDED] * 2
 
@@ -128,13 +144,26 @@ def test_times_from_the_year_1_to_9999_come_back_exactly(at: int, codec: Codec) 
 def test_parts_of_a_millisecond_are_cut_off_towards_the_past(seconds: int, nanos: int, expected: int) -> None:
     event = Event.FromString(sealed(Position()))
     event.event_timestamp.seconds, event.event_timestamp.nanos = seconds, nanos
-    assert decode(POSITIONS, 0, records([event.SerializeToString()])).rows["event_time"].to_list() == [seconds * 1000 + expected]
+    assert decode(POSITIONS, 0, records([event.SerializeToString()])).rows["event_time"].to_list() == [
+        seconds * 1000 + expected
+    ]
 
 
 def test_a_result_keeps_its_pane() -> None:
     topic = Topic("t", Ticks)
-    pane = {"window_start": -5, "window_end": 10, "index": 2, "settled_index": -1, "timing": "early", "final": False, "op": "+"}
-    frame = pl.DataFrame({"ms": [1], "event_time": [9], **{name: [value] for name, value in pane.items()}}, schema_overrides=dict(COLUMNS))
+    pane = {
+        "window_start": -5,
+        "window_end": 10,
+        "index": 2,
+        "settled_index": -1,
+        "timing": "early",
+        "final": False,
+        "op": "+",
+    }
+    frame = pl.DataFrame(
+        {"ms": [1], "event_time": [9], **{name: [value] for name, value in pane.items()}},
+        schema_overrides=dict(COLUMNS),
+    )
     written = sent(encode(topic, frame))
     got = decode(topic, 0, written, panes=True).rows
     assert got.columns == ["ms", "event_time", "ingestion_time", *COLUMNS, "_off"]
@@ -150,7 +179,10 @@ def test_a_record_without_a_pane_has_empty_pane_columns() -> None:
 
 def test_no_records_make_no_rows_with_all_columns() -> None:
     for panes in (False, True):
-        some, none = decode(POSITIONS, 0, records([sealed(Position())]), panes=panes), decode(POSITIONS, 0, Records.none(), panes=panes)
+        some, none = (
+            decode(POSITIONS, 0, records([sealed(Position())]), panes=panes),
+            decode(POSITIONS, 0, Records.none(), panes=panes),
+        )
         assert none.rows.schema == some.rows.schema
         assert none.dead.schema == some.dead.schema == DEAD
         assert (len(none.rows), len(none.dead)) == (0, 0)
@@ -166,7 +198,9 @@ def test_fields_of_a_newer_schema_are_passed_over_and_missing_ones_have_defaults
     event.details.type_url = "type.googleapis.com/shapes.OldPosition"
     older = decode(Topic("t", old), 0, records([event.SerializeToString()]))
     assert older.rows.rows() == [("v", 1000, 2000, 0)]
-    event.details.CopyFrom(any_pb2.Any(type_url="elsewhere.org/shapes.Position", value=old(vehicle="v").SerializeToString()))
+    event.details.CopyFrom(
+        any_pb2.Any(type_url="elsewhere.org/shapes.Position", value=old(vehicle="v").SerializeToString())
+    )
     newer = decode(POSITIONS, 0, records([event.SerializeToString()])).rows
     assert newer.select("vehicle", "speed", "sequence").rows() == [("v", None, 0)]
 
@@ -207,7 +241,9 @@ def test_iso_text_gives_the_event_time_of_a_plain_topic(text: str, expected: int
 
 def test_whole_milliseconds_and_timestamps_give_the_event_time_too() -> None:
     ticks = Topic("t", Ticks, envelope=False, time="ms", codec="json")
-    assert decode(ticks, 0, records([b'{"ms": 123}', b'{"ms": "x"}', b"[1]"])).rows.rows() == [(123, 123, APPENDED, 0)]
+    assert decode(ticks, 0, records([b'{"ms": 123}', b'{"ms": "x"}', b"[1]"])).rows.rows() == [
+        (123, 123, APPENDED, 0)
+    ]
     timed = Topic("t", Sighting, envelope=False, time="seen")
     got = decode(timed, 0, sent(encode(timed, sightings()))).rows
     assert got["event_time"].to_list() == [1_714_566_600_250, 0]
@@ -230,8 +266,14 @@ def test_a_missing_time_in_a_plain_topic_is_dead() -> None:
         (sightings().drop("event_time"), "the rows lack event_time"),
         (sightings().with_columns(event_time=pl.lit(None, pl.Int64)), "2 rows have no event_time"),
         (sightings().with_columns(event_time=pl.lit(LAST + 1)), "outside the years 1 to 9999"),
-        (sightings().with_columns(vehicle=pl.lit(None, pl.String)), "column 'vehicle' holds nulls, but the field must have a value"),
-        (sightings().with_columns(speed=pl.lit("fast")), "column 'speed' is large_string, and does not fit double"),
+        (
+            sightings().with_columns(vehicle=pl.lit(None, pl.String)),
+            "column 'vehicle' holds nulls, but the field must have a value",
+        ),
+        (
+            sightings().with_columns(speed=pl.lit("fast")),
+            "column 'speed' is large_string, and does not fit double",
+        ),
         (sightings().with_columns(index=pl.lit(1)), "have pane columns index, but lack window_start"),
     ],
 )
@@ -250,7 +292,9 @@ def test_an_enum_name_that_does_not_exist_is_refused() -> None:
 
 def test_numbers_are_converted_where_nothing_is_lost() -> None:
     topic = Topic("t", Ticks)
-    made = encode(topic, pl.DataFrame({"ms": [5]}, schema={"ms": pl.UInt8}).with_columns(event_time=pl.lit(3, pl.Int32)))
+    made = encode(
+        topic, pl.DataFrame({"ms": [5]}, schema={"ms": pl.UInt8}).with_columns(event_time=pl.lit(3, pl.Int32))
+    )
     assert decode(topic, 0, sent(made)).rows.select("ms", "event_time").rows() == [(5, 3)]
     with pytest.raises(DefinitionError, match="does not fit int64"):
         encode(topic, pl.DataFrame({"ms": [5.5], "event_time": [1]}))

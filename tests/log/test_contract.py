@@ -55,7 +55,12 @@ def test_a_topic_is_created_once_and_then_found_by_everyone(log: Log, url: str) 
     other.ensure(POSITIONS)
     assert other.list() == ["dead.input.positions", "input.positions"]
     info = other.describe("input.positions")
-    assert (info.codec, info.type_name, info.envelope, len(info.partitions)) == ("binary", "millrace.type.Position", True, 3)
+    assert (info.codec, info.type_name, info.envelope, len(info.partitions)) == (
+        "binary",
+        "millrace.type.Position",
+        True,
+        3,
+    )
     raw = other.describe("dead.input.positions")
     assert (raw.codec, raw.type_name, len(raw.partitions)) == ("raw", "", 1)
     other.close()
@@ -95,7 +100,10 @@ def _called_position(kind: type) -> type:
     [
         (replace(POSITIONS, partitions=4), "exists with partitions 3, but is declared with 4"),
         (replace(POSITIONS, codec="json"), "exists with codec 'binary', but is declared with 'json'"),
-        (replace(POSITIONS, type=Arrival), "exists with type 'millrace.type.Position', but is declared with 'millrace.type.Arrival'"),
+        (
+            replace(POSITIONS, type=Arrival),
+            "exists with type 'millrace.type.Position', but is declared with 'millrace.type.Arrival'",
+        ),
         (replace(POSITIONS, type=_called_position(Reordered)), "append new fields at the end"),
         (replace(POSITIONS, envelope=False, time="vehicle"), "exists with envelope True"),
     ],
@@ -252,7 +260,9 @@ def test_a_commit_that_fails_halfway_leaves_nothing(log: Log) -> None:
     log.ensure_raw("b")
     writer = log.writer("query")
     with pytest.raises(LogError):
-        writer.commit(0, {"a": texts("x"), "b": Outgoing(pa.array([b"z"]), partitions=np.array([5], np.int32))})
+        writer.commit(
+            0, {"a": texts("x"), "b": Outgoing(pa.array([b"z"]), partitions=np.array([5], np.int32))}
+        )
     with pytest.raises(TopicMissing):
         writer.commit(0, {"a": texts("x"), "missing": texts("y")})
     assert (flat(log, "a"), flat(log, "b"), log.writer("query").last) == ([], [], -1)
@@ -296,7 +306,9 @@ def test_writers_of_different_names_do_not_mind_each_other(log: Log) -> None:
 # Several processes
 
 
-def test_processes_that_append_at_once_lose_nothing_and_keep_their_order(log: Log, url: str, start: Start) -> None:
+def test_processes_that_append_at_once_lose_nothing_and_keep_their_order(
+    log: Log, url: str, start: Start
+) -> None:
     log.ensure_raw("input.t", partitions=3)
     running = [start(children.append_many, url, "input.t", who, 40, 7) for who in range(3)]
     for process in running:
@@ -331,7 +343,9 @@ def test_a_writer_killed_at_any_moment_leaves_whole_commits_only(log: Log, url: 
     last = log.writer("query").last
     assert last >= kills - 1
     for topic, size in sizes.items():
-        assert sorted(flat(log, topic)) == sorted(f"{marker}.{i}" for marker in range(last + 1) for i in range(size))
+        assert sorted(flat(log, topic)) == sorted(
+            f"{marker}.{i}" for marker in range(last + 1) for i in range(size)
+        )
 
 
 # Tail
@@ -348,7 +362,10 @@ def test_a_tail_yields_what_is_there_and_then_what_comes(log: Log) -> None:
             log.append("t", texts(value))
         return value is not None
 
-    seen = [(p, records.values.to_pylist(), records.offsets.tolist()) for p, records in log.tail("t", start="begin", wait=wait)]
+    seen = [
+        (p, records.values.to_pylist(), records.offsets.tolist())
+        for p, records in log.tail("t", start="begin", wait=wait)
+    ]
     assert seen == [(0, [b"a", b"b"], [0, 1]), (0, [b"c"], [2]), (0, [b"d"], [3])]
 
 
@@ -389,7 +406,9 @@ def test_retention_goes_no_faster_than_time_has_passed_since_the_newest_record(l
         log.append("short", texts("x" * 10_000), now=second * 1000)
     year = 365 * 86_400_000
     log.expire(year, passed=0)
-    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 2, "at 4 s, where the clock says a year"
+    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 2, (
+        "at 4 s, where the clock says a year"
+    )
     log.expire(year, passed=500)
     assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 1
     log.expire(4_600, passed=year)

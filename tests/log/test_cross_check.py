@@ -32,7 +32,11 @@ _colour = st.sampled_from([0, 1, 7, 9])
 _time = st.integers(FIRST * 1000, LAST * 1000).map(lambda us: EPOCH + timedelta(microseconds=us))
 _span = st.integers(-(10**12), 10**12).map(lambda us: timedelta(microseconds=us))
 _inner = st.builds(
-    lambda a, b, c, d: shape("Inner")(number=a, text=b, colour=c, colours=d), _int32, _text, _colour, st.lists(_colour, max_size=2)
+    lambda a, b, c, d: shape("Inner")(number=a, text=b, colour=c, colours=d),
+    _int32,
+    _text,
+    _colour,
+    st.lists(_colour, max_size=2),
 )
 _fields = {
     **dict.fromkeys("aei", _int32),
@@ -136,15 +140,25 @@ def test_what_ptars_reads_is_what_the_protobuf_package_reads(messages: list[Any]
     topic = Topic("t", Everything)
     got = decode(topic, 0, records([sealed(message) for message in messages]))
     assert got.dead.is_empty()
-    assert got.rows.schema == pl.Schema({**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64(), "_off": pl.Int64()})
-    assert [tidy(found) for found in got.rows.select(list(topic.schema)).to_dicts()] == [row(message) for message in messages]
+    assert got.rows.schema == pl.Schema(
+        {**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64(), "_off": pl.Int64()}
+    )
+    assert [tidy(found) for found in got.rows.select(list(topic.schema)).to_dicts()] == [
+        row(message) for message in messages
+    ]
 
 
 @examples(50)
 @given(st.lists(everything(), min_size=1, max_size=5), st.sampled_from(["binary", "json"]), st.booleans())
-def test_rows_written_and_read_again_are_the_same_in_both_codecs(messages: list[Any], codec: Codec, envelope: bool) -> None:
+def test_rows_written_and_read_again_are_the_same_in_both_codecs(
+    messages: list[Any], codec: Codec, envelope: bool
+) -> None:
     first = decode(Topic("t", Everything), 0, records([sealed(message) for message in messages])).rows
-    topic = Topic("t", Everything, codec=codec) if envelope else Topic("t", Everything, codec=codec, envelope=False, time="j")
+    topic = (
+        Topic("t", Everything, codec=codec)
+        if envelope
+        else Topic("t", Everything, codec=codec, envelope=False, time="j")
+    )
     written = encode(topic, first)
     again = decode(topic, 0, sent(written))
     if envelope:
@@ -152,9 +166,13 @@ def test_rows_written_and_read_again_are_the_same_in_both_codecs(messages: list[
         assert_frame_equal(again.rows, first)
     else:
         empty = pl.Series([value == b"" for value in written.values.to_pylist()], dtype=pl.Boolean)
-        good = pl.col("j").is_between(FIRST, LAST) & (pl.col("j") != 0) & ~empty  # 0 and absent are the same in protobuf
+        good = (
+            pl.col("j").is_between(FIRST, LAST) & (pl.col("j") != 0) & ~empty
+        )  # 0 and absent are the same in protobuf
         assert again.dead["offset"].to_list() == first.filter(~good)["_off"].to_list()
-        assert_frame_equal(again.rows.select(list(topic.schema)), first.filter(good).select(list(topic.schema)))
+        assert_frame_equal(
+            again.rows.select(list(topic.schema)), first.filter(good).select(list(topic.schema))
+        )
 
 
 @examples(40)
@@ -198,11 +216,17 @@ def test_json_made_of_columns_is_the_canonical_form(messages: list[Any], envelop
     kind = shape("Flat")
     plain = Topic("t", kind)
     rows = decode(plain, 0, records([sealed(message) for message in messages])).rows
-    topic = Topic("t", kind, codec="json") if envelope else Topic("t", kind, codec="json", envelope=False, time="b")
+    topic = (
+        Topic("t", kind, codec="json")
+        if envelope
+        else Topic("t", kind, codec="json", envelope=False, time="b")
+    )
     by_columns = encode(topic, rows).values.to_pylist()
     by_messages = to_json(topic, encode(replace(topic, codec="binary"), rows).values.to_pylist())
     assert to_binary(topic, by_columns) == to_binary(topic, by_messages)
     for mine, theirs in zip(map(json.loads, by_columns), map(json.loads, by_messages), strict=True):
         for tree in (mine, theirs):
-            (tree["details"] if envelope else tree).pop("d", None)  # one single-precision number may be written in several ways
+            (tree["details"] if envelope else tree).pop(
+                "d", None
+            )  # one single-precision number may be written in several ways
         assert mine == theirs

@@ -7,7 +7,9 @@ from millrace.log.dead import DEAD, dead_letters, dead_topic, late_letters, late
 
 def test_a_dead_letter_says_in_its_headers_where_it_was_and_why(log: Log) -> None:
     dead = pl.DataFrame(
-        [("input.t", 2, 17, 1000, b"k", b"\xff", "not a t"), ("input.t", 0, 3, 2000, None, None, "empty")], schema=DEAD, orient="row"
+        [("input.t", 2, 17, 1000, b"k", b"\xff", "not a t"), ("input.t", 0, 3, 2000, None, None, "empty")],
+        schema=DEAD,
+        orient="row",
     )
     log.ensure_raw(dead_topic("input.t"))
     log.append("dead.input.t", dead_letters(dead))
@@ -27,11 +29,28 @@ def test_a_dead_letter_says_in_its_headers_where_it_was_and_why(log: Log) -> Non
 
 
 def test_a_late_letter_says_how_many_windows_missed_it(log: Log) -> None:
-    late = pl.DataFrame({"vehicle": ["v"], "reason": ["late"], "missed": [6], "topic": ["input.t"], "partition": [1], "offset": [9]})
+    late = pl.DataFrame(
+        {
+            "vehicle": ["v"],
+            "reason": ["late"],
+            "missed": [6],
+            "topic": ["input.t"],
+            "partition": [1],
+            "offset": [9],
+        }
+    )
     log.ensure_raw(late_topic("job"))
     log.append("late.job", late_letters(Outgoing(pa.array([b"value"]), pa.array([b"v"])), late))
     assert read_letters(log.read("late.job", 0, 0, 1)).to_dicts() == [
-        {"reason": "late", "missed": "6", "topic": "input.t", "partition": "1", "offset": "9", "key": b"v", "value": b"value"}
+        {
+            "reason": "late",
+            "missed": "6",
+            "topic": "input.t",
+            "partition": "1",
+            "offset": "9",
+            "key": b"v",
+            "value": b"value",
+        }
     ]
 
 

@@ -43,7 +43,11 @@ def open_folder() -> Iterator[Path]:
 
 
 def values(log: EmbeddedLog, topic: str) -> list[bytes]:
-    return [value for p, end in log.ends(topic).items() for value in log.read(topic, p, log.begins(topic)[p], end).values.to_pylist()]
+    return [
+        value
+        for p, end in log.ends(topic).items()
+        for value in log.read(topic, p, log.begins(topic)[p], end).values.to_pylist()
+    ]
 
 
 def in_child(do: Callable[[], None]) -> str:
@@ -98,7 +102,10 @@ def test_processes_that_create_the_same_log_at_once_agree(folder: Path, start: S
 def test_inputs_and_results_are_kept_in_different_files(folder: Path, embedded: EmbeddedLog) -> None:
     embedded.ensure_raw("input.t")
     embedded.ensure_raw("analytics.t")
-    names = {file: sqlite3.connect(folder / file).execute("select name from topic").fetchall() for file in ("inputs.db", "results.db")}
+    names = {
+        file: sqlite3.connect(folder / file).execute("select name from topic").fetchall()
+        for file in ("inputs.db", "results.db")
+    }
     assert names == {"inputs.db": [("input.t",)], "results.db": [("analytics.t",)]}
 
 
@@ -128,7 +135,9 @@ def test_a_writer_that_dies_before_any_statement_of_a_commit_leaves_all_or_nothi
         outcomes.append(process.exitcode)
         last = embedded.writer("query").last
         for topic, count in sizes.items():
-            assert sorted(values(embedded, topic)) == sorted(f"{marker}.{i}".encode() for marker in range(last + 1) for i in range(count))
+            assert sorted(values(embedded, topic)) == sorted(
+                f"{marker}.{i}".encode() for marker in range(last + 1) for i in range(count)
+            )
     assert set(outcomes[:-1]) == {-signal.SIGKILL}
     assert len(outcomes) > 10
 
@@ -187,7 +196,9 @@ def test_a_folder_that_cannot_be_made_is_named(open_folder: Path) -> None:
         os.setuid(NOBODY)
         EmbeddedLog(open_folder)
 
-    assert in_child(as_nobody).startswith(f"LogUnwritable: the log folder {open_folder} cannot be made (Permission denied)")
+    assert in_child(as_nobody).startswith(
+        f"LogUnwritable: the log folder {open_folder} cannot be made (Permission denied)"
+    )
 
 
 def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
@@ -247,7 +258,9 @@ def test_a_log_can_be_used_by_several_threads(embedded: EmbeddedLog) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(values(embedded, "t")) == sorted(f"{who}.{i}".encode() for who in range(4) for i in range(20))
+    assert sorted(values(embedded, "t")) == sorted(
+        f"{who}.{i}".encode() for who in range(4) for i in range(20)
+    )
 
 
 # Layout
@@ -263,5 +276,6 @@ def test_a_trickle_of_records_does_not_become_a_row_each(folder: Path, embedded:
     assert got.timestamps.tolist() == list(range(200))
     assert [int(value) for value in got.values.to_pylist()] == list(range(200))
     assert embedded.describe("t").partitions[0].bytes == sum(
-        length for (length,) in sqlite3.connect(folder / "results.db").execute("select length(body) from chunk")
+        length
+        for (length,) in sqlite3.connect(folder / "results.db").execute("select length(body) from chunk")
     )

@@ -62,14 +62,18 @@ def log(address: str) -> Iterator[KafkaLog]:
 
 
 def values(log: Log, topic: str, partition: int = 0) -> list[bytes]:
-    found: list[bytes] = log.read(topic, partition, log.begins(topic)[partition], log.ends(topic)[partition]).values.to_pylist()
+    found: list[bytes] = log.read(
+        topic, partition, log.begins(topic)[partition], log.ends(topic)[partition]
+    ).values.to_pylist()
     return found
 
 
 # Offsets
 
 
-def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(log: KafkaLog, brokers: Cluster) -> None:
+def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(
+    log: KafkaLog, brokers: Cluster
+) -> None:
     log.ensure_raw("t")
     committed: list[bytes] = []
     producer = Producer({"bootstrap.servers": brokers.servers, "transactional.id": uuid.uuid4().hex})
@@ -94,7 +98,11 @@ def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(log:
     for step in (1, 5):
         cuts = [log.read("t", 0, start, min(end, start + step)) for start in range(0, end, step)]
         assert [value for cut in cuts for value in cut.values.to_pylist()] == committed
-        assert all(start <= offset < start + step for start, cut in zip(range(0, end, step), cuts, strict=True) for offset in cut.offsets)
+        assert all(
+            start <= offset < start + step
+            for start, cut in zip(range(0, end, step), cuts, strict=True)
+            for offset in cut.offsets
+        )
     with pytest.raises(OffsetGone, match=f"holds offsets 0 to {end}"):
         log.read("t", 0, 0, end + 1)
     producer.commit_transaction(30)
@@ -146,7 +154,9 @@ def test_topics_are_made_as_they_are_declared(log: KafkaLog) -> None:
 # Commits
 
 
-def test_a_marker_behind_the_open_transaction_of_another_writer_is_waited_for(log: KafkaLog, brokers: Cluster, address: str) -> None:
+def test_a_marker_behind_the_open_transaction_of_another_writer_is_waited_for(
+    log: KafkaLog, brokers: Cluster, address: str
+) -> None:
     log.ensure_raw("t")
     writer = log.writer("one")
     producer = Producer({"bootstrap.servers": brokers.servers, "transactional.id": uuid.uuid4().hex})
@@ -199,10 +209,14 @@ def test_a_writer_killed_at_any_step_of_a_commit_leaves_it_whole_or_not_at_all(
     assert writer.last == (1 if place == "committed" else 0)
     children.commit_next(writer, {"a": 3, "b": 2})
     for topic, size in (("a", 3), ("b", 2)):
-        assert values(log, topic) == [f"{marker}.{i}".encode() for marker in range(writer.last + 1) for i in range(size)]
+        assert values(log, topic) == [
+            f"{marker}.{i}".encode() for marker in range(writer.last + 1) for i in range(size)
+        ]
 
 
-def test_a_writer_whose_transaction_took_too_long_goes_on_if_nobody_took_over(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_whose_transaction_took_too_long_goes_on_if_nobody_took_over(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from millrace import faults
 
     monkeypatch.setattr("millrace.log.kafka.log.TRANSACTION_MS", 1_000)
@@ -236,7 +250,9 @@ def test_a_record_that_is_too_large_is_refused_before_anything_is_sent(log: Kafk
     assert values(log, "t") == [b"fine"]
 
 
-def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.ensure_raw("t")
     with monkeypatch.context() as patched:  # as if the limit had been lowered since it was asked for
         patched.setattr(log._topics, "largest", lambda topic: 5_000_000)
@@ -254,10 +270,14 @@ def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(log: Kafka
 
 def test_a_consumer_without_our_code_reads_what_we_wrote(log: KafkaLog, brokers: Cluster) -> None:
     log.ensure(STOPS)
-    log.append("stops", encode(STOPS, pl.DataFrame({"name": ["Kamppi", "Pasila"], "event_time": [1_000, 2_000]})))
+    log.append(
+        "stops", encode(STOPS, pl.DataFrame({"name": ["Kamppi", "Pasila"], "event_time": [1_000, 2_000]}))
+    )
     program = Path(__file__).parents[2] / "docs" / "examples" / "read_without_millrace.py"
     assert "import millrace" not in program.read_text()
-    read = subprocess.run([sys.executable, program, brokers.servers, "stops", log.full("")], capture_output=True, text=True)
+    read = subprocess.run(
+        [sys.executable, program, brokers.servers, "stops", log.full("")], capture_output=True, text=True
+    )
     assert read.returncode == 0, read.stderr
     events = [json.loads(line) for line in read.stdout.splitlines()]
     assert sorted((event["details"]["name"], event["event_timestamp"]) for event in events) == [
@@ -267,7 +287,9 @@ def test_a_consumer_without_our_code_reads_what_we_wrote(log: KafkaLog, brokers:
 
 
 @pytest.mark.parametrize("codec", ["binary", "json"])
-def test_old_and_new_code_read_each_other_and_the_newer_schema_is_kept(log: KafkaLog, codec: Literal["binary", "json"]) -> None:
+def test_old_and_new_code_read_each_other_and_the_newer_schema_is_kept(
+    log: KafkaLog, codec: Literal["binary", "json"]
+) -> None:
     old, new = replace(STOPS, codec=codec), replace(STOPS, codec=codec, type=newer())
     log.ensure(old)
     log.append("stops", encode(old, pl.DataFrame({"name": ["Kamppi"], "event_time": [1_000]})))
@@ -276,7 +298,11 @@ def test_old_and_new_code_read_each_other_and_the_newer_schema_is_kept(log: Kafk
     log.ensure(old)
     records = [log.read("stops", number, 0, end) for number, end in log.ends("stops").items() if end]
     seen = [
-        sorted(row for number, each in enumerate(records) for row in decode(topic, number, each).rows.drop("_off", "ingestion_time").rows())
+        sorted(
+            row
+            for number, each in enumerate(records)
+            for row in decode(topic, number, each).rows.drop("_off", "ingestion_time").rows()
+        )
         for topic in (old, new)
     ]
     assert seen == [[("Kamppi", 1_000), ("Pasila", 2_000)], [("Kamppi", "", 1_000), ("Pasila", "B", 2_000)]]
@@ -312,7 +338,10 @@ def test_a_topic_that_others_made_is_used_as_it_is(log: KafkaLog, brokers: Clust
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_with_tls_and_a_password_everything_works(brokers: Cluster, mechanism: str) -> None:
-    log = open_log(f"kafka://{brokers.secure_servers}/{uuid.uuid4().hex}", kafka=secure(brokers, "admin", PASSWORDS["admin"], mechanism))
+    log = open_log(
+        f"kafka://{brokers.secure_servers}/{uuid.uuid4().hex}",
+        kafka=secure(brokers, "admin", PASSWORDS["admin"], mechanism),
+    )
     log.ensure_raw("t")
     log.append("t", texts("a"))
     log.writer("w").commit(0, {"t": texts("b")})
@@ -321,18 +350,31 @@ def test_with_tls_and_a_password_everything_works(brokers: Cluster, mechanism: s
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_wrong_password_is_an_error_and_not_shown(brokers: Cluster, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password_is_an_error_and_not_shown(
+    brokers: Cluster, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(LogDenied, match=r"does not let us in .*MILLRACE_KAFKA_CLIENT_SASL_PASSWORD") as caught:
-        open_log(f"kafka://{brokers.secure_servers}", kafka=secure(brokers, "admin", "not-the-password", mechanism))
+    with pytest.raises(
+        LogDenied, match=r"does not let us in .*MILLRACE_KAFKA_CLIENT_SASL_PASSWORD"
+    ) as caught:
+        open_log(
+            f"kafka://{brokers.secure_servers}", kafka=secure(brokers, "admin", "not-the-password", mechanism)
+        )
     assert "not-the-password" not in str(caught.value) + caplog.text
 
 
 def test_who_may_not_is_told_so(brokers: Cluster, log: KafkaLog) -> None:
     log.ensure_raw("t")
     log.append("t", texts("a"))
-    reader = open_log(log.url.replace(brokers.servers, brokers.secure_servers), kafka=secure(brokers, "reader", PASSWORDS["reader"]))
-    for use in (lambda: reader.ensure_raw("mine"), lambda: reader.append("t", texts("b")), lambda: reader.writer("w")):
+    reader = open_log(
+        log.url.replace(brokers.servers, brokers.secure_servers),
+        kafka=secure(brokers, "reader", PASSWORDS["reader"]),
+    )
+    for use in (
+        lambda: reader.ensure_raw("mine"),
+        lambda: reader.append("t", texts("b")),
+        lambda: reader.writer("w"),
+    ):
         with pytest.raises(LogDenied, match="does not allow it"):
             use()
     reader.close()

@@ -33,8 +33,12 @@ def log(brokers: Cluster) -> Iterator[KafkaLog]:
     opened.close()
 
 
-@pytest.mark.parametrize("code", [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN])
-def test_an_error_of_a_rolling_restart_is_asked_again(log: KafkaLog, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+@pytest.mark.parametrize(
+    "code", [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN]
+)
+def test_an_error_of_a_rolling_restart_is_asked_again(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     log.ensure_raw("t")
     log.append("t", texts("a", "b"))
     ask, troubled = log._admin.list_offsets, [True, True]
@@ -55,12 +59,18 @@ def test_an_error_of_a_rolling_restart_is_asked_again(log: KafkaLog, monkeypatch
 def test_every_error_that_ends_a_run_is_named_and_all_others_are_retried() -> None:
     ending = {code for codes in line.ENDING.values() for code in codes}
     assert KafkaError.TOPIC_AUTHORIZATION_FAILED in ending
-    for code in (KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.INVALID_PRODUCER_ID_MAPPING):
+    for code in (
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    ):
         assert line.passing(KafkaError(code))
     assert not any(line.passing(KafkaError(code)) for code in ending)
 
 
-def test_a_topic_that_one_broker_lists_and_another_does_not_know_is_waited_for(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_one_broker_lists_and_another_does_not_know_is_waited_for(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.ensure_raw("out.sums")
     log._topics._known.clear()
     count, deaf = log._topics._counted, [0, 0, 0]
@@ -76,7 +86,9 @@ def test_a_topic_that_is_nowhere_is_missing_at_once(log: KafkaLog) -> None:
     assert time.monotonic() - began < 3
 
 
-def test_housekeeping_passes_over_a_topic_without_a_leader(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_housekeeping_passes_over_a_topic_without_a_leader(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("led", "leaderless"):
         log.ensure_raw(name, retention=1_000)
         log.append(name, texts("old"), now=1_000)
@@ -93,7 +105,9 @@ def test_housekeeping_passes_over_a_topic_without_a_leader(log: KafkaLog, monkey
 def test_a_hundred_partitions_are_read_again_and_again_by_the_readers_that_are_open(log: KafkaLog) -> None:
     log.ensure_raw("t", partitions=100)
     for turn in range(2):
-        log.append("t", Outgoing(pa.array([b"x"] * 200), partitions=np.repeat(np.arange(100, dtype=np.int32), 2)))
+        log.append(
+            "t", Outgoing(pa.array([b"x"] * 200), partitions=np.repeat(np.arange(100, dtype=np.int32), 2))
+        )
         began = time.monotonic()
         for partition in range(100):
             assert len(log.read("t", partition, 2 * turn, 2 * turn + 2)) == 2

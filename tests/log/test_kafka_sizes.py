@@ -76,7 +76,9 @@ def sized(size: int, *, key: int = 0, headers: int = 0) -> Outgoing:
 
 @pytest.mark.parametrize("largest", [5_000, DEFAULT, 3_000_000])
 @pytest.mark.parametrize("more", [{}, {"key": 2_000}, {"headers": 2_000}, {"key": 1_000, "headers": 1_000}])
-def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(log: KafkaLog, largest: int, more: dict[str, int]) -> None:
+def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(
+    log: KafkaLog, largest: int, more: dict[str, int]
+) -> None:
     log.ensure_raw("t")
     limit(log, "t", largest)
     assert log.largest("t") == largest
@@ -94,7 +96,9 @@ def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(
 
 
 @pytest.mark.parametrize("largest", [3_000, 100_000])
-def test_many_records_for_a_topic_that_takes_little_are_sent_in_batches_that_it_takes(log: KafkaLog, largest: int) -> None:
+def test_many_records_for_a_topic_that_takes_little_are_sent_in_batches_that_it_takes(
+    log: KafkaLog, largest: int
+) -> None:
     log.ensure_raw("t")
     limit(log, "t", largest)
     values = [b"%d " % n + b"x" * (n * 37 % 1_500) for n in range(1_000)]
@@ -126,7 +130,9 @@ def counts() -> mr.Job:
     return mr.Job("counts", notes.window(mr.windows.fixed("10s")).by("who").count().write(COUNTS))
 
 
-def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(log: KafkaLog, tmp_path: Path) -> None:
+def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(
+    log: KafkaLog, tmp_path: Path
+) -> None:
     log.ensure(NOTES)
     room = DEFAULT - OVERHEAD
 
@@ -140,7 +146,8 @@ def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(l
         run_local([counts()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
         log.append("notes", notes(("a", "", 200_000 + 60_000 * number)))
     ((dead,), (late,)) = (
-        read_letters(log.read(topic, 0, log.begins(topic)[0], log.ends(topic)[0])).to_dicts() for topic in ("dead.notes", "late.counts")
+        read_letters(log.read(topic, 0, log.begins(topic)[0], log.ends(topic)[0])).to_dicts()
+        for topic in ("dead.notes", "late.counts")
     )
     assert (dead["length"], dead["offset"], dead["topic"]) == (str(room), "2", "notes")
     assert int(late["length"]) > room - 100
@@ -154,7 +161,11 @@ def test_a_result_that_its_topic_does_not_take_is_a_dead_letter(log: KafkaLog, t
     limit(log, "copied", 2_000)
     rows = [("a", "small", 1_000), ("a", "x" * 5_000, 2_000), ("a", "small too", 3_000)]
     log.append("notes", encode(NOTES, pl.DataFrame(rows, schema=["who", "text", "event_time"], orient="row")))
-    run_local([mr.Job("copy", mr.read(NOTES).write(copied))], settings=settings(log.url, str(tmp_path / "s")), until_caught_up=True)
+    run_local(
+        [mr.Job("copy", mr.read(NOTES).write(copied))],
+        settings=settings(log.url, str(tmp_path / "s")),
+        until_caught_up=True,
+    )
     assert sum(len(log.read("copied", p, 0, end)) for p, end in log.ends("copied").items()) == 2
     (dead,) = read_letters(log.read("dead.copy", 0, 0, log.ends("dead.copy")[0])).to_dicts()
     assert dead["topic"] == "copied"

@@ -55,7 +55,11 @@ BIDS = [
     {"item": "", "price": -0.0, "at": 1_700_000_001_000, "note": None},
 ]
 PLAIN = mr.Topic("bids", Bid, "item", envelope=False, time="at")
-TOPICS = {"protobuf": PLAIN, "json": replace(PLAIN, codec="json"), "avro": replace(PLAIN, codec="avro", avro=AVRO)}
+TOPICS = {
+    "protobuf": PLAIN,
+    "json": replace(PLAIN, codec="json"),
+    "avro": replace(PLAIN, codec="avro", avro=AVRO),
+}
 
 
 def as_json(bid: dict[str, Any]) -> bytes:
@@ -63,7 +67,9 @@ def as_json(bid: dict[str, Any]) -> bytes:
 
 
 def as_protobuf(bid: dict[str, Any]) -> bytes:
-    (made,), bad = to_binary(TOPICS["json"], [as_json({name: value for name, value in bid.items() if value is not None})])
+    (made,), bad = to_binary(
+        TOPICS["json"], [as_json({name: value for name, value in bid.items() if value is not None})]
+    )
     assert made is not None
     assert not bad
     return made
@@ -76,7 +82,11 @@ def as_avro(bid: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
-WRITERS: dict[str, Callable[[dict[str, Any]], bytes]] = {"protobuf": as_protobuf, "json": as_json, "avro": as_avro}
+WRITERS: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "protobuf": as_protobuf,
+    "json": as_json,
+    "avro": as_avro,
+}
 
 
 def records(values: Sequence[bytes | None]) -> Records:
@@ -114,7 +124,13 @@ def test_what_cannot_be_read_is_dead_and_the_rest_is_not(kind: str) -> None:
 @pytest.mark.parametrize("indexes", [b"\x02\x02", b"\x04\x02\x00", b"\x02\x80\x01"])
 def test_a_message_that_is_not_the_first_of_its_schema_is_read_too(indexes: bytes) -> None:
     topic = replace(PLAIN, confluent=True)
-    found = decode(topic, 0, records([header("protobuf", indexes) + as_protobuf(BIDS[0]), header("protobuf") + as_protobuf(BIDS[1])]))
+    found = decode(
+        topic,
+        0,
+        records(
+            [header("protobuf", indexes) + as_protobuf(BIDS[0]), header("protobuf") + as_protobuf(BIDS[1])]
+        ),
+    )
     assert found.rows["item"].to_list() == ["clock", ""]
 
 
@@ -166,7 +182,9 @@ def test_the_topics_of_the_how_to_are_read() -> None:
         assert decode(made[name], 0, records([value])).rows.select(*bid).rows(named=True) == [bid], name
 
 
-@pytest.mark.parametrize("value", [b'{"item": "clock", "price": 1.0}', b'{"item": "clock", "price": 1.0, "at": null}'])
+@pytest.mark.parametrize(
+    "value", [b'{"item": "clock", "price": 1.0}', b'{"item": "clock", "price": 1.0, "at": null}']
+)
 def test_a_json_record_without_its_time_is_dead_and_not_of_1970(value: bytes) -> None:
     found = decode(TOPICS["json"], 0, records([value]))
     assert (len(found.rows), len(found.dead)) == (0, 1)

@@ -14,7 +14,9 @@ HEADERS = (("reason", b"not a t"), ("topic", b"input.t"), ("partition", b"0"), (
 
 
 def letter(value: bytes | None, key: bytes | None = None) -> Outgoing:
-    return Outgoing(pa.array([b"neighbour", value], pa.binary()), pa.array([None, key], pa.binary()), [(), HEADERS])
+    return Outgoing(
+        pa.array([b"neighbour", value], pa.binary()), pa.array([None, key], pa.binary()), [(), HEADERS]
+    )
 
 
 @pytest.mark.parametrize("over", [-1, 0])
@@ -25,7 +27,12 @@ def test_a_letter_of_at_most_the_limit_stays_whole(over: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "key"), [(600, None), (600, b"k"), *((n, key) for n in (2_000, 5_000, 1_000_000) for key in (None, b"k", b"k" * 3_000))]
+    ("limit", "key"),
+    [
+        (600, None),
+        (600, b"k"),
+        *((n, key) for n in (2_000, 5_000, 1_000_000) for key in (None, b"k", b"k" * 3_000)),
+    ],
 )
 def test_a_letter_over_the_limit_is_cut_and_says_what_it_was(limit: int, key: bytes | None) -> None:
     value = bytes(range(256)) * 5_000
@@ -58,7 +65,9 @@ def test_a_reason_that_quotes_the_whole_input_is_cut() -> None:
 def test_key_and_headers_count() -> None:
     assert record_sizes(Outgoing(pa.array([b"abc"]))).tolist() == [OVERHEAD + 3]
     assert record_sizes(Outgoing(pa.array([b"abc"]), pa.array([b"key"]))).tolist() == [OVERHEAD + 6]
-    assert record_sizes(Outgoing(pa.array([b"abc"]), None, [(("name", b"value"),)])).tolist() == [OVERHEAD + 3 + 4 + 5 + 10]
+    assert record_sizes(Outgoing(pa.array([b"abc"]), None, [(("name", b"value"),)])).tolist() == [
+        OVERHEAD + 3 + 4 + 5 + 10
+    ]
     assert record_sizes(Outgoing(pa.array([None], pa.binary()))).tolist() == [OVERHEAD]
 
 
@@ -67,7 +76,9 @@ def test_a_result_that_is_too_large_is_set_aside_and_its_neighbours_are_kept() -
     kept, dead = without_large("out", records, 500)
     assert kept.values.to_pylist() == [b"a", b"b"]
     assert dead is not None
-    assert dead.select("topic", "key", "reason").rows() == [("out", b"2", "a record of 1101 bytes for 'out', which takes 500: not written")]
+    assert dead.select("topic", "key", "reason").rows() == [
+        ("out", b"2", "a record of 1101 bytes for 'out', which takes 500: not written")
+    ]
     assert without_large("out", records, 5_000) == (records, None)
 
 

@@ -43,18 +43,33 @@ BAD_ONES = {
 
 
 def visit(**other: pl.Expr) -> pl.DataFrame:
-    whole = {"at": GOOD, "times": pl.concat_list(GOOD), "inner": pl.struct(at=GOOD), "inners": pl.concat_list(pl.struct(at=NONE))}
-    columns = {"who": pl.lit("a"), **whole, **other, "event_time": pl.lit(1, pl.Int64), "ingestion_time": pl.lit(1, pl.Int64)}
+    whole = {
+        "at": GOOD,
+        "times": pl.concat_list(GOOD),
+        "inner": pl.struct(at=GOOD),
+        "inners": pl.concat_list(pl.struct(at=NONE)),
+    }
+    columns = {
+        "who": pl.lit("a"),
+        **whole,
+        **other,
+        "event_time": pl.lit(1, pl.Int64),
+        "ingestion_time": pl.lit(1, pl.Int64),
+    }
     return pl.select([column.alias(name) for name, column in columns.items()])
 
 
 @pytest.mark.parametrize("column", BAD_ONES)
 @pytest.mark.parametrize("codec", ["binary", "json"])
 @pytest.mark.parametrize("envelope", [True, False])
-def test_a_result_with_a_timestamp_out_of_range_is_not_written(column: str, codec: Codec, envelope: bool) -> None:
+def test_a_result_with_a_timestamp_out_of_range_is_not_written(
+    column: str, codec: Codec, envelope: bool
+) -> None:
     topic = Topic("visits", Visit, codec=codec, envelope=envelope, time=None if envelope else "at")
     assert len(encode(topic, visit())) == 1
-    with pytest.raises(DefinitionError, match=f"topic 'visits': column '{column}' holds times outside the years 1 to 9999"):
+    with pytest.raises(
+        DefinitionError, match=f"topic 'visits': column '{column}' holds times outside the years 1 to 9999"
+    ):
         encode(topic, visit(**{column: BAD_ONES[column]}))
 
 
@@ -88,6 +103,8 @@ def test_a_timestamp_out_of_range_in_a_map_is_a_dead_letter() -> None:
         event.details.value = made.SerializeToString()
         values.append(event.SerializeToString())
     numbers = np.arange(2, dtype=np.int64)
-    found = decode(topic, 0, Records(numbers, numbers, pa.nulls(2, pa.binary()), pa.array(values, pa.binary())))
+    found = decode(
+        topic, 0, Records(numbers, numbers, pa.nulls(2, pa.binary()), pa.array(values, pa.binary()))
+    )
     assert found.rows["who"].to_list() == ["5"]
     assert found.dead["reason"].to_list() == ["seen is outside the years 1 to 9999"]

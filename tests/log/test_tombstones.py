@@ -51,12 +51,16 @@ def rows(log: Log, topic: mr.Topic, *, panes: bool = False) -> pl.DataFrame:
 
 
 def append(log: Log, topic: mr.Topic, values: list[tuple[str, int, int]]) -> None:
-    frame = pl.DataFrame(values, schema=[*topic.schema, "event_time"], orient="row").with_columns(ingestion_time=pl.col("event_time"))
+    frame = pl.DataFrame(values, schema=[*topic.schema, "event_time"], orient="row").with_columns(
+        ingestion_time=pl.col("event_time")
+    )
     log.append(topic.name, encode(topic, frame))
 
 
 def bury(log: Log, topic: mr.Topic, key: str, at: int) -> None:
-    log.append(topic.name, Outgoing(pa.array([None], pa.binary()), pa.array([key.encode()], pa.binary())), now=at)
+    log.append(
+        topic.name, Outgoing(pa.array([None], pa.binary()), pa.array([key.encode()], pa.binary())), now=at
+    )
 
 
 def test_a_record_without_a_value_is_a_row_of_nulls_at_the_time_of_its_append(log: Log) -> None:
@@ -64,7 +68,11 @@ def test_a_record_without_a_value_is_a_row_of_nulls_at_the_time_of_its_append(lo
     append(log, PRICES, [("pen", 3, 1_000)])
     bury(log, PRICES, "pen", 5_000)
     append(log, PRICES, [("pen", 4, 9_000)])
-    assert rows(log, PRICES).select("article", "price", "event_time").rows() == [("pen", 3, 1_000), ("pen", None, 5_000), ("pen", 4, 9_000)]
+    assert rows(log, PRICES).select("article", "price", "event_time").rows() == [
+        ("pen", 3, 1_000),
+        ("pen", None, 5_000),
+        ("pen", 4, 9_000),
+    ]
     assert rows(log, PRICES, panes=True)["op"].to_list() == [None, "-", None]
 
 
@@ -74,10 +82,22 @@ def test_an_order_sees_no_price_of_an_article_that_is_gone(log: Log, tmp_path: P
     append(log, PRICES, [("pen", 3, 1_000), ("ink", 7, 1_000)])
     bury(log, PRICES, "pen", 5_000)
     append(log, PRICES, [("pen", 4, 9_000), ("ink", 8, 60_000)])
-    append(log, ORDERS, [("pen", 1, 2_000), ("pen", 2, 6_000), ("ink", 3, 6_000), ("pen", 4, 10_000), ("ink", 5, 60_000)])
-    orders, table = mr.read(ORDERS, watermark=watermarks.bounded(0)), mr.table(PRICES, watermark=watermarks.bounded(0))
+    append(
+        log,
+        ORDERS,
+        [("pen", 1, 2_000), ("pen", 2, 6_000), ("ink", 3, 6_000), ("pen", 4, 10_000), ("ink", 5, 60_000)],
+    )
+    orders, table = (
+        mr.read(ORDERS, watermark=watermarks.bounded(0)),
+        mr.table(PRICES, watermark=watermarks.bounded(0)),
+    )
     job = mr.Job("priced", orders.by("article").join(table, how="left").write(PRICED))
-    run(job, on="local", settings=Settings().changed(log_url=log.url, state_dir=tmp_path / "state"), until_caught_up=True)
+    run(
+        job,
+        on="local",
+        settings=Settings().changed(log_url=log.url, state_dir=tmp_path / "state"),
+        until_caught_up=True,
+    )
     assert sorted(rows(log, PRICED).select("number", "price").rows()) == [(1, 3), (2, None), (3, 7), (4, 4)]
 
 
@@ -88,7 +108,12 @@ def test_what_a_job_withdraws_is_a_tombstone(log: Log, tmp_path: Path) -> None:
         mr.Topic("analytics.dear", Cheapest, key="article", partitions=1, compact=True, tombstones=True),
     )
     log.ensure(source)
-    least = mr.read(source, watermark=watermarks.bounded(0)).window(windows.fixed("10s"), lateness="1h").by("article").min("price")
+    least = (
+        mr.read(source, watermark=watermarks.bounded(0))
+        .window(windows.fixed("10s"), lateness="1h")
+        .by("article")
+        .min("price")
+    )
     job = mr.Job("dear", least.filter(pl.col("price") >= 5).write(dear))
     settings = Settings().changed(log_url=log.url, state_dir=tmp_path / "state")
     append(log, source, [("pen", 6, 1_000), ("ink", 9, 2_000), ("pad", 9, 30_000)])
@@ -96,7 +121,10 @@ def test_what_a_job_withdraws_is_a_tombstone(log: Log, tmp_path: Path) -> None:
     append(log, source, [("pen", 2, 3_000)])
     run(job, on="local", settings=settings, until_caught_up=True)
     found = log.read(dear.name, 0, 0, log.ends(dear.name)[0])
-    assert [(key.decode(), value is None) for key, value in zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)][-1] == (
+    assert [
+        (key.decode(), value is None)
+        for key, value in zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)
+    ][-1] == (
         "pen",
         True,
     )

@@ -35,7 +35,10 @@ BINARY: list[tuple[bytes | None, str]] = [
     (GOOD[:-1], "not a millrace.Event"),
     (b'{"vehicle": "json"}', "not a millrace.Event"),
     (_BAD_DETAILS.SerializeToString(), "not a shapes.Position"),
-    (_NOT_TEXT.SerializeToString(), "not a shapes.Position: failed to decode Protobuf message: invalid UTF-8"),
+    (
+        _NOT_TEXT.SerializeToString(),
+        "not a shapes.Position: failed to decode Protobuf message: invalid UTF-8",
+    ),
     (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\x05", "not a millrace.Event"),
     (sealed(shape("OldPosition")(vehicle="v")), "holds shapes.OldPosition, not shapes.Position"),
     (_NO_DETAILS.SerializeToString(), "holds no details, not shapes.Position"),
@@ -45,7 +48,9 @@ BINARY: list[tuple[bytes | None, str]] = [
 
 
 def as_json(value: bytes) -> bytes:
-    return json_format.MessageToJson(Event.FromString(value), descriptor_pool=Position.DESCRIPTOR.file.pool).encode()
+    return json_format.MessageToJson(
+        Event.FromString(value), descriptor_pool=Position.DESCRIPTOR.file.pool
+    ).encode()
 
 
 JSON: list[tuple[bytes | None, str]] = [
@@ -75,7 +80,9 @@ def check(topic: Topic, bad: list[bytes | None], reasons: list[str], good: bytes
     assert got.dead.schema == DEAD
     assert got.dead["offset"].to_list() == list(range(101, 100 + 2 * len(bad), 2))
     assert got.dead["value"].to_list() == bad
-    assert got.dead.select("topic", "partition", "timestamp", "key").unique().rows() == [(topic.name, 3, APPENDED, None)]
+    assert got.dead.select("topic", "partition", "timestamp", "key").unique().rows() == [
+        (topic.name, 3, APPENDED, None)
+    ]
     for reason, expected in zip(got.dead["reason"].to_list(), reasons, strict=True):
         assert reason.startswith(expected)
 
@@ -96,14 +103,22 @@ def test_json_that_cannot_be_read_is_dead_and_its_neighbours_live(bad: bytes | N
 
 @examples(50)
 @given(
-    st.lists(st.binary(max_size=40) | st.sampled_from([GOOD, GOOD[:20], GOOD + b"\x0a", GOOD[5:]]) | st.none(), min_size=1, max_size=12),
+    st.lists(
+        st.binary(max_size=40) | st.sampled_from([GOOD, GOOD[:20], GOOD + b"\x0a", GOOD[5:]]) | st.none(),
+        min_size=1,
+        max_size=12,
+    ),
     st.sampled_from(["binary", "json"]),
 )
-def test_no_bytes_stop_decoding_and_each_record_is_a_row_or_dead(values: list[bytes | None], codec: Codec) -> None:
+def test_no_bytes_stop_decoding_and_each_record_is_a_row_or_dead(
+    values: list[bytes | None], codec: Codec
+) -> None:
     got = decode(Topic("t", Position, codec=codec), 0, records(values))
     assert sorted([*got.rows["_off"].to_list(), *got.dead["offset"].to_list()]) == list(range(len(values)))
 
 
 def test_dead_letters_keep_the_key() -> None:
     keyed = Records(np.array([7]), np.array([8]), pa.array([b"k"]), pa.array([b"\xff"]))
-    assert decode(POSITIONS, 0, keyed).dead.select("offset", "timestamp", "key", "value").rows() == [(7, 8, b"k", b"\xff")]
+    assert decode(POSITIONS, 0, keyed).dead.select("offset", "timestamp", "key", "value").rows() == [
+        (7, 8, b"k", b"\xff")
+    ]

@@ -54,14 +54,23 @@ def cells() -> Iterator[tuple[str, Cell]]:
     """The name of each of our transcripts, and its cell; those that are wrong on purpose are about the runner; joins and processors are another matter."""
     for path in sorted(TRANSCRIPTS.glob("*.yaml")):
         for document in documents(path):
-            if "steps" in document and "window" in document and not {"must_fail", "join", "process", "deduplicate"} & document.keys():
+            if (
+                "steps" in document
+                and "window" in document
+                and not {"must_fail", "join", "process", "deduplicate"} & document.keys()
+            ):
                 yield document["name"], cell(document)
 
 
 def cell(document: Mapping[str, Any]) -> Cell:
     """The cell of a document."""
     steps = document["steps"]
-    places = [said for step in steps for said in [step, *_events(step)] if isinstance(said, dict) and said.get("partition")]
+    places = [
+        said
+        for step in steps
+        for said in [step, *_events(step)]
+        if isinstance(said, dict) and said.get("partition")
+    ]
     return Cell(
         _window(document["window"]),
         _trigger(document.get("trigger", "default")),
@@ -96,7 +105,11 @@ def _trigger(said: Any) -> str:
     if isinstance(said, str):
         return said
     name, inner = next(iter(said.items()))
-    if name == "repeat" and isinstance(inner, dict) and next(iter(inner)) in ("any", "all", "each", "or_finally"):
+    if (
+        name == "repeat"
+        and isinstance(inner, dict)
+        and next(iter(inner)) in ("any", "all", "each", "or_finally")
+    ):
         return str(next(iter(inner)))
     if name != "watermark":
         return str(name)
@@ -134,13 +147,24 @@ def empty(found: list[Cell]) -> list[str]:
         if senseless(window, trigger):
             continue
         here = [cell for cell in found if (cell.window, cell.trigger) == (window, trigger)]
-        missing += [f"{window} × {trigger} × {output}" for output in OUTPUTS if not any(cell.output == output for cell in here)]
+        missing += [
+            f"{window} × {trigger} × {output}"
+            for output in OUTPUTS
+            if not any(cell.output == output for cell in here)
+        ]
         for extra in EXTRAS:
             values = {getattr(cell, extra) for cell in here}
             wanted = {False} if impossible(window, extra) else {False, True}
-            missing += [f"{window} × {trigger} × {'with' if value else 'without'} {extra}" for value in sorted(wanted - values)]
+            missing += [
+                f"{window} × {trigger} × {'with' if value else 'without'} {extra}"
+                for value in sorted(wanted - values)
+            ]
     for watermark in WATERMARKS:
         here = [cell for cell in found if cell.watermark == watermark]
         refuses = [] if watermark == "ingestion_time" else ["refuses"]
-        missing += [f"{watermark} × {extra}" for extra in ("restart", "partitions", *refuses) if not any(getattr(c, extra) for c in here)]
+        missing += [
+            f"{watermark} × {extra}"
+            for extra in ("restart", "partitions", *refuses)
+            if not any(getattr(c, extra) for c in here)
+        ]
     return missing

@@ -30,7 +30,9 @@ def page() -> str:
     found = [cell for _, cell in cells()]
     parts = [HEAD]
     for window in WINDOWS:
-        parts.append(f"## {window}\n\n| trigger | {' | '.join(OUTPUTS)} |\n|---|{'---|' * len(OUTPUTS)}\n{rows(window, found)}")
+        parts.append(
+            f"## {window}\n\n| trigger | {' | '.join(OUTPUTS)} |\n|---|{'---|' * len(OUTPUTS)}\n{rows(window, found)}"
+        )
         parts += [f"No {extra}: {why}.\n" for extra in EXTRAS if (why := impossible(window, extra))]
     parts.append(f"{WATERMARKS_HEAD}{watermarks(found)}")
     parts.append(f"{len(found)} transcripts.\n\n## Cells that make no sense\n\n{reasons()}")
@@ -43,7 +45,9 @@ def rows(window: str, found: list[Cell]) -> str:
     for trigger in TRIGGERS:
         if senseless(window, trigger) is None:
             here = [cell for cell in found if (cell.window, cell.trigger) == (window, trigger)]
-            lines.append(f"| {trigger} | {' | '.join(told([cell for cell in here if cell.output == output]) for output in OUTPUTS)} |\n")
+            lines.append(
+                f"| {trigger} | {' | '.join(told([cell for cell in here if cell.output == output]) for output in OUTPUTS)} |\n"
+            )
     return "".join(lines)
 
 
@@ -58,7 +62,10 @@ def watermarks(found: list[Cell]) -> str:
     lines = []
     for watermark in WATERMARKS:
         here = [cell for cell in found if cell.watermark == watermark]
-        counts = [len(here), *(sum(getattr(cell, extra) for cell in here) for extra in ("refuses", "restart", "partitions"))]
+        counts = [
+            len(here),
+            *(sum(getattr(cell, extra) for cell in here) for extra in ("refuses", "restart", "partitions")),
+        ]
         lines.append(f"| {watermark} | {' | '.join(str(count or '–') for count in counts)} |\n")
     return "".join(lines)
 

@@ -26,8 +26,18 @@ QUANTIFIERS = ("once", "optional", "times(n)", "times(a, b)", "one_or_more", "ze
 SKIPS = ("none", "to_next", "past_last", "to_first", "to_last")
 MARKS = ("within", "not_next", "not_followed_by", "group", "earlier", "strict", "any")
 """What else a transcript may be about; the last two: what may lie between repetitions."""
-TIMES: dict[str, Any] = {"times(n)": 2, "times(a, b)": "1..2", "one_or_more": "1..", "zero_or_more": "0..", "greedy": "1.."}
-MIXES = (("within", "not_next", "earlier", "strict"), ("not_followed_by", "group", "any"), ("within", "not_followed_by", "earlier"))
+TIMES: dict[str, Any] = {
+    "times(n)": 2,
+    "times(a, b)": "1..2",
+    "one_or_more": "1..",
+    "zero_or_more": "0..",
+    "greedy": "1..",
+}
+MIXES = (
+    ("within", "not_next", "earlier", "strict"),
+    ("not_followed_by", "group", "any"),
+    ("within", "not_followed_by", "earlier"),
+)
 """What a woven transcript is about besides its cell: together all of it."""
 
 
@@ -44,11 +54,15 @@ def cells_of(document: Any) -> Iterator[tuple[Cell, frozenset[str]]]:
     skip = document.get("skip", "none")
     name = next(word for word in skip if word != "on_miss") if isinstance(skip, dict) else skip
     steps = [inner for part in document["pattern"] for inner in (part, *part.get("group", ()))]
-    marks = {word for word in ("not_next", "not_followed_by") if any(step.get("link") == word for step in steps)}
+    marks = {
+        word for word in ("not_next", "not_followed_by") if any(step.get("link") == word for step in steps)
+    }
     marks |= {"within"} if document.get("within") else set()
     marks |= {"group"} if any("group" in step for step in steps) else set()
     looks = ("first(", "last(", "sum(", "count(", "avg(", "min(", "max(", "previous(")
-    marks |= {"earlier"} if any(word in str(step.get("where", "")) for step in steps for word in looks) else set()
+    marks |= (
+        {"earlier"} if any(word in str(step.get("where", "")) for step in steps for word in looks) else set()
+    )
     for step in steps:
         if step.get("link") in LINKS:
             inner = {step["inner"]} & set(MARKS) if "inner" in step else set()
@@ -63,17 +77,29 @@ def _quantifier(step: Any) -> str:
         return "optional" if step.get("optional") else "once"
     if ".." not in times:
         return "times(n)"
-    return "times(a, b)" if not times.endswith("..") else "zero_or_more" if times.startswith("0") else "one_or_more"
+    return (
+        "times(a, b)"
+        if not times.endswith("..")
+        else "zero_or_more"
+        if times.startswith("0")
+        else "one_or_more"
+    )
 
 
 def documents(folder: Path = FOLDER) -> list[Any]:
     """All transcripts of patterns."""
-    return [document for path in sorted(folder.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text())]
+    return [
+        document
+        for path in sorted(folder.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+    ]
 
 
 def found() -> dict[Cell, list[frozenset[str]]]:
     """For each cell the marks of its transcripts."""
-    made: dict[Cell, list[frozenset[str]]] = {Cell(*at): [] for at in itertools.product(LINKS, QUANTIFIERS, SKIPS)}
+    made: dict[Cell, list[frozenset[str]]] = {
+        Cell(*at): [] for at in itertools.product(LINKS, QUANTIFIERS, SKIPS)
+    }
     for document in documents():
         for cell, marks in cells_of(document):
             made[cell].append(marks)
@@ -107,8 +133,14 @@ def _woven(cell: Cell, marks: tuple[str, ...]) -> Any:
     for seed in range(400):
         chance = random.Random(f"{cell} {marks} {seed}")
         kinds = ["a", *chance.choices("bbbcd", k=6), "c"]
-        events = [{"id": n, "t": n, "kind": kind, "value": chance.randint(0, 3)} for n, kind in enumerate(kinds)]
-        document = {"name": f"{cell.link}, {cell.quantifier}, skip {cell.skip}; {', '.join(marks)}", "events": events, **_said(cell, marks)}
+        events = [
+            {"id": n, "t": n, "kind": kind, "value": chance.randint(0, 3)} for n, kind in enumerate(kinds)
+        ]
+        document = {
+            "name": f"{cell.link}, {cell.quantifier}, skip {cell.skip}; {', '.join(marks)}",
+            "events": events,
+            **_said(cell, marks),
+        }
         matches, _ = transcripts.by_definition(transcripts.understand({**document, "expect": {}}))
         if 1 <= len(matches) <= 6:
             return {**document, "expect": {"matches": [[int(id) for _, id in match] for match in matches]}}
@@ -120,7 +152,11 @@ def _said(cell: Cell, marks: tuple[str, ...]) -> dict[str, Any]:
     step: dict[str, Any] = {"step": "b", "where": where}
     if cell.quantifier in TIMES:
         step["times"] = TIMES[cell.quantifier]
-        step |= {"inner": inner} if (inner := next((mark for mark in marks if mark in ("strict", "any")), None)) else {}
+        step |= (
+            {"inner": inner}
+            if (inner := next((mark for mark in marks if mark in ("strict", "any")), None))
+            else {}
+        )
     step |= {"greedy": True} if cell.quantifier == "greedy" else {}
     step |= {"optional": True} if cell.quantifier == "optional" else {}
     step["link"] = cell.link
@@ -128,7 +164,9 @@ def _said(cell: Cell, marks: tuple[str, ...]) -> dict[str, Any]:
     if "group" in marks:
         middle = [{"group": [{"step": "g", "where": "kind == 'b'"}, step], "link": "followed_by"}]
     steps = [{"step": "a", "where": "kind == 'a'"}]
-    steps += [{"step": "no", "link": mark, "where": "kind == 'd'"} for mark in marks if mark.startswith("not")]
+    steps += [
+        {"step": "no", "link": mark, "where": "kind == 'd'"} for mark in marks if mark.startswith("not")
+    ]
     pattern = [*steps, *middle, {"step": "c", "link": "followed_by", "where": "kind == 'c'"}]
     skip: Any = {cell.skip: "c"} if cell.skip in ("to_first", "to_last") else cell.skip
     return {"pattern": pattern, "skip": skip} | ({"within": 7} if "within" in marks else {})
@@ -136,7 +174,10 @@ def _said(cell: Cell, marks: tuple[str, ...]) -> dict[str, Any]:
 
 def dumped(link: str) -> str:
     """The file of a link."""
-    return "---\n".join(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=160) for document in woven(link))
+    return "---\n".join(
+        yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=160)
+        for document in woven(link)
+    )
 
 
 HEAD = """\
@@ -160,7 +201,11 @@ def page() -> str:
             f"| {quantifier} | {' | '.join(str(len(cells[Cell(link, quantifier, skip)])) for skip in SKIPS)} |"
             for quantifier in QUANTIFIERS
         ]
-        parts.append(f"## {link}\n\n| quantifier | {' | '.join(SKIPS)} |\n|---|{'---|' * len(SKIPS)}\n" + "\n".join(rows) + "\n")
+        parts.append(
+            f"## {link}\n\n| quantifier | {' | '.join(SKIPS)} |\n|---|{'---|' * len(SKIPS)}\n"
+            + "\n".join(rows)
+            + "\n"
+        )
     return "\n".join([*parts, f"{len(documents())} transcripts.\n"])
 
 

@@ -51,7 +51,13 @@ TRIGGER: dict[str, Any] = {
 }
 
 STORY: tuple[dict[str, Any], ...] = (
-    {"events": [{"t": 1, "key": "a", "value": 1}, {"t": 3, "key": "a", "value": 2}, {"t": 2, "key": "b", "value": 3}]},
+    {
+        "events": [
+            {"t": 1, "key": "a", "value": 1},
+            {"t": 3, "key": "a", "value": 2},
+            {"t": 2, "key": "b", "value": 3},
+        ]
+    },
     {"clock": 4},
     {"events": [{"t": 7, "key": "a", "value": 4}, {"t": 12, "key": "a", "value": 5}]},
     {"restart": True},
@@ -59,11 +65,23 @@ STORY: tuple[dict[str, Any], ...] = (
     {"events": [{"t": 9, "key": "b", "value": 6}, {"t": 4, "key": "a", "value": 7}]},
     {"clock": 9},
     {"watermark": 12},
-    {"events": [{"t": 5, "key": "a", "value": 8}, {"t": 6, "key": "b", "value": 9}, {"t": 13, "key": "b", "value": 10}]},
+    {
+        "events": [
+            {"t": 5, "key": "a", "value": 8},
+            {"t": 6, "key": "b", "value": 9},
+            {"t": 13, "key": "b", "value": 10},
+        ]
+    },
     {"restart": True},
     {"clock": 13},
     {"watermark": 17},
-    {"events": [{"t": 2, "key": "a", "value": 11}, {"t": 14, "key": "a", "value": 12}, {"t": 18, "key": "b", "value": 13}]},
+    {
+        "events": [
+            {"t": 2, "key": "a", "value": 11},
+            {"t": 14, "key": "a", "value": 12},
+            {"t": 18, "key": "b", "value": 13},
+        ]
+    },
     {"clock": 30},
     {"watermark": 40},
     {"events": [{"t": 41, "key": "a", "value": 14}]},
@@ -86,16 +104,29 @@ def told(window: str, trigger: str, output: str, *, eventful: bool) -> dict[str,
     """The story with what the model answers. Eventful: with lateness, restarts, and several partitions."""
     lateness = 5 if eventful and not impossible(window, "lateness") else 0
     name = f"woven: {window}, {trigger}, {output}{', late, restarted, in two partitions' if eventful else ''}"
-    document: dict[str, Any] = {"name": name, "window": WINDOW[window], "trigger": TRIGGER[trigger], "output": output}
+    document: dict[str, Any] = {
+        "name": name,
+        "window": WINDOW[window],
+        "trigger": TRIGGER[trigger],
+        "output": output,
+    }
     document |= ({"lateness": lateness} if lateness else {}) | ({"partitions": 2} if eventful else {})
-    steps = [parted for step in STORY for parted in _parted(step)] if eventful else [step for step in STORY if "restart" not in step]
+    steps = (
+        [parted for step in STORY for parted in _parted(step)]
+        if eventful
+        else [step for step in STORY if "restart" not in step]
+    )
     return {**document, "steps": list(_answered({**document, "steps": steps}))}
 
 
 def _parted(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The same in two partitions: key b has one of its own, whose watermark comes later."""
     if "events" in step:
-        yield {"events": [{**event, "partition": 1} if event["key"] == "b" else event for event in step["events"]]}
+        yield {
+            "events": [
+                {**event, "partition": 1} if event["key"] == "b" else event for event in step["events"]
+            ]
+        }
     elif step == {"watermark": 12}:
         yield {"watermark": {"at": 12, "partition": 0}}
         yield {"watermark": {"at": 12, "partition": 1}}
@@ -122,19 +153,29 @@ def dumped(document: dict[str, Any]) -> str:
     lines.append("steps:")
     for step in document["steps"]:
         [(kind, what)] = step.items()
-        lines += [f"  - {kind}:", *(f"      - {_line(pane)}" for pane in what)] if kind == "expect" else [f"  - {kind}: {_line(what)}"]
+        lines += (
+            [f"  - {kind}:", *(f"      - {_line(pane)}" for pane in what)]
+            if kind == "expect"
+            else [f"  - {kind}: {_line(what)}"]
+        )
     return "\n".join(lines) + "\n"
 
 
 def _line(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000).removesuffix("...\n").rstrip("\n")
+    return (
+        yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+        .removesuffix("...\n")
+        .rstrip("\n")
+    )
 
 
 def main() -> None:
     """Writes a file for each window."""
     for window in WINDOWS:
         documents = [dumped(document) for document in woven(window)]
-        (TRANSCRIPTS / f"woven-{window.replace(' ', '-')}.yaml").write_text(HEAD + "---\n".join(documents), encoding="utf-8")
+        (TRANSCRIPTS / f"woven-{window.replace(' ', '-')}.yaml").write_text(
+            HEAD + "---\n".join(documents), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

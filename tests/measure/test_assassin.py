@@ -19,16 +19,22 @@ from millrace.transit.topics import POSITIONS
 
 def kinds(tmp_path: Path, script: Script, *, brokers: int, disk: bool = True) -> Counter[str]:
     """How often each kind is inflicted on a run over an embedded log, as if it were one over so many brokers."""
-    cluster = Cluster(tmp_path, "id", tuple(Node(number, 1, 2) for number in range(brokers))) if brokers else None
+    cluster = (
+        Cluster(tmp_path, "id", tuple(Node(number, 1, 2) for number in range(brokers))) if brokers else None
+    )
     assassin = Assassin(f"embedded:{tmp_path / 'log'}", tmp_path, cluster, seed=1, say=print)
     return Counter(kind for kind, _ in deeds(assassin, script, tmp_path if disk else None))
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ss"), reason="connections are cut by root, with ss")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("ss"), reason="connections are cut by root, with ss"
+)
 def test_on_three_brokers_every_kind_of_fault_is_inflicted_in_each_round(tmp_path: Path) -> None:
     found = kinds(tmp_path, Script(hits=2, rounds=3), brokers=3)
     assert found.keys() == set(KINDS)
-    assert found[STEPS] == 2 * sum(place not in ("begun", "produced", "marked", "committed") for place in faults.PLACES)
+    assert found[STEPS] == 2 * sum(
+        place not in ("begun", "produced", "marked", "committed") for place in faults.PLACES
+    )
     assert all(count >= 3 for count in found.values())
 
 
@@ -50,7 +56,9 @@ def test_the_same_seed_inflicts_the_same_faults_in_the_same_order(tmp_path: Path
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_a_kind_of_fault_that_is_unknown_is_refused_by_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_of_fault_that_is_unknown_is_refused_by_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.argv", ["chaos", "--only", "rolling,flood"])
     with pytest.raises(SystemExit):
         chaos.main()

@@ -57,7 +57,9 @@ def test_a_first_start_whose_run_refuses_is_noticed(start: FirstStart, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_result_that_is_there_twice_after_a_first_start_is_noticed(start: FirstStart, tmp_path: Path) -> None:
+def test_a_result_that_is_there_twice_after_a_first_start_is_noticed(
+    start: FirstStart, tmp_path: Path
+) -> None:
     with pytest.raises(RunFailed, match=r"doubled [1-9]"), start.verified():
         repeat_a_result(open_log(f"embedded:{tmp_path / 'log'}"))
     assert not start.tally.troubles
@@ -94,7 +96,9 @@ def test_brokers_that_were_restarted_or_all_killed_answer_with_what_they_held(th
 
 @pytest.mark.kafka
 @pytest.mark.long
-def test_after_each_fault_of_three_brokers_nothing_is_missing_doubled_or_wrong(three: kafka.Cluster, tmp_path: Path) -> None:
+def test_after_each_fault_of_three_brokers_nothing_is_missing_doubled_or_wrong(
+    three: kafka.Cluster, tmp_path: Path
+) -> None:
     said: list[str] = []
     script = Script(hits=0, rounds=1, only=("broker", "rolling", "down", "silence", "first"))
     verdict = chaos_at_every_step(tmp_path, three.url, three, script=script, say=said.append)

@@ -16,14 +16,21 @@ from millrace.measure.chaos import chaos_at_every_step
 @pytest.mark.kafka
 def test_whatever_dies_nothing_is_missing_doubled_or_wrong(tmp_path: Path, brokers: Cluster) -> None:
     said: list[str] = []
-    verdict = chaos_at_every_step(tmp_path, f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}", script=Script(hits=1, rounds=1), say=said.append)
+    verdict = chaos_at_every_step(
+        tmp_path,
+        f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}",
+        script=Script(hits=1, rounds=1),
+        say=said.append,
+    )
     assert (verdict.missing, verdict.doubled, verdict.wrong) == (0, 0, 0)
     assert {f"killed at {place}" for place in faults.PLACES} <= {line.partition(": ")[2] for line in said}
     assert any("replaced while frozen" in line for line in said)
 
 
 @pytest.mark.kafka
-def test_a_writer_that_went_on_while_another_took_over_is_not_overlooked(brokers: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_went_on_while_another_took_over_is_not_overlooked(
+    brokers: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = open_log(f"{brokers.url}/taken-{uuid.uuid4().hex[:8]}")
     old = log.writer("w")
     old.commit(0, {})

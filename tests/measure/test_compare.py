@@ -33,7 +33,10 @@ def test_a_ratio_is_taken_within_a_round(compare: ModuleType) -> None:
 
 
 def test_a_commit_that_is_not_there_is_named(compare: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="BASE=no-such-commit cannot be checked out"), compare.checkout("no-such-commit"):
+    with (
+        pytest.raises(SystemExit, match="BASE=no-such-commit cannot be checked out"),
+        compare.checkout("no-such-commit"),
+    ):
         pass
 
 

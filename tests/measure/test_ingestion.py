@@ -12,10 +12,22 @@ pytestmark = pytest.mark.slow
 
 def test_simulated_messages_are_ones_that_the_processor_understands_as_they_were() -> None:
     said, made = messages(500), positions(500)
-    done = processor("hsl").process_many(Batch([t for t, _ in said], [p for _, p in said], [0] * 500, range(500), "bench"))
+    done = processor("hsl").process_many(
+        Batch([t for t, _ in said], [p for _, p in said], [0] * 500, range(500), "bench")
+    )
     assert not done.rejects
     ((_, rows),) = done.rows
-    same = ["vehicle_id", "event_time", "latitude", "longitude", "speed", "route", "direction", "stop", "next_stop"]
+    same = [
+        "vehicle_id",
+        "event_time",
+        "latitude",
+        "longitude",
+        "speed",
+        "route",
+        "direction",
+        "stop",
+        "next_stop",
+    ]
     assert rows.select(same).equals(made.select(same))
     assert 300 < len(json.dumps(json.loads(said[0][1]))) < 500
 

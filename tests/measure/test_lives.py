@@ -63,7 +63,10 @@ def test_the_tally_has_a_line_for_each_kind_of_fault() -> None:
 
 
 def test_a_clock_jumps_for_a_second_and_is_seen_to_even_if_it_was_not_asked_in_that_second() -> None:
-    for asked, seen in (([0, 999, 1_000, 1_999, 2_000, 9_000], [0, 0, 50, 50, 0, 0]), ([0, 700, 4_000, 4_001], [0, 0, 50, 0])):
+    for asked, seen in (
+        ([0, 999, 1_000, 1_999, 2_000, 9_000], [0, 0, 50, 50, 0, 0]),
+        ([0, 700, 4_000, 4_001], [0, 0, 50, 0]),
+    ):
         moments = iter(asked)
         clock = JumpingClock(50, wall=lambda: 0, elapsed=lambda moments=moments: 7 + next(moments))  # type: ignore[misc] # bound at once
         assert [clock() for _ in asked] == seen

@@ -9,7 +9,9 @@ from millrace.measure import memory
 from millrace.measure.memory import events, growth, simulate, write
 
 
-def test_a_few_simulated_minutes_are_sampled_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_simulated_minutes_are_sampled_and_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory, "RATE", 20)
     monkeypatch.setattr(memory, "events", lambda minutes: events(minutes, rate=20))
     samples = simulate(0.1, "local", tmp_path)

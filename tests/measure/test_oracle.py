@@ -35,9 +35,22 @@ def test_an_undisturbed_run_agrees_with_the_oracle(log: Log) -> None:
 
 def test_a_result_too_many_and_one_that_is_wrong_are_noticed(log: Log) -> None:
     (cell, start, end), count = next(iter(expected(log, POSITIONS.name).items()))
-    pane = {"window_start": start, "window_end": end, "index": 7, "settled_index": 7, "timing": "late", "final": False, "op": "+"}
+    pane = {
+        "window_start": start,
+        "window_end": end,
+        "index": 7,
+        "settled_index": 7,
+        "timing": "late",
+        "final": False,
+        "op": "+",
+    }
     rows = pl.DataFrame(
-        {"geocell": [cell], "count": [count + 1], "event_time": [end - 1], **{name: [value] for name, value in pane.items()}}
+        {
+            "geocell": [cell],
+            "count": [count + 1],
+            "event_time": [end - 1],
+            **{name: [value] for name, value in pane.items()},
+        }
     )
     log.append(CELL_COUNTS.name, encode(CELL_COUNTS, rows, ingestion_time=end))
     assert compare(log, 0).wrong >= 2, "by the uninterrupted run and by the oracle"

@@ -11,7 +11,10 @@ pytestmark = pytest.mark.slow
 
 @cache
 def rows() -> dict[str, Row]:
-    return {row.watermark: row for row in measured(town(seconds=360, scale=0.02, hard_stops=20.0), ("1s", "10s", "percentile(0.99)"))}
+    return {
+        row.watermark: row
+        for row in measured(town(seconds=360, scale=0.02, hard_stops=20.0), ("1s", "10s", "percentile(0.99)"))
+    }
 
 
 def test_who_waits_longer_leaves_fewer_events_behind_and_corrects_less() -> None:

@@ -40,7 +40,7 @@ CELLS = [
     Mutant("engine/showing.py", '(pl.col("_closed") | pl.col("_expires")).alias("final")', 'pl.col("_expires").alias("final")', "the last pane of a trigger that finished is not final"),
     Mutant("engine/showing.py", '(pl.col("_closed") | pl.col("_expires")).alias("final")', 'pl.col("_closed").alias("final")', "the pane with which a window is dropped is not final"),
     Mutant("engine/showing.py", '"earliest": pl.col("_lo"), "latest": pl.col("_hi")', '"earliest": pl.col("_hi"), "latest": pl.col("_lo")', "earliest and latest are exchanged"),
-    Mutant("engine/showing.py", '*([pl.lit(0, pl.Int64).alias("~_n")] if self.delta else []),', "", "a delta holds what was shown before"),
+    Mutant("engine/showing.py", '*([pl.lit(0, pl.Int64).alias("~_n")] if self.delta else [])', "*([])", "a delta holds what was shown before"),
     Mutant("engine/showing.py", 'none.alias("_lo"),', "", "the earliest time of a pane is that of all panes"),
     Mutant("engine/showing.py", 'pl.lit(0, pl.Int64).alias("_new"),', "", "what was shown counts as new"),
     Mutant("engine/showing.py", "pl.concat([minus.select(columns), plus.select(columns)])\n", "plus.select(columns)\n", "cells do not take back what they showed"),

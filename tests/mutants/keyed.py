@@ -20,7 +20,7 @@ KEYED = [
     Mutant("engine/versions.py", 'strategy="backward"', 'strategy="nearest"', "a row sees a version of the future"),
     Mutant("joining.py", 'for side, other, wanted in ((left, right, ("left", "full")), (right, left, ("right", "full"))):', 'for side, other, wanted in ((left, right, ("left", "full")), (right, left, ("right",))):', "a full join leaves out rows of the right"),
     Mutant("engine/recutting.py", "return pl.lit(name.endswith(EVERYWHERE))", "return pl.lit(value=False)", "rules are lost where slots change"),
-    Mutant("engine/deduplicating.py", 'behind = pl.col("_w") >= pl.col("_t") + self.node.within if', 'behind = pl.col("_w") > pl.col("_t") + self.node.within if', "a row is taken of which nobody can tell any more whether it is a copy"),
+    Mutant("engine/deduplicating.py", 'pl.col("_w") >= pl.col("_t") + self.node.within if', 'pl.col("_w") > pl.col("_t") + self.node.within if', "a row is taken of which nobody can tell any more whether it is a copy"),
     Mutant("engine/deduplicating.py", '(time >= pl.col("_last") + self.node.within)', '(time > pl.col("_last") + self.node.within)', "a row is a copy of one that is just far enough away"),
     Mutant("engine/deduplicating.py", 'kept = rows.unique(identity, keep="first", maintain_order=True).join(', "kept = rows.join(", "copies in one batch go on"),
     Mutant("engine/deduplicating.py", "0 if self.node.at_once else self.node.within\n        columns", "0\n        columns", "earlier rows are looked for only at the time of the new ones"),

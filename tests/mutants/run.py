@@ -37,8 +37,17 @@ PATTERNS: tuple[tuple[str, ...], ...] = (
 )
 KEYED: tuple[tuple[str, ...], ...] = (
     ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine and (joins or processors)"),
-    ("tests/test_random_processors.py", "tests/test_interval_joins.py", "tests/test_tables.py", "tests/test_joins.py"),
-    ("tests/engine/test_processing.py", "tests/engine/test_deduplicating.py", "tests/engine/test_recutting.py"),
+    (
+        "tests/test_random_processors.py",
+        "tests/test_interval_joins.py",
+        "tests/test_tables.py",
+        "tests/test_joins.py",
+    ),
+    (
+        "tests/engine/test_processing.py",
+        "tests/engine/test_deduplicating.py",
+        "tests/engine/test_recutting.py",
+    ),
 )
 WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
@@ -63,7 +72,7 @@ HANGS = 20 * PATIENCE
 
 def stale(mutant: Mutant, package: Path) -> str | None:
     """Why the change cannot be made any more."""
-    count = (package / mutant.file).read_text().count(mutant.before)
+    count = len(mutant.found((package / mutant.file).read_text()))
     return None if count == 1 else f"{mutant.file} has {count} times: {mutant.before}"
 
 
@@ -71,11 +80,14 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
     """The test that fails with the change made, or None."""
     path = package / mutant.file
     right = path.read_text()
-    path.write_text(right.replace(mutant.before, mutant.after))
+    path.write_text(mutant.apply(right))
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
     try:
         about_patterns = any(word in mutant.file for word in ("patterns/", "matching", "contiguous"))
-        about_keys = any(word in mutant.file for word in ("process", "calling", "dedup", "intervals", "versions", "joining", "recutting"))
+        about_keys = any(
+            word in mutant.file
+            for word in ("process", "calling", "dedup", "intervals", "versions", "joining", "recutting")
+        )
         phases = KEYED if about_keys else (*PATTERNS, *WINDOWS) if about_patterns else (*WINDOWS, *PATTERNS)
         return next((failed for tests in phases if (failed := first_failure(package.parent, tests))), None)
     finally:
@@ -86,7 +98,9 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
 def first_failure(source: Path, tests: Sequence[str]) -> str | None:
     """The first test that fails on the package in `source`, or None. It runs in a child that finds all large packages loaded."""
     with tempfile.TemporaryFile("w+") as said:
-        child = multiprocessing.get_context("fork").Process(target=_tested, args=(source, tests, said.fileno()))
+        child = multiprocessing.get_context("fork").Process(
+            target=_tested, args=(source, tests, said.fileno())
+        )
         child.start()
         child.join(HANGS)
         if child.exitcode is None:
@@ -113,7 +127,9 @@ def _tested(source: Path, tests: Sequence[str], said: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, resource.RLIM_INFINITY))
     os.chdir(source.parent)
     sys.path.insert(0, str(source))
-    code = pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-m", "not long and not spark", *tests])
+    code = pytest.main(
+        ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-m", "not long and not spark", *tests]
+    )
     sys.stdout.flush()
     os._exit(int(code))
 
@@ -124,7 +140,9 @@ def chosen() -> tuple[list[Mutant], float, bool]:
     parser.add_argument("--only", default="", help="a word of the file or of the description")
     parser.add_argument("--from", type=int, default=1, dest="first", help="the number to start at")
     parser.add_argument("--limit", type=float, default=float("inf"), help="stop after so many seconds")
-    parser.add_argument("--sure", action="store_true", help="the tests pass without any change: do not try that first")
+    parser.add_argument(
+        "--sure", action="store_true", help="the tests pass without any change: do not try that first"
+    )
     asked = parser.parse_args()
     picked = [mutant for mutant in MUTANTS[asked.first - 1 :] if asked.only in f"{mutant.file} {mutant.says}"]
     return picked, time.monotonic() + asked.limit, asked.sure
@@ -173,7 +191,10 @@ def tried(mutant: Mutant, package: Path) -> bool:
     else:
         outcome = "MISSED"
     number = MUTANTS.index(mutant) + 1
-    print(f"{number:3}  {mutant.file}: {mutant.says}\n     {outcome} ({time.monotonic() - begun:.0f} s)", flush=True)
+    print(
+        f"{number:3}  {mutant.file}: {mutant.says}\n     {outcome} ({time.monotonic() - begun:.0f} s)",
+        flush=True,
+    )
     return outcome == "MISSED"
 
 

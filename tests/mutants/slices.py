@@ -267,8 +267,8 @@ SLICES = [
     ),
     Mutant(
         "engine/running.py",
-        "return slices.filter(pl.any_horizontal(pl.col(self.rare).list.len() > 0)) if self.rare else slices.clear()",
-        "return slices.clear()",
+        "pl.any_horizontal(pl.col(self.rare).list.len() > 0)",
+        "pl.any_horizontal(pl.col(self.rare).list.len() < 0)",
         "what is beyond all places is not in running sums",
     ),
     Mutant(

@@ -24,7 +24,9 @@ def a_pattern(chance: random.Random) -> dict[str, Any]:
     said: dict[str, Any] = {"pattern": steps}
     if chance.random() < 0.6 or steps[-1].get("link") == "not_followed_by":
         said["within"] = chance.choice((2, 3, 5, 8))
-    positive = [step["step"] for step in steps if "step" in step and not step.get("link", "").startswith("not")]
+    positive = [
+        step["step"] for step in steps if "step" in step and not step.get("link", "").startswith("not")
+    ]
     named = [{"to_first": chance.choice(positive)}, {"to_last": chance.choice(positive)}] if positive else []
     said["skip"] = chance.choice(("none", "none", "to_next", "past_last", *named))
     return said
@@ -47,7 +49,13 @@ def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list
         before = steps[-1]
         follows = top or place < number - 1
         if follows and not _leavable(before) and chance.random() < 0.2:
-            steps.append({"step": next(names), "link": chance.choice(("not_next", "not_followed_by")), "where": chance.choice(CONDITIONS)})
+            steps.append(
+                {
+                    "step": next(names),
+                    "link": chance.choice(("not_next", "not_followed_by")),
+                    "where": chance.choice(CONDITIONS),
+                }
+            )
     if not top:
         steps[0].pop("optional", None)
         if str(steps[0].get("times", "")).startswith("0"):
@@ -69,9 +77,14 @@ def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> li
     steps: list[dict[str, Any]] = []
     for place in range(number):
         if depth < 3 and chance.random() < 0.3:
-            step: dict[str, Any] = {"group": _nested(chance, names, chance.choice((1, 2, 2, 3)), depth=depth + 1)}
+            step: dict[str, Any] = {
+                "group": _nested(chance, names, chance.choice((1, 2, 2, 3)), depth=depth + 1)
+            }
         else:
-            step = {"step": next(names), "where": chance.choice([one for one in CONDITIONS if "s0" not in one or not depth])}
+            step = {
+                "step": next(names),
+                "where": chance.choice([one for one in CONDITIONS if "s0" not in one or not depth]),
+            }
         if place:
             step["link"] = chance.choice(LINKS)
         if chance.random() < 0.25:
@@ -87,19 +100,25 @@ def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> li
         steps.append(step)
         if (not depth or place < number - 1) and not _leavable(step) and chance.random() < 0.45:
             where = chance.choice([one for one in CONDITIONS if "s0" not in one])
-            steps.append({"step": next(names), "link": chance.choice(("not_next", "not_followed_by")), "where": where})
+            steps.append(
+                {"step": next(names), "link": chance.choice(("not_next", "not_followed_by")), "where": where}
+            )
     return steps
 
 
 def _leavable(step: dict[str, Any]) -> bool:
     if bool(step.get("optional")) or str(step.get("times", "")).startswith("0"):
         return True
-    return "group" in step and all(_leavable(one) or one.get("link", "").startswith("not") for one in step["group"])
+    return "group" in step and all(
+        _leavable(one) or one.get("link", "").startswith("not") for one in step["group"]
+    )
 
 
 def _quantified(chance: random.Random, step: dict[str, Any]) -> dict[str, Any]:
     if chance.random() < 0.5:
-        step["times"] = chance.choice((2, 3, "1..2", "2..3", "1..", "2..", *(("0..", "0..2") if "group" not in step else ())))
+        step["times"] = chance.choice(
+            (2, 3, "1..2", "2..3", "1..", "2..", *(("0..", "0..2") if "group" not in step else ()))
+        )
         if chance.random() < 0.5:
             step["inner"] = chance.choice(("strict", "any"))
         if "group" not in step and chance.random() < 0.3 and step["times"] not in (2, 3):

@@ -43,7 +43,10 @@ def test_a_pattern_reads_as_it_is_written() -> None:
         (mr.pattern("a").followed_by("b").gap("2s"), "a followed_by b, gap 2s"),
         (mr.pattern("a").one_or_more().loop_gap("2s"), "a+, loop gap 2s"),
         (mr.pattern(mr.pattern("a").next("b")).times(2), "(a next b){2}"),
-        (mr.pattern("a").not_followed_by("b").within("1m").skip_to_first("a"), "a not_followed_by b within 1m, skip to_first a"),
+        (
+            mr.pattern("a").not_followed_by("b").within("1m").skip_to_first("a"),
+            "a not_followed_by b within 1m, skip to_first a",
+        ),
     ],
 )
 def test_quantifiers_are_shown_shortly(made: Pattern, text: str) -> None:
@@ -81,14 +84,20 @@ def test_a_pattern_is_never_changed() -> None:
         (lambda: mr.pattern(mr.pattern("a")).one_or_more().greedy(), "make its steps greedy"),
         (lambda: mr.pattern(mr.pattern("a")).where(SPEED > 1), "give its steps conditions"),
         (lambda: mr.pattern("a").or_where(SPEED > 1), "takes any event"),
-        (lambda: mr.pattern("a").next("b", conditions.first("c", "speed") < SPEED), "there is no step 'c'; there are a, b"),
+        (
+            lambda: mr.pattern("a").next("b", conditions.first("c", "speed") < SPEED),
+            "there is no step 'c'; there are a, b",
+        ),
         (lambda: mr.pattern("a").skip_to_first("b"), "there is no such step; there are a"),
         (lambda: mr.pattern("a").within("0s"), "must be longer than zero"),
         (lambda: mr.pattern("a").one_or_more().until(SPEED > 1).until(SPEED > 2), "join the conditions"),
         (lambda: mr.pattern("a").next("b").checked(), "has no bound, so on a stream .* add .within"),
         (lambda: mr.pattern("a").not_followed_by("b").checked(stream=False), "never certain; add .within"),
         (lambda: conditions.first("a.b", "c"), "no brackets and no dots"),
-        (lambda: mr.pattern("a").next("b", conditions.collect("a", "speed").list.len() > 1), "a list would be copied each time"),
+        (
+            lambda: mr.pattern("a").next("b", conditions.collect("a", "speed").list.len() > 1),
+            "a list would be copied each time",
+        ),
     ],
 )
 def test_what_no_match_could_mean_is_refused_with_the_remedy(wrong: Callable[[], Any], words: str) -> None:
@@ -103,7 +112,10 @@ def test_what_no_match_could_mean_is_refused_with_the_remedy(wrong: Callable[[],
         ("not a == 1 and b or c", (~(pl.col("a") == pl.lit(1)) & pl.col("b")) | pl.col("c")),
         ("(a - 1) / 2 <= -b", ((pl.col("a") - pl.lit(1)) / pl.lit(2)) <= (pl.lit(0) - pl.col("b"))),
         ("k != 'it\\'s'", pl.col("k") != pl.lit("it's")),
-        ("sum(s.v) + count(s) >= avg(t.v)", conditions.sum("s", "v") + conditions.count("s") >= conditions.avg("t", "v")),
+        (
+            "sum(s.v) + count(s) >= avg(t.v)",
+            conditions.sum("s", "v") + conditions.count("s") >= conditions.avg("t", "v"),
+        ),
         (
             "contains(k, 'x') and starts_with(k, \"y\")",
             pl.col("k").str.contains(pl.lit("x"), literal=True) & pl.col("k").str.starts_with(pl.lit("y")),

@@ -78,7 +78,9 @@ def some(seed: int, number: int, people: int = 4, spread: float = 1.0) -> pl.Dat
         )
         for i in range(number)
     ]
-    return pl.DataFrame(rows, schema=["who", "kind", "value", "latitude", "longitude", "event_time"], orient="row")
+    return pl.DataFrame(
+        rows, schema=["who", "kind", "value", "latitude", "longitude", "event_time"], orient="row"
+    )
 
 
 def in_windows() -> mr.Stream:
@@ -96,10 +98,20 @@ HIGH, LOW = pl.col("value") >= 4, pl.col("value") <= 1
 def test_logical_combinations_are_those_of_a_group_by(every: bool) -> None:
     events = some(1, 120)
     made = (classic.all_of if every else classic.any_of)(in_windows().by("who"), high=HIGH, low=LOW)
-    shown = written(made, Counts, events).select("who", "window_start", "high", "low").sort("window_start", "who")
-    grouped = events.group_by("who", window_start=pl.col("event_time") // 10_000 * 10_000).agg(high=HIGH.sum(), low=LOW.sum())
+    shown = (
+        written(made, Counts, events).select("who", "window_start", "high", "low").sort("window_start", "who")
+    )
+    grouped = events.group_by("who", window_start=pl.col("event_time") // 10_000 * 10_000).agg(
+        high=HIGH.sum(), low=LOW.sum()
+    )
     both = (pl.col("high") > 0) & (pl.col("low") > 0) if every else (pl.col("high") > 0) | (pl.col("low") > 0)
-    assert shown.rows() == grouped.filter(both).select("who", "window_start", "high", "low").sort("window_start", "who").rows()
+    assert (
+        shown.rows()
+        == grouped.filter(both)
+        .select("who", "window_start", "high", "low")
+        .sort("window_start", "who")
+        .rows()
+    )
     assert 0 < shown.height < grouped.height
 
 
@@ -107,13 +119,25 @@ def test_comparisons_are_those_of_a_group_by() -> None:
     events = some(2, 120)
     made = classic.compare(in_windows().by("who"), pl.col("mean") > 3, mean=aggregates.mean("value"))
     shown = written(made, Compared, events).select("who", "window_start", "mean").sort("window_start", "who")
-    grouped = events.group_by("who", window_start=pl.col("event_time") // 10_000 * 10_000).agg(mean=pl.col("value").mean())
-    assert shown.rows() == grouped.filter(pl.col("mean") > 3).select("who", "window_start", "mean").sort("window_start", "who").rows()
+    grouped = events.group_by("who", window_start=pl.col("event_time") // 10_000 * 10_000).agg(
+        mean=pl.col("value").mean()
+    )
+    assert (
+        shown.rows()
+        == grouped.filter(pl.col("mean") > 3)
+        .select("who", "window_start", "mean")
+        .sort("window_start", "who")
+        .rows()
+    )
     assert 0 < shown.height < grouped.height
 
 
 def spans(pattern: Pattern, events: pl.DataFrame, begin: str, end: str) -> list[tuple[str, int, int]]:
-    matched = mr.read(SIGHTINGS).by("who").match(pattern, select={"begun": first(begin, "event_time"), "ended": last(end, "event_time")})
+    matched = (
+        mr.read(SIGHTINGS)
+        .by("who")
+        .match(pattern, select={"begun": first(begin, "event_time"), "ended": last(end, "event_time")})
+    )
     return sorted(written(matched, Span, events).select("who", "begun", "ended").rows())
 
 
@@ -124,7 +148,12 @@ def lanes(events: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
 def test_an_ordered_sequence_takes_the_next_of_each_step() -> None:
     events = some(3, 60)
     found = spans(
-        classic.sequence(x=pl.col("kind") == "x", y=pl.col("kind") == "y", z=pl.col("kind") == "z", within="20s"), events, "x", "z"
+        classic.sequence(
+            x=pl.col("kind") == "x", y=pl.col("kind") == "y", z=pl.col("kind") == "z", within="20s"
+        ),
+        events,
+        "x",
+        "z",
     )
     wanted = []
     for who, rows in lanes(events).items():
@@ -142,13 +171,20 @@ def test_an_ordered_sequence_takes_the_next_of_each_step() -> None:
 @pytest.mark.parametrize("direction", ["increasing", "decreasing", "mixed"])
 def test_trends_are_those_of_a_loop(direction: classic.Direction) -> None:
     events = some(4, 150)
-    found = spans(classic.trend("value", direction, within="1m"), events, "start", "back" if direction == "mixed" else "on")
+    found = spans(
+        classic.trend("value", direction, within="1m"),
+        events,
+        "start",
+        "back" if direction == "mixed" else "on",
+    )
     wanted = []
     for who, rows in lanes(events).items():
         place = 0
         while place + 2 < len(rows):
             a, b, c = (rows[place + i]["value"] for i in range(3))
-            fits = {"increasing": a < b < c, "decreasing": a > b > c, "mixed": a < b > c or a > b < c}[direction]
+            fits = {"increasing": a < b < c, "decreasing": a > b > c, "mixed": a < b > c or a > b < c}[
+                direction
+            ]
             if fits and rows[place + 2]["event_time"] - rows[place]["event_time"] < 60_000:
                 wanted.append((who, rows[place]["event_time"], rows[place + 2]["event_time"]))
             place += 3 if fits and wanted[-1][1] == rows[place]["event_time"] else 1
@@ -164,7 +200,10 @@ def test_moving_towards_a_place_is_coming_nearer_each_time() -> None:
         far = [kilometres(row["latitude"], row["longitude"], 60.2, 24.9) for row in rows]
         place = 0
         while place + 2 < len(rows):
-            fits = far[place] > far[place + 1] > far[place + 2] and rows[place + 2]["event_time"] - rows[place]["event_time"] < 60_000
+            fits = (
+                far[place] > far[place + 1] > far[place + 2]
+                and rows[place + 2]["event_time"] - rows[place]["event_time"] < 60_000
+            )
             if fits:
                 wanted.append((who, rows[place]["event_time"], rows[place + 2]["event_time"]))
             place += 3 if fits else 1
@@ -175,13 +214,21 @@ def test_moving_towards_a_place_is_coming_nearer_each_time() -> None:
 @pytest.mark.parametrize(("km", "spread"), [(5.0, 0.2), (40.0, 1.0), (0.3, 0.01)])
 def test_those_near_each_other_are_those_of_all_pairs(km: float, spread: float) -> None:
     events = some(6, 60, people=8, spread=spread)
-    shown = written(classic.near(in_windows(), "who", km=km), Pair, events).select("window_start", "who", "other")
+    shown = written(classic.near(in_windows(), "who", km=km), Pair, events).select(
+        "window_start", "who", "other"
+    )
     wanted: Counter[tuple[int, str, str]] = Counter()
     for start in range(0, 60_000, 10_000):
-        newest = {row["who"]: row for row in events.sort("event_time").to_dicts() if start <= row["event_time"] < start + 10_000}
+        newest = {
+            row["who"]: row
+            for row in events.sort("event_time").to_dicts()
+            if start <= row["event_time"] < start + 10_000
+        }
         for one, other in itertools.combinations(sorted(newest), 2):
             a, b = newest[one], newest[other]
-            wanted[start, one, other] += kilometres(a["latitude"], a["longitude"], b["latitude"], b["longitude"]) < km
+            wanted[start, one, other] += (
+                kilometres(a["latitude"], a["longitude"], b["latitude"], b["longitude"]) < km
+            )
     assert Counter(shown.rows()) == +wanted
     assert shown.height > 0
 

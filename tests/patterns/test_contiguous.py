@@ -27,7 +27,10 @@ STOP = mr.pattern("a", A).next("b", B).one_or_more().consecutive().next("c", C).
 @given(st.integers(0, 10**6))
 def test_matches_are_those_of_the_definition_and_timeouts_those_of_the_matcher(seed: int) -> None:
     chance = random.Random(seed)
-    said, events = a_regular_pattern(chance), [{**event, "who": chance.choice("xy")} for event in some_events(chance)]
+    said, events = (
+        a_regular_pattern(chance),
+        [{**event, "who": chance.choice("xy")} for event in some_events(chance)],
+    )
     try:
         transcript = transcripts.understand({**said, "key": "who", "events": events, "expect": {}})
     except DefinitionError:
@@ -46,7 +49,9 @@ def test_every_beginning_is_followed_at_once() -> None:
     kinds = "abbcabdabaab"
     masks = np.array(["dab_c".index(kind) for kind in kinds])
     times, ends = np.arange(len(kinds)), np.full(len(kinds), len(kinds))
-    found = Regular(matcher.rules.automaton).follow(masks, times, ends, np.flatnonzero(masks == 1), 10, once=True)
+    found = Regular(matcher.rules.automaton).follow(
+        masks, times, ends, np.flatnonzero(masks == 1), 10, once=True
+    )
     assert found.starts.tolist() == [0, 4, 7, 9, 10]
     assert found.latest.tolist() == [3, -1, -1, -1, -1]
     assert found.open.tolist() == [False, False, False, False, True]
@@ -62,7 +67,11 @@ def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPat
         return whole(rules, course, lane, time, found, ended=ended)
 
     monkeypatch.setattr(Rules, "follow", counted)
-    rows = pl.DataFrame([("x", kind, time) for time, kind in enumerate("abab" * 500 + "abbc" + "ab" * 500)], schema=SCHEMA, orient="row")
+    rows = pl.DataFrame(
+        [("x", kind, time) for time, kind in enumerate("abab" * 500 + "abbc" + "ab" * 500)],
+        schema=SCHEMA,
+        orient="row",
+    )
     reader = Contiguous(Matcher(STOP, SCHEMA, ("key",)), timeouts=False)
     done = reader.step(reader.schema.to_frame(), rows, 3004)
     assert done.matches["event_time"].to_list() == [2000, 2001, 2002, 2003]
@@ -72,9 +81,15 @@ def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPat
 
 def test_rows_are_kept_from_the_first_beginning_that_is_open_and_no_longer_than_the_bound() -> None:
     reader = Contiguous(Matcher(STOP, SCHEMA, ("key",)), timeouts=False)
-    rows = pl.DataFrame([("x", "a", 1), ("x", "b", 2), ("y", "b", 3), ("z", "a", 4)], schema=SCHEMA, orient="row")
+    rows = pl.DataFrame(
+        [("x", "a", 1), ("x", "b", 2), ("y", "b", 3), ("z", "a", 4)], schema=SCHEMA, orient="row"
+    )
     kept = reader.step(reader.schema.to_frame(), rows, 5).kept
-    assert kept.select("key", "event_time", "_first").sort("event_time").rows() == [("x", 1, True), ("x", 2, False), ("z", 4, True)]
+    assert kept.select("key", "event_time", "_first").sort("event_time").rows() == [
+        ("x", 1, True),
+        ("x", 2, False),
+        ("z", 4, True),
+    ]
     assert reader.step(kept, SCHEMA.to_frame(), 11).kept["key"].to_list() == ["z"]
     assert reader.step(kept, SCHEMA.to_frame(), 14).kept.is_empty()
 
@@ -97,11 +112,21 @@ def test_other_patterns_are_left_to_the_matcher(made: mr.patterns.Pattern) -> No
 
 @pytest.mark.parametrize(("last", "wanted"), [("d", [[0, 1, 2, 3, 4]]), ("a", [[1, 2]])])
 def test_a_match_waits_over_batches_for_one_that_began_before_it(last: str, wanted: list[list[int]]) -> None:
-    made = mr.pattern("one", A | B).next("two").times(3).consecutive().optional().next("end", pl.col("kind") == "d").within(100)
+    made = (
+        mr.pattern("one", A | B)
+        .next("two")
+        .times(3)
+        .consecutive()
+        .optional()
+        .next("end", pl.col("kind") == "d")
+        .within(100)
+    )
     reader = Contiguous(Matcher(made.skip_past_last(), SCHEMA, ("key",)), timeouts=False)
     kept, found = reader.schema.to_frame(), []
     for time, kind in enumerate(f"abdc{last}c"):
         done = reader.step(kept, pl.DataFrame([("x", kind, time)], schema=SCHEMA, orient="row"), time + 1)
         kept = done.kept
-        found += [part["event_time"].to_list() for part in done.matches.partition_by("_match", maintain_order=True)]
+        found += [
+            part["event_time"].to_list() for part in done.matches.partition_by("_match", maintain_order=True)
+        ]
     assert found == wanted

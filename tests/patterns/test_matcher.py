@@ -110,11 +110,20 @@ def test_groups_in_groups_and_what_must_not_follow_them_are_those_of_the_definit
 def test_what_must_not_follow_a_group_binds_the_end_of_the_group(
     parts: list[dict[str, Any]], events: list[tuple[str, int]], expected: list[tuple[str, ...]]
 ) -> None:
-    rows = [{"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)]
-    later = [{"step": "no", "link": "not_next", "where": "value > 5"}, {"step": "c", "link": "followed_by", "where": "kind == 'c'"}]
-    transcript = transcripts.understand({"pattern": [*parts, *later], "skip": "none", "events": rows, "expect": {}})
+    rows = [
+        {"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)
+    ]
+    later = [
+        {"step": "no", "link": "not_next", "where": "value > 5"},
+        {"step": "c", "link": "followed_by", "where": "kind == 'c'"},
+    ]
+    transcript = transcripts.understand(
+        {"pattern": [*parts, *later], "skip": "none", "events": rows, "expect": {}}
+    )
     for matches, _ in (transcripts.by_definition(transcript), transcripts.by_matcher(transcript, 0)):
-        assert sorted(tuple(f"{step}{event}" for step, event in match) for match in matches) == sorted(expected)
+        assert sorted(tuple(f"{step}{event}" for step, event in match) for match in matches) == sorted(
+            expected
+        )
 
 
 def test_keys_do_not_meet() -> None:
@@ -144,7 +153,9 @@ def test_a_function_sees_the_event_and_the_match() -> None:
         (~(pl.col("value") >= last("a", "value")) | (first("a", "value") > 100), [[1, 2, 4]]),
     ],
 )
-def test_conditions_on_earlier_events_are_polars_expressions(condition: pl.Expr, wanted: list[list[int]]) -> None:
+def test_conditions_on_earlier_events_are_polars_expressions(
+    condition: pl.Expr, wanted: list[list[int]]
+) -> None:
     rows = frame(("x", "a", 2, 1), ("x", "a", 4, 2), ("x", "b", 4, 3), ("x", "b", 1, 4), ("x", "b", 8, 5))
     made = mr.pattern("a", A).times(2).followed_by("b", pl.col("kind") == "b").where(condition)
     assert matched(made, rows) == wanted
@@ -175,7 +186,9 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
 
 
 def test_a_key_in_which_nothing_began_is_not_remembered() -> None:
-    done = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step({}, frame(("x", "b", 0, 1), ("y", "c", 0, 2)), 3)
+    done = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step(
+        {}, frame(("x", "b", 0, 1), ("y", "c", 0, 2)), 3
+    )
     assert dict(done.courses) == {}
 
 
@@ -191,7 +204,9 @@ def test_a_course_comes_back_from_its_bytes_as_it_was() -> None:
 
 
 def test_a_stored_course_holds_each_event_once() -> None:
-    matcher = Matcher(mr.pattern("a", A).one_or_more().followed_by_any("b", B).within(10_000), SCHEMA, ("key",))
+    matcher = Matcher(
+        mr.pattern("a", A).one_or_more().followed_by_any("b", B).within(10_000), SCHEMA, ("key",)
+    )
     sizes = []
     for number in (20, 40):
         rows = frame(*(("x", "a", 10**12 + i, i) for i in range(number)))
@@ -203,7 +218,10 @@ def test_a_stored_course_holds_each_event_once() -> None:
 
 def test_a_pattern_that_doubles_with_each_event_ends_in_a_clear_error() -> None:
     rows = frame(*(("x", "a", 0, time) for time in range(40)))
-    with pytest.raises(PatternFailed, match=r"more than 1,000 partial matches for one key, .* make it stricter: consecutive\(\)"):
+    with pytest.raises(
+        PatternFailed,
+        match=r"more than 1,000 partial matches for one key, .* make it stricter: consecutive\(\)",
+    ):
         matched(mr.pattern("a", A).one_or_more().allow_combinations().next("b", B), rows, most=1000)
 
 
@@ -220,12 +238,21 @@ def test_columns_that_rows_lack_are_named() -> None:
 
 
 def test_rows_of_matches_say_which_step_took_them() -> None:
-    found = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step({}, frame(("x", "a", 0, 1), ("x", "b", 0, 2)), END).matches
+    found = (
+        Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",))
+        .step({}, frame(("x", "a", 0, 1), ("x", "b", 0, 2)), END)
+        .matches
+    )
     assert found.select(STEP, "event_time").rows() == [("a", 1), ("b", 2)]
 
 
 def test_rows_that_every_match_passes_over_are_not_looked_at() -> None:
-    rows = frame(*(("x", kind, value, time) for time, (kind, value) in enumerate([("a", 1), ("b", 0), ("c", 9), ("b", 2), ("c", 2)])))
+    rows = frame(
+        *(
+            ("x", kind, value, time)
+            for time, (kind, value) in enumerate([("a", 1), ("b", 0), ("c", 9), ("b", 2), ("c", 2)])
+        )
+    )
     relaxed = mr.pattern("a", A).followed_by("b", B & (pl.col("value") > last("a", "value")))
     assert Matcher(relaxed, SCHEMA, ("key",)).ready(rows)["event_time"].to_list() == [0, 1, 3]
     assert Matcher(relaxed.not_next("d", pl.col("kind") == "d"), SCHEMA, ("key",)).ready(rows).height == 5
@@ -241,7 +268,9 @@ def test_what_must_not_come_next_is_asked_of_the_very_next_row_though_nobody_cou
 def test_what_divides_matches_is_passed_over_only_where_nobody_counts_timeouts() -> None:
     rows = frame(("x", "a", 0, 0), ("x", "c", 0, 1))
     loop = mr.pattern("a", A).one_or_more().followed_by("b", B).within(10)
-    assert [Matcher(loop, SCHEMA, ("key",), timeouts=asked).ready(rows).height for asked in (True, False)] == [2, 1]
+    assert [
+        Matcher(loop, SCHEMA, ("key",), timeouts=asked).ready(rows).height for asked in (True, False)
+    ] == [2, 1]
 
 
 def test_matches_that_began_at_different_events_share_the_events_that_they_have_in_common() -> None:
@@ -253,8 +282,12 @@ def test_matches_that_began_at_different_events_share_the_events_that_they_have_
     data = stored.dump(course)
     assert len(data) < 200_000
     again = stored.load(data, matcher.states, list(SCHEMA))
-    found = matcher.step({("x",): again}, frame(("x", "b", 0, 2_000)), END).matches.partition_by(MATCH, maintain_order=True)
-    assert [part["event_time"].to_list() for part in found[::500]] == [[*range(first, 2_001)] for first in range(0, 2_000, 500)]
+    found = matcher.step({("x",): again}, frame(("x", "b", 0, 2_000)), END).matches.partition_by(
+        MATCH, maintain_order=True
+    )
+    assert [part["event_time"].to_list() for part in found[::500]] == [
+        [*range(first, 2_001)] for first in range(0, 2_000, 500)
+    ]
 
 
 def test_matches_that_share_events_are_shown_without_a_row_of_python_for_each() -> None:
@@ -277,7 +310,9 @@ def test_events_before_the_oldest_match_are_forgotten() -> None:
     course = None
     for at in range(0, 300, 50):
         known: dict[Key, Course] = {} if course is None else {("x",): course}
-        [course] = matcher.step(known, frame(*(("x", "a", i, i) for i in range(at, at + 50))), at + 50).courses.values()
+        [course] = matcher.step(
+            known, frame(*(("x", "a", i, i) for i in range(at, at + 50))), at + 50
+        ).courses.values()
         assert course is not None
         course = stored.load(stored.dump(course), matcher.states, list(SCHEMA))
         assert course.links < 12
@@ -285,9 +320,19 @@ def test_events_before_the_oldest_match_are_forgotten() -> None:
 
 def test_events_that_partial_matches_cannot_share_are_bounded() -> None:
     rows = [("x", "a", 0, time) for time in range(100)] + [("x", "b", 0, 100 + time) for time in range(100)]
-    made = mr.pattern("a", A).followed_by("b", B).one_or_more().consecutive().next("c", pl.col("kind") == "c").within(1_000)
+    made = (
+        mr.pattern("a", A)
+        .followed_by("b", B)
+        .one_or_more()
+        .consecutive()
+        .next("c", pl.col("kind") == "c")
+        .within(1_000)
+    )
     assert matched(made, frame(*rows), most=2_500) == []
-    with pytest.raises(PatternFailed, match=r"more than 750 events to remember of partial matches for one key.*make it stricter"):
+    with pytest.raises(
+        PatternFailed,
+        match=r"more than 750 events to remember of partial matches for one key.*make it stricter",
+    ):
         matched(made, frame(*rows), most=150)
 
 

@@ -15,19 +15,48 @@ TIMES = (1, "0..1", 2, "1..2", "1..", "0..")
 INNERS = ("relaxed", "strict", "any")
 SKIPS: tuple[Any, ...] = ("none", "to_next", "past_last", {"to_first": "b"}, {"to_last": "b"})
 NOTS = (None, "not_next", "not_followed_by", "not_followed_by at the end")
-EARLIER = ("kind == 'b'", "kind == 'b' and value >= first(a.value)", "kind == 'b' and (count(b) == 0 or value > last(b.value))")
+EARLIER = (
+    "kind == 'b'",
+    "kind == 'b' and value >= first(a.value)",
+    "kind == 'b' and (count(b) == 0 or value > last(b.value))",
+)
 
 
-def document(link: str, times: Any, inner: str, skip: Any, no: str | None, *, greedy: bool, within: bool, group: bool, where: str) -> Any:
-    loop = {"step": "b", "where": where, "times": times, "inner": inner, "greedy": greedy and times not in (1, 2, "0..1")}
-    middle = {"group": [{"step": "g", "where": "kind == 'b'"}, {**loop, "link": "followed_by"}], "times": "1..2"} if group else loop
+def document(
+    link: str,
+    times: Any,
+    inner: str,
+    skip: Any,
+    no: str | None,
+    *,
+    greedy: bool,
+    within: bool,
+    group: bool,
+    where: str,
+) -> Any:
+    loop = {
+        "step": "b",
+        "where": where,
+        "times": times,
+        "inner": inner,
+        "greedy": greedy and times not in (1, 2, "0..1"),
+    }
+    middle = (
+        {"group": [{"step": "g", "where": "kind == 'b'"}, {**loop, "link": "followed_by"}], "times": "1..2"}
+        if group
+        else loop
+    )
     steps: list[Any] = [{"step": "a", "where": "kind == 'a'"}, {**middle, "link": link}]
     if no in ("not_next", "not_followed_by"):
         steps.insert(1, {"step": "no", "where": "kind == 'd'", "link": no})
     steps.append({"step": "c", "where": "kind == 'c'", "link": link})
     if no == "not_followed_by at the end":
         steps.append({"step": "no", "where": "kind == 'd'", "link": "not_followed_by"})
-    return {"pattern": steps, "skip": skip, "within": 7 if within or no == "not_followed_by at the end" else None}
+    return {
+        "pattern": steps,
+        "skip": skip,
+        "within": 7 if within or no == "not_followed_by at the end" else None,
+    }
 
 
 @pytest.mark.slow
@@ -39,7 +68,15 @@ def test_every_combination_finds_what_the_definition_allows(link: str, times: An
     found = ran = 0
     for inner, skip, greedy, within in itertools.product(INNERS, SKIPS, (False, True), (False, True)):
         said = document(
-            link, times, inner, skip, no, greedy=greedy, within=within, group=chance.random() < 0.3, where=chance.choice(EARLIER)
+            link,
+            times,
+            inner,
+            skip,
+            no,
+            greedy=greedy,
+            within=within,
+            group=chance.random() < 0.3,
+            where=chance.choice(EARLIER),
         )
         events = [
             {"id": number, "t": number, "kind": kind, "value": chance.randint(0, 3)}

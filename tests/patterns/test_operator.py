@@ -34,4 +34,6 @@ def test_matches_are_those_of_the_definition_whatever_is_cut_shuffled_or_restart
     for cut in range(2):
         matches, timeouts = PatternSubject(transcript).play("engine", cut)
         assert by_step(matches) == by_step(wanted)
-        assert Counter((at, str(sorted(taken))) for at, taken in timeouts) == Counter((at, str(sorted(taken))) for at, taken in overdue)
+        assert Counter((at, str(sorted(taken))) for at, taken in timeouts) == Counter(
+            (at, str(sorted(taken))) for at, taken in overdue
+        )

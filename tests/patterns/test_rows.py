@@ -77,9 +77,19 @@ def a_row_pattern(chance: random.Random) -> RowPattern:
     define = {name: chance.choice(CONDITIONS).format(name) for name in present if chance.random() < 0.7}
     unmatched = "all with unmatched rows" if "{-" not in text else "all"
     per_match = chance.choice(("one", "all", "all omit empty matches", unmatched))
-    skip = chance.choice(("past last", "past last", "to next", f"to first {(present or ['A'])[-1]}", "to last U"))
+    skip = chance.choice(
+        ("past last", "past last", "to next", f"to first {(present or ['A'])[-1]}", "to last U")
+    )
     within = chance.choice((None, None, 2, 4))
-    return rows(text, define=define, measures=list(MEASURES), subset=subset, rows_per_match=per_match, after_match_skip=skip, within=within)
+    return rows(
+        text,
+        define=define,
+        measures=list(MEASURES),
+        subset=subset,
+        rows_per_match=per_match,
+        after_match_skip=skip,
+        within=within,
+    )
 
 
 def some_rows(chance: random.Random) -> list[Row]:
@@ -177,7 +187,10 @@ def test_a_condition_on_the_first_row_of_a_variable_takes_polynomial_time() -> N
     assert matched(said, pl.DataFrame({"v": [1] * 30})).rows() == []
 
 
-@pytest.mark.parametrize("asked", ["FIRST(A.v, {})", "LAST(A.v, {})", "PREV(LAST(A.v, {}), {})", "TRY_CAST(FIRST(A.v, {}) AS DOUBLE)"])
+@pytest.mark.parametrize(
+    "asked",
+    ["FIRST(A.v, {})", "LAST(A.v, {})", "PREV(LAST(A.v, {}), {})", "TRY_CAST(FIRST(A.v, {}) AS DOUBLE)"],
+)
 def test_asking_for_a_row_far_beyond_the_match_takes_no_memory(asked: str) -> None:
     far = asked.replace("{}", "99999999999999999999")
     said = rows("A+ X", define={"X": f"{far} IS NULL"}, measures={"n": "COUNT(*)", "it": far})
@@ -185,7 +198,9 @@ def test_asking_for_a_row_far_beyond_the_match_takes_no_memory(asked: str) -> No
 
 
 def test_long_matches_do_not_run_out_of_stack() -> None:
-    assert matched(rows("A+", measures={"n": "COUNT(*)"}), pl.DataFrame({"v": range(20_000)})).rows() == [(20_000,)]
+    assert matched(rows("A+", measures={"n": "COUNT(*)"}), pl.DataFrame({"v": range(20_000)})).rows() == [
+        (20_000,)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -242,9 +257,13 @@ except Exception as error:
 NANOS = pl.Series([1_700_000_000_000_000_001, 1_700_000_000_000_000_002])
 
 
-@pytest.mark.parametrize("dtype", [pl.Datetime("ns"), pl.Datetime("ns", "Europe/Helsinki"), pl.Duration("ns"), pl.Time()])
+@pytest.mark.parametrize(
+    "dtype", [pl.Datetime("ns"), pl.Datetime("ns", "Europe/Helsinki"), pl.Duration("ns"), pl.Time()]
+)
 def test_times_finer_than_a_microsecond_are_refused_instead_of_cut(dtype: pl.DataType) -> None:
-    said = rows("A B*", define={"B": "at > PREV(at)"}, measures={"n": "COUNT(*)", "it": "LAST(at)"}, order_by=["at"])
+    said = rows(
+        "A B*", define={"B": "at > PREV(at)"}, measures={"n": "COUNT(*)", "it": "LAST(at)"}, order_by=["at"]
+    )
     with pytest.raises(InputError, match=r"column 'at': .* is finer than a microsecond"):
         matched(said, pl.DataFrame({"at": (NANOS % 10**12).cast(dtype)}))
     whole = pl.DataFrame({"at": ((NANOS % 10**12) * 1_000 % 10**13).cast(dtype)})

@@ -32,7 +32,9 @@ class Reading:
 
 
 READINGS = mr.Topic("input.readings", Reading, key="key")
-SCHEMA = pl.Schema({"key": pl.String(), "value": pl.Int64(), "event_time": pl.Int64(), "ingestion_time": pl.Int64()})
+SCHEMA = pl.Schema(
+    {"key": pl.String(), "value": pl.Int64(), "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
+)
 
 
 def job(said: RowPattern | str) -> mr.Job:
@@ -55,7 +57,11 @@ def played(said: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, 
         for _ in range(8):
             time += chance.randint(0, 4)
             events = [
-                {"key": chance.choice("xy"), "value": chance.randint(0, 5), "event_time": time + chance.randint(0, 3)}
+                {
+                    "key": chance.choice("xy"),
+                    "value": chance.randint(0, 5),
+                    "event_time": time + chance.randint(0, 3),
+                }
                 for _ in range(chance.randint(0, 4))
             ]
             if events:
@@ -66,10 +72,18 @@ def played(said: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, 
             found += script.panes()
         script.watermark(END)
         found += script.panes()
-    return sorted(found, key=lambda pane: (pane["key"], pane["window_start"], pane["event_time"], pane["index"], str(pane)))
+    return sorted(
+        found,
+        key=lambda pane: (pane["key"], pane["window_start"], pane["event_time"], pane["index"], str(pane)),
+    )
 
 
-FALL = rows("A B+", define={"B": "value < PREV(value)"}, measures={"top": "FIRST(value)", "low": "LAST(value)"}, within=6)
+FALL = rows(
+    "A B+",
+    define={"B": "value < PREV(value)"},
+    measures={"top": "FIRST(value)", "low": "LAST(value)"},
+    within=6,
+)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +91,25 @@ FALL = rows("A B+", define={"B": "value < PREV(value)"}, measures={"top": "FIRST
     [
         FALL,
         rows(
-            "A B+?", define={"A": "value > 1", "B": "B.value < A.value"}, measures={"n": "COUNT(*)"}, after_match_skip="to next", within=5
+            "A B+?",
+            define={"A": "value > 1", "B": "B.value < A.value"},
+            measures={"n": "COUNT(*)"},
+            after_match_skip="to next",
+            within=5,
         ),
-        rows("B", define={"B": "value > PREV(value)"}, measures={"before": "PREV(value)", "number": "MATCH_NUMBER()"}, within=5),
-        rows("A (B | C)*", define={"A": "value = 3", "B": "value > 3"}, measures={"label": "CLASSIFIER()"}, rows_per_match="all", within=4),
+        rows(
+            "B",
+            define={"B": "value > PREV(value)"},
+            measures={"before": "PREV(value)", "number": "MATCH_NUMBER()"},
+            within=5,
+        ),
+        rows(
+            "A (B | C)*",
+            define={"A": "value = 3", "B": "value > 3"},
+            measures={"label": "CLASSIFIER()"},
+            rows_per_match="all",
+            within=4,
+        ),
         rows(
             "A B?",
             define={"A": "value = 1", "B": "value = 2"},
@@ -105,7 +134,9 @@ def test_the_engine_shows_what_the_model_shows(said: RowPattern | str) -> None:
 def test_transcripts_hold_as_jobs_too(path: Path) -> None:
     """As Spark runs them: their rows are events, in batches, with a restart."""
     documents = list(yaml.safe_load_all(path.read_text()))
-    found = [(document["name"], why_failed(document, as_job, number)) for number, document in enumerate(documents)]
+    found = [
+        (document["name"], why_failed(document, as_job, number)) for number, document in enumerate(documents)
+    ]
     assert {name: why for name, why in found if why is not None} == {}
 
 
@@ -115,10 +146,21 @@ def as_job(jobs: Sequence[mr.Job], partitions: Mapping[str, int]) -> testing.Bac
 
 def test_a_match_is_a_pane_from_its_first_row_to_its_last() -> None:
     with closing(testing.Script(job(FALL))) as script:
-        script.events(*({"key": "x", "value": value, "event_time": time} for time, value in ((10, 5), (12, 3), (13, 1), (14, 9))))
+        script.events(
+            *(
+                {"key": "x", "value": value, "event_time": time}
+                for time, value in ((10, 5), (12, 3), (13, 1), (14, 9))
+            )
+        )
         script.watermark(20)
         [pane] = script.panes()
-    assert (pane["top"], pane["low"], pane["window_start"], pane["window_end"], pane["event_time"]) == (5, 1, 10, 14, 13)
+    assert (pane["top"], pane["low"], pane["window_start"], pane["window_end"], pane["event_time"]) == (
+        5,
+        1,
+        10,
+        14,
+        13,
+    )
 
 
 def test_a_match_that_has_begun_takes_rows_with_which_none_begins() -> None:
@@ -157,9 +199,18 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
         (rows("A B", measures={"n": "COUNT(*)"}), "has no bound, so on a stream rows would be kept for ever"),
         (rows("^ A", measures={"n": "COUNT(*)"}, within=5), "a stream never does; leave out"),
         (rows("A", measures={"n": "NEXT(value)"}, within=5), "looks at rows after the match"),
-        (rows("A", measures={"n": "COUNT(*)"}, partition_by=["value"], within=5), "PARTITION BY value, but the key is key"),
-        (rows("A", measures={"n": "COUNT(*)"}, order_by=["value"], within=5), "rows of a stream come in order of event_time"),
-        (rows("A", measures={"window_start": "COUNT(*)"}, within=5), "a measure cannot be named 'window_start'"),
+        (
+            rows("A", measures={"n": "COUNT(*)"}, partition_by=["value"], within=5),
+            "PARTITION BY value, but the key is key",
+        ),
+        (
+            rows("A", measures={"n": "COUNT(*)"}, order_by=["value"], within=5),
+            "rows of a stream come in order of event_time",
+        ),
+        (
+            rows("A", measures={"window_start": "COUNT(*)"}, within=5),
+            "a measure cannot be named 'window_start'",
+        ),
         (rows("A", within=5), "shows nothing of a match"),
     ],
 )
@@ -171,6 +222,7 @@ def test_what_a_stream_cannot_answer_is_refused(said: RowPattern, why: str) -> N
 def test_frames_are_asked_in_sql() -> None:
     frame = pl.DataFrame({"id": [1, 2, 3], "v": [3, 1, 2]})
     shown = mr.sql(
-        "SELECT low FROM prices MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(B.v) AS low PATTERN (A B) DEFINE B AS v < PREV(v))", prices=frame
+        "SELECT low FROM prices MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(B.v) AS low PATTERN (A B) DEFINE B AS v < PREV(v))",
+        prices=frame,
     )
     assert shown.rows() == [(1,)]

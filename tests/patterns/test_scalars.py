@@ -78,14 +78,19 @@ def test_an_expression_has_the_value_of_sql(expression: str, wanted: list[Any]) 
         ("v * 2 > 1", [1]),
     ],
 )
-def test_a_condition_holds_whether_it_is_asked_row_by_row_or_of_columns(condition: str, wanted: list[int]) -> None:
+def test_a_condition_holds_whether_it_is_asked_row_by_row_or_of_columns(
+    condition: str, wanted: list[int]
+) -> None:
     """A condition that counts rows cannot be computed by columns."""
     assert measured("id", define=condition) == wanted
     assert measured("id", define=f"({condition}) AND COUNT(*) > 0") == wanted
 
 
 def test_a_number_that_64_bits_do_not_hold_is_refused() -> None:
-    with pytest.raises(PatternFailed, match=r"'big \+ big' gives 9223372036854775808, which 64 bits do not hold; cast to DOUBLE before"):
+    with pytest.raises(
+        PatternFailed,
+        match=r"'big \+ big' gives 9223372036854775808, which 64 bits do not hold; cast to DOUBLE before",
+    ):
         measured("big + big")
     with pytest.raises(PatternFailed, match="64 bits do not hold"):
         measured("SUM(big)", pattern="A+")
@@ -115,7 +120,12 @@ def test_what_would_be_passed_over_is_refused(expression: str, word: str) -> Non
 
 @pytest.mark.parametrize(
     ("order", "wanted"),
-    [("v", [-7, 7, None]), ("v DESC", [7, -7, None]), ("v NULLS FIRST", [None, -7, 7]), ("v DESC NULLS FIRST", [None, 7, -7])],
+    [
+        ("v", [-7, 7, None]),
+        ("v DESC", [7, -7, None]),
+        ("v NULLS FIRST", [None, -7, 7]),
+        ("v DESC NULLS FIRST", [None, 7, -7]),
+    ],
 )
 def test_nulls_come_last_in_an_aggregate_unless_said_otherwise(order: str, wanted: list[Any]) -> None:
     assert measured(f"ARRAY_AGG(v ORDER BY {order})", pattern="A+") == [wanted]

@@ -42,13 +42,20 @@ def test_a_query_in_a_condition_leaves_the_rest_of_the_condition_as_it_is() -> N
 
 
 def test_a_clause_may_ask_queries_over_constants() -> None:
-    said = patterns.rows("A+", define={"A": "A.price > (SELECT 15)"}, measures={"it": "LAST(A.price) + (SELECT 1000)"}, order_by=["id"])
+    said = patterns.rows(
+        "A+",
+        define={"A": "A.price > (SELECT 15)"},
+        measures={"it": "LAST(A.price) + (SELECT 1000)"},
+        order_by=["id"],
+    )
     assert matched(said, PRICES)["it"].to_list() == [1030]
 
 
 def test_a_clause_has_no_tables_to_ask() -> None:
     said = patterns.rows("A+", measures={"it": "LAST(price) + (SELECT most FROM limits)"})
-    with pytest.raises(DefinitionError, match="there are no tables that this query could ask; give values instead"):
+    with pytest.raises(
+        DefinitionError, match="there are no tables that this query could ask; give values instead"
+    ):
         matched(said, PRICES)
 
 
@@ -60,11 +67,16 @@ def test_a_clause_has_no_tables_to_ask() -> None:
         ("LAST(price + (SELECT 1000), 1)", 1020),
         ("FINAL LAST(price) + (SELECT (SELECT 2))", 32),
         ("COUNT(*) FILTER (WHERE price > (SELECT 15))", 2),
-        ("CASE WHEN LAST(id) = (SELECT 3) THEN CASE WHEN FIRST(id) = (SELECT 1) THEN LAST(price) + (SELECT 5) END END", 35),
+        (
+            "CASE WHEN LAST(id) = (SELECT 3) THEN CASE WHEN FIRST(id) = (SELECT 1) THEN LAST(price) + (SELECT 5) END END",
+            35,
+        ),
         ("LAST(price) IN (SELECT 30 UNION ALL SELECT 31)", True),
     ],
 )
-def test_a_measure_with_a_query_over_constants_is_the_same_in_a_query_and_in_a_clause(expression: str, wanted: Any) -> None:
+def test_a_measure_with_a_query_over_constants_is_the_same_in_a_query_and_in_a_clause(
+    expression: str, wanted: Any
+) -> None:
     assert measured(expression) == [wanted]
     said = patterns.rows("A+", measures={"it": expression}, order_by=["id"])
     assert matched(said, PRICES)["it"].to_list() == [wanted]
@@ -98,16 +110,24 @@ def test_a_query_that_names_columns_of_the_matched_rows_is_refused_in_one_line()
     assert str(refused.value).startswith("(SELECT LAST(price)): ")
 
 
-@pytest.mark.parametrize(("query", "words"), [("SELECT 1, 2", "has 2 columns"), ("SELECT 1 UNION ALL SELECT 2", "has 2 rows")])
+@pytest.mark.parametrize(
+    ("query", "words"), [("SELECT 1, 2", "has 2 columns"), ("SELECT 1 UNION ALL SELECT 2", "has 2 rows")]
+)
 def test_a_clause_refuses_a_query_that_gives_more_than_one_value(query: str, words: str) -> None:
-    for said in (patterns.rows("A+", measures={"it": f"LAST(price) + ({query})"}), patterns.rows("A+", define={"A": f"id < ({query})"})):
+    for said in (
+        patterns.rows("A+", measures={"it": f"LAST(price) + ({query})"}),
+        patterns.rows("A+", define={"A": f"id < ({query})"}),
+    ):
         with pytest.raises(DefinitionError, match=words):
             matched(said, PRICES)
 
 
 @pytest.mark.parametrize(
     ("query", "words"),
-    [("SELECT most, most + 1 AS more FROM limits", "has 2 columns"), ("SELECT price FROM prices", "has 3 rows, .* add LIMIT 1")],
+    [
+        ("SELECT most, most + 1 AS more FROM limits", "has 2 columns"),
+        ("SELECT price FROM prices", "has 3 rows, .* add LIMIT 1"),
+    ],
 )
 def test_a_query_in_place_of_a_value_gives_one_value(query: str, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
@@ -148,7 +168,14 @@ def test_try_cast_around_a_row_pattern_gives_null_too() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "lengths"),
-    [("(C*?)*", [0, 0, 0]), ("(() | C)*", [0, 0, 0]), ("(C*?)+", [0, 0, 0]), ("(C?)*", [3]), ("(C*?)* D", [3]), ("(C*?){2,}", [0, 0, 0])],
+    [
+        ("(C*?)*", [0, 0, 0]),
+        ("(() | C)*", [0, 0, 0]),
+        ("(C*?)+", [0, 0, 0]),
+        ("(C?)*", [3]),
+        ("(C*?)* D", [3]),
+        ("(C*?){2,}", [0, 0, 0]),
+    ],
 )
 def test_a_repetition_that_takes_no_row_is_the_last_as_in_perl(pattern: str, lengths: list[int]) -> None:
     define = {"C": "true", "D": "id = 3"} if "D" in pattern else {"C": "true"}

@@ -31,7 +31,9 @@ def test_woven_transcripts_hold(path: Path) -> None:
         wanted = Counter(tuple(map(str, match)) for match in document["expect"]["matches"])
         for answer in (transcripts.by_matcher(transcript, number), transcripts.by_rows(transcript, number)):
             if answer is not None:
-                assert Counter(tuple(id for _, id in taken) for taken in answer[0]) == wanted, document["name"]
+                assert Counter(tuple(id for _, id in taken) for taken in answer[0]) == wanted, document[
+                    "name"
+                ]
 
 
 @pytest.mark.long
@@ -43,4 +45,6 @@ def test_woven_transcripts_hold_on_the_engine(path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("link", LINKS)
 def test_weaving_again_gives_the_same(link: str) -> None:
-    assert (FOLDER / f"woven-{link}.yaml").read_text() == dumped(link), "run `PYTHONPATH=tests python -m matrix.patterns`"
+    assert (FOLDER / f"woven-{link}.yaml").read_text() == dumped(link), (
+        "run `PYTHONPATH=tests python -m matrix.patterns`"
+    )

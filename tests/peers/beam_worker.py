@@ -16,7 +16,12 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue  # ty
 logging.disable(logging.WARNING)
 TIMINGS = {PaneInfoTiming.EARLY: "early", PaneInfoTiming.ON_TIME: "on_time", PaneInfoTiming.LATE: "late"}
 ACCUMULATION = {"value": trigger.AccumulationMode.ACCUMULATING, "delta": trigger.AccumulationMode.DISCARDING}
-SEVERAL = {"any": trigger.AfterAny, "all": trigger.AfterAll, "each": trigger.AfterEach, "or_finally": trigger.OrFinally}
+SEVERAL = {
+    "any": trigger.AfterAny,
+    "all": trigger.AfterAll,
+    "each": trigger.AfterEach,
+    "or_finally": trigger.OrFinally,
+}
 
 
 def trigger_from(spec: Any) -> Any:
@@ -66,7 +71,10 @@ class Driver:
         """The panes of one step."""
         self.panes = []
         if "events" in step:
-            bundle = [WindowedValue(t, t, self.windows.assign(window.WindowFn.AssignContext(t, t))) for t in step["events"]]
+            bundle = [
+                WindowedValue(t, t, self.windows.assign(window.WindowFn.AssignContext(t, t)))
+                for t in step["events"]
+            ]
             self._note(self.driver.process_elements(self.state, bundle, self.watermark, self.watermark))
         else:
             self.watermark = MAX_TIMESTAMP if step["watermark"] == "end" else step["watermark"] + 0.75

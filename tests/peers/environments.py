@@ -16,7 +16,9 @@ def python_with(*packages: str) -> Path:
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         uv = shutil.which("uv") or str(Path(__file__).parents[2] / ".uv" / "bin" / "uv")
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True)
+        subprocess.run(
+            [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
+        )
         subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *packages], check=True)
         (folder / "ready").touch()
     return python

@@ -27,7 +27,9 @@ class Worker:
         source = Path(__file__).parent / f"{name}.java"
         subprocess.run(["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(source)], check=True)
         command = ["java", "-Xmx1g", "-XX:+UseSerialGC", *OPENED, "-cp", f"{classes}:{jars}/*", name]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     def ask(self, question: Any) -> Any:
         """The answer; an error of the peer is a map with its message."""
@@ -55,7 +57,9 @@ def _fetch(name: str, artifacts: Sequence[str]) -> Path:
         jars.mkdir(parents=True, exist_ok=True)
         (CACHE / name / "pom.xml").write_text(_pom(artifacts))
         command = ["mvn", "--batch-mode", "--quiet", "--file", str(CACHE / name / "pom.xml"), PLUGIN]
-        done = subprocess.run([*command, f"-DoutputDirectory={jars}"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={jars}"], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             pytest.skip(f"mvn could not fetch {', '.join(artifacts)}: {(done.stdout + done.stderr)[-300:]}")
         (CACHE / name / "ready").touch()

@@ -60,7 +60,15 @@ def a_flow(chance: random.Random) -> Flow:
         topic = chance.choice(TOPICS).name
         place = (topic, chance.randrange(partitions[topic]))
         at = max(0, now - chance.randint(0, disorder // unit) * unit)
-        events.append(Event(*place, offsets[place], at, now, {name: chance.choice(some) for name, some in READINGS.items()}))
+        events.append(
+            Event(
+                *place,
+                offsets[place],
+                at,
+                now,
+                {name: chance.choice(some) for name, some in READINGS.items()},
+            )
+        )
         offsets[place] += 1
     return Flow(events, unit, disorder, partitions)
 
@@ -92,7 +100,9 @@ def added_up(written: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Co
     return +held
 
 
-def newest(written: Iterable[Mapping[str, Any]], keys: Sequence[str], columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
+def newest(
+    written: Iterable[Mapping[str, Any]], keys: Sequence[str], columns: Sequence[str]
+) -> Counter[tuple[Any, ...]]:
     """The rows of a changelog that hold in the end: the newest of each key."""
     held: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row in written:

@@ -49,12 +49,19 @@ def beam() -> Iterator["subprocess.Popen[str]"]:
 def fires_once(chance: random.Random, depth: int, *, watermark: bool = True) -> Any:
     """A trigger that finishes when it fires."""
     if depth and chance.random() < 0.5:
-        return {chance.choice(["any", "all"]): [fires_once(chance, depth - 1, watermark=watermark) for _ in range(chance.randint(1, 3))]}
+        return {
+            chance.choice(["any", "all"]): [
+                fires_once(chance, depth - 1, watermark=watermark) for _ in range(chance.randint(1, 3))
+            ]
+        }
     return "watermark" if watermark and chance.random() < 0.3 else {"count": chance.randint(1, 4)}
 
 
 def any_trigger(chance: random.Random, depth: int) -> Any:
-    leaves, branches = ["once", "default", "watermark", "watermark"], ["repeat", "repeat", "each", "or_finally", "watermark"]
+    leaves, branches = (
+        ["once", "default", "watermark", "watermark"],
+        ["repeat", "repeat", "each", "or_finally", "watermark"],
+    )
     match chance.choice(leaves if depth == 0 or chance.random() < 0.25 else branches):
         case "once":
             return fires_once(chance, 1)
@@ -87,7 +94,9 @@ def random_case(chance: random.Random) -> Case:
     at = 0
     for _ in range(chance.randint(3, 10)):
         if chance.random() < 0.6:
-            steps.append({"events": [max(0, chance.randint(at - 12, at + 15)) for _ in range(chance.randint(1, 4))]})
+            steps.append(
+                {"events": [max(0, chance.randint(at - 12, at + 15)) for _ in range(chance.randint(1, 4))]}
+            )
         else:
             at += chance.randint(1, 9)
             steps.append({"watermark": at})
@@ -100,8 +109,20 @@ def random_case(chance: random.Random) -> Case:
             "trigger": {"repeat": by_counts(chance, chance.randint(0, 2))},
             "lateness": 1000,
         }
-    window = chance.choice([{"fixed": 5}, {"fixed": 10}, {"sliding": {"size": 10, "every": 2}}, {"sliding": {"size": 10, "every": 5}}])
-    return {**case, "window": window, "trigger": any_trigger(chance, chance.randint(0, 3)), "lateness": chance.choice([0, 4, 1000])}
+    window = chance.choice(
+        [
+            {"fixed": 5},
+            {"fixed": 10},
+            {"sliding": {"size": 10, "every": 2}},
+            {"sliding": {"size": 10, "every": 5}},
+        ]
+    )
+    return {
+        **case,
+        "window": window,
+        "trigger": any_trigger(chance, chance.randint(0, 3)),
+        "lateness": chance.choice([0, 4, 1000]),
+    }
 
 
 def ask(beam: "subprocess.Popen[str]", case: Case) -> list[list[Pane]]:

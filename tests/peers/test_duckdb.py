@@ -54,7 +54,10 @@ def rows_of(chance: random.Random, flow: Flow) -> tuple[Stream, str]:
     """Rows of one topic or of both, perhaps not all of them, as a stream and as a table."""
     stream, table = mr.read(A, watermark=flow.watermark), "(SELECT * FROM a)"
     if chance.random() < 0.3:
-        stream, table = stream.union(mr.read(B, watermark=flow.watermark)), "(SELECT * FROM a UNION ALL SELECT * FROM b)"
+        stream, table = (
+            stream.union(mr.read(B, watermark=flow.watermark)),
+            "(SELECT * FROM a UNION ALL SELECT * FROM b)",
+        )
     kept = [
         (pl.col("v") > 1, "v > 1"),
         (pl.col("x") > 0, "x > 0"),
@@ -90,24 +93,34 @@ def a_sliding(chance: random.Random, flow: Flow) -> tuple[windows.WindowFn, Call
     def beside(table: str) -> str:
         return f"(SELECT *, 0 AS session, window_start + {size} AS window_end FROM {table} JOIN {starts} ON t >= window_start AND t < window_start + {size})"
 
-    made = windows.fixed(size, offset=offset) if every == size else windows.sliding(size, every=every, offset=offset)
+    made = (
+        windows.fixed(size, offset=offset)
+        if every == size
+        else windows.sliding(size, every=every, offset=offset)
+    )
     return made, beside
 
 
-def some_sessions(chance: random.Random, flow: Flow, keys: tuple[str, ...]) -> tuple[windows.WindowFn, Callable[[str], str]]:
+def some_sessions(
+    chance: random.Random, flow: Flow, keys: tuple[str, ...]
+) -> tuple[windows.WindowFn, Callable[[str], str]]:
     """Sessions, and a table of rows beside the session of their key: a row begins one if none came less than the gap, or just that, before."""
     gap = chance.choice([1, 2, 5, 9]) * flow.unit
     by = ", ".join(keys)
 
     def beside(table: str) -> str:
-        marked = f"(SELECT *, t - lag(t) OVER (PARTITION BY {by} ORDER BY {ORDER}) > {gap} AS begins FROM {table})"
+        marked = (
+            f"(SELECT *, t - lag(t) OVER (PARTITION BY {by} ORDER BY {ORDER}) > {gap} AS begins FROM {table})"
+        )
         numbered = f"(SELECT *, count(*) FILTER (begins) OVER (PARTITION BY {by} ORDER BY {ORDER}) AS session FROM {marked})"
         return f"(SELECT *, min(t) OVER one AS window_start, max(t) OVER one + {gap} AS window_end FROM {numbered} WINDOW one AS (PARTITION BY {by}, session))"
 
     return windows.sessions(gap), beside
 
 
-def counted_windows(chance: random.Random, flow: Flow, keys: tuple[str, ...]) -> tuple[windows.WindowFn, Callable[[str], str]]:
+def counted_windows(
+    chance: random.Random, flow: Flow, keys: tuple[str, ...]
+) -> tuple[windows.WindowFn, Callable[[str], str]]:
     """So many rows of a key each, in order of time; the last may hold fewer, from its first row to just after its last."""
     size = chance.randint(1, 4)
     by = ", ".join(keys)
@@ -172,9 +185,7 @@ def aggregations(chance: random.Random, flow: Flow) -> Case:
     chosen = {f"a{place}": an_aggregate(chance) for place in range(chance.randint(1, 4))}
     made = stream.by(*keys).aggregate(**{name: one for name, (one, _) in chosen.items()})
     columns = (*keys, *BOUNDS)
-    query = (
-        f"SELECT {', '.join((*columns, *(said for _, said in chosen.values())))} FROM {table} GROUP BY {', '.join((*columns, 'session'))}"
-    )
+    query = f"SELECT {', '.join((*columns, *(said for _, said in chosen.values())))} FROM {table} GROUP BY {', '.join((*columns, 'session'))}"
     return Case(made, query, (*columns, *chosen), columns if output == "value" else None)
 
 
@@ -186,15 +197,19 @@ def chained(chance: random.Random, flow: Flow) -> Case:
     if has_filter := chance.random() < 0.3:
         first = first.filter(pl.col("n") > 1)
     second = first.by(keys[0]).aggregate(
-        n=aggregates.sum("n"), s=aggregates.sum("s"), m=aggregates.max("m"), groups=aggregates.count(), most=aggregates.max("n")
+        n=aggregates.sum("n"),
+        s=aggregates.sum("s"),
+        m=aggregates.max("m"),
+        groups=aggregates.count(),
+        most=aggregates.max("n"),
     )
-    inner = (
-        f"SELECT {', '.join((*keys, *BOUNDS))}, count(*) AS n, sum(v) AS s, max(v) AS m FROM {table} GROUP BY {', '.join((*keys, *BOUNDS))}"
-    )
+    inner = f"SELECT {', '.join((*keys, *BOUNDS))}, count(*) AS n, sum(v) AS s, max(v) AS m FROM {table} GROUP BY {', '.join((*keys, *BOUNDS))}"
     inner += " HAVING n > 1" if has_filter else ""
     columns = (keys[0], *BOUNDS)
     query = f"SELECT {', '.join(columns)}, sum(n), sum(s), max(m), count(*), max(n) FROM ({inner}) GROUP BY {', '.join(columns)}"
-    return Case(second, query, (*columns, "n", "s", "m", "groups", "most"), columns if output == "value" else None)
+    return Case(
+        second, query, (*columns, "n", "s", "m", "groups", "most"), columns if output == "value" else None
+    )
 
 
 def tops(chance: random.Random, flow: Flow) -> Case:
@@ -223,13 +238,20 @@ def sides(keys: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ..
     columns = (*keys, *(c for c in ROWS if c not in keys), *(f"{c}_right" for c in right))
     said = [f"coalesce(l.{one}, r.{other})" for one, other in zip(keys, theirs, strict=True)]
     said += [f"l.{c}" for c in ROWS if c not in keys] + [f"r.{c}" for c in right]
-    return columns, tuple(said), " AND ".join(f"l.{one} = r.{other}" for one, other in zip(keys, theirs, strict=True))
+    return (
+        columns,
+        tuple(said),
+        " AND ".join(f"l.{one} = r.{other}" for one, other in zip(keys, theirs, strict=True)),
+    )
 
 
 def window_joins(chance: random.Random, flow: Flow) -> Case:
     keys, theirs = chance.choice(KEYS)
     how = chance.choice(HOWS)
-    (left, first), (right, second) = rows_of(chance, flow), (mr.read(B, watermark=flow.watermark), "(SELECT * FROM b)")
+    (left, first), (right, second) = (
+        rows_of(chance, flow),
+        (mr.read(B, watermark=flow.watermark), "(SELECT * FROM b)"),
+    )
     window, beside = a_sliding(chance, flow)
     output: How = chance.choice(["value", "value_and_retract"])
     left = left.window(window, trigger=a_trigger(chance, flow.unit), output=output)
@@ -249,7 +271,12 @@ def pane_joins(chance: random.Random, flow: Flow) -> Case:
     window, beside = a_sliding(chance, flow)
     left = left.window(window, trigger=a_trigger(chance, flow.unit))
     right = Stream(mr.read(B, watermark=flow.watermark).node, left.windowing)
-    made = left.by(*keys).count(name="n").by(*keys).join(right.by(*theirs).aggregate(m=aggregates.sum("v")).by(*theirs), how=how)
+    made = (
+        left.by(*keys)
+        .count(name="n")
+        .by(*keys)
+        .join(right.by(*theirs).aggregate(m=aggregates.sum("v")).by(*theirs), how=how)
+    )
 
     def grouped(table: str, by: tuple[str, ...], said: str) -> str:
         return f"(SELECT {', '.join((*by, *BOUNDS))}, {said} FROM {beside(table)} GROUP BY {', '.join((*by, *BOUNDS))})"
@@ -269,7 +296,9 @@ def interval_joins(chance: random.Random, flow: Flow) -> Case:
     lower = chance.randint(-8, 8) * flow.unit
     upper = lower + chance.randint(1, 12) * flow.unit
     left, table = rows_of(chance, flow)
-    made = left.by(*keys).join(mr.read(B, watermark=flow.watermark).by(*theirs), within=(lower, upper), how=how)
+    made = left.by(*keys).join(
+        mr.read(B, watermark=flow.watermark).by(*theirs), within=(lower, upper), how=how
+    )
     columns, said, meet = sides(keys, theirs)
     query = (
         f"SELECT {', '.join(said)}, greatest(l.t, r.t) "
@@ -281,15 +310,30 @@ def interval_joins(chance: random.Random, flow: Flow) -> Case:
 def table_joins(chance: random.Random, flow: Flow) -> Case:
     key = chance.choice("kgb")
     how = chance.choice(HOWS[:2])
-    deleted, gone = chance.choice([(None, "false"), (pl.col("v") > 2, "coalesce(r.v > 2, false)"), (pl.col("b"), "coalesce(r.b, false)")])
+    deleted, gone = chance.choice(
+        [
+            (None, "false"),
+            (pl.col("v") > 2, "coalesce(r.v > 2, false)"),
+            (pl.col("b"), "coalesce(r.b, false)"),
+        ]
+    )
     left, table = rows_of(chance, flow)
     topic = chance.choice([B, B, A])
     changes = mr.read(topic, watermark=flow.watermark)
     made = left.by(key).join(mr.changelogs.Table(changes, (key,), deleted), how=how)
     columns, said, meet = sides((key,), (key,))
     latest = f"(SELECT * FROM {'b' if topic is B else 'a'} QUALIFY row_number() OVER (PARTITION BY {key}, t ORDER BY topic DESC, part DESC, off DESC) = 1)"
-    found = [f"CASE WHEN NOT {gone} THEN {one} END" if one.startswith("r.") else f"l.{key}" if "coalesce" in one else one for one in said]
-    query = f"SELECT {', '.join(found)}, l.t FROM {table} l ASOF {how} JOIN {latest} r ON {meet} AND l.t >= r.t"
+    found = [
+        f"CASE WHEN NOT {gone} THEN {one} END"
+        if one.startswith("r.")
+        else f"l.{key}"
+        if "coalesce" in one
+        else one
+        for one in said
+    ]
+    query = (
+        f"SELECT {', '.join(found)}, l.t FROM {table} l ASOF {how} JOIN {latest} r ON {meet} AND l.t >= r.t"
+    )
     return Case(made, query + (f" WHERE NOT {gone}" if how == "inner" else ""), (*columns, "event_time"))
 
 
@@ -318,23 +362,40 @@ def deduplications(chance: random.Random, flow: Flow) -> Case:
     return Case(counted, query, (*columns, "n"), columns)
 
 
-KINDS_OF_CASES = (aggregations, chained, tops, window_joins, pane_joins, interval_joins, table_joins, deduplications)
+KINDS_OF_CASES = (
+    aggregations,
+    chained,
+    tops,
+    window_joins,
+    pane_joins,
+    interval_joins,
+    table_joins,
+    deduplications,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_CASES)
-def test_what_holds_in_the_end_is_what_duckdb_answers(kind: Callable[[random.Random, Flow], Case], duck: Duck) -> None:
+def test_what_holds_in_the_end_is_what_duckdb_answers(
+    kind: Callable[[random.Random, Flow], Case], duck: Duck
+) -> None:
     rows, different = 0, []
     for seed in range(SEED, SEED + CASES):
         chance = random.Random(f"{kind.__name__} {seed}")
         flow = a_flow(chance)
         case = kind(chance, flow)
         written = run(chance, Job("asked", write(case.stream, "analytics.asked")), flow)
-        found = added_up(written, case.columns) if case.keys is None else newest(written, case.keys, case.columns)
+        found = (
+            added_up(written, case.columns) if case.keys is None else newest(written, case.keys, case.columns)
+        )
         duck.give(flow)
         wanted = duck.ask(case.query)
         rows += wanted.total()
         if found != wanted:
-            different.append(f"seed {seed}: {case.query}\n  DuckDB alone {dict(wanted - found)}\n  here alone {dict(found - wanted)}")
-    print(f"{CASES} cases of {kind.__name__}, {rows} rows, {len(different)} differ", *different[:10], sep="\n")
+            different.append(
+                f"seed {seed}: {case.query}\n  DuckDB alone {dict(wanted - found)}\n  here alone {dict(found - wanted)}"
+            )
+    print(
+        f"{CASES} cases of {kind.__name__}, {rows} rows, {len(different)} differ", *different[:10], sep="\n"
+    )
     assert not different, f"{len(different)} differ"
     assert rows > CASES

@@ -25,7 +25,16 @@ from peers.streams import CASES, SEED, Duck, plain
 pytestmark = pytest.mark.long
 Said: TypeAlias = tuple[str, str]
 """An expression here, and in DuckDB."""
-SCHEMA = {"id": pl.Int64, "p": pl.Int64, "v": pl.Int64, "g": pl.Int64, "x": pl.Float64, "k": pl.String, "d": pl.String, "b": pl.Boolean}
+SCHEMA = {
+    "id": pl.Int64,
+    "p": pl.Int64,
+    "v": pl.Int64,
+    "g": pl.Int64,
+    "x": pl.Float64,
+    "k": pl.String,
+    "d": pl.String,
+    "b": pl.Boolean,
+}
 VALUES: dict[str, list[Any]] = {
     "p": [0, 0, 1],
     "v": [0, 1, 2, 3, -3, 7, None],
@@ -54,7 +63,9 @@ class Speaker:
     def say(self, kind: str, depth: int) -> Said:
         """An expression of a type."""
         if depth == 0 or self.chance.random() < 0.15:
-            return self.chance.choice(self.leaves[kind] if self.leaves[kind] and self.chance.random() < 0.7 else LITERALS[kind])
+            return self.chance.choice(
+                self.leaves[kind] if self.leaves[kind] and self.chance.random() < 0.7 else LITERALS[kind]
+            )
         if self.chance.random() < 0.25:
             return self.choosing(kind, depth - 1)
         made: Said = getattr(self, f"a_{kind}")(depth - 1)
@@ -68,7 +79,10 @@ class Speaker:
             [
                 (f"CASE WHEN {c} THEN {a} ELSE {b} END", f"CASE WHEN {c2} THEN {a2} ELSE {b2} END"),
                 (f"CASE WHEN {c} THEN {a} END", f"CASE WHEN {c2} THEN {a2} END"),
-                (f"CASE {n} WHEN {m} THEN {a} WHEN 1 THEN {b} END", f"CASE {n2} WHEN {m2} THEN {a2} WHEN 1 THEN {b2} END"),
+                (
+                    f"CASE {n} WHEN {m} THEN {a} WHEN 1 THEN {b} END",
+                    f"CASE {n2} WHEN {m2} THEN {a2} WHEN 1 THEN {b2} END",
+                ),
                 (f"IF({c}, {a}, {b})", f"CASE WHEN {c2} THEN {a2} ELSE {b2} END"),
                 (f"COALESCE({a}, {b})", f"COALESCE({a2}, {b2})"),
                 (f"NULLIF({a}, {b})", f"NULLIF({a2}, {b2})"),
@@ -77,13 +91,22 @@ class Speaker:
 
     def either(self, kind: str, depth: int) -> Said:
         """The greater or the smaller of two."""
-        (a, a2), (b, b2), name = self.say(kind, depth), self.say(kind, depth), self.chance.choice(["GREATEST", "LEAST"])
-        return f"{name}({a}, {b})", f"CASE WHEN {a2} IS NOT NULL AND {b2} IS NOT NULL THEN {name}({a2}, {b2}) END"
+        (a, a2), (b, b2), name = (
+            self.say(kind, depth),
+            self.say(kind, depth),
+            self.chance.choice(["GREATEST", "LEAST"]),
+        )
+        return (
+            f"{name}({a}, {b})",
+            f"CASE WHEN {a2} IS NOT NULL AND {b2} IS NOT NULL THEN {name}({a2}, {b2}) END",
+        )
 
     def a_int(self, depth: int) -> Said:
         (a, a2), (b, b2) = self.say("int", depth), self.say("int", depth)
         (t, t2), (c, c2), sign = self.say("text", depth), self.say("bool", depth), self.chance.choice("+-*")
-        x, x2 = self.chance.choice([one for one in self.leaves["float"] if not one[0].startswith("SUM")] or LITERALS["float"])
+        x, x2 = self.chance.choice(
+            [one for one in self.leaves["float"] if not one[0].startswith("SUM")] or LITERALS["float"]
+        )
         return self.chance.choice(
             [
                 *[(f"({a} {sign} {b})", f"({a2} {sign} {b2})")] * 3,
@@ -93,7 +116,10 @@ class Speaker:
                 (f"ABS({a})", f"abs({a2})"),
                 (f"(- {a})", f"(- {a2})"),
                 (f"LENGTH({t})", f"length({t2})"),
-                (f"TRY_CAST({t} AS BIGINT)", f"TRY_CAST(CASE WHEN regexp_full_match({t2}, '[+-]?[0-9]+') THEN {t2} END AS BIGINT)"),
+                (
+                    f"TRY_CAST({t} AS BIGINT)",
+                    f"TRY_CAST(CASE WHEN regexp_full_match({t2}, '[+-]?[0-9]+') THEN {t2} END AS BIGINT)",
+                ),
                 (f"CAST({c} AS BIGINT)", f"CAST({c2} AS BIGINT)"),
                 (f"CAST({x} AS BIGINT)", f"CAST(round({x2}) AS BIGINT)"),
                 (f"CEIL({x})", f"ceil({x2})::BIGINT"),
@@ -123,8 +149,14 @@ class Speaker:
         )
 
     def a_text(self, depth: int) -> Said:
-        (a, a2), (b, b2), (n, n2), (c, c2) = (self.say(kind, depth) for kind in ("text", "text", "int", "bool"))
-        start, length, sides = self.chance.randint(1, 3), self.chance.randint(0, 3), self.chance.choice(["", "L", "R"])
+        (a, a2), (b, b2), (n, n2), (c, c2) = (
+            self.say(kind, depth) for kind in ("text", "text", "int", "bool")
+        )
+        start, length, sides = (
+            self.chance.randint(1, 3),
+            self.chance.randint(0, 3),
+            self.chance.choice(["", "L", "R"]),
+        )
         return self.chance.choice(
             [
                 (f"({a} || {b})", f"({a2} || {b2})"),
@@ -148,7 +180,9 @@ class Speaker:
     def a_bool(self, depth: int) -> Said:
         kind, sign = self.chance.choice(["int", "int", "float", "text", "bool"]), self.chance.choice(COMPARED)
         (a, a2), (b, b2), (c, c2) = (self.say(kind, depth) for _ in range(3))
-        (one, one2), (two, two2), (n, n2), (t, t2), (x, x2) = (self.say(of, depth) for of in ("bool", "bool", "int", "text", "float"))
+        (one, one2), (two, two2), (n, n2), (t, t2), (x, x2) = (
+            self.say(of, depth) for of in ("bool", "bool", "int", "text", "float")
+        )
         no, like = self.chance.choice(["", "NOT "]), self.chance.choice(["'a%'", "'%b_'", "'_'", "'%'"])
         return self.chance.choice(
             [
@@ -177,13 +211,25 @@ COLUMNS: dict[str, list[Said]] = {
 KIND_OF = {"v": "int", "g": "int", "x": "float", "k": "text", "b": "bool"}
 AROUND = [("PREV", "lag", 1), ("PREV", "lag", 2), ("NEXT", "lead", 1)]
 NEIGHBOURS = {
-    kind: [*known, *((f"{name}({c}, {by})", f"{fn}{by}_{c}") for c, of in KIND_OF.items() if of == kind for name, fn, by in AROUND)]
+    kind: [
+        *known,
+        *(
+            (f"{name}({c}, {by})", f"{fn}{by}_{c}")
+            for c, of in KIND_OF.items()
+            if of == kind
+            for name, fn, by in AROUND
+        ),
+    ]
     for kind, known in COLUMNS.items()
 }
 """Columns, and those of the rows before and after, which DuckDB has as columns of their own."""
 WITH_NEIGHBOURS = (
     "(SELECT *, "
-    + ", ".join(f"{fn}({c}, {by}) OVER (PARTITION BY p ORDER BY id) AS {fn}{by}_{c}" for c in KIND_OF for _, fn, by in AROUND)
+    + ", ".join(
+        f"{fn}({c}, {by}) OVER (PARTITION BY p ORDER BY id) AS {fn}{by}_{c}"
+        for c in KIND_OF
+        for _, fn, by in AROUND
+    )
     + " FROM t)"
 )
 
@@ -193,9 +239,18 @@ def of_runs(chance: random.Random) -> dict[str, list[Said]]:
     row = Speaker(chance, COLUMNS)
     (n, n2), (t, t2), (c, c2), (x, x2) = (row.say(kind, 1) for kind in ("int", "text", "bool", "float"))
     (w, w2), at = row.say("bool", 1), chance.randint(0, 2)
-    moved = [(f"FIRST({{c}}, {at})", f"list({{c}} ORDER BY id)[{at + 1}]"), (f"LAST({{c}}, {at})", f"list({{c}} ORDER BY id)[-{at + 1}]")]
+    moved = [
+        (f"FIRST({{c}}, {at})", f"list({{c}} ORDER BY id)[{at + 1}]"),
+        (f"LAST({{c}}, {at})", f"list({{c}} ORDER BY id)[-{at + 1}]"),
+    ]
     found = {
-        kind: [(one.format(c=c), other.format(c=c)) for c, of in KIND_OF.items() if of == kind for one, other in moved] for kind in COLUMNS
+        kind: [
+            (one.format(c=c), other.format(c=c))
+            for c, of in KIND_OF.items()
+            if of == kind
+            for one, other in moved
+        ]
+        for kind in COLUMNS
     }
     found["int"] += [
         *[(f"{name}({n})", f"{name}({n2})") for name in ("SUM", "COUNT", "MIN", "MAX")],
@@ -206,7 +261,11 @@ def of_runs(chance: random.Random) -> dict[str, list[Said]]:
         (f"COUNT_IF({c})", f"coalesce(count_if({c2}), 0)"),
         (f"MAX_BY({n}, id)", f"arg_max_null({n2}, id)"),
     ]
-    found["float"] += [(f"AVG({n})", f"avg({n2})"), (f"MAX({x})", f"max({x2})"), ("STDDEV(v)", "stddev_samp(v)")]
+    found["float"] += [
+        (f"AVG({n})", f"avg({n2})"),
+        (f"MAX({x})", f"max({x2})"),
+        ("STDDEV(v)", "stddev_samp(v)"),
+    ]
     found["text"] += [
         (f"MIN({t})", f"min({t2})"),
         ("LISTAGG(k, ',') WITHIN GROUP (ORDER BY id)", "string_agg(k, ',' ORDER BY id)"),
@@ -217,7 +276,10 @@ def of_runs(chance: random.Random) -> dict[str, list[Said]]:
 
 
 def some_rows(chance: random.Random) -> pl.DataFrame:
-    rows = [{"id": number, **{name: chance.choice(some) for name, some in VALUES.items()}} for number in range(chance.randint(1, 14))]
+    rows = [
+        {"id": number, **{name: chance.choice(some) for name, some in VALUES.items()}}
+        for number in range(chance.randint(1, 14))
+    ]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
@@ -270,6 +332,12 @@ def test_expressions_have_the_values_of_duckdb(kind: Any, duck: Duck) -> None:
             different.append(f"seed {seed}: {ours}\n  refused here: {error}")
             continue
         if found != wanted:
-            different.append(f"seed {seed}: {ours}\n  {theirs}\n  DuckDB alone {dict(wanted - found)}\n  here alone {dict(found - wanted)}")
-    print(f"{CASES} cases of {kind.__name__}, {dict(counts)}, {len(different)} differ", *different[:10], sep="\n")
+            different.append(
+                f"seed {seed}: {ours}\n  {theirs}\n  DuckDB alone {dict(wanted - found)}\n  here alone {dict(found - wanted)}"
+            )
+    print(
+        f"{CASES} cases of {kind.__name__}, {dict(counts)}, {len(different)} differ",
+        *different[:10],
+        sep="\n",
+    )
     assert not different, f"{len(different)} differ"

@@ -56,7 +56,9 @@ def flink() -> Iterator[Worker]:
     worker.close()
 
 
-def in_flinks_words(said: dict[str, Any], chance: random.Random, counts: Counter[str] | None = None) -> dict[str, Any]:
+def in_flinks_words(
+    said: dict[str, Any], chance: random.Random, counts: Counter[str] | None = None
+) -> dict[str, Any]:
     """The same pattern without conditions that Flink cannot state, and without bounds that it does not apply."""
     counts = Counter() if counts is None else counts
     for part in said["pattern"]:
@@ -94,7 +96,11 @@ def is_bounded_loop(part: dict[str, Any]) -> bool:
 
 def may_be_empty(part: dict[str, Any]) -> bool:
     is_optional = bool(part.get("optional")) or str(part.get("times", "")).startswith("0")
-    return is_optional or part.get("link") == "not_followed_by" or ("group" in part and all(map(may_be_empty, part["group"])))
+    return (
+        is_optional
+        or part.get("link") == "not_followed_by"
+        or ("group" in part and all(map(may_be_empty, part["group"])))
+    )
 
 
 def difference(said: dict[str, Any]) -> str | None:
@@ -102,7 +108,11 @@ def difference(said: dict[str, Any]) -> str | None:
     parts = said["pattern"]
     if len(parts) > 1 and parts[-1].get("link") == "not_followed_by" and may_go_on(parts[-2]):
         return "known difference: not_followed_by at the end, after a loop"
-    pairs = [pair for some in (parts, *(part["group"] for part in parts if "group" in part)) for pair in itertools.pairwise(some)]
+    pairs = [
+        pair
+        for some in (parts, *(part["group"] for part in parts if "group" in part))
+        for pair in itertools.pairwise(some)
+    ]
     if any(is_bounded_loop(before) and step.get("link") == "not_followed_by" for before, step in pairs):
         return "known difference: not_followed_by after a loop of n..m"
     if any(begins_with_a_loop_of_its_own(part) for part in parts if "group" in part):
@@ -123,7 +133,9 @@ def begins_with_a_loop_of_its_own(group: dict[str, Any]) -> bool:
     return "times" in head and head.get("inner", "relaxed") != group.get("inner", "relaxed")
 
 
-def differ_by_which_comes_first(said: dict[str, Any], events: list[dict[str, Any]], one: Counter[Any], other: Counter[Any]) -> bool:
+def differ_by_which_comes_first(
+    said: dict[str, Any], events: list[dict[str, Any]], one: Counter[Any], other: Counter[Any]
+) -> bool:
     """Whether a skip shows other matches of the same pattern, which begin at the same events."""
     every = transcripts.understand({**said, "skip": "none", "events": events, "expect": {}})
     known = Counter(tuple(sorted(match)) for match in transcripts.by_definition(every)[0])
@@ -131,10 +143,15 @@ def differ_by_which_comes_first(said: dict[str, Any], events: list[dict[str, Any
     return said["skip"] != "none" and begins[0] == begins[1] and not (one | other) - known
 
 
-def found_difference(said: dict[str, Any], events: list[dict[str, Any]], found: Counter[Any], wanted: Counter[Any]) -> str | None:
+def found_difference(
+    said: dict[str, Any], events: list[dict[str, Any]], found: Counter[Any], wanted: Counter[Any]
+) -> str | None:
     """The name of the known difference that two answers show, if any."""
     groups = [part for part in said["pattern"] if "group" in part]
-    if any(".." in str(part.get("times", "")) and part.get("inner") != "strict" for part in groups) and not found - wanted:
+    if (
+        any(".." in str(part.get("times", "")) and part.get("inner") != "strict" for part in groups)
+        and not found - wanted
+    ):
         return "known difference: a group is left late"
     if any(part["group"][-1].get("greedy") for part in groups) and not wanted - found:
         return "known difference: greedy at the end of a group"
@@ -204,7 +221,10 @@ def test_matches_are_those_of_flink(flink: Worker) -> None:
     assert not different
 
 
-BUY, SHIP = {"step": "buy", "where": "kind == 'b'"}, {"step": "ship", "where": "kind == 'h'", "link": "followed_by"}
+BUY, SHIP = (
+    {"step": "buy", "where": "kind == 'b'"},
+    {"step": "ship", "where": "kind == 'h'", "link": "followed_by"},
+)
 NOT_LARGE = {"step": "large", "where": "value > 100", "link": "not_followed_by"}
 SELL = {"step": "sell", "where": "kind == 's'", "link": "followed_by"}
 SOLD = (("buy", "0"), ("sell", "1"))
@@ -213,17 +233,34 @@ SOLD = (("buy", "0"), ("sell", "1"))
 @pytest.mark.parametrize(
     ("later", "events", "expected"),
     [
-        pytest.param([], [("b", 10), ("s", 150)], [SOLD], id="the event that completes the match is not refused"),
+        pytest.param(
+            [], [("b", 10), ("s", 150)], [SOLD], id="the event that completes the match is not refused"
+        ),
         pytest.param([], [("b", 10), ("o", 150), ("s", 50)], [], id="an event before it is refused"),
-        pytest.param([SHIP], [("b", 10), ("s", 150), ("h", 1)], [], id="an event from which the match must go on is refused"),
-        pytest.param([{**SHIP, "optional": True}], [("b", 10), ("s", 150), ("h", 1)], [SOLD], id="the match without optional steps"),
+        pytest.param(
+            [SHIP],
+            [("b", 10), ("s", 150), ("h", 1)],
+            [],
+            id="an event from which the match must go on is refused",
+        ),
+        pytest.param(
+            [{**SHIP, "optional": True}],
+            [("b", 10), ("s", 150), ("h", 1)],
+            [SOLD],
+            id="the match without optional steps",
+        ),
     ],
 )
 def test_a_negation_does_not_bind_the_event_that_completes_the_match(
-    flink: Worker, later: list[dict[str, Any]], events: list[tuple[str, int]], expected: list[tuple[tuple[str, str], ...]]
+    flink: Worker,
+    later: list[dict[str, Any]],
+    events: list[tuple[str, int]],
+    expected: list[tuple[tuple[str, str], ...]],
 ) -> None:
     said = {"pattern": [BUY, NOT_LARGE, SELL, *later], "within": 8, "skip": "none"}
-    rows = [{"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)]
+    rows = [
+        {"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)
+    ]
     transcript = transcripts.understand({**said, "events": rows, "expect": {}})
     assert [tuple(sorted(match)) for match in transcripts.by_definition(transcript)[0]] == expected
     assert [tuple(sorted(match)) for match in transcripts.by_matcher(transcript, 0)[0]] == expected

@@ -30,12 +30,38 @@ CASES, SEED = int(os.environ.get("PEER_CASES", "500")), int(os.environ.get("PEER
 pytestmark = pytest.mark.long
 
 CONDITIONS = (
-    *("kind = 'a'", "kind = 'b'", "kind <> 'a'", "v > 1 AND kind IN ('a', 'c')", "v > PREV(v)", "NEXT(v) > v", "v > FIRST(v)"),
-    *("{0}.v <= PREV({0}.v, 2) OR PREV(v, 2) IS NULL", "v >= A.v", "{0}.v > LAST({0}.v, 1) OR COUNT({0}.*) < 2", "SUM({0}.v) < 5"),
-    *("LAST(CLASSIFIER(), 1) = 'A' OR v = 2", "MATCH_NUMBER() < 3", "TRY_CAST(kind AS BIGINT) IS NULL", "v > (SELECT 1)"),
+    *(
+        "kind = 'a'",
+        "kind = 'b'",
+        "kind <> 'a'",
+        "v > 1 AND kind IN ('a', 'c')",
+        "v > PREV(v)",
+        "NEXT(v) > v",
+        "v > FIRST(v)",
+    ),
+    *(
+        "{0}.v <= PREV({0}.v, 2) OR PREV(v, 2) IS NULL",
+        "v >= A.v",
+        "{0}.v > LAST({0}.v, 1) OR COUNT({0}.*) < 2",
+        "SUM({0}.v) < 5",
+    ),
+    *(
+        "LAST(CLASSIFIER(), 1) = 'A' OR v = 2",
+        "MATCH_NUMBER() < 3",
+        "TRY_CAST(kind AS BIGINT) IS NULL",
+        "v > (SELECT 1)",
+    ),
 )
 MEASURES = (
-    *("CLASSIFIER()", "FINAL COUNT(*)", "PREV(FIRST(v))", "LAST(A.v)", "FIRST(B.v, 1)", "SUM(B.v)", "LAST(v) + (SELECT 1000)"),
+    *(
+        "CLASSIFIER()",
+        "FINAL COUNT(*)",
+        "PREV(FIRST(v))",
+        "LAST(A.v)",
+        "FIRST(B.v, 1)",
+        "SUM(B.v)",
+        "LAST(v) + (SELECT 1000)",
+    ),
     *("FIRST(v) + (SELECT 1000)", "TRY_CAST(LAST(kind) AS BIGINT)", "MAX(A.v)", "COUNT(B.*)"),
 )
 LOOKS_AHEAD = "FIRST(B.v, 1)"
@@ -71,9 +97,14 @@ def a_measure(chance: random.Random, rows: str) -> str:
 
 
 def a_query(chance: random.Random) -> str:
-    values = ", ".join(f"({number}, '{chance.choice('abc')}', {chance.randint(0, 3)})" for number in range(chance.randint(1, 7)))
+    values = ", ".join(
+        f"({number}, '{chance.choice('abc')}', {chance.randint(0, 3)})"
+        for number in range(chance.randint(1, 7))
+    )
     pattern = f"(A | B) {a_part(chance)[0]}" if chance.random() < 0.3 else f"{a_part(chance)[0]} (A | B)"
-    rows = chance.choice(("ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH WITH UNMATCHED ROWS"))
+    rows = chance.choice(
+        ("ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH WITH UNMATCHED ROWS")
+    )
     skip = chance.choice(("PAST LAST ROW", "TO NEXT ROW"))
     define = ", ".join(f"{name} AS {chance.choice(CONDITIONS).format(name)}" for name in "AB")
     it, other = (a_measure(chance, rows) for _ in range(2))
@@ -126,8 +157,14 @@ def an_empty_part(chance: random.Random, depth: int = 0) -> str:
 
 
 def a_repetition(chance: random.Random) -> tuple[str, str]:
-    pattern = chance.choice(("(C*?)*", "(C*?)+", "(A*? B?)*")) if chance.random() < 0.1 else f"({an_empty_part(chance)})*"
-    return pattern + chance.choice(("", "", " B", " C")), "".join(chance.choice("aab") for _ in range(chance.randint(1, 6)))
+    pattern = (
+        chance.choice(("(C*?)*", "(C*?)+", "(A*? B?)*"))
+        if chance.random() < 0.1
+        else f"({an_empty_part(chance)})*"
+    )
+    return pattern + chance.choice(("", "", " B", " C")), "".join(
+        chance.choice("aab") for _ in range(chance.randint(1, 6))
+    )
 
 
 def as_regex(pattern: str) -> str:
@@ -161,7 +198,9 @@ def length(rows: list[list[Any]] | None) -> int | None:
     return rows[0][0] if rows else None
 
 
-def test_repetitions_of_what_may_be_empty_match_as_in_trino_python_and_perl_where_they_agree(trino: Worker) -> None:
+def test_repetitions_of_what_may_be_empty_match_as_in_trino_python_and_perl_where_they_agree(
+    trino: Worker,
+) -> None:
     counts: Counter[str] = Counter()
     cases = [a_repetition(random.Random(seed)) for seed in range(SEED, SEED + CASES)]
     different, others = [], []
@@ -169,7 +208,10 @@ def test_repetitions_of_what_may_be_empty_match_as_in_trino_python_and_perl_wher
         asked = as_query(pattern, text)
         answer = trino.ask(asked)
         assert not isinstance(answer, dict), answer
-        found, peers = length(here(asked)), {"Trino": length(answer), "Python": in_python(pattern, text), "Perl": perl}
+        found, peers = (
+            length(here(asked)),
+            {"Trino": length(answer), "Python": in_python(pattern, text), "Perl": perl},
+        )
         if len(set(peers.values())) == 1:
             counts["the three agree"] += 1
             if found != perl:

@@ -3,7 +3,19 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from runners.commit_world import CUTS, Checkpoint, Entry, Log, Number, Process, Rules, Safeguard, Sent, World, visible
+from runners.commit_world import (
+    CUTS,
+    Checkpoint,
+    Entry,
+    Log,
+    Number,
+    Process,
+    Rules,
+    Safeguard,
+    Sent,
+    World,
+    visible,
+)
 
 
 def moves(world: World, rules: Rules, *, undisturbed: bool = False) -> Iterator[tuple[str, World]]:
@@ -19,7 +31,9 @@ def moves(world: World, rules: Rules, *, undisturbed: bool = False) -> Iterator[
         if status == "open" and epoch == world.log.epoch and world.mishaps < rules.mishaps:
             log = world.log.becomes(epoch, "out")._replace(epoch=epoch + 1)
             yield f"transaction {epoch} takes too long", world._replace(log=log, mishaps=world.mishaps + 1)
-    if world.begun < rules.lives and (not world.alive or (len(world.alive) == 1 and not rules.has(Safeguard.LOCK))):
+    if world.begun < rules.lives and (
+        not world.alive or (len(world.alive) == 1 and not rules.has(Safeguard.LOCK))
+    ):
         yield "one begins", born(world, rules)
     if not world.alive and not world.wire and not world.replaced:
         for copy in world.history:
@@ -29,7 +43,9 @@ def moves(world: World, rules: Rules, *, undisturbed: bool = False) -> Iterator[
 
 def born(world: World, rules: Rules) -> World:
     """With one more incarnation."""
-    return world._replace(alive=(*world.alive, Process(rules.steps[0], owner=world.begun + 1)), begun=world.begun + 1)
+    return world._replace(
+        alive=(*world.alive, Process(rules.steps[0], owner=world.begun + 1)), begun=world.begun + 1
+    )
 
 
 def _step(world: World, rules: Rules, place: int) -> Iterator[tuple[str, World]]:
@@ -49,7 +65,11 @@ def _goes_on(world: World, rules: Rules, place: int, **known: Any) -> World:
     process = process._replace(step=steps[at] if at < len(steps) else "next", waits=False, **known)
     if process.step == "next":
         process = process._replace(
-            step="plan", done=process.batch, last=max(process.last, process.batch), start=process.end, base=process.end
+            step="plan",
+            done=process.batch,
+            last=max(process.last, process.batch),
+            start=process.end,
+            base=process.end,
         )
     return world._replace(alive=(*world.alive[:place], process, *world.alive[place + 1 :]))
 
@@ -80,7 +100,12 @@ def _plan(world: World, rules: Rules, place: int) -> Iterator[World]:
         return
     for end in sorted({min(process.start + cut, rules.events) for cut in CUTS} - {process.start}):
         kept = world.checkpoint
-        if rules.runner == "spark" and kept.planned and kept.planned[0] >= process.batch and rules.has(Safeguard.PLAN):
+        if (
+            rules.runner == "spark"
+            and kept.planned
+            and kept.planned[0] >= process.batch
+            and rules.has(Safeguard.PLAN)
+        ):
             yield _without(world, place)
         else:
             changed = _kept(world, rules, kept._replace(planned=(process.batch, end)))
@@ -112,7 +137,11 @@ def _store_state(world: World, rules: Rules, place: int) -> Iterator[World]:
 
 
 def _kept(world: World, rules: Rules, checkpoint: Checkpoint) -> World:
-    history = (*world.history, world.checkpoint) if rules.backups == "state" and not world.replaced else world.history
+    history = (
+        (*world.history, world.checkpoint)
+        if rules.backups == "state" and not world.replaced
+        else world.history
+    )
     return world._replace(checkpoint=checkpoint, history=history)
 
 
@@ -134,7 +163,11 @@ def _take_over(world: World, rules: Rules, place: int) -> Iterator[World]:
 
 def _await(world: World, rules: Rules, place: int) -> Iterator[World]:
     if not rules.has(Safeguard.FENCE) or not world.log.pending:
-        yield _changed(world, place, step="look again") if world.alive[place].doing else _goes_on(world, rules, place)
+        yield (
+            _changed(world, place, step="look again")
+            if world.alive[place].doing
+            else _goes_on(world, rules, place)
+        )
 
 
 def _ask(world: World, rules: Rules, place: int) -> Iterator[World]:
@@ -144,7 +177,9 @@ def _ask(world: World, rules: Rules, place: int) -> Iterator[World]:
 
 def _number(world: World, rules: Rules) -> Number:
     numbers = world.log.numbers
-    known: list[Any] = visible(numbers) if rules.has(Safeguard.READ_COMMITTED) else [entry.what for entry in numbers]
+    known: list[Any] = (
+        visible(numbers) if rules.has(Safeguard.READ_COMMITTED) else [entry.what for entry in numbers]
+    )
     return Number(*known[-1]) if known else Number(-1)
 
 
@@ -159,7 +194,10 @@ def _look(world: World, rules: Rules, place: int) -> Iterator[World]:
         yield _changed(world, place, step="rejoin")
     elif found.owner == process.owner and found.batch >= said.batch:
         yield _goes_on(
-            _changed(world, place, doing=""), rules, place, at="commit claim" if "claim" in process.doing else _last_write(rules)
+            _changed(world, place, doing=""),
+            rules,
+            place,
+            at="commit claim" if "claim" in process.doing else _last_write(rules),
         )
     else:
         yield _changed(world, place, doing="", step="claim" if "claim" in process.doing else "produce")
@@ -177,7 +215,9 @@ def _barred(world: World, rules: Rules, place: int) -> World:
 
 
 def _changed(world: World, place: int, **known: Any) -> World:
-    return world._replace(alive=(*world.alive[:place], world.alive[place]._replace(**known), *world.alive[place + 1 :]))
+    return world._replace(
+        alive=(*world.alive[:place], world.alive[place]._replace(**known), *world.alive[place + 1 :])
+    )
 
 
 def _check(world: World, rules: Rules, place: int) -> Iterator[World]:
@@ -234,19 +274,30 @@ def _brokers(world: World, rules: Rules, *, undisturbed: bool) -> Iterator[tuple
         yield f"{sent.epoch}: {sent.kind} arrives", _arrived(rest, rules, sent, answered=True)
         if sent.kind.startswith("commit") and world.mishaps < rules.mishaps and not undisturbed:
             unanswered = _arrived(rest, rules, sent, answered=False)
-            yield f"{sent.epoch}: {sent.kind} arrives, its answer does not", unanswered._replace(mishaps=world.mishaps + 1)
+            yield (
+                f"{sent.epoch}: {sent.kind} arrives, its answer does not",
+                unanswered._replace(mishaps=world.mishaps + 1),
+            )
     for epoch, status in world.log.pending:
         if status != "open":
             for name in ("results", "numbers"):
                 partition: tuple[Entry, ...] = getattr(world.log, name)
                 if any(entry.epoch == epoch and entry.fate == "open" for entry in partition):
                     told = _told(partition, epoch, status, keep=not rules.has(Safeguard.READ_COMMITTED))
-                    yield f"{name} learn that {epoch} is {status}", world._replace(log=_settled(_with(world.log, name, told), epoch))
+                    yield (
+                        f"{name} learn that {epoch} is {status}",
+                        world._replace(log=_settled(_with(world.log, name, told), epoch)),
+                    )
 
 
-def _told(partition: tuple[Entry, ...], epoch: int, fate: Literal["in", "out"], *, keep: bool) -> tuple[Entry, ...]:
+def _told(
+    partition: tuple[Entry, ...], epoch: int, fate: Literal["in", "out"], *, keep: bool
+) -> tuple[Entry, ...]:
     """The partition knows of a transaction's fate. Whose an entry was no longer matters then; nor does one that is out, unless `keep`."""
-    told = (entry._replace(epoch=0, fate=fate) if entry.epoch == epoch and entry.fate == "open" else entry for entry in partition)
+    told = (
+        entry._replace(epoch=0, fate=fate) if entry.epoch == epoch and entry.fate == "open" else entry
+        for entry in partition
+    )
     return tuple(entry for entry in told if keep or entry.fate != "out")
 
 
@@ -263,7 +314,10 @@ def _settled(log: Log, epoch: int) -> Log:
 def _arrived(world: World, rules: Rules, sent: Sent, *, answered: bool) -> World:
     """A request takes effect, or its sender is barred. Where the answer is lost, he asks again, and is told that he is barred."""
     log = world.log
-    sender = next((place for place, process in enumerate(world.alive) if process.waits and process.epoch == sent.epoch), None)
+    sender = next(
+        (place for place, process in enumerate(world.alive) if process.waits and process.epoch == sent.epoch),
+        None,
+    )
     committing = sent.kind.startswith("commit")
     fits = log.status(sent.epoch) == "open" if committing else log.status(sent.epoch) in (None, "open")
     if not _may(log, sent.epoch, rules) or not fits:

@@ -67,7 +67,11 @@ class Rules:
     @property
     def steps(self) -> tuple[str, ...]:
         """What an incarnation does, from the beginning; a batch starts over at `plan`."""
-        opening: tuple[str, ...] = ("take over", "await", "ask") if self.has(Safeguard.FENCE_FIRST) else ("ask", "take over", "await")
+        opening: tuple[str, ...] = (
+            ("take over", "await", "ask")
+            if self.has(Safeguard.FENCE_FIRST)
+            else ("ask", "take over", "await")
+        )
         if self.log == "kafka":
             opening = (*opening, "claim", "commit claim")
         writing: tuple[str, ...]
@@ -77,7 +81,9 @@ class Rules:
             writing = ("produce", "mark", "commit")
         else:
             writing = ("produce", "commit", "mark", "commit mark")
-        storing = ("store",) if self.has(Safeguard.WHOLE) or self.runner == "spark" else ("store", "store state")
+        storing = (
+            ("store",) if self.has(Safeguard.WHOLE) or self.runner == "spark" else ("store", "store state")
+        )
         ending = (*writing, *storing) if self.has(Safeguard.ORDER) else (*storing, *writing)
         return ("load", *opening, "check", "plan", "compute", *ending)
 
@@ -214,19 +220,32 @@ def plain(world: World, rules: Rules) -> World:
     """
     log, heard = world.log, {process.epoch for process in world.alive if process.waits}
     if rules.has(Safeguard.FENCE):
-        world = world._replace(wire=tuple(sent for sent in world.wire if sent.epoch == log.epoch or sent.epoch in heard))
+        world = world._replace(
+            wire=tuple(sent for sent in world.wire if sent.epoch == log.epoch or sent.epoch in heard)
+        )
     entries = (*log.results, *log.numbers)
-    used = {log.epoch, *(epoch for epoch, _ in log.pending), *(entry.epoch for entry in entries if entry.fate == "open")}
+    used = {
+        log.epoch,
+        *(epoch for epoch, _ in log.pending),
+        *(entry.epoch for entry in entries if entry.fate == "open"),
+    }
     used |= {process.epoch for process in world.alive} | {sent.epoch for sent in world.wire}
     to = {epoch: number for number, epoch in enumerate(sorted(used | {0}))}
     if all(old == new for old, new in to.items()):
         return world
 
     def moved(partition: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        return tuple(entry._replace(epoch=to[entry.epoch]) if entry.fate == "open" else entry for entry in partition)
+        return tuple(
+            entry._replace(epoch=to[entry.epoch]) if entry.fate == "open" else entry for entry in partition
+        )
 
     return world._replace(
-        log=Log(to[log.epoch], moved(log.results), moved(log.numbers), tuple((to[epoch], status) for epoch, status in log.pending)),
+        log=Log(
+            to[log.epoch],
+            moved(log.results),
+            moved(log.numbers),
+            tuple((to[epoch], status) for epoch, status in log.pending),
+        ),
         alive=tuple(process._replace(epoch=to[process.epoch]) for process in world.alive),
         wire=tuple(sent._replace(epoch=to[sent.epoch]) for sent in world.wire),
     )

@@ -27,7 +27,13 @@ TOTALS = mr.Topic("analytics.totals", Total, key="sensor", partitions=2)
 def totals() -> mr.Job:
     """The sum of each sensor, 10 s every 5 s."""
     readings = mr.read(READINGS, watermark=watermarks.bounded("1s"))
-    return mr.Job("totals", readings.window(windows.sliding("10s", every="5s"), lateness="20s").by("sensor").sum("value").write(TOTALS))
+    return mr.Job(
+        "totals",
+        readings.window(windows.sliding("10s", every="5s"), lateness="20s")
+        .by("sensor")
+        .sum("value")
+        .write(TOTALS),
+    )
 
 
 JOB = totals()

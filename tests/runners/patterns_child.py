@@ -28,7 +28,10 @@ def jobs() -> list[mr.Job]:
     slowing = mr.pattern("fast", pl.col("speed") > 12).followed_by("slow", halved).within("6s").skip_to_next()
     select = {"fast": patterns.last("fast", "speed"), "slow": patterns.last("slow", "speed")}
     rows = mr.read(POSITIONS, watermark=watermarks.bounded("5s", idle="1000d"))
-    slowings = mr.Job("slowings", rows.select("vehicle_id", "speed").by("vehicle_id").match(slowing, select=select).write(SLOWINGS))
+    slowings = mr.Job(
+        "slowings",
+        rows.select("vehicle_id", "speed").by("vehicle_id").match(slowing, select=select).write(SLOWINGS),
+    )
     return [emergency_stop(idle="1000d"), slowings]
 
 

@@ -116,7 +116,10 @@ def settings(log: Log, state: Path, name: str, **more: Any) -> Settings:
 
 def written(log: Log, topic: mr.Topic) -> list[tuple[Any, ...]]:
     """All panes of a topic, in the order of their windows."""
-    parts = [decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows for p, end in log.ends(topic.name).items()]
+    parts = [
+        decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
+        for p, end in log.ends(topic.name).items()
+    ]
     return pl.concat(parts).select("window_end", "key", "total", "index", "op").sort(pl.all()).rows()
 
 
@@ -124,7 +127,10 @@ def letters(log: Log) -> list[tuple[Any, ...]]:
     """What is in the dead letters of the job that fails: topic, partition, offset, reason."""
     end = log.ends("dead.bad")[0]
     found = read_letters(log.read("dead.bad", 0, 0, end))
-    return [tuple(row.get(name) for name in ("topic", "partition", "offset", "reason")) for row in found.to_dicts()]
+    return [
+        tuple(row.get(name) for name in ("topic", "partition", "offset", "reason"))
+        for row in found.to_dicts()
+    ]
 
 
 def alone(log: Log, tmp_path: Path) -> list[tuple[Any, ...]]:
@@ -134,7 +140,10 @@ def alone(log: Log, tmp_path: Path) -> list[tuple[Any, ...]]:
     for partition, end in log.ends(EVENTS.name).items():
         records = log.read(EVENTS.name, partition, 0, end)
 
-        other.append(EVENTS.name, Outgoing(records.values, records.keys, partitions=np.full(len(records), partition, np.int32)))
+        other.append(
+            EVENTS.name,
+            Outgoing(records.values, records.keys, partitions=np.full(len(records), partition, np.int32)),
+        )
     chosen = settings(other, tmp_path, "alone", run_max_events_per_batch=777_777)
     run_local([good()], settings=chosen, until_caught_up=True)
     found = written(other, GOOD)

@@ -32,7 +32,10 @@ WINDOWS = {
     "sliding": windows.sliding("10s", every="5s"),
     "sums that run along": windows.sliding("32s", every="1s"),
 }
-TRIGGERS: dict[str, dict[str, Any]] = {"slices": {}, "cells": {"trigger": triggers.at_watermark(early=triggers.after_count(2))}}
+TRIGGERS: dict[str, dict[str, Any]] = {
+    "slices": {},
+    "cells": {"trigger": triggers.at_watermark(early=triggers.after_count(2))},
+}
 
 
 class Told:
@@ -45,14 +48,20 @@ class Told:
     def _on(self, stream: Stream) -> OnEngine:
         kinds = {"String": str | None, "Int64": int | None, "Float64": float | None}
         names = {name: dtype for name, dtype in stream.node.schema.items() if name not in mr.topics.SYSTEM}
-        made = type("Result", (), {"__annotations__": {name: kinds[str(dtype)] for name, dtype in names.items()}})
-        return OnEngine([mr.Job("job", stream.write(mr.Topic("out", dataclass(made))))], {"rides": 1}, slots=self.slots)
+        made = type(
+            "Result", (), {"__annotations__": {name: kinds[str(dtype)] for name, dtype in names.items()}}
+        )
+        return OnEngine(
+            [mr.Job("job", stream.write(mr.Topic("out", dataclass(made))))], {"rides": 1}, slots=self.slots
+        )
 
     def feed(self, *batches: Rides) -> None:
         for batch in batches:
             events = []
             for who, second, n in batch:
-                events.append(Event("rides", 0, self.offset, second * 1000, second * 1000, {"who": who, "n": n}))
+                events.append(
+                    Event("rides", 0, self.offset, second * 1000, second * 1000, {"who": who, "n": n})
+                )
                 self.offset += 1
             fed = self.on.feed(events, self.offset)
             self.panes += [row for rows in fed.written.values() for row in rows]
@@ -89,7 +98,10 @@ def read(delay: str = "5s") -> Stream:
 def some(chance: random.Random, start: int, batches: int) -> list[Rides]:
     """Rides around a time that moves on, many of them late."""
     return [
-        [(chance.choice("ab"), max(0, start + 12 * i + chance.randint(-45, 12)), chance.randint(0, 9)) for _ in range(chance.randint(1, 8))]
+        [
+            (chance.choice("ab"), max(0, start + 12 * i + chance.randint(-45, 12)), chance.randint(0, 9))
+            for _ in range(chance.randint(1, 8))
+        ]
         for i in range(batches)
     ]
 
@@ -136,14 +148,21 @@ def test_after_a_longer_lateness_windows_that_were_dropped_stay_so_and_all_other
         judge.feed(*batches)
         at += 48
     told.end()
-    assert told.newest("total", "n") == {group: (sum(taken), len(taken)) for group, taken in judge.taken.items()}
+    assert told.newest("total", "n") == {
+        group: (sum(taken), len(taken)) for group, taken in judge.taken.items()
+    }
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_after_a_longer_delay_no_window_that_was_dropped_begins_anew(window: str, trigger: str) -> None:
     def job(delay: str) -> Stream:
-        return read(delay).window(WINDOWS[window], **TRIGGERS[trigger]).by("who").aggregate(total=aggregates.sum("n"))
+        return (
+            read(delay)
+            .window(WINDOWS[window], **TRIGGERS[trigger])
+            .by("who")
+            .aggregate(total=aggregates.sum("n"))
+        )
 
     told = Told(job("5s"))
     told.feed([("a", 1, 1), ("a", 2, 2)], [("a", 100, 4)])
@@ -152,13 +171,20 @@ def test_after_a_longer_delay_no_window_that_was_dropped_begins_anew(window: str
     told.feed([("a", 3, 8)], [("a", 101, 16)])
     told.end()
     after = told.newest("total")
-    assert {group: after[group] for group in before if group[2] <= 95} == {group: row for group, row in before.items() if group[2] <= 95}
+    assert {group: after[group] for group in before if group[2] <= 95} == {
+        group: row for group, row in before.items() if group[2] <= 95
+    }
     assert [row["_rows"] for row in told.late] == [1]
 
 
 def test_after_a_longer_lateness_a_session_that_was_dropped_does_not_begin_anew() -> None:
     def job(lateness: str) -> Stream:
-        return read().window(windows.sessions("5s"), lateness=lateness).by("who").aggregate(total=aggregates.sum("n"))
+        return (
+            read()
+            .window(windows.sessions("5s"), lateness=lateness)
+            .by("who")
+            .aggregate(total=aggregates.sum("n"))
+        )
 
     told = Told(job("10s"))
     told.feed([("a", 1, 1), ("a", 4, 2)], [("a", 40, 4)], [("a", 50, 8)])
@@ -181,12 +207,17 @@ MORE: dict[str, Callable[[], Any]] = {
 
 
 WAYS = [(window, how) for window in WINDOWS for how in (*TRIGGERS, "delta")]
-ADDED = [*(("sum", *way) for way in WAYS), *((more, "sums that run along", how) for more in MORE if more != "sum" for how in TRIGGERS)]
+ADDED = [
+    *(("sum", *way) for way in WAYS),
+    *((more, "sums that run along", how) for more in MORE if more != "sum" for how in TRIGGERS),
+]
 """Every way with a sum; every other aggregate, which may end the sums that ran along, with slices and with cells."""
 
 
 @pytest.mark.parametrize(("more", "window", "how"), ADDED)
-def test_an_added_aggregate_is_null_in_windows_that_had_begun_and_whole_in_all_others(more: str, window: str, how: str) -> None:
+def test_an_added_aggregate_is_null_in_windows_that_had_begun_and_whole_in_all_others(
+    more: str, window: str, how: str
+) -> None:
     settings: dict[str, Any] = {"output": "delta"} if how == "delta" else TRIGGERS[how]
 
     def job(added: dict[str, Any]) -> Stream:
@@ -205,21 +236,36 @@ def test_an_added_aggregate_is_null_in_windows_that_had_begun_and_whole_in_all_o
         one.end()
     last = max(second for batch in first for _, second, _ in batch)
     found, whole = told.newest("total", "added"), same.newest("total", "added")
-    begun = {group for group in whole if group[1] <= max(start // 1000 for start, _ in WINDOWS[window].assign(last * 1000))}
-    assert found == {group: (total, None if group in begun else added) for group, (total, added) in whole.items()}
+    begun = {
+        group
+        for group in whole
+        if group[1] <= max(start // 1000 for start, _ in WINDOWS[window].assign(last * 1000))
+    }
+    assert found == {
+        group: (total, None if group in begun else added) for group, (total, added) in whole.items()
+    }
     assert begun
     assert {*whole} - begun
 
 
 def test_an_aggregate_added_to_what_many_windows_share_leaves_their_numbers_of_panes_alone() -> None:
     def job(**added: Any) -> Stream:
-        return read().window(WINDOWS["fixed"], lateness="1h").by("who").aggregate(total=aggregates.sum("n"), **added)
+        return (
+            read()
+            .window(WINDOWS["fixed"], lateness="1h")
+            .by("who")
+            .aggregate(total=aggregates.sum("n"), **added)
+        )
 
     told = Told(job())
     told.feed([("a", 1, 1)], [("a", 30, 2)], [("a", 2, 4)])
     told.change(job(most=aggregates.max("n")))
     told.feed([("a", 3, 8)])
-    assert [(row["index"], row["total"], row.get("most"), row["op"]) for row in told.panes if row["window_end"] == 10_000] == [
+    assert [
+        (row["index"], row["total"], row.get("most"), row["op"])
+        for row in told.panes
+        if row["window_end"] == 10_000
+    ] == [
         (0, 1, None, "+"),
         (1, 5, None, "+"),
         (2, 13, None, "+"),

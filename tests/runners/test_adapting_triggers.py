@@ -43,7 +43,12 @@ PAIRS = [
 
 def job(window: str, trigger: Trigger, **how: Any) -> Stream:
     settings = {"lateness": "1h", "closing": "if_new", **how}
-    return read().window(WINDOWS[window], trigger=trigger, **settings).by("who").aggregate(total=aggregates.sum("n"), n=aggregates.count())
+    return (
+        read()
+        .window(WINDOWS[window], trigger=trigger, **settings)
+        .by("who")
+        .aggregate(total=aggregates.sum("n"), n=aggregates.count())
+    )
 
 
 def check_refined(told: Told) -> None:
@@ -54,17 +59,25 @@ def check_refined(told: Told) -> None:
         if row["op"] == "-":
             assert standing.pop(group) == values
         else:
-            assert standing.setdefault(group, values) == values, f"{group} is shown anew without its retraction"
+            assert standing.setdefault(group, values) == values, (
+                f"{group} is shown anew without its retraction"
+            )
             standing[group] = values
 
 
 def one_on_time(told: Told) -> None:
-    groups = [(row["who"], row["window_start"], row["window_end"]) for row in told.panes if row["timing"] == "on_time" and row["op"] == "+"]
+    groups = [
+        (row["who"], row["window_start"], row["window_end"])
+        for row in told.panes
+        if row["timing"] == "on_time" and row["op"] == "+"
+    ]
     assert len(groups) == len({*groups})
 
 
 @pytest.mark.parametrize(("window", "old", "new"), PAIRS)
-def test_after_another_trigger_each_row_is_in_its_windows_once_and_what_was_shown_is_taken_back(window: str, old: str, new: str) -> None:
+def test_after_another_trigger_each_row_is_in_its_windows_once_and_what_was_shown_is_taken_back(
+    window: str, old: str, new: str
+) -> None:
     chance = random.Random(f"{window} {old} {new}")
     output = chance.choice(["value_and_retract", "value"])
     told, same = (Told(job(window, TRIGGERS[old], output=output)) for _ in range(2))
@@ -82,7 +95,9 @@ def test_after_another_trigger_each_row_is_in_its_windows_once_and_what_was_show
 
 
 @pytest.mark.parametrize(("window", "old", "new"), [pair for pair in PAIRS if pair[0] != "sessions"])
-def test_after_another_trigger_panes_of_what_is_new_add_up_to_all_rows(window: str, old: str, new: str) -> None:
+def test_after_another_trigger_panes_of_what_is_new_add_up_to_all_rows(
+    window: str, old: str, new: str
+) -> None:
     chance = random.Random(f"{window} {old} {new}")
     told = Told(job(window, TRIGGERS[old], output="delta"))
     batches = some(chance, 0, 8)
@@ -92,11 +107,15 @@ def test_after_another_trigger_panes_of_what_is_new_add_up_to_all_rows(window: s
     told.end()
     assert not told.late
     shown = sum(row["total"] or 0 for row in told.panes)
-    assert shown == sum(n * len(WINDOWS[window].assign(second * 1000)) for batch in batches for _, second, n in batch)
+    assert shown == sum(
+        n * len(WINDOWS[window].assign(second * 1000)) for batch in batches for _, second, n in batch
+    )
 
 
 def panes(told: Told, end: int) -> list[tuple[Any, ...]]:
-    return [(row["index"], row["total"], row["timing"]) for row in told.panes if row["window_end"] == end * 1000]
+    return [
+        (row["index"], row["total"], row["timing"]) for row in told.panes if row["window_end"] == end * 1000
+    ]
 
 
 def after(old: Trigger, new: Trigger, *batches: Any, change_at: int) -> Told:
@@ -109,7 +128,9 @@ def after(old: Trigger, new: Trigger, *batches: Any, change_at: int) -> Told:
 
 def test_a_new_count_begins_with_the_rows_that_no_pane_has_shown() -> None:
     many, few = (triggers.repeatedly(triggers.after_count(n)) for n in (2, 3))
-    told = after(many, few, [("a", 1, 1), ("a", 2, 2)], [("a", 3, 4)], [("a", 4, 8)], [("a", 5, 16)], change_at=2)
+    told = after(
+        many, few, [("a", 1, 1), ("a", 2, 2)], [("a", 3, 4)], [("a", 4, 8)], [("a", 5, 16)], change_at=2
+    )
     assert panes(told, 10) == [(0, 3, "early"), (1, 31, "early")]
 
 
@@ -128,13 +149,20 @@ def test_the_pane_on_time_comes_once_though_the_trigger_changes_before_or_after_
 
 
 def test_late_rows_that_no_pane_has_shown_wait_for_the_new_late_trigger() -> None:
-    old, new = (triggers.at_watermark(early=triggers.after_count(9), late=triggers.after_count(n)) for n in (3, 2))
-    told = after(old, new, [("a", 1, 1)], [("a", 30, 2)], [("a", 2, 4)], [("b", 32, 8)], [("a", 3, 16)], change_at=3)
+    old, new = (
+        triggers.at_watermark(early=triggers.after_count(9), late=triggers.after_count(n)) for n in (3, 2)
+    )
+    told = after(
+        old, new, [("a", 1, 1)], [("a", 30, 2)], [("a", 2, 4)], [("b", 32, 8)], [("a", 3, 16)], change_at=3
+    )
     assert panes(told, 10) == [(0, 1, "on_time"), (1, 21, "late")]
 
 
 def test_what_an_ended_window_has_not_shown_comes_with_the_next_batch_of_at_watermark() -> None:
-    counts, early = triggers.repeatedly(triggers.after_count(3)), triggers.at_watermark(early=triggers.after_count(5))
+    counts, early = (
+        triggers.repeatedly(triggers.after_count(3)),
+        triggers.at_watermark(early=triggers.after_count(5)),
+    )
     told = after(counts, early, [("a", 1, 1)], [("a", 30, 2)], [("b", 31, 4)], [("b", 32, 8)], change_at=2)
     assert panes(told, 10) == [(0, 1, "late")]
 
@@ -155,7 +183,12 @@ def test_a_window_that_was_closed_stays_so_and_one_that_was_on_time_closes_where
 def test_a_second_aggregation_goes_on_when_the_trigger_of_both_changes() -> None:
     def chained(trigger: Trigger) -> Stream:
         windowed = read().window(WINDOWS["fixed"], trigger=trigger, lateness="1h", closing="if_new")
-        return windowed.by("who").aggregate(n=aggregates.count()).by("n").aggregate(who=aggregates.max("who"), groups=aggregates.count())
+        return (
+            windowed.by("who")
+            .aggregate(n=aggregates.count())
+            .by("n")
+            .aggregate(who=aggregates.max("who"), groups=aggregates.count())
+        )
 
     for old, new in pairwise(TRIGGERS[name] for name in ("early counts", "times", "early delays", "until")):
         chance = random.Random(f"{old} {new}")
@@ -168,5 +201,8 @@ def test_a_second_aggregation_goes_on_when_the_trigger_of_both_changes() -> None
             one.feed(*second)
             one.end()
         held = [{(row["n"], row["window_end"]): row for row in one.panes} for one in (told, same)]
-        ends = [{group: (row["op"], row["who"], row["groups"]) for group, row in rows.items() if row["op"] == "+"} for rows in held]
+        ends = [
+            {group: (row["op"], row["who"], row["groups"]) for group, row in rows.items() if row["op"] == "+"}
+            for rows in held
+        ]
         assert ends[0] == ends[1], f"{old} to {new}"

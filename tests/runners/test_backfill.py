@@ -55,19 +55,29 @@ def live(log: Log, tmp_path: Path, seed: int) -> None:
         count = dice.randrange(1, 200)
         log.append(READINGS.name, encode(READINGS, readings(start, count)))
         start += count
-        chosen = settings(log.url, str(tmp_path / "state")).changed(run_max_events_per_batch=dice.randrange(5, 90))
+        chosen = settings(log.url, str(tmp_path / "state")).changed(
+            run_max_events_per_batch=dice.randrange(5, 90)
+        )
         run_local([totals()], settings=chosen, until_caught_up=True)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_backfill_gives_the_last_words_of_the_live_run_byte_for_byte(log: Log, tmp_path: Path, seed: int) -> None:
+def test_a_backfill_gives_the_last_words_of_the_live_run_byte_for_byte(
+    log: Log, tmp_path: Path, seed: int
+) -> None:
     live(log, tmp_path, seed)
-    done = backfill(totals(), version="v2", settings=settings(log.url, str(tmp_path / "state")).changed(run_max_events_per_batch=1_000))
+    done = backfill(
+        totals(),
+        version="v2",
+        settings=settings(log.url, str(tmp_path / "state")).changed(run_max_events_per_batch=1_000),
+    )
     assert done.topics == {TOTALS.name: "analytics.totals.v2"}
     ours, theirs = last_records(log, "analytics.totals.v2"), last_records(log, TOTALS.name)
     assert len(ours) > 20
     assert ours == theirs
-    assert sum(log.ends(TOTALS.name).values()) > sum(log.ends("analytics.totals.v2").values()), "live, late events corrected more often"
+    assert sum(log.ends(TOTALS.name).values()) > sum(log.ends("analytics.totals.v2").values()), (
+        "live, late events corrected more often"
+    )
     assert aliases(log) == {TOTALS.name: "analytics.totals.v2"}
 
 
@@ -111,17 +121,27 @@ PLACES, SUMS = mr.Topic("input.places", Place, key="place"), mr.Topic("analytics
 
 
 def placed(start: int, count: int) -> pl.DataFrame:
-    cells = pl.DataFrame({"latitude": [60.1, 60.2, 60.3, 60.4, 60.5], "longitude": [24.9] * 5}).select(geocell("latitude", "longitude"))
+    cells = pl.DataFrame({"latitude": [60.1, 60.2, 60.3, 60.4, 60.5], "longitude": [24.9] * 5}).select(
+        geocell("latitude", "longitude")
+    )
     names = dict(zip((f"s{n}" for n in range(5)), cells.to_series().to_list(), strict=True))
     return readings(start, count).select(
-        pl.col("sensor").replace_strict(names, return_dtype=pl.Int64).alias("place"), "value", "event_time", "ingestion_time"
+        pl.col("sensor").replace_strict(names, return_dtype=pl.Int64).alias("place"),
+        "value",
+        "event_time",
+        "ingestion_time",
     )
 
 
 def sums(factor: int) -> mr.Job:
     """The same job, its code changed by a factor."""
-    rows = mr.read(PLACES, watermark=watermarks.bounded("1s", idle="1s")).with_columns(value=pl.col("value") * factor)
-    return mr.Job("sums", rows.window(windows.sliding("10s", every="5s"), lateness="20s").by("place").sum("value").write(SUMS))
+    rows = mr.read(PLACES, watermark=watermarks.bounded("1s", idle="1s")).with_columns(
+        value=pl.col("value") * factor
+    )
+    return mr.Job(
+        "sums",
+        rows.window(windows.sliding("10s", every="5s"), lateness="20s").by("place").sum("value").write(SUMS),
+    )
 
 
 def test_readers_go_over_without_a_gap(log: Log, tmp_path: Path) -> None:

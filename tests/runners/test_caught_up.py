@@ -27,7 +27,17 @@ def test_the_last_line_says_that_it_has_caught_up(
     log = open_log("embedded:log")
     fill(log, 0, 1_000)
     log.close()
-    words = ["run", "caught_up_job.py:job", "--on", "local", "--log", "embedded:log", "--state", "state", "--until-caught-up"]
+    words = [
+        "run",
+        "caught_up_job.py:job",
+        "--on",
+        "local",
+        "--log",
+        "embedded:log",
+        "--state",
+        "state",
+        "--until-caught-up",
+    ]
     assert main(words) == 0
     said = capsys.readouterr().err.strip().splitlines()
     assert said[-1].endswith("caught up: all that the log held at the start is read (1,000 events)")

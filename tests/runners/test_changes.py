@@ -49,7 +49,10 @@ def per_cell(key: pl.Expr, **how: Any) -> Stream:
 
 
 def plan_of(stream: Stream) -> Plan:
-    fields = {name: {"String": str, "Int64": int, "Float64": float}.get(str(dtype), int) for name, dtype in stream.node.schema.items()}
+    fields = {
+        name: {"String": str, "Int64": int, "Float64": float}.get(str(dtype), int)
+        for name, dtype in stream.node.schema.items()
+    }
     made = [name for name in fields if name not in mr.topics.SYSTEM]
     kind = type("Result", (), {"__annotations__": {name: fields[name] for name in made}})
     return Plan.of([mr.Job("job", stream.write(mr.Topic("out", dataclass(kind))))], slots=1)
@@ -58,14 +61,25 @@ def plan_of(stream: Stream) -> Plan:
 def refusals(before: Stream, after: Stream) -> list[str]:
     was = plan_of(before).fingerprints
     now = plan_of(after)
-    return [why for operator in now.operators if operator.id in was and (why := fingerprints.difference(was[operator.id], operator))]
+    return [
+        why
+        for operator in now.operators
+        if operator.id in was and (why := fingerprints.difference(was[operator.id], operator))
+    ]
 
 
 def within(step: pl.Expr, seconds: int = 60) -> Stream:
-    return rides().by("who").match(mr.pattern("a", step).within(f"{seconds}s"), select={"n": patterns.count("a")})
+    return (
+        rides()
+        .by("who")
+        .match(mr.pattern("a", step).within(f"{seconds}s"), select={"n": patterns.count("a")})
+    )
 
 
-ONCE, EARLY = triggers.at_watermark(late=triggers.never()), triggers.at_watermark(early=triggers.after_count(3))
+ONCE, EARLY = (
+    triggers.at_watermark(late=triggers.never()),
+    triggers.at_watermark(early=triggers.after_count(3)),
+)
 FAST, SLOW = pl.col("speed") > 3, pl.col("speed") > 2
 SAFE: dict[str, tuple[Any, Any]] = {
     "nothing": (lambda: windowed().by("who").count(), lambda: windowed().by("who").count()),
@@ -77,19 +91,31 @@ SAFE: dict[str, tuple[Any, Any]] = {
         lambda: windowed().by("who").count(),
         lambda: windowed().by("who").count().filter(pl.col("count") > 1),
     ),
-    "another topic in a union": (lambda: windowed().by("who").count(), lambda: windowed(rides().union(rides())).by("who").count()),
-    "a longer lateness": (lambda: windowed().by("who").count(), lambda: windowed(lateness="1m").by("who").count()),
+    "another topic in a union": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed(rides().union(rides())).by("who").count(),
+    ),
+    "a longer lateness": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed(lateness="1m").by("who").count(),
+    ),
     "an added aggregate": (
         lambda: windowed().by("who").aggregate(n=aggregates.count()),
         lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
     ),
     "another trigger": (
         lambda: windowed(trigger=EARLY).by("who").latest("cell").by("cell").count(),
-        lambda: windowed(trigger=triggers.every("1s"), lateness="1m").by("who").latest("cell").by("cell").count(),
+        lambda: (
+            windowed(trigger=triggers.every("1s"), lateness="1m").by("who").latest("cell").by("cell").count()
+        ),
     ),
 }
 REFUSED: dict[str, tuple[Any, Any, str]] = {
-    "a filter before": (lambda: windowed().by("who").count(), lambda: windowed(rides().filter(FAST)).by("who").count(), "other steps"),
+    "a filter before": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed(rides().filter(FAST)).by("who").count(),
+        "other steps",
+    ),
     "a changed filter": (
         lambda: windowed(rides().filter(FAST)).by("who").count(),
         lambda: windowed(rides().filter(SLOW)).by("who").count(),
@@ -102,7 +128,12 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     ),
     "a step before a pattern": (
         lambda: within(FAST),
-        lambda: rides().filter(SLOW).by("who").match(mr.pattern("a", FAST).within("60s"), select={"n": patterns.count("a")}),
+        lambda: (
+            rides()
+            .filter(SLOW)
+            .by("who")
+            .match(mr.pattern("a", FAST).within("60s"), select={"n": patterns.count("a")})
+        ),
         "other steps",
     ),
     "a condition of a pattern": (lambda: within(FAST), lambda: within(SLOW), "another window, trigger"),
@@ -112,7 +143,11 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         "other steps",
     ),
     "other keys": (lambda: windowed().by("who").count(), lambda: windowed().by("cell").count(), "other keys"),
-    "another window": (lambda: windowed().by("who").count(), lambda: windowed(size="5s").by("who").count(), "another window"),
+    "another window": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed(size="5s").by("who").count(),
+        "another window",
+    ),
     "a shorter lateness": (
         lambda: windowed(lateness="2m").by("who").count(),
         lambda: windowed(lateness="1m").by("who").count(),
@@ -138,15 +173,30 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         lambda: windowed(trigger=triggers.every("1s"), lateness="1m").by("who").count(),
         "lateness",
     ),
-    "another output": (lambda: windowed().by("who").count(), lambda: windowed(output="delta").by("who").count(), "output"),
+    "another output": (
+        lambda: windowed().by("who").count(),
+        lambda: windowed(output="delta").by("who").count(),
+        "output",
+    ),
     "an aggregate added to a second aggregation": (
         lambda: windowed().by("who").latest("cell").by("cell").aggregate(n=aggregates.count()),
-        lambda: windowed().by("who").latest("cell").by("cell").aggregate(n=aggregates.count(), top=aggregates.max("who")),
+        lambda: (
+            windowed()
+            .by("who")
+            .latest("cell")
+            .by("cell")
+            .aggregate(n=aggregates.count(), top=aggregates.max("who"))
+        ),
         "other aggregates",
     ),
     "an added aggregate of windows that rows cut": (
         lambda: rides().window(windows.counted(3)).by("who").aggregate(n=aggregates.count()),
-        lambda: rides().window(windows.counted(3)).by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+        lambda: (
+            rides()
+            .window(windows.counted(3))
+            .by("who")
+            .aggregate(n=aggregates.count(), top=aggregates.max("speed"))
+        ),
         "other aggregates",
     ),
     "an aggregate that is gone or another": (
@@ -177,7 +227,10 @@ WHO, CELL = pl.col("who"), pl.col("cell")
     ("was", "now"),
     [
         (CELL.is_in(list(range(100))), CELL.is_in([*range(50), 777, *range(51, 100)])),
-        (CELL.replace(dict.fromkeys(range(30), 0)) == 0, CELL.replace({n: int(n == 15) for n in range(30)}) == 0),
+        (
+            CELL.replace(dict.fromkeys(range(30), 0)) == 0,
+            CELL.replace({n: int(n == 15) for n in range(30)}) == 0,
+        ),
         (pl.col("speed").round(1) == 0, pl.col("speed").round(2) == 0),
         (WHO.str.to_datetime("%Y-%m-%d").is_null(), WHO.str.to_datetime("%d-%m-%Y").is_null()),
         (WHO.str.contains("a.b"), WHO.str.contains("a.b", literal=True)),
@@ -200,7 +253,9 @@ def test_a_change_that_the_text_of_an_expression_does_not_show_is_refused(was: p
         assert refusals(make(was), make(was)) == []
 
 
-def test_state_of_another_version_of_polars_is_compared_by_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_of_another_version_of_polars_is_compared_by_text_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     [was] = plan_of(windowed(rides().filter(CELL.hash(1) > 0)).by("who").count()).operators
     [now] = plan_of(windowed(rides().filter(CELL.hash(2) > 0)).by("who").count()).operators
     described = fingerprints.describe(was)
@@ -230,12 +285,23 @@ def test_a_changed_key_before_a_second_aggregation_does_not_run(tmp_path: Path) 
     areas = mr.Topic("areas", Area)
     log = open_log(f"embedded:{tmp_path / 'log'}")
     log.ensure(RIDES)
-    rows = {"who": ["a", "b"], "cell": [12, 34], "speed": [1.0, 2.0], "event_time": [1_000, 30_000], "ingestion_time": [1_000, 30_000]}
+    rows = {
+        "who": ["a", "b"],
+        "cell": [12, 34],
+        "speed": [1.0, 2.0],
+        "event_time": [1_000, 30_000],
+        "ingestion_time": [1_000, 30_000],
+    }
     log.append(RIDES.name, encode(RIDES, pl.DataFrame(rows)))
     settings = config.Settings().changed(log_url=log.url, state_dir=tmp_path / "state")
 
     def go(key: pl.Expr) -> None:
-        run(mr.Job("areas", per_cell(key, lateness="1h").write(areas)), on="local", settings=settings, until_caught_up=True)
+        run(
+            mr.Job("areas", per_cell(key, lateness="1h").write(areas)),
+            on="local",
+            settings=settings,
+            until_caught_up=True,
+        )
 
     go(pl.col("cell") // 10)
     with pytest.raises(StateMismatch, match=r"areas/aggregation-2 has other steps .* before it"):

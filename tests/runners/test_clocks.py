@@ -41,7 +41,9 @@ def test_the_clock_of_batches_is_the_wall_clock() -> None:
         assert last == machine.wall
 
 
-def test_after_one_jump_ahead_the_clock_of_batches_goes_on_as_time_passes(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_one_jump_ahead_the_clock_of_batches_goes_on_as_time_passes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     machine = Machine()
     clock = machine.clock()
     first = clock.after(0)
@@ -106,12 +108,18 @@ def test_idle_partitions_are_left_out_after_a_jump_and_retention_keeps_the_input
     hooks = Hooks(stop=step, clock=lambda: machine.wall, elapsed=lambda: machine.elapsed)
     chosen = Settings().changed(log_url=log.url, state_dir=str(tmp_path / "state"))
     run_local([counts()], settings=chosen, hooks=hooks)
-    assert sum(log.begins(EVENTS.name).values()) == 0, "retention follows when records were appended, not a clock that jumped"
-    assert sum(log.ends(COUNTS.name).values()) > 0, "the partition without events is idle after ten seconds, not after a year"
+    assert sum(log.begins(EVENTS.name).values()) == 0, (
+        "retention follows when records were appended, not a clock that jumped"
+    )
+    assert sum(log.ends(COUNTS.name).values()) > 0, (
+        "the partition without events is idle after ten seconds, not after a year"
+    )
     log.close()
 
 
-def test_a_run_that_starts_while_the_clock_is_a_year_ahead_removes_no_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_starts_while_the_clock_is_a_year_ahead_removes_no_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = wall_clock()
     log = open_log(f"embedded:{tmp_path / 'log'}")
     log.ensure(EVENTS)

@@ -109,16 +109,22 @@ def test_nothing_is_lost_doubled_or_wrong_whenever_anybody_dies(runner: str, log
 
 
 @pytest.mark.parametrize(
-    "left_out", [Safeguard.PLAN, Safeguard.SKIP, Safeguard.ATOMIC, Safeguard.WHOLE, Safeguard.ORDER], ids=lambda safeguard: safeguard.name
+    "left_out",
+    [Safeguard.PLAN, Safeguard.SKIP, Safeguard.ATOMIC, Safeguard.WHOLE, Safeguard.ORDER],
+    ids=lambda safeguard: safeguard.name,
 )
 @pytest.mark.parametrize(("runner", "log"), PROTOCOLS)
 def test_without_one_safeguard_something_goes_wrong(runner: str, log: str, left_out: Safeguard) -> None:
-    beside = (Safeguard.BEHIND,) if left_out is Safeguard.ORDER else ()  # which would notice it, and refuse to go on
+    beside = (
+        (Safeguard.BEHIND,) if left_out is Safeguard.ORDER else ()
+    )  # which would notice it, and refuse to go on
     assert bad(runner, log, left_out, *beside)
 
 
 @pytest.mark.parametrize(
-    "left_out", [Safeguard.FENCE, Safeguard.READ_COMMITTED, Safeguard.FENCE_FIRST], ids=lambda safeguard: safeguard.name
+    "left_out",
+    [Safeguard.FENCE, Safeguard.READ_COMMITTED, Safeguard.FENCE_FIRST],
+    ids=lambda safeguard: safeguard.name,
 )
 @pytest.mark.parametrize("runner", ["local", "spark"])
 def test_on_kafka_what_a_dead_run_had_sent_must_be_fenced_off(runner: str, left_out: Safeguard) -> None:
@@ -143,7 +149,9 @@ def test_the_embedded_log_has_two_walls_against_an_older_writer_and_needs_one() 
 
 
 def test_who_is_fenced_while_taking_over_must_ask_for_the_number_again() -> None:
-    assert bad("spark", "kafka", Safeguard.LOCK, Safeguard.ASK_AGAIN, events=1, mishaps=0) == {"a number went back"}
+    assert bad("spark", "kafka", Safeguard.LOCK, Safeguard.ASK_AGAIN, events=1, mishaps=0) == {
+        "a number went back"
+    }
 
 
 @pytest.mark.parametrize(("what", "check"), [("state", Safeguard.AHEAD), ("log", Safeguard.BEHIND)])

@@ -45,7 +45,9 @@ TOTALS = mr.Topic("analytics.totals", Total, key="key")
 
 def totals() -> mr.Job:
     rows = mr.read(EVENTS, watermark=watermarks.bounded("1m"))
-    return mr.Job("totals", rows.window(windows.fixed("10s")).by("key").sum("number", name="total").write(TOTALS))
+    return mr.Job(
+        "totals", rows.window(windows.fixed("10s")).by("key").sum("number", name="total").write(TOTALS)
+    )
 
 
 class World:
@@ -53,14 +55,22 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.settings = Settings().changed(log_url=f"embedded:{folder / 'log'}", state_dir=str(folder / "state"), run_name="test")
+        self.settings = Settings().changed(
+            log_url=f"embedded:{folder / 'log'}", state_dir=str(folder / "state"), run_name="test"
+        )
         self.append(0)
 
     def append(self, start: int) -> None:
         log = open_log(self.settings)
         log.ensure(EVENTS)
         numbers = list(range(start, start + 400))
-        rows = pl.DataFrame({"key": [f"k{n % 7}" for n in numbers], "number": numbers, "event_time": [n * 250 for n in numbers]})
+        rows = pl.DataFrame(
+            {
+                "key": [f"k{n % 7}" for n in numbers],
+                "number": numbers,
+                "event_time": [n * 250 for n in numbers],
+            }
+        )
         log.append(EVENTS.name, encode(EVENTS, rows, ingestion_time=10**12))
         log.close()
 
@@ -71,7 +81,10 @@ class World:
         run_local([totals()], settings=self.settings, until_caught_up=True)
         log = open_log(self.settings)
         try:
-            parts = [decode(TOTALS, p, log.read(TOTALS.name, p, 0, end), panes=True).rows for p, end in log.ends(TOTALS.name).items()]
+            parts = [
+                decode(TOTALS, p, log.read(TOTALS.name, p, 0, end), panes=True).rows
+                for p, end in log.ends(TOTALS.name).items()
+            ]
         finally:
             log.close()
         return pl.concat(parts).select("window_end", "key", "total", "index").sort(pl.all()).rows()
@@ -79,7 +92,9 @@ class World:
     def alter(self, file: str, sql: str) -> None:
         with sqlite3.connect(self.folder / file) as db:
             db.create_function("flip", 2, flipped)
-            db.create_function("flip_text", 2, lambda text, at: flipped(text.encode(), at).decode(errors="replace"))
+            db.create_function(
+                "flip_text", 2, lambda text, at: flipped(text.encode(), at).decode(errors="replace")
+            )
             assert db.execute(sql).rowcount != 0
         db.close()
 
@@ -103,7 +118,8 @@ def world(tmp_path: Path) -> World:
 def test_a_flipped_bit_in_a_chunk_of_the_log_is_named_and_not_read(world: World, at: int) -> None:
     world.alter("log/inputs.db", f"update chunk set body = flip(body, {at}) where base = 400")
     with pytest.raises(
-        LogDamaged, match=r"inputs\.db is damaged at input\.events\[0\], offsets 400 to 800 .*restore .* from a backup"
+        LogDamaged,
+        match=r"inputs\.db is damaged at input\.events\[0\], offsets 400 to 800 .*restore .* from a backup",
     ) as raised:
         world.run()
     assert "\n" not in str(raised.value)
@@ -127,7 +143,14 @@ def test_a_flipped_bit_in_a_chunk_of_the_log_is_named_and_not_read(world: World,
     ],
     ids=[
         *("a chunk", "a description", "offsets", "the number of the batch", "a chunk that is gone"),
-        *("a slot", "a stage", "a description that is gone", "the checksum of the facts", "no text", "a number"),
+        *(
+            "a slot",
+            "a stage",
+            "a description that is gone",
+            "the checksum of the facts",
+            "no text",
+            "a number",
+        ),
     ],
 )
 def test_a_flipped_bit_in_the_state_is_named_and_not_read(world: World, sql: str, what: str) -> None:
@@ -146,11 +169,21 @@ def test_a_flipped_bit_in_the_state_is_named_and_not_read(world: World, sql: str
         "delete from chunk where base = 400",
         "update partition set number = 2",
     ],
-    ids=["a lower end", "an end where a chunk ends", "a higher end", "the last chunk", "the number of a partition"],
+    ids=[
+        "a lower end",
+        "an end where a chunk ends",
+        "a higher end",
+        "the last chunk",
+        "the number of a partition",
+    ],
 )
-def test_a_flipped_bit_in_how_far_a_partition_reaches_is_named_and_no_event_is_left_out(world: World, sql: str) -> None:
+def test_a_flipped_bit_in_how_far_a_partition_reaches_is_named_and_no_event_is_left_out(
+    world: World, sql: str
+) -> None:
     world.alter("log/inputs.db", sql)
-    with pytest.raises(LogDamaged, match=r"inputs\.db is damaged at input\.events.*restore .* from a backup") as raised:
+    with pytest.raises(
+        LogDamaged, match=r"inputs\.db is damaged at input\.events.*restore .* from a backup"
+    ) as raised:
         world.run()
     assert not may_pass(raised.value)
     with pytest.raises(LogDamaged, match=r"input\.events"):
@@ -159,10 +192,16 @@ def test_a_flipped_bit_in_how_far_a_partition_reaches_is_named_and_no_event_is_l
 
 @pytest.mark.parametrize(
     "sql",
-    ["update writer set marker = cast('x' as blob)", "update writer set name = 'x' || name", "alter table writer rename marker to narker"],
+    [
+        "update writer set marker = cast('x' as blob)",
+        "update writer set name = 'x' || name",
+        "alter table writer rename marker to narker",
+    ],
     ids=["a number", "a name", "a column"],
 )
-def test_a_flipped_bit_in_the_table_of_writers_is_one_line(world: World, sql: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flipped_bit_in_the_table_of_writers_is_one_line(
+    world: World, sql: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     world.alter("log/results.db", sql)
     with pytest.raises(MillraceError) as raised:
         world.run()
@@ -198,7 +237,9 @@ def test_a_flipped_bit_in_the_identity_is_named(world: World) -> None:
     assert harmless <= 5
 
 
-def test_random_flips_anywhere_in_the_files_never_change_a_result(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_random_flips_anywhere_in_the_files_never_change_a_result(
+    world: World, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     chance, clean = random.Random(7), tmp_path_factory.mktemp("clean")
     shutil.copytree(world.folder, clean / "world")
     expected, refused = world.run(), 0
@@ -237,7 +278,9 @@ def strip(body: bytes) -> bytes:
     return bytes([framing.UNCHECKED]) + body[1:-4]
 
 
-def test_a_log_and_a_state_of_an_earlier_version_are_still_read(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_log_and_a_state_of_an_earlier_version_are_still_read(
+    world: World, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = World(tmp_path_factory.mktemp("other"))
     other.run()
     other.append(400)
@@ -252,7 +295,9 @@ def test_a_log_and_a_state_of_an_earlier_version_are_still_read(world: World, tm
         db.execute("delete from facts where name in ('check', 'places')")
     db.close()
     path = world.folder / "state/test/identity.json"
-    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "check"}))
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "check"})
+    )
     assert world.run() == expected
     assert main(["verify", "--log", world.settings.log.url, "--state", str(world.settings.state.dir)]) == 0
 
@@ -260,14 +305,20 @@ def test_a_log_and_a_state_of_an_earlier_version_are_still_read(world: World, tm
 @pytest.mark.parametrize(
     ("file", "sql", "place"),
     [
-        ("log/inputs.db", "update chunk set body = flip(body, 99) where base = 0", "input.events[0], offsets 0 to 400"),
+        (
+            "log/inputs.db",
+            "update chunk set body = flip(body, 99) where base = 0",
+            "input.events[0], offsets 0 to 400",
+        ),
         ("log/inputs.db", 'update partition set "end" = 4896', "input.events[0]"),
         ("log/results.db", "update chunk set body = flip(body, 99)", "offsets 0 to"),
         ("state/test/local.db", "update chunks set data = flip(data, 99)", "chunk"),
     ],
     ids=["an input", "an end", "a result", "state"],
 )
-def test_verify_lists_what_is_damaged(world: World, capsys: pytest.CaptureFixture[str], file: str, sql: str, place: str) -> None:
+def test_verify_lists_what_is_damaged(
+    world: World, capsys: pytest.CaptureFixture[str], file: str, sql: str, place: str
+) -> None:
     words = ["verify", "--log", world.settings.log.url, "--state", str(world.settings.state.dir), "--json"]
     assert main(words) == 0
     assert capsys.readouterr().out == ""
@@ -306,8 +357,12 @@ def overwrite(path: Path, start: int, body: bytes) -> None:
     path.write_bytes(whole[:start] + body + whole[start + len(body) :])
 
 
-@pytest.mark.parametrize("harm", [lambda path: overwrite(path, 8192, b"\xff" * 4096), lambda path: overwrite(path, 0, b"x" * 100)])
-def test_a_malformed_file_of_the_log_is_one_line(world: World, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "harm", [lambda path: overwrite(path, 8192, b"\xff" * 4096), lambda path: overwrite(path, 0, b"x" * 100)]
+)
+def test_a_malformed_file_of_the_log_is_one_line(
+    world: World, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None]
+) -> None:
     harm(world.folder / "log/inputs.db")
     with pytest.raises(LogDamaged, match=r"inputs\.db is damaged .*restore .* from a backup"):
         world.run()

@@ -43,7 +43,9 @@ def test_a_topic_that_its_index_has_lost_is_not_made_anew(world: World) -> None:
     start, end = page_of(path, "sqlite_autoindex_topic_1")
     at = path.read_bytes().index(TOTALS.name.encode(), start, end)
     overwrite(path, at, b"b")
-    with pytest.raises(LogDamaged, match=r"results\.db is damaged at its table topic .*restore .* from a backup") as raised:
+    with pytest.raises(
+        LogDamaged, match=r"results\.db is damaged at its table topic .*restore .* from a backup"
+    ) as raised:
         world.run()
     assert "\n" not in str(raised.value)
     assert not may_pass(raised.value)
@@ -53,7 +55,9 @@ def test_an_index_that_leads_to_another_chunk_is_not_believed(world: World) -> N
     path = world.folder / "log/inputs.db"
     start, end = page_of(path, "sqlite_autoindex_chunk_1")
     second = path.read_bytes().index(bytes([4, 9, 2, 1, 400 // 256, 400 % 256, 2]), start, end)
-    overwrite(path, second + 3, b"\x09")  # its row is the number 1, no longer the number in the byte at the end
+    overwrite(
+        path, second + 3, b"\x09"
+    )  # its row is the number 1, no longer the number in the byte at the end
     with pytest.raises(LogDamaged, match=r"inputs\.db is damaged at input\.events\[0\], offsets 400 to 800"):
         world.run()
 
@@ -64,7 +68,12 @@ def test_a_record_is_not_joined_with_a_chunk_that_an_index_takes_for_the_last(tm
 
     def append(length: int) -> None:
         key = "".join(chr(chance.randrange(97, 1_000)) for _ in range(length))
-        log.append(EVENTS.name, encode(EVENTS, pl.DataFrame({"key": [key], "number": [length], "event_time": [1]}), ingestion_time=1))
+        log.append(
+            EVENTS.name,
+            encode(
+                EVENTS, pl.DataFrame({"key": [key], "number": [length], "event_time": [1]}), ingestion_time=1
+            ),
+        )
 
     for length in (9_000, 1, 9_000, 9_000, 9_000, 2):
         append(length)
@@ -85,7 +94,12 @@ def test_a_flipped_bit_on_the_pages_of_small_tables_and_indexes_changes_no_resul
     shutil.copytree(world.folder, clean)
     expected, path = world.run(), world.folder / "log" / file
     whole = (clean / "log" / file).read_bytes()
-    names = ["topic", "partition", "writer", *(f"sqlite_autoindex_{name}_1" for name in ("topic", "partition", "writer", "chunk"))]
+    names = [
+        "topic",
+        "partition",
+        "writer",
+        *(f"sqlite_autoindex_{name}_1" for name in ("topic", "partition", "writer", "chunk")),
+    ]
     for name in names:
         start, end = page_of(clean / "log" / file, name)
         used = [at for at in range(start, end) if whole[at]]
@@ -111,7 +125,12 @@ def test_a_flipped_bit_anywhere_in_a_savepoint_is_refused_or_harmless(world: Wor
         try:
             found = load(target)
             values = {place: state.values for place, state in found.states.items()}
-            chunks = [chunk.frame for state in found.states.values() for table in state.tables.values() for chunk in table.chunks]
+            chunks = [
+                chunk.frame
+                for state in found.states.values()
+                for table in state.tables.values()
+                for chunk in table.chunks
+            ]
         except MillraceError:
             refused += 1
             continue

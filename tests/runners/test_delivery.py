@@ -35,20 +35,27 @@ def log(tmp_path: Path) -> Log:
 def append(log: Log, start: int, end: int) -> None:
     number = pl.int_range(start, end, eager=True)
     frame = pl.DataFrame({"value": number, "event_time": number * 100, "ingestion_time": number * 100})
-    log.append(READINGS.name, encode(READINGS, frame.with_columns(sensor=pl.format("s{}", pl.col("value") % 3))))
+    log.append(
+        READINGS.name, encode(READINGS, frame.with_columns(sensor=pl.format("s{}", pl.col("value") % 3)))
+    )
 
 
 def run(log: Log, state: Path, *deliveries: str, fault: str | None = None) -> None:
     """In a process of its own, which dies at the given place."""
     path = os.pathsep.join([str(CHILD.parents[1]), *sys.path])
     env = {**os.environ, "PYTHONPATH": path, **({"MILLRACE_FAULT": fault} if fault else {})}
-    ended = subprocess.run([sys.executable, str(CHILD), log.url, str(state), *deliveries], env=env, check=False)
+    ended = subprocess.run(
+        [sys.executable, str(CHILD), log.url, str(state), *deliveries], env=env, check=False
+    )
     assert ended.returncode == (-signal.SIGKILL if fault else 0)
 
 
 def results(log: Log, place: int) -> Counter[Any]:
     written = topic(place)
-    frames = [decode(written, p, log.read(written.name, p, 0, end), panes=True).rows for p, end in log.ends(written.name).items()]
+    frames = [
+        decode(written, p, log.read(written.name, p, 0, end), panes=True).rows
+        for p, end in log.ends(written.name).items()
+    ]
     return Counter(pl.concat(frames).select("sensor", "window_end", "index", "value").rows())
 
 
@@ -73,7 +80,9 @@ def test_a_crash_does_to_each_job_what_its_delivery_allows(log: Log, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("delivery", [LEAST, MOST])
-def test_jobs_that_ask_for_less_commit_nothing_and_may_ask_for_more_later(log: Log, tmp_path: Path, delivery: Delivery) -> None:
+def test_jobs_that_ask_for_less_commit_nothing_and_may_ask_for_more_later(
+    log: Log, tmp_path: Path, delivery: Delivery
+) -> None:
     chosen = settings(log.url, str(tmp_path / "state"))
     run(log, tmp_path / "state", delivery, fault="delivered:3")
     run_local([totals(0, delivery)], settings=chosen, until_caught_up=True)
@@ -85,15 +94,21 @@ def test_jobs_that_ask_for_less_commit_nothing_and_may_ask_for_more_later(log: L
     assert set((results(log, 0) - before).values()) == {1}
     other = open_log(f"embedded:{tmp_path / 'other'}")
     with pytest.raises(StateMismatch, match="results are missing"):
-        run_local([totals(0, "exactly_once")], settings=chosen.changed(log_url=other.url), until_caught_up=True)
+        run_local(
+            [totals(0, "exactly_once")], settings=chosen.changed(log_url=other.url), until_caught_up=True
+        )
 
 
 def test_what_cannot_be_delivered_so_is_refused(log: Log, tmp_path: Path) -> None:
     with pytest.raises(
-        DefinitionError, match=r"delivery='sometimes' is unknown; use one of 'exactly_once', 'at_least_once', 'at_most_once'"
+        DefinitionError,
+        match=r"delivery='sometimes' is unknown; use one of 'exactly_once', 'at_least_once', 'at_most_once'",
     ):
         totals(0, "sometimes")  # type: ignore[arg-type]
     one = totals(0, "exactly_once")
     other = mr.Job("other", *(mr.stream.Output(output) for output in one.outputs), delivery="at_least_once")
-    with pytest.raises(DefinitionError, match=r"written by totals-0, delivery='exactly_once', and by other, .* let both say the same"):
+    with pytest.raises(
+        DefinitionError,
+        match=r"written by totals-0, delivery='exactly_once', and by other, .* let both say the same",
+    ):
         run_local([one, other], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)

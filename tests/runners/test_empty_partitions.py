@@ -41,7 +41,10 @@ def log(tmp_path: Path) -> Iterator[Log]:
     log = open_log(f"embedded:{tmp_path}/log")
     log.ensure(WORDS)
     times = [START + second * 1_000 for second in range(4)]
-    log.append(WORDS.name, encode(WORDS, pl.DataFrame({"text": "to", "event_time": times}), ingestion_time=START + 4_000))
+    log.append(
+        WORDS.name,
+        encode(WORDS, pl.DataFrame({"text": "to", "event_time": times}), ingestion_time=START + 4_000),
+    )
     yield log
     log.close()
 
@@ -54,10 +57,14 @@ def counts(log: Log) -> list[int]:
     if COUNTS.name not in list(log.list()):
         return []
     records = [log.read(COUNTS.name, part, 0, end) for part, end in log.ends(COUNTS.name).items()]
-    return sorted(at for part, read in enumerate(records) for at in decode(COUNTS, part, read).rows["event_time"] - 999)
+    return sorted(
+        at for part, read in enumerate(records) for at in decode(COUNTS, part, read).rows["event_time"] - 999
+    )
 
 
-def test_a_run_that_ends_when_it_has_caught_up_expects_nothing_of_empty_partitions(log: Log, tmp_path: Path) -> None:
+def test_a_run_that_ends_when_it_has_caught_up_expects_nothing_of_empty_partitions(
+    log: Log, tmp_path: Path
+) -> None:
     run_local([JOB], settings=settings(log, tmp_path), until_caught_up=True)
     assert counts(log) == [START, START + 1_000, START + 2_000]
 
@@ -81,9 +88,15 @@ def test_a_live_run_waits_for_an_empty_partition_but_not_for_ever(log: Log, tmp_
     assert EMPTY <= first - (START + 5_000) < EMPTY + 5_000
 
 
-def test_a_run_that_was_stopped_while_it_waited_gives_its_results_once_it_is_to_catch_up(log: Log, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_while_it_waited_gives_its_results_once_it_is_to_catch_up(
+    log: Log, tmp_path: Path
+) -> None:
     batches = list[object]()
-    run_local([JOB], settings=settings(log, tmp_path), hooks=Hooks(stop=lambda: bool(batches), report=batches.append))
+    run_local(
+        [JOB],
+        settings=settings(log, tmp_path),
+        hooks=Hooks(stop=lambda: bool(batches), report=batches.append),
+    )
     assert counts(log) == []
     run_local([JOB], settings=settings(log, tmp_path), until_caught_up=True)
     assert counts(log) == [START, START + 1_000, START + 2_000]
@@ -100,12 +113,16 @@ def test_the_first_row_of_a_partition_that_was_empty_is_judged_by_the_low_waterm
     assert script.panes() == []
     script.clock(START + EMPTY)
     assert len(script.panes()) == 3
-    script.events({"text": "be", "event_time": START + 500}, {"text": "be", "event_time": START + 3_500}, partition=1)
+    script.events(
+        {"text": "be", "event_time": START + 500}, {"text": "be", "event_time": START + 3_500}, partition=1
+    )
     assert [row["event_time"] for row in script.late()] == [START + 500]
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
-def test_a_partition_that_has_held_a_record_holds_the_watermark_back_until_idle_says_otherwise(on: On) -> None:
+def test_a_partition_that_has_held_a_record_holds_the_watermark_back_until_idle_says_otherwise(
+    on: On,
+) -> None:
     script = Script(JOB, on=on, partitions=2, watermarks="own")
     script.clock(START)
     script.events({"text": "be", "event_time": START}, partition=1)

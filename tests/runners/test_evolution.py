@@ -31,21 +31,32 @@ def log(tmp_path: Path) -> Log:
 def append(log: Log, start: int, count: int = 300) -> None:
     number = pl.int_range(start, start + count, eager=True)
     frame = pl.DataFrame({"value": number, "event_time": number * 100, "ingestion_time": number * 100})
-    log.append(READINGS.name, encode(READINGS, frame.with_columns(sensor=pl.format("s{}", pl.col("value") % 13))))
+    log.append(
+        READINGS.name, encode(READINGS, frame.with_columns(sensor=pl.format("s{}", pl.col("value") % 13)))
+    )
 
 
-def job(name: str = "totals", topic: mr.Topic = TOTALS, size: str = "10s", source: mr.Topic = READINGS) -> mr.Job:
+def job(
+    name: str = "totals", topic: mr.Topic = TOTALS, size: str = "10s", source: mr.Topic = READINGS
+) -> mr.Job:
     rows = mr.read(source, watermark=watermarks.bounded("1s"))
-    return mr.Job(name, rows.window(windows.fixed(size), lateness="5s").by("sensor").sum("value").write(topic))
+    return mr.Job(
+        name, rows.window(windows.fixed(size), lateness="5s").by("sensor").sum("value").write(topic)
+    )
 
 
 def go(log: Log, tmp_path: Path, *jobs: mr.Job, state: str = "state", slots: int = 2, **more: Any) -> None:
-    settings = config.Settings().changed(log_url=log.url, state_dir=tmp_path / state, run_max_events_per_batch=100, spark_slots=slots)
+    settings = config.Settings().changed(
+        log_url=log.url, state_dir=tmp_path / state, run_max_events_per_batch=100, spark_slots=slots
+    )
     run(*jobs, on="local", settings=settings, until_caught_up=True, **more)
 
 
 def panes(log: Log, topic: mr.Topic = TOTALS) -> list[tuple[Any, ...]]:
-    frames = [decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows for p, end in log.ends(topic.name).items()]
+    frames = [
+        decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
+        for p, end in log.ends(topic.name).items()
+    ]
     return sorted(pl.concat(frames).select("sensor", "window_end", "index", "value").rows())
 
 
@@ -75,7 +86,9 @@ def test_a_job_that_joins_starts_at_the_present_and_leaves_the_others_alone(log:
     assert panes(log) == alone(tmp_path, 900)
     joined, before = panes(log, OTHERS), [pane for pane in panes(log) if pane[1] > 40_000]
     assert [pane for pane in joined if pane[1] > 40_000] == before
-    assert sum(pane[3] for pane in joined if pane[1] == 30_000) == 0, "the window in which it was born holds what came since"
+    assert sum(pane[3] for pane in joined if pane[1] == 30_000) == 0, (
+        "the window in which it was born holds what came since"
+    )
     append(log, 900)
     go(log, tmp_path, job("others", OTHERS))
     assert max(pane[1] for pane in panes(log, OTHERS)) > max(pane[1] for pane in panes(log))
@@ -93,7 +106,10 @@ def test_a_changed_operator_is_refused_with_the_choices(log: Log, tmp_path: Path
     append(log, 0)
     go(log, tmp_path, job(), job("others", OTHERS))
     append(log, 300)
-    with pytest.raises(StateMismatch, match=r"others/aggregation-1 has another window.* --reset others; .* another name.* migrate="):
+    with pytest.raises(
+        StateMismatch,
+        match=r"others/aggregation-1 has another window.* --reset others; .* another name.* migrate=",
+    ):
         go(log, tmp_path, job(), job("others", OTHERS, size="5s"))
     go(log, tmp_path, job(), job("others", OTHERS, size="5s"), reset=["others"])
     assert panes(log) == alone(tmp_path, 600)
@@ -118,7 +134,13 @@ def test_state_may_be_migrated_by_a_function(log: Log, tmp_path: Path) -> None:
     def as_greatest(operator: str, table: str, rows: pl.DataFrame) -> pl.DataFrame:
         seen.append((operator, table))
         own = [name for name in rows.columns if name.startswith("value")]
-        return rows.select(*[c for c in rows.columns if c not in own], pl.lit(1_000_000, pl.Int64).alias("value.v")) if own else rows
+        return (
+            rows.select(
+                *[c for c in rows.columns if c not in own], pl.lit(1_000_000, pl.Int64).alias("value.v")
+            )
+            if own
+            else rows
+        )
 
     append(log, 295, 305)
     go(log, tmp_path, wider, migrate={"totals": as_greatest})
@@ -126,7 +148,9 @@ def test_state_may_be_migrated_by_a_function(log: Log, tmp_path: Path) -> None:
     assert {pane[3] for pane in panes(log) if pane[1] == 30_000 and pane[2] == 0} == {1_000_000}
 
 
-def test_a_savepoint_is_restored_in_other_slots_with_the_same_results(log: Log, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_savepoint_is_restored_in_other_slots_with_the_same_results(
+    log: Log, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     append(log, 0)
     go(log, tmp_path, job())
     saved = tmp_path / "first.savepoint"
@@ -143,9 +167,12 @@ def test_a_savepoint_is_restored_in_other_slots_with_the_same_results(log: Log, 
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "said"), [("nothing", StateMismatch, "is no savepoint"), ("folder", StateUnwritable, "name a file")]
+    ("make", "error", "said"),
+    [("nothing", StateMismatch, "is no savepoint"), ("folder", StateUnwritable, "name a file")],
 )
-def test_what_is_no_savepoint_is_named(log: Log, tmp_path: Path, make: str, error: type[Exception], said: str) -> None:
+def test_what_is_no_savepoint_is_named(
+    log: Log, tmp_path: Path, make: str, error: type[Exception], said: str
+) -> None:
     append(log, 0)
     go(log, tmp_path, job())
     if make == "nothing":

@@ -50,7 +50,9 @@ def job(idle: str | None = None) -> mr.Job:
 
 
 def taken(pace: Pace, ends: dict[int, int], **more: Any) -> dict[int, int]:
-    return feed.advance(Ends(ends), Offsets({"t": dict.fromkeys(ends, 0)}, 0), now=0, pace=pace, **more).topics["t"]
+    return feed.advance(
+        Ends(ends), Offsets({"t": dict.fromkeys(ends, 0)}, 0), now=0, pace=pace, **more
+    ).topics["t"]
 
 
 def reaches(*marks: int | None) -> list[Reach]:
@@ -93,7 +95,9 @@ def fill(log: Log) -> None:
     log.ensure(RIDES)
     for partition, span in ((0, 60 * MINUTE), (1, MINUTE)):
         at = np.linspace(0, span, 3_000, dtype=np.int64)
-        rows = pl.DataFrame({"line": [f"{partition}-{n % 5}" for n in range(3_000)], "riders": 1, "event_time": at})
+        rows = pl.DataFrame(
+            {"line": [f"{partition}-{n % 5}" for n in range(3_000)], "riders": 1, "event_time": at}
+        )
         outgoing = encode(RIDES, rows, ingestion_time=10**12)
         log.append(RIDES.name, replace(outgoing, partitions=np.full(3_000, partition, np.int32)))
 
@@ -113,7 +117,9 @@ def most_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.slow
-def test_what_is_kept_stays_small_and_the_results_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_stays_small_and_the_results_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log)
     kept = most_kept(monkeypatch)
@@ -121,7 +127,11 @@ def test_what_is_kept_stays_small_and_the_results_are_the_same(tmp_path: Path, m
     for ahead in ("1m", "100d"):
         kept.clear()
         settings = Settings().changed(
-            log_url=log.url, state_dir=str(tmp_path / ahead), run_max_events_per_batch=100, run_max_ahead=ahead, run_name=f"ahead-{ahead}"
+            log_url=log.url,
+            state_dir=str(tmp_path / ahead),
+            run_max_events_per_batch=100,
+            run_max_ahead=ahead,
+            run_name=f"ahead-{ahead}",
         )
         run_local([job(idle="1ms")], settings=settings, until_caught_up=True, hooks=Hooks(), take_over=True)
         shown[ahead] = max(kept)
@@ -131,14 +141,20 @@ def test_what_is_kept_stays_small_and_the_results_are_the_same(tmp_path: Path, m
     log.close()
 
 
-def test_a_partition_without_events_does_not_hold_the_watermark_of_a_run_that_is_to_catch_up(tmp_path: Path) -> None:
+def test_a_partition_without_events_does_not_hold_the_watermark_of_a_run_that_is_to_catch_up(
+    tmp_path: Path,
+) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log)
     told: list[Any] = []
-    settings = Settings().changed(log_url=log.url, state_dir=str(tmp_path / "state"), run_max_events_per_batch=500, run_max_ahead="1m")
+    settings = Settings().changed(
+        log_url=log.url, state_dir=str(tmp_path / "state"), run_max_events_per_batch=500, run_max_ahead="1m"
+    )
     run_local([job()], settings=settings, until_caught_up=True, hooks=Hooks(report=told.append))
     assert sum(results.counts["read"] for results in told) == 6_000
-    assert told[-1].holds == {"totals/aggregation-1": Hold("input.rides", 1, 3_540_000)}, "not partition 2, which is empty"
+    assert told[-1].holds == {"totals/aggregation-1": Hold("input.rides", 1, 3_540_000)}, (
+        "not partition 2, which is empty"
+    )
     log.close()
 
 

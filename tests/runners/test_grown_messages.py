@@ -19,7 +19,9 @@ def message(*fields: tuple[str, int]) -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="ride.proto", package="grown", syntax="proto3")
     ride = file.message_type.add(name="Ride")
     for number, (name, kind) in enumerate(fields, start=1):
-        ride.field.add(name=name, number=number, type=kind, label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL)
+        ride.field.add(
+            name=name, number=number, type=kind, label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
+        )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("grown.Ride"))
@@ -27,11 +29,19 @@ def message(*fields: tuple[str, int]) -> Any:
 
 def record(*more: str) -> mr.Topic:
     """A topic of Avro records, with optional text fields at the end."""
-    kind = make_dataclass("Bid", [("who", str), ("n", int), ("event_at", int), *((name, str | None) for name in more)])
-    fields: list[Any] = [{"name": "who", "type": "string"}, {"name": "n", "type": "long"}, {"name": "event_at", "type": "long"}]
+    kind = make_dataclass(
+        "Bid", [("who", str), ("n", int), ("event_at", int), *((name, str | None) for name in more)]
+    )
+    fields: list[Any] = [
+        {"name": "who", "type": "string"},
+        {"name": "n", "type": "long"},
+        {"name": "event_at", "type": "long"},
+    ]
     fields += [{"name": name, "type": ["null", "string"], "default": None} for name in more]
     schema = json.dumps({"type": "record", "name": "Bid", "fields": fields})
-    return mr.Topic("rides", kind, key="who", partitions=1, envelope=False, time="event_at", codec="avro", avro=schema)
+    return mr.Topic(
+        "rides", kind, key="who", partitions=1, envelope=False, time="event_at", codec="avro", avro=schema
+    )
 
 
 TEXT, NUMBER = descriptor_pb2.FieldDescriptorProto.TYPE_STRING, descriptor_pb2.FieldDescriptorProto.TYPE_INT64
@@ -40,7 +50,9 @@ NARROW, WIDE = message(("who", TEXT), ("n", NUMBER)), message(("who", TEXT), ("n
 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("kind", STREAMS)
-def test_a_field_appended_to_a_message_leaves_the_results_as_they_are(kind: str, moved: bool, tmp_path: Path) -> None:
+def test_a_field_appended_to_a_message_leaves_the_results_as_they_are(
+    kind: str, moved: bool, tmp_path: Path
+) -> None:
     grown = results(STREAMS[kind], tmp_path / "grown", (NARROW, 0, 25), (WIDE, 25, 60), moved=moved)
     assert grown == results(STREAMS[kind], tmp_path / "same", (NARROW, 0, 25), (NARROW, 25, 60))
     assert grown, "there are results"

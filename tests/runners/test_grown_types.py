@@ -65,7 +65,9 @@ def windowed(stream: Stream) -> Stream:
 
 def matched(pattern: Any) -> Callable[[type], Stream]:
     return lambda kind: (
-        rides(kind).by("who").match(pattern.within("60s"), select={"x": patterns.last("b", "n"), "y": patterns.first("a", "n")})
+        rides(kind)
+        .by("who")
+        .match(pattern.within("60s"), select={"x": patterns.last("b", "n"), "y": patterns.first("a", "n")})
     )
 
 
@@ -87,7 +89,9 @@ class Kept(Processor):
 
 
 STREAMS: dict[str, Callable[[type], Stream]] = {
-    "relaxed pattern": matched(mr.pattern("a", A).followed_by("b", B & (pl.col("n") > patterns.last("a", "n")))),
+    "relaxed pattern": matched(
+        mr.pattern("a", A).followed_by("b", B & (pl.col("n") > patterns.last("a", "n")))
+    ),
     "strict pattern": matched(mr.pattern("a", A).next("b", B)),
     "after a step": lambda kind: (
         rides(kind)
@@ -105,8 +109,12 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
             "ORDER BY event_time MEASURES A.n AS x, LAST(B.n) AS y PATTERN (A B{3}) WITHIN INTERVAL '1' MINUTE DEFINE B AS B.n > A.n"
         )
     ),
-    "deduplication in order": lambda kind: windowed(rides(kind).by("who").deduplicate("n", within="1m")).by("who").count(),
-    "deduplication at once": lambda kind: windowed(rides(kind).by("who").deduplicate("event_time", within="1m")).by("who").count(),
+    "deduplication in order": lambda kind: (
+        windowed(rides(kind).by("who").deduplicate("n", within="1m")).by("who").count()
+    ),
+    "deduplication at once": lambda kind: (
+        windowed(rides(kind).by("who").deduplicate("event_time", within="1m")).by("who").count()
+    ),
     "fixed windows": lambda kind: windowed(rides(kind)).by("who").sum("n"),
     "sessions": lambda kind: rides(kind).window(windows.sessions("1s"), lateness="1h").by("who").sum("n"),
     "counted windows": lambda kind: rides(kind).window(windows.counted(3)).by("who").sum("n"),
@@ -118,7 +126,10 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
         .select("who", "n", "m")
     ),
     "interval join": lambda kind: (
-        rides(kind).select("who", "n").by("who").join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s"))
+        rides(kind)
+        .select("who", "n")
+        .by("who")
+        .join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s"))
     ),
 }
 
@@ -130,15 +141,23 @@ def in_avro(topic: mr.Topic, frame: pl.DataFrame) -> Outgoing:
         body = io.BytesIO()
         fastavro.schemaless_writer(body, schema, row)
         values.append(body.getvalue())
-    return Outgoing(pa.array(values, pa.binary()), pa.array(frame["who"].cast(pl.Binary).to_list(), pa.binary()))
+    return Outgoing(
+        pa.array(values, pa.binary()), pa.array(frame["who"].cast(pl.Binary).to_list(), pa.binary())
+    )
 
 
 def results(
-    stream: Callable[[type], Stream], folder: Path, *steps: tuple[Any, int, int], moved: bool = False, migrate: Any = None
+    stream: Callable[[type], Stream],
+    folder: Path,
+    *steps: tuple[Any, int, int],
+    moved: bool = False,
+    migrate: Any = None,
 ) -> list[tuple[Any, ...]]:
     """What a job has written after rows of these types, each in a run of its own, in the state of the one before, or `moved` by a savepoint."""
     log = open_log(f"embedded:{folder / 'log'}")
-    settings = config.Settings().changed(log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7)
+    settings = config.Settings().changed(
+        log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7
+    )
     restore: dict[str, Any] = {}
     for kind, first, last in steps:
         topic = topic_of(kind)
@@ -150,10 +169,22 @@ def results(
             event_at=number * 1000,
             extra=pl.lit("" if hasattr(kind, "DESCRIPTOR") else None, pl.String),
         )
-        log.append("rides", (encode if topic.avro is None else in_avro)(topic, frame.select(*topic.schema, "event_time", "ingestion_time")))
+        log.append(
+            "rides",
+            (encode if topic.avro is None else in_avro)(
+                topic, frame.select(*topic.schema, "event_time", "ingestion_time")
+            ),
+        )
         made = stream(kind)
-        columns = {name: str if dtype == pl.String else int for name, dtype in made.node.schema.items() if name not in mr.topics.SYSTEM}
-        out = mr.Topic("out", dataclasses.make_dataclass("Result", [(name, type_ | None) for name, type_ in columns.items()]))
+        columns = {
+            name: str if dtype == pl.String else int
+            for name, dtype in made.node.schema.items()
+            if name not in mr.topics.SYSTEM
+        }
+        out = mr.Topic(
+            "out",
+            dataclasses.make_dataclass("Result", [(name, type_ | None) for name, type_ in columns.items()]),
+        )
         run(mr.Job("job", made.write(out)), on="local", settings=settings, until_caught_up=True, **restore)
         if migrate:
             restore = {"migrate": migrate}
@@ -162,7 +193,9 @@ def results(
                 save(held, folder / f"{last}.savepoint")
             restore = {"restore": folder / f"{last}.savepoint"}
             settings = settings.changed(state_dir=folder / f"state {last}")
-    frames = [decode(out, p, log.read("out", p, 0, end), panes=True).rows for p, end in log.ends("out").items()]
+    frames = [
+        decode(out, p, log.read("out", p, 0, end), panes=True).rows for p, end in log.ends("out").items()
+    ]
     return sorted(pl.concat(frames).select(*columns, "window_end", "index").rows(), key=str)
 
 
@@ -177,7 +210,12 @@ def test_a_field_appended_to_a_type_leaves_the_results_as_they_are(kind: str, tm
 
 def test_a_join_that_shows_all_columns_says_that_they_have_changed(tmp_path: Path) -> None:
     def all_columns(kind: type) -> Stream:
-        return rides(kind).by("who").join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s")).select("who", "n", "m")
+        return (
+            rides(kind)
+            .by("who")
+            .join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s"))
+            .select("who", "n", "m")
+        )
 
     with pytest.raises(StateMismatch, match=r"intervaljoin-1 .* than its state was made with.* --reset job"):
         results(all_columns, tmp_path, (NARROW, 0, 25), (WIDE, 25, 60))
@@ -185,7 +223,9 @@ def test_a_join_that_shows_all_columns_says_that_they_have_changed(tmp_path: Pat
 
 def test_a_join_with_a_table_that_has_got_a_field_says_that_it_has_changed(tmp_path: Path) -> None:
     def joined(kind: type) -> Stream:
-        table = mr.table(mr.Topic("rides", kind, key="who", partitions=1), watermark=watermarks.bounded("10s"))
+        table = mr.table(
+            mr.Topic("rides", kind, key="who", partitions=1), watermark=watermarks.bounded("10s")
+        )
         return rides(kind).select("who", x="n").by("who").join(table).select("who", "x", "n")
 
     with pytest.raises(StateMismatch, match=r"tablejoin-1 .* than its state was made with.* --reset job"):
@@ -197,10 +237,19 @@ def test_stored_rows_that_the_engine_cannot_use_are_blamed_on_no_job(tmp_path: P
         return frame.drop(frame.columns[-1])
 
     for number, kind in enumerate(
-        ("row pattern", "deduplication in order", "fixed windows", "counted windows", "processor", "interval join")
+        (
+            "row pattern",
+            "deduplication in order",
+            "fixed windows",
+            "counted windows",
+            "processor",
+            "interval join",
+        )
     ):
         folder = tmp_path / str(number)
-        with pytest.raises(StateUnreadable, match=r"job/\w+-\d: rows as they are stored do not fit .*--reset job") as raised:
+        with pytest.raises(
+            StateUnreadable, match=r"job/\w+-\d: rows as they are stored do not fit .*--reset job"
+        ) as raised:
             results(STREAMS[kind], folder, (NARROW, 0, 25), (NARROW, 25, 60), migrate={"job": cut})
         assert "\n" not in str(raised.value)
         assert not (folder / "state/millrace/quarantine.json").exists(), kind

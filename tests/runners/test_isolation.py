@@ -14,7 +14,21 @@ from millrace.errors import DefinitionError, JobQuarantined
 from millrace.log import Log, open_log
 from millrace.log.status import read_status, status_topic
 from millrace.runners.local import Hooks, run_local
-from runners.stopping_jobs import BAD, EVENTS, GOOD, alone, bad, events, fill, good, letters, panicky, picky, settings, written
+from runners.stopping_jobs import (
+    BAD,
+    EVENTS,
+    GOOD,
+    alone,
+    bad,
+    events,
+    fill,
+    good,
+    letters,
+    panicky,
+    picky,
+    settings,
+    written,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +52,8 @@ def run(log: Log, state: Path, *jobs: mr.Job, retry: tuple[str, ...] = (), limit
 def test_the_millionth_event_stops_one_job_and_not_the_other(log: Log, tmp_path: Path) -> None:
     fill(log, 0, 1_200_000)
     with pytest.raises(
-        JobQuarantined, match=r"job bad was stopped by its own code in batch 2: ZeroDivisionError: number 999999 \(in map_batches"
+        JobQuarantined,
+        match=r"job bad was stopped by its own code in batch 2: ZeroDivisionError: number 999999 \(in map_batches",
     ):
         run(log, tmp_path / "both", good(), bad(999_999))
     assert written(log, GOOD) == alone(log, tmp_path)
@@ -81,7 +96,11 @@ def test_it_stays_out_until_it_is_to_be_tried_again(log: Log, tmp_path: Path) ->
         (picky(12_345, "result"), "KeyError", False),
         (panicky(12_345), "RuntimeError: behind the last aggregation", False),
     ],
-    ids=["an aggregate that cannot add", "an aggregate without an answer", "a step behind the last aggregation"],
+    ids=[
+        "an aggregate that cannot add",
+        "an aggregate without an answer",
+        "a step behind the last aggregation",
+    ],
 )
 def test_wherever_its_code_raises(log: Log, tmp_path: Path, job: mr.Job, reason: str, known: bool) -> None:
     fill(log, 0, 12_346)
@@ -119,8 +138,16 @@ def test_a_watermark_that_raises_stops_its_job_alone(log: Log, tmp_path: Path) -
             raise ValueError("what time is it?")
         return numbers
 
-    rows = mr.read(EVENTS, watermark=watermarks.punctuation(pl.col("number").map_batches(told, return_dtype=pl.Int64, is_elementwise=True)))
-    job = mr.Job("bad", rows.window(events().windowing.window).by("key").sum("number", name="total").write(BAD))  # type: ignore[union-attr] # it has one
+    rows = mr.read(
+        EVENTS,
+        watermark=watermarks.punctuation(
+            pl.col("number").map_batches(told, return_dtype=pl.Int64, is_elementwise=True)
+        ),
+    )
+    job = mr.Job(
+        "bad",
+        rows.window(events().windowing.window).by("key").sum("number", name="total").write(BAD),  # type: ignore[union-attr] # it has one
+    )
     fill(log, 0, 30_000)
     with pytest.raises(JobQuarantined, match="what time is it"):
         run(log, tmp_path / "both", job, good(), limit=10_000)
@@ -138,7 +165,9 @@ def test_a_run_of_which_no_job_is_left_ends_at_once(log: Log, tmp_path: Path) ->
         run(log, tmp_path / "one", bad(None), retry=("worse",))
 
 
-def test_the_letters_of_a_job_that_runs_alone_are_committed_once_and_say_where_its_code_raised(log: Log, tmp_path: Path) -> None:
+def test_the_letters_of_a_job_that_runs_alone_are_committed_once_and_say_where_its_code_raised(
+    log: Log, tmp_path: Path
+) -> None:
     fill(log, 0, 30_000)
     for _ in range(2):
         with pytest.raises(JobQuarantined, match=r"traceback is in .*bad.*\.txt") as raised:
@@ -152,7 +181,9 @@ def test_the_letters_of_a_job_that_runs_alone_are_committed_once_and_say_where_i
     assert [sorted(status.quarantined) for status in said] == [["bad"]]
     run(log, tmp_path / "one", bad(None), good(), retry=("bad",), limit=10_000)
     assert len(letters(log)) == 1
-    assert written(log, BAD) == written(log, GOOD) == alone(log, tmp_path), "the batch in which it failed alone is not lost to it"
+    assert written(log, BAD) == written(log, GOOD) == alone(log, tmp_path), (
+        "the batch in which it failed alone is not lost to it"
+    )
 
 
 def test_letters_that_a_crash_kept_from_the_log_are_committed_by_the_next_run(
@@ -179,7 +210,9 @@ def test_batches_and_status_records_say_who_is_under_quarantine(log: Log, tmp_pa
     told: list[Any] = []
     chosen = settings(log, tmp_path, "said", run_max_events_per_batch=10_000)
     with pytest.raises(JobQuarantined):
-        run_local([good(), bad(15_000)], settings=chosen, until_caught_up=True, hooks=Hooks(report=told.append))
+        run_local(
+            [good(), bad(15_000)], settings=chosen, until_caught_up=True, hooks=Hooks(report=told.append)
+        )
     assert [sorted(results.quarantined) for results in told] == [[], ["bad"], ["bad"]]
     topic = status_topic("said")
     said = read_status(log.read(topic, 0, 0, log.ends(topic)[0]))
@@ -203,4 +236,6 @@ def test_offending_rows_are_found_by_halving() -> None:
         if sum(frame.height for frame in frames) > 1_000:
             raise ValueError
 
-    assert [frame.height for frame in culprits(together, frames)] == [20, 20], "no part is to blame: the first rows stand for them"
+    assert [frame.height for frame in culprits(together, frames)] == [20, 20], (
+        "no part is to blame: the first rows stand for them"
+    )

@@ -40,7 +40,10 @@ def append(log: Log, start: int, length: int) -> None:
 
 
 def written(log: Log, topic: mr.Topic) -> pl.DataFrame:
-    parts = [decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows for p, end in log.ends(topic.name).items()]
+    parts = [
+        decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
+        for p, end in log.ends(topic.name).items()
+    ]
     return pl.concat(parts).drop("ingestion_time", "_off")
 
 
@@ -72,7 +75,9 @@ def test_kill_9_loses_and_doubles_nothing(tmp_path: Path, on: str) -> None:
         append(log, number * ROUND, ROUND)
         before = count(log)
         child = subprocess.Popen(
-            [sys.executable, str(CHILD), log.url, str(tmp_path / "state"), on], stderr=subprocess.DEVNULL, start_new_session=True
+            [sys.executable, str(CHILD), log.url, str(tmp_path / "state"), on],
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         deadline = time.monotonic() + 200
         while count(log) == before and time.monotonic() < deadline:
@@ -84,11 +89,15 @@ def test_kill_9_loses_and_doubles_nothing(tmp_path: Path, on: str) -> None:
     mr.run(*jobs(), settings=settings(log.url, str(tmp_path / "state"), run_on=on), until_caught_up=True)
     for number in range(3):
         append(whole, number * ROUND, ROUND)
-    mr.run(*jobs(), settings=settings(whole.url, str(tmp_path / "other"), run_on="local"), until_caught_up=True)
+    mr.run(
+        *jobs(), settings=settings(whole.url, str(tmp_path / "other"), run_on="local"), until_caught_up=True
+    )
     for topic in RESULTS:
         rows = written(log, topic)
         assert holds(rows) == holds(written(whole, topic)), topic.name
         assert rows.height > 50
         values = [name for name in rows.columns if name not in ("index", "settled_index", "timing", "final")]
         if topic is not SAME:
-            assert Counter(rows.select(values).rows()) == Counter(written(whole, topic).select(values).rows()), "shown once and for all"
+            assert Counter(rows.select(values).rows()) == Counter(
+                written(whole, topic).select(values).rows()
+            ), "shown once and for all"

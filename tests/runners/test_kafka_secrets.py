@@ -22,7 +22,9 @@ SECRET = USERS["admin"]
 
 @pytest.mark.parametrize("given", ["in the file", "in the environment"])
 @pytest.mark.parametrize("runner", ["local", pytest.param("spark", marks=pytest.mark.spark)])
-def test_a_run_with_a_password_leaves_no_trace_of_it(brokers: Cluster, tmp_path: Path, runner: str, given: str) -> None:
+def test_a_run_with_a_password_leaves_no_trace_of_it(
+    brokers: Cluster, tmp_path: Path, runner: str, given: str
+) -> None:
     url = f"kafka://{brokers.secure_servers}/secret-{uuid.uuid4().hex[:8]}"
     log = open_log(url, kafka=secure(brokers, "admin", SECRET))
     log.ensure(READINGS)
@@ -40,13 +42,33 @@ def test_a_run_with_a_password_leaves_no_trace_of_it(brokers: Cluster, tmp_path:
         env["MILLRACE_KAFKA_CLIENT_SASL_PASSWORD"] = SECRET
     settings = tmp_path / "settings" / "millrace.toml"
     settings.parent.mkdir()
-    settings.write_text(f'[log]\nurl = "{url}"\n[kafka.client]\n' + "".join(f'{key} = "{value}"\n' for key, value in client.items()))
-    words = ["--debug", "run", "runners.local_child:JOB", "--on", runner, "--until-caught-up", "--state", str(tmp_path / "state")]
+    settings.write_text(
+        f'[log]\nurl = "{url}"\n[kafka.client]\n'
+        + "".join(f'{key} = "{value}"\n' for key, value in client.items())
+    )
+    words = [
+        "--debug",
+        "run",
+        "runners.local_child:JOB",
+        "--on",
+        runner,
+        "--until-caught-up",
+        "--state",
+        str(tmp_path / "state"),
+    ]
     ran = subprocess.run(
-        [sys.executable, "-m", "millrace.cli", *words, "--config", str(settings)], cwd=tmp_path, env=env, capture_output=True, text=True
+        [sys.executable, "-m", "millrace.cli", *words, "--config", str(settings)],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert sum(log.ends(TOTALS.name).values()) > 0
     log.close()
-    traces = [path for path in (tmp_path / "state").rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    traces = [
+        path
+        for path in (tmp_path / "state").rglob("*")
+        if path.is_file() and SECRET.encode() in path.read_bytes()
+    ]
     assert (SECRET in ran.stdout + ran.stderr, traces) == (False, [])

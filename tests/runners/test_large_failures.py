@@ -38,7 +38,9 @@ def wordy() -> mr.Job:
 
 
 @pytest.mark.parametrize("beside", [[], [good()]], ids=["alone", "beside another"])
-def test_an_error_of_three_megabytes_stops_its_job_alone(log: Log, tmp_path: Path, beside: list[mr.Job]) -> None:
+def test_an_error_of_three_megabytes_stops_its_job_alone(
+    log: Log, tmp_path: Path, beside: list[mr.Job]
+) -> None:
     fill(log, 0, 30_000)
     chosen = settings(log, tmp_path, "run")
     for _ in range(2):

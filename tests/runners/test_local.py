@@ -42,13 +42,24 @@ def readings(start: int, count: int) -> pl.DataFrame:
     """One reading every 100 ms, some of them seconds late."""
     at = [1_000_000 + n * 100 - (n % 7 == 3) * 9_000 for n in range(start, start + count)]
     return pl.DataFrame(
-        {"sensor": [f"s{n % 5}" for n in range(start, start + count)], "value": range(start, start + count), "event_time": at}
-    ).with_columns(pl.Series("ingestion_time", [1_000_000 + n * 100 + 50 for n in range(start, start + count)]))
+        {
+            "sensor": [f"s{n % 5}" for n in range(start, start + count)],
+            "value": range(start, start + count),
+            "event_time": at,
+        }
+    ).with_columns(
+        pl.Series("ingestion_time", [1_000_000 + n * 100 + 50 for n in range(start, start + count)])
+    )
 
 
 def shown(log: Log) -> pl.DataFrame:
     """All panes in the log, as they were written."""
-    return pl.concat([decode(TOTALS, p, log.read(TOTALS.name, p, 0, end), panes=True).rows for p, end in log.ends(TOTALS.name).items()])
+    return pl.concat(
+        [
+            decode(TOTALS, p, log.read(TOTALS.name, p, 0, end), panes=True).rows
+            for p, end in log.ends(TOTALS.name).items()
+        ]
+    )
 
 
 def last_words(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
@@ -61,7 +72,9 @@ def expected(log: Log) -> list[tuple[Any, ...]]:
 
 def watermark(log: Log) -> int:
     clocks = [
-        decode(READINGS, p, log.read(READINGS.name, p, 0, end)).rows.select(pl.min_horizontal("event_time", "ingestion_time").max()).item()
+        decode(READINGS, p, log.read(READINGS.name, p, 0, end))
+        .rows.select(pl.min_horizontal("event_time", "ingestion_time").max())
+        .item()
         for p, end in log.ends(READINGS.name).items()
     ]
     return int(min(clocks)) - 1000
@@ -69,7 +82,9 @@ def watermark(log: Log) -> int:
 
 def assert_exactly_once(log: Log) -> None:
     written = shown(log)
-    assert written.select("sensor", "window_end", "index", "op").is_duplicated().sum() == 0, "no pane is there twice"
+    assert written.select("sensor", "window_end", "index", "op").is_duplicated().sum() == 0, (
+        "no pane is there twice"
+    )
     assert last_words(written) == expected(log), "none is missing or wrong"
 
 
@@ -87,7 +102,9 @@ def test_kill_9_at_any_moment_loses_and_doubles_nothing(log: Log, tmp_path: Path
     kills = 0
     for start in range(0, 1_200, 600):
         log.append(READINGS.name, encode(READINGS, readings(start, 600)))
-        with subprocess.Popen([sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.DEVNULL) as child:
+        with subprocess.Popen(
+            [sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.DEVNULL
+        ) as child:
             before = log.ends(TOTALS.name) if TOTALS.name in log.list() else {}
             wait_until(partial(newly_written, log, before))
             time.sleep(chance.random() * 0.05)
@@ -141,7 +158,9 @@ def test_a_crash_around_any_step_of_the_commit_changes_nothing(
 @pytest.mark.slow
 def test_ctrl_c_finishes_the_batch_at_hand_and_the_next_run_goes_on(log: Log, tmp_path: Path) -> None:
     log.append(READINGS.name, encode(READINGS, readings(0, 600)))
-    child = subprocess.Popen([sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.PIPE, text=True
+    )
     wait_until(lambda: TOTALS.name in log.list() and sum(log.ends(TOTALS.name).values()) > 0)
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=30)
@@ -155,7 +174,9 @@ def test_events_that_come_while_it_runs_are_taken(log: Log, tmp_path: Path) -> N
     done = threading.Event()
     hooks = Hooks(stop=done.is_set, report=lambda results_: results.append(results_.counts["read"]))
     chosen = settings(log.url, str(tmp_path / "state"))
-    thread = threading.Thread(target=run_local, args=([totals()],), kwargs={"settings": chosen, "hooks": hooks})
+    thread = threading.Thread(
+        target=run_local, args=([totals()],), kwargs={"settings": chosen, "hooks": hooks}
+    )
     thread.start()
     try:
         for start in (0, 100, 200):
@@ -223,7 +244,9 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_a_full_state_disk_is_a_clear_error_and_nothing_is_lost(log: Log, tmp_path: Path, tiny_disk: Path) -> None:
+def test_a_full_state_disk_is_a_clear_error_and_nothing_is_lost(
+    log: Log, tmp_path: Path, tiny_disk: Path
+) -> None:
     log.append(READINGS.name, encode(READINGS, readings(0, 600)))
     chosen = settings(log.url, str(tiny_disk / "state"))
     run_local([totals()], settings=chosen, until_caught_up=True)

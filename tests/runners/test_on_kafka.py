@@ -60,7 +60,9 @@ def test_results_are_those_of_the_embedded_log(log: KafkaLog, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("partitions", ["by key", "at random"])
-def test_how_events_are_spread_over_partitions_makes_no_difference(log: KafkaLog, tmp_path: Path, partitions: str) -> None:
+def test_how_events_are_spread_over_partitions_makes_no_difference(
+    log: KafkaLog, tmp_path: Path, partitions: str
+) -> None:
     batch = encode(READINGS, readings(0, 200))
     log.append(READINGS.name, batch if partitions == "by key" else Outgoing(batch.values))
     run(log, tmp_path / "state")
@@ -72,7 +74,11 @@ def test_killed_at_every_step_of_a_batch_nothing_is_missing_or_doubled(log: Kafk
     for number, place in enumerate(PLACES):
         died = subprocess.run(
             [sys.executable, CHILD, log.url, tmp_path / "state", "end"],
-            env={**os.environ, "MILLRACE_FAULT": f"{place}:{2 + number % 2}", "PYTHONPATH": str(CHILD.parents[1])},
+            env={
+                **os.environ,
+                "MILLRACE_FAULT": f"{place}:{2 + number % 2}",
+                "PYTHONPATH": str(CHILD.parents[1]),
+            },
             capture_output=True,
             text=True,
         )
@@ -96,19 +102,30 @@ def test_the_topics_say_how_much_they_hold_and_how_far_the_run_has_come(
     [about] = said("describe", READINGS.name)
     assert (about["type"], sum(part["end"] for part in about["partitions"])) == ("millrace.type.Reading", 340)
     [counted] = said("count", TOTALS.name)
-    assert counted["records"] == len(shown(log)) < sum(log.ends(TOTALS.name).values()), "ends of transactions are no records"
+    assert counted["records"] == len(shown(log)) < sum(log.ends(TOTALS.name).values()), (
+        "ends of transactions are no records"
+    )
     assert 1 <= counted["skew"] <= 2
-    assert [(lag["run"], lag["topic"], lag["behind"]) for lag in said("lag")] == [("millrace", READINGS.name, 40)]
-    tail = said("tail", READINGS.name, "--from-start", "--no-wait", "--max", "3", "--topic", f"{CHILD}:READINGS")
+    assert [(lag["run"], lag["topic"], lag["behind"]) for lag in said("lag")] == [
+        ("millrace", READINGS.name, 40)
+    ]
+    tail = said(
+        "tail", READINGS.name, "--from-start", "--no-wait", "--max", "3", "--topic", f"{CHILD}:READINGS"
+    )
     assert len(tail) == 3
-    for partition in {event["partition"] for event in tail}:  # whichever partition answers first is shown first
+    for partition in {
+        event["partition"] for event in tail
+    }:  # whichever partition answers first is shown first
         offsets = [event["offset"] for event in tail if event["partition"] == partition]
         assert offsets == list(range(len(offsets)))
 
 
 def test_what_cannot_be_decoded_is_set_aside_with_its_place(log: KafkaLog, tmp_path: Path) -> None:
     feed(log, 0, 50)
-    log.append(READINGS.name, Outgoing(pa.array([b"\xff nothing", None], pa.binary()), pa.array([b"a", b"a"], pa.binary())))
+    log.append(
+        READINGS.name,
+        Outgoing(pa.array([b"\xff nothing", None], pa.binary()), pa.array([b"a", b"a"], pa.binary())),
+    )
     feed(log, 50, 50)
     run(log, tmp_path / "state")
     letters = dead_topic(READINGS.name)
@@ -119,7 +136,9 @@ def test_what_cannot_be_decoded_is_set_aside_with_its_place(log: KafkaLog, tmp_p
 
 
 @pytest.mark.parametrize("how", ["removed", "made anew"])
-def test_where_the_log_no_longer_has_what_comes_next_the_choice_is_the_users(log: KafkaLog, tmp_path: Path, how: str) -> None:
+def test_where_the_log_no_longer_has_what_comes_next_the_choice_is_the_users(
+    log: KafkaLog, tmp_path: Path, how: str
+) -> None:
     feed(log, 0, 300)
     run(log, tmp_path / "state")
     before = len(shown(log))
@@ -143,7 +162,9 @@ def test_where_the_log_no_longer_has_what_comes_next_the_choice_is_the_users(log
     assert len(shown(log)) > before
 
 
-def test_a_log_that_does_not_know_what_the_state_has_done_is_refused(log: KafkaLog, brokers: Cluster, tmp_path: Path) -> None:
+def test_a_log_that_does_not_know_what_the_state_has_done_is_refused(
+    log: KafkaLog, brokers: Cluster, tmp_path: Path
+) -> None:
     feed(log, 0, 100)
     run(log, tmp_path / "state")
     other = open_log(f"{brokers.url}/other-{uuid.uuid4().hex[:8]}")

@@ -26,7 +26,9 @@ from runners.stopping_jobs import EVENTS, GOOD, fill, good, settings, written
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     on_kafka = request.param == "kafka"
     log = open_log(
-        f"{request.getfixturevalue('brokers').url}/owners-{uuid.uuid4().hex[:8]}" if on_kafka else f"embedded:{tmp_path / 'log'}"
+        f"{request.getfixturevalue('brokers').url}/owners-{uuid.uuid4().hex[:8]}"
+        if on_kafka
+        else f"embedded:{tmp_path / 'log'}"
     )
     log.ensure(EVENTS)
     fill(log, 0, 25_000)
@@ -34,12 +36,15 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     log.close()
 
 
-def test_the_same_run_with_another_state_folder_is_refused_and_writes_nothing(log: Log, tmp_path: Path) -> None:
+def test_the_same_run_with_another_state_folder_is_refused_and_writes_nothing(
+    log: Log, tmp_path: Path
+) -> None:
     run_local([good()], settings=settings(log, tmp_path / "one", "run"), until_caught_up=True)
     before = written(log, GOOD)
     for state, name in (("two", "run"), ("one", "other"), ("three", "other")):
         with pytest.raises(
-            StateMismatch, match=r"topic 'analytics\.good' is written by run 'run' with another state .*backfill.*--take-over"
+            StateMismatch,
+            match=r"topic 'analytics\.good' is written by run 'run' with another state .*backfill.*--take-over",
         ):
             run_local([good()], settings=settings(log, tmp_path / state, name), until_caught_up=True)
     assert written(log, GOOD) == before
@@ -65,7 +70,9 @@ def test_a_run_that_takes_over_stops_the_one_before(log: Log, tmp_path: Path) ->
     run_local([good()], settings=second, until_caught_up=True)
 
 
-def test_a_state_restored_from_a_savepoint_is_the_heir_of_the_one_that_made_it(log: Log, tmp_path: Path) -> None:
+def test_a_state_restored_from_a_savepoint_is_the_heir_of_the_one_that_made_it(
+    log: Log, tmp_path: Path
+) -> None:
     first, second = settings(log, tmp_path / "one", "run"), settings(log, tmp_path / "two", "run")
     run_local([good()], settings=first, until_caught_up=True)
     with hold(first.state.dir / "run") as folder:
@@ -84,8 +91,17 @@ def test_of_two_claims_at_once_the_first_in_the_log_counts(log: Log) -> None:
         claim(log, ["a", "c"], two, folder="y")
     assert owners(log) == {"a": one, "b": one}
     claim(log, ["a"], two, folder="y", take_over=True)
-    log.append(OWNERS, Outgoing(pa.array([b"\xff", b"{}", b'{"topic": "a", "state": "3", "run": "z", "instead": "1"}'], pa.binary())))
-    assert owners(log) == {"a": two, "b": one}, "what others write there, or claim from an owner that is no longer one, does not count"
+    log.append(
+        OWNERS,
+        Outgoing(
+            pa.array(
+                [b"\xff", b"{}", b'{"topic": "a", "state": "3", "run": "z", "instead": "1"}'], pa.binary()
+            )
+        ),
+    )
+    assert owners(log) == {"a": two, "b": one}, (
+        "what others write there, or claim from an owner that is no longer one, does not count"
+    )
 
 
 CHILD = """
@@ -102,12 +118,20 @@ run_local([good()], settings=chosen, until_caught_up=True, restore=restore, take
 
 def killed(place: str, log: Log, state: Path, *restore: Path) -> None:
     """A run in a process of its own, which dies at a place."""
-    env = {**os.environ, "MILLRACE_FAULT": place, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])}
-    died = subprocess.run([sys.executable, "-c", CHILD, log.url, state, *restore], env=env, capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "MILLRACE_FAULT": place,
+        "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parents[1])]),
+    }
+    died = subprocess.run(
+        [sys.executable, "-c", CHILD, log.url, state, *restore], env=env, capture_output=True, text=True
+    )
     assert died.returncode == -signal.SIGKILL, died.stderr
 
 
-def test_a_run_that_was_killed_while_it_took_over_stops_the_one_before_when_it_starts_again(log: Log, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_while_it_took_over_stops_the_one_before_when_it_starts_again(
+    log: Log, tmp_path: Path
+) -> None:
     first, second = settings(log, tmp_path / "one", "run"), settings(log, tmp_path / "two", "run")
     run_local([good()], settings=first, until_caught_up=True)
     fill(log, 25_000, 2_000)
@@ -123,7 +147,11 @@ def test_a_run_that_was_killed_while_it_took_over_stops_the_one_before_when_it_s
 
     batches = iter([False] * 3 + [True])
     with pytest.raises(Fenced):
-        run_local([good()], settings=first.changed(run_max_events_per_batch=500), hooks=Hooks(stop=lambda: next(batches), report=taken))
+        run_local(
+            [good()],
+            settings=first.changed(run_max_events_per_batch=500),
+            hooks=Hooks(stop=lambda: next(batches), report=taken),
+        )
     assert started == 2
     before = written(log, GOOD)
     fill(log, 40_000, 1_000)
@@ -164,7 +192,13 @@ def test_a_topic_is_inherited_once(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "poison", [b'{"topic": ["a"], "state": "3", "run": "z"}', b"[" * 100_000, b'{"topic": "a", "state": {}, "run": 1}', None]
+    "poison",
+    [
+        b'{"topic": ["a"], "state": "3", "run": "z"}',
+        b"[" * 100_000,
+        b'{"topic": "a", "state": {}, "run": 1}',
+        None,
+    ],
 )
 def test_a_record_that_says_nothing_is_passed_over(log: Log, poison: bytes | None) -> None:
     claim(log, ["a"], Owner("1", "run"), folder="x")
@@ -173,7 +207,10 @@ def test_a_record_that_says_nothing_is_passed_over(log: Log, poison: bytes | Non
 
 
 def test_what_was_made_of_given_events_is_not_written_once_more_by_a_run(log: Log, tmp_path: Path) -> None:
-    chosen, rows = settings(log, tmp_path / "one", "run"), pl.DataFrame({"key": ["a"] * 9, "number": range(9), "event_time": range(9)})
+    chosen, rows = (
+        settings(log, tmp_path / "one", "run"),
+        pl.DataFrame({"key": ["a"] * 9, "number": range(9), "event_time": range(9)}),
+    )
     backfill(good(), version="v2", events=rows, settings=chosen)
     made = versioned(good(), "v2")
     with pytest.raises(StateMismatch, match=r"'analytics\.good\.v2' is written by run 'good\.v2'"):

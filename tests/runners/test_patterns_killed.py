@@ -34,7 +34,10 @@ def positions() -> pl.DataFrame:
 
 
 def written(log: Log, topic: Any) -> Counter[tuple[Any, ...]]:
-    found = [decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows for p, end in log.ends(topic.name).items()]
+    found = [
+        decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
+        for p, end in log.ends(topic.name).items()
+    ]
     return Counter(pl.concat(found).select(COLUMNS).rows())
 
 
@@ -56,7 +59,9 @@ def test_kill_9_at_any_moment_loses_and_doubles_no_match(tmp_path: Path) -> None
     events.fill(log, made, rows=2_000)
     for kill in range(2):
         before = ends(log)
-        with subprocess.Popen([sys.executable, str(CHILD), log.url, state], stderr=subprocess.DEVNULL) as child:
+        with subprocess.Popen(
+            [sys.executable, str(CHILD), log.url, state], stderr=subprocess.DEVNULL
+        ) as child:
             wait_until(lambda before=before: ends(log) > before)  # type: ignore[misc]  # the count of this round
             time.sleep(0.01 * kill)
             child.send_signal(signal.SIGKILL)

@@ -30,7 +30,9 @@ COUNTS = mr.Topic("analytics.counts", Count, key="key")
 
 
 def counts(delay: str) -> mr.Job:
-    rows = mr.read(EVENTS, watermark=watermarks.bounded(delay)).union(mr.read(OTHERS, watermark=watermarks.bounded("1h")))
+    rows = mr.read(EVENTS, watermark=watermarks.bounded(delay)).union(
+        mr.read(OTHERS, watermark=watermarks.bounded("1h"))
+    )
     return mr.Job("counts", rows.window(windows.fixed("10s")).by("key").count().write(COUNTS))
 
 
@@ -38,7 +40,9 @@ def run(tmp_path: Path, job: mr.Job, times: list[int]) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     for topic, at in ((EVENTS, times), (OTHERS, [0])):
         log.ensure(topic)
-        rows = pl.DataFrame({"key": ["a"] * len(at), "event_time": at}, schema_overrides={"event_time": pl.Int64})
+        rows = pl.DataFrame(
+            {"key": ["a"] * len(at), "event_time": at}, schema_overrides={"event_time": pl.Int64}
+        )
         log.append(topic.name, encode(topic, rows, ingestion_time=10**12))
     log.close()
     chosen = Settings().changed(log_url=log.url, state_dir=str(tmp_path / "state"))
@@ -52,7 +56,10 @@ def test_a_run_that_refuses_most_of_its_rows_says_how_many_and_which_watermark_w
     with caplog.at_level(logging.WARNING):
         run(tmp_path, counts("0s"), times)
     [said] = [record.getMessage() for record in caplog.records if "late" in record.getMessage()]
-    assert said == "job counts: 98 of 101 rows (97.0 %) were late; watermarks.bounded('1m20s') would have taken 99% of them"
+    assert (
+        said
+        == "job counts: 98 of 101 rows (97.0 %) were late; watermarks.bounded('1m20s') would have taken 99% of them"
+    )
 
 
 def test_a_run_that_refuses_few_rows_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -39,7 +39,9 @@ def counting(delay: str = "1s") -> Job:
 
 
 def words(*times: object, dtype: pl.DataType | None = None) -> pl.DataFrame:
-    return pl.DataFrame({"word": ["a"] * len(times), "size": [1] * len(times), "event_time": pl.Series(times, dtype=dtype)})
+    return pl.DataFrame(
+        {"word": ["a"] * len(times), "size": [1] * len(times), "event_time": pl.Series(times, dtype=dtype)}
+    )
 
 
 MILLIS = 1_709_294_400_250
@@ -93,7 +95,10 @@ def read_table(path: Path, text: str) -> list[tuple[object, ...]]:
 
 
 def test_a_column_of_csv_is_read_by_the_type_of_the_topic_and_not_guessed(tmp_path: Path) -> None:
-    text = HEAD + "007,1,2,yes,2024-03-01T12:00:00Z,1000\n1e5,,3,,,2024-03-01T12:00:00.250Z\n,0.5,4,false,,1500\n"
+    text = (
+        HEAD
+        + "007,1,2,yes,2024-03-01T12:00:00Z,1000\n1e5,,3,,,2024-03-01T12:00:00.250Z\n,0.5,4,false,,1500\n"
+    )
     assert read_table(tmp_path / "r.csv", text) == [
         ("007", 1.0, 2, True, 1_709_294_400_000, 1_000),
         ("1e5", None, 3, None, None, MILLIS),
@@ -113,7 +118,9 @@ def test_the_first_rows_of_a_table_do_not_decide_what_the_others_may_be(tmp_path
     ("a,1,3.7,,,1000", "count"), ("a,1,,,,1000", "count"), ("a,x,2,,,1000", "level"), ("a,1,2,maybe,,1000", "open"),
     ("a,1,2,,noon,1000", "at"), ("a,1,2,,,2024-03-01", "event_time"), ("a,1,2,,,", "event_time"),
 ])  # fmt: skip
-def test_a_value_of_csv_that_does_not_fit_is_refused_by_its_column(tmp_path: Path, line: str, column: str) -> None:
+def test_a_value_of_csv_that_does_not_fit_is_refused_by_its_column(
+    tmp_path: Path, line: str, column: str
+) -> None:
     with pytest.raises(InputError, match=column):
         read_table(tmp_path / "r.csv", f"{HEAD}a,1,2,true,,1000\n{line}\n")
 
@@ -143,7 +150,9 @@ def test_a_topic_that_the_job_does_not_read_is_refused(tmp_path: Path) -> None:
         mr.replay(counting(), "no.such.topic", log=f"embedded:{tmp_path / 'log'}")
 
 
-def test_a_replay_that_refuses_most_rows_says_which_delay_would_have_taken_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replay_that_refuses_most_rows_says_which_delay_would_have_taken_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     times = [n * 1_000 if n % 2 else n * 1_000 - 60_000 for n in range(200, 400)]
     with caplog.at_level(logging.WARNING, "millrace"):
         done = replay_all(counting(), words(*times))
@@ -161,7 +170,9 @@ def test_a_batch_that_is_not_positive_is_refused() -> None:
         mr.replay(counting(), words(1), batch=-1)
 
 
-def test_records_of_a_recording_that_became_no_event_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_records_of_a_recording_that_became_no_event_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     from millrace.ingest.bounded import read_recording, recorded
 
     good = {"VP": {"oper": 1, "veh": 2, "tst": "2024-03-01T12:00:00Z", "lat": 60.1, "long": 24.9}}
@@ -195,7 +206,10 @@ def test_a_null_that_a_processor_left_in_a_required_column_costs_one_message_of_
 
         def process_many(self, batch: Batch) -> Processed:
             texts = [payload.decode() or None for payload in batch.payloads]
-            rows = pl.DataFrame({"word": texts, "size": 1, "event_time": 5, "ingestion_time": 6}, schema_overrides={"word": pl.String})
+            rows = pl.DataFrame(
+                {"word": texts, "size": 1, "event_time": 5, "ingestion_time": 6},
+                schema_overrides={"word": pl.String},
+            )
             return Processed([(WORDS, rows)])
 
     done = process_apart(Columns(), Batch(["", "", ""], [b"a", b"", b"c"], [5, 5, 5], range(1, 4), "s"))

@@ -26,13 +26,17 @@ def batch(watermark: int | None, holds: dict[str, Hold]) -> Batch:
     return Batch({"read": 1}, {"totals/aggregation-1": watermark}, holds)
 
 
-def test_a_watermark_that_stands_still_is_said_once_with_who_holds_it_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watermark_that_stands_still_is_said_once_with_who_holds_it_and_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = Clock()
     standstill = Standstill(clock)
     for clock.now in range(int(AFTER) + 20):
         standstill.update(batch(1_000, HELD))
     [said] = warnings(caplog)
-    assert said.startswith("the watermark of totals/aggregation-1 has not moved for 30s: input.rides[2] is 12s behind the others")
+    assert said.startswith(
+        "the watermark of totals/aggregation-1 has not moved for 30s: input.rides[2] is 12s behind the others"
+    )
     assert "idle='10s'" in said
 
 
@@ -63,12 +67,16 @@ def test_a_second_standstill_is_said_too(caplog: pytest.LogCaptureFixture) -> No
     assert len(warnings(caplog)) == 2
 
 
-def test_a_run_that_ends_without_a_result_says_what_its_windows_wait_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_ends_without_a_result_says_what_its_windows_wait_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     standstill = Standstill(Clock())
     standstill.update(batch(1_000, HELD))
     standstill.close()
     [said] = warnings(caplog)
-    assert said.startswith("no result yet of totals/aggregation-1: input.rides[2] is 12s behind the others, so windows wait for it")
+    assert said.startswith(
+        "no result yet of totals/aggregation-1: input.rides[2] is 12s behind the others, so windows wait for it"
+    )
 
 
 def test_a_run_that_wrote_something_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:

@@ -43,26 +43,45 @@ def test_each_batch_leaves_one_record_that_adds_up(log: Log, tmp_path: Path) -> 
     behind = [status.lag[READINGS.name] for status in found]
     assert behind == [300 - sum(status.read for status in found[: n + 1]) for n in range(len(found))]
     last = found[-1]
-    assert (last.jobs, last.reads, last.writes) == (["totals"], {"totals": [READINGS.name]}, {"totals": [TOTALS.name]})
-    assert last.watermark_of("totals") == 1_000_000 + 299 * 100 - 1_000 - 100, "the partition that is least far decides"
+    assert (last.jobs, last.reads, last.writes) == (
+        ["totals"],
+        {"totals": [READINGS.name]},
+        {"totals": [TOTALS.name]},
+    )
+    assert last.watermark_of("totals") == 1_000_000 + 299 * 100 - 1_000 - 100, (
+        "the partition that is least far decides"
+    )
     assert before <= last.at <= time.time_ns() // 1_000_000
     assert all(status.took_ms is not None and 0 <= status.took_ms < 60_000 for status in found)
     fired = [status for status in found if status.latency]
     assert fired
-    assert all(status.at - status.latency[TOTALS.name] in range(1_000_000, 1_031_000, 5_000) for status in fired)
+    assert all(
+        status.at - status.latency[TOTALS.name] in range(1_000_000, 1_031_000, 5_000) for status in fired
+    )
 
 
 def test_it_is_json_and_kept_for_an_hour(log: Log, tmp_path: Path) -> None:
     log.append(READINGS.name, encode(READINGS, readings(0, 10)))
-    run_local([totals()], settings=settings(log.url, str(tmp_path / "state"), run_name="night"), until_caught_up=True)
+    run_local(
+        [totals()],
+        settings=settings(log.url, str(tmp_path / "state"), run_name="night"),
+        until_caught_up=True,
+    )
     assert log.describe("status.night").retention == 3_600_000
     (value,) = log.read("status.night", 0, 0, 1).values.to_pylist()
     record = json.loads(value)
-    assert (record["batch"], record["jobs"], record["read"], record["lag"]) == (0, ["totals"], 10, {READINGS.name: 0})
+    assert (record["batch"], record["jobs"], record["read"], record["lag"]) == (
+        0,
+        ["totals"],
+        10,
+        {READINGS.name: 0},
+    )
     assert record["watermarks"] == {"totals/aggregation-1": 999_800}
 
 
-def test_a_batch_that_is_repeated_says_nothing_twice(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_repeated_says_nothing_twice(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after a kill between the log's commit and that of the state."""
     real, calls = Committer.commit, 0
 
@@ -89,7 +108,9 @@ def test_a_batch_that_is_repeated_says_nothing_twice(log: Log, tmp_path: Path, m
 def test_how_long_a_batch_took_is_unknown_when_another_process_had_begun_it(log: Log, tmp_path: Path) -> None:
     log.append(READINGS.name, encode(READINGS, readings(0, 10)))
     long_ago = Hooks(clock=lambda: 1_000_000_000)
-    run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True, hooks=long_ago)
+    run_local(
+        [totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True, hooks=long_ago
+    )
     assert [status.took_ms for status in said(log)] == [None]
 
 

@@ -37,7 +37,9 @@ def steps(start: int, count: int) -> pl.DataFrame:
 def rung(log: Log) -> pl.DataFrame:
     if RUNG.name not in log.list():
         return pl.DataFrame(schema={"name": pl.String})
-    return pl.concat(decode(RUNG, p, log.read(RUNG.name, p, 0, end)).rows for p, end in log.ends(RUNG.name).items())
+    return pl.concat(
+        decode(RUNG, p, log.read(RUNG.name, p, 0, end)).rows for p, end in log.ends(RUNG.name).items()
+    )
 
 
 def killed_in_the_middle(log: Log, state: Path, on: str, rounds: int) -> int:
@@ -46,7 +48,11 @@ def killed_in_the_middle(log: Log, state: Path, on: str, rounds: int) -> int:
     for turn in range(rounds):
         log.append(STEPS.name, encode(STEPS, steps(turn * ROWS, ROWS)))
         before = rung(log).height
-        child = subprocess.Popen([sys.executable, str(CHILD), log.url, str(state), on], stderr=subprocess.DEVNULL, start_new_session=True)
+        child = subprocess.Popen(
+            [sys.executable, str(CHILD), log.url, str(state), on],
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         deadline = time.monotonic() + 200
         while rung(log).height == before and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -57,11 +63,17 @@ def killed_in_the_middle(log: Log, state: Path, on: str, rounds: int) -> int:
 
 def check_every_timer_fired_once(log: Log, rows: int) -> None:
     fired = rung(log)
-    clocks = [decode(STEPS, p, log.read(STEPS.name, p, 0, end)).rows["event_time"].max() for p, end in log.ends(STEPS.name).items()]
+    clocks = [
+        decode(STEPS, p, log.read(STEPS.name, p, 0, end)).rows["event_time"].max()
+        for p, end in log.ends(STEPS.name).items()
+    ]
     due = [n for n in range(rows) if n * 20 + 700 <= min(int(str(clock)) for clock in clocks) - 100]
     assert Counter(fired["name"]) == Counter(map(str, due))
     seen = {(row["who"], row["name"]): row["steps"] for row in fired.iter_rows(named=True)}
-    assert seen == {(f"w{n % 7}", str(n)): sum(other % 7 == n % 7 and other * 20 < n * 20 + 700 for other in range(rows)) for n in due}
+    assert seen == {
+        (f"w{n % 7}", str(n)): sum(other % 7 == n % 7 and other * 20 < n * 20 + 700 for other in range(rows))
+        for n in due
+    }
     assert len(due) > rows // 2
 
 

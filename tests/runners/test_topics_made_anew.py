@@ -127,7 +127,9 @@ def test_a_batch_that_was_begun_over_the_old_topic_is_not_repeated_over_the_new_
     run_local([good()], settings=settings(log, tmp_path, "run", run_lost="earliest"), until_caught_up=True)
     fill(log, 500_000, 1_000)
     run_local([good()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
-    assert sum(row[2] for row in written(log, GOOD) if 200_000 < row[0] < 300_000) == sum(range(200_000, 203_000))
+    assert sum(row[2] for row in written(log, GOOD) if 200_000 < row[0] < 300_000) == sum(
+        range(200_000, 203_000)
+    )
 
 
 def test_a_copy_of_a_log_has_the_same_topics(tmp_path: Path) -> None:

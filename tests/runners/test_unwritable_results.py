@@ -40,7 +40,9 @@ def summed() -> mr.stream.Stream:
 
 def null_in_a_required_field() -> mr.Job:
     nothing = pl.when(pl.col("key") == "k3").then(None).otherwise(pl.col("total"))
-    return mr.Job("bad", summed().with_columns(total=nothing).write(mr.Topic("analytics.bad", Whole, key="key")))
+    return mr.Job(
+        "bad", summed().with_columns(total=nothing).write(mr.Topic("analytics.bad", Whole, key="key"))
+    )
 
 
 def null_key() -> mr.Job:
@@ -49,7 +51,10 @@ def null_key() -> mr.Job:
 
 
 def division_by_zero() -> mr.Job:
-    return mr.Job("bad", summed().with_columns(total=pl.col("total") // 0).write(mr.Topic("analytics.bad", Whole, key="key")))
+    return mr.Job(
+        "bad",
+        summed().with_columns(total=pl.col("total") // 0).write(mr.Topic("analytics.bad", Whole, key="key")),
+    )
 
 
 def after_the_year_9999() -> mr.Job:
@@ -102,7 +107,9 @@ def overflows() -> mr.Job:
     ],
     ids=lambda made: getattr(made, "__name__", ""),
 )
-def test_a_job_whose_results_or_code_end_badly_is_stopped_alone(make: Callable[[], mr.Job], said: str, log: Log, tmp_path: Path) -> None:
+def test_a_job_whose_results_or_code_end_badly_is_stopped_alone(
+    make: Callable[[], mr.Job], said: str, log: Log, tmp_path: Path
+) -> None:
     fill(log, 0, 30_000)
     chosen = settings(log, tmp_path, "both", run_max_events_per_batch=10_000)
     with pytest.raises(JobQuarantined, match=said):
@@ -118,15 +125,28 @@ class Visit:
     others: list[datetime]
 
 
-def test_a_timestamp_out_of_range_is_a_dead_letter_that_names_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timestamp_out_of_range_is_a_dead_letter_that_names_the_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     topic = mr.Topic("visits", Visit)
     stamp = pl.Series([0, 400_000_000_000_000, 0], dtype=pl.Datetime("ms", "UTC"))
     lists = pl.Series([[0], [0], [0, 400_000_000_000_000]], dtype=pl.List(pl.Datetime("ms", "UTC")))
-    rows = pl.DataFrame({"who": ["a", "b", "c"], "at": stamp, "others": lists, "event_time": [1, 2, 3], "ingestion_time": [1, 2, 3]})
+    rows = pl.DataFrame(
+        {
+            "who": ["a", "b", "c"],
+            "at": stamp,
+            "others": lists,
+            "event_time": [1, 2, 3],
+            "ingestion_time": [1, 2, 3],
+        }
+    )
     numbers = np.arange(len(rows), dtype=np.int64)
     with monkeypatch.context() as others:  # which do not check what they write
         others.setattr(codecs, "_refuse_stamps", lambda *_: None)
         values = encode(topic, rows).values
     found = decode(topic, 0, Records(numbers, numbers, pa.nulls(len(rows), pa.binary()), values))
     assert found.rows["who"].to_list() == ["a"]
-    assert found.dead["reason"].to_list() == ["at is outside the years 1 to 9999", "others is outside the years 1 to 9999"]
+    assert found.dead["reason"].to_list() == [
+        "at is outside the years 1 to 9999",
+        "others is outside the years 1 to 9999",
+    ]

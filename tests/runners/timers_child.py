@@ -24,7 +24,10 @@ class Rung:
     steps: int
 
 
-STEPS, RUNG = mr.Topic("input.steps", Step, key="who", partitions=2), mr.Topic("analytics.rung", Rung, key="who", partitions=2)
+STEPS, RUNG = (
+    mr.Topic("input.steps", Step, key="who", partitions=2),
+    mr.Topic("analytics.rung", Rung, key="who", partitions=2),
+)
 
 
 class Rings(mr.Processor):
@@ -42,7 +45,9 @@ class Rings(mr.Processor):
 
 
 def rings() -> mr.Job:
-    return mr.Job("rings", mr.read(STEPS, watermark=watermarks.bounded(100)).by("who").process(Rings()).write(RUNG))
+    return mr.Job(
+        "rings", mr.read(STEPS, watermark=watermarks.bounded(100)).by("who").process(Rings()).write(RUNG)
+    )
 
 
 def settings(log: str, state: str, **more: object) -> config.Settings:

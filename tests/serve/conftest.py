@@ -36,16 +36,31 @@ def named(cell: int) -> str:
     return str(centres(pl.Series([cell]))["cell"][0])
 
 
-CENTRE, HARBOUR, ESPOO, TAMPERE = (cell_at(*place) for place in ((60.171, 24.941), (60.167, 24.956), (60.205, 24.655), (61.498, 23.761)))
+CENTRE, HARBOUR, ESPOO, TAMPERE = (
+    cell_at(*place) for place in ((60.171, 24.941), (60.167, 24.956), (60.205, 24.655), (61.498, 23.761))
+)
 """Two cells of one tile, and one each of two others."""
 
 
 def results(end: int, counts: dict[int, int], *, op: str = "+", timing: str = "on_time") -> pl.DataFrame:
     """Panes of the window that ends at `T0 + end` seconds."""
-    rows = pl.DataFrame({"geocell": list(counts), "count": list(counts.values())}, schema={"geocell": pl.Int64, "count": pl.Int64})
+    rows = pl.DataFrame(
+        {"geocell": list(counts), "count": list(counts.values())},
+        schema={"geocell": pl.Int64, "count": pl.Int64},
+    )
     at = T0 + end * 1000
-    pane = {"window_start": at - 30_000, "window_end": at, "index": 0, "settled_index": 0, "timing": timing, "final": False, "op": op}
-    return rows.with_columns(event_time=pl.lit(at - 1), **{name: pl.lit(value) for name, value in pane.items()})
+    pane = {
+        "window_start": at - 30_000,
+        "window_end": at,
+        "index": 0,
+        "settled_index": 0,
+        "timing": timing,
+        "final": False,
+        "op": op,
+    }
+    return rows.with_columns(
+        event_time=pl.lit(at - 1), **{name: pl.lit(value) for name, value in pane.items()}
+    )
 
 
 def write(log: Log, end: int, counts: dict[int, int], **more: str) -> None:
@@ -66,7 +81,9 @@ class Running:
     port: int
     state: State
 
-    def ask(self, path: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[HTTPResponse, bytes]:
+    def ask(
+        self, path: str, *, method: str = "GET", headers: dict[str, str] | None = None
+    ) -> tuple[HTTPResponse, bytes]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             connection.request(method, path, headers=headers or {})

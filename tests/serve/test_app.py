@@ -9,7 +9,19 @@ from millrace.log import Log
 from millrace.log.status import HeldBack, Status, status_topic
 from millrace.serve import server as server_module
 from millrace.transit.topics import CELL_COUNTS
-from serve.conftest import CENTRE, ESPOO, HARBOUR, LAYER, T0, TAMPERE, Running, named, serving, wait_until, write
+from serve.conftest import (
+    CENTRE,
+    ESPOO,
+    HARBOUR,
+    LAYER,
+    T0,
+    TAMPERE,
+    Running,
+    named,
+    serving,
+    wait_until,
+    write,
+)
 
 VIEW = f"/api/views/{LAYER}"
 
@@ -41,7 +53,10 @@ def test_a_box_and_a_number_choose_among_them(log: Log, running: Running) -> Non
     assert list(running.cells("?top=2").items()) == [(named(ESPOO), 7), (named(HARBOUR), 5)]
     assert running.cells("?top=1&box=24.9,60.1,25.0,60.2") == {named(HARBOUR): 5}
     assert running.cells("?box=0,0,1,1") == {}
-    assert running.cells(f"?cell={named(ESPOO)}&cell={named(CENTRE)}&cell=nowhere") == {named(ESPOO): 7, named(CENTRE): 3}
+    assert running.cells(f"?cell={named(ESPOO)}&cell={named(CENTRE)}&cell=nowhere") == {
+        named(ESPOO): 7,
+        named(CENTRE): 3,
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,7 +71,9 @@ def test_a_box_and_a_number_choose_among_them(log: Log, running: Running) -> Non
         ("limit=3", "limit=3 is not understood; use box="),
     ],
 )
-def test_a_question_that_cannot_be_names_what_was_said_and_what_would_do(running: Running, query: str, said: str) -> None:
+def test_a_question_that_cannot_be_names_what_was_said_and_what_would_do(
+    running: Running, query: str, said: str
+) -> None:
     response, body = running.ask(f"{VIEW}?{query}")
     assert (response.status, response.headers["content-type"]) == (400, "application/json")
     assert said in json.loads(body)["error"]
@@ -64,7 +81,10 @@ def test_a_question_that_cannot_be_names_what_was_said_and_what_would_do(running
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("/api/views/trains", "there is no view 'trains'; there are vehicle-distribution"), ("/api/nothing", "there is no /api/nothing")],
+    [
+        ("/api/views/trains", "there is no view 'trains'; there are vehicle-distribution"),
+        ("/api/nothing", "there is no /api/nothing"),
+    ],
 )
 def test_what_is_not_there_is_said_as_json(running: Running, path: str, said: str) -> None:
     response, body = running.ask(path)
@@ -76,7 +96,13 @@ def test_views_are_listed(log: Log, running: Running) -> None:
     write(log, 0, {CENTRE: 3})
     wait_until(lambda: bool(running.cells()))
     (about,) = running.json("/api/views")["views"]
-    assert (about["name"], about["title"], about["topic"], about["time"], about["results"]) == (LAYER, "Vehicles", CELL_COUNTS.name, T0, 1)
+    assert (about["name"], about["title"], about["topic"], about["time"], about["results"]) == (
+        LAYER,
+        "Vehicles",
+        CELL_COUNTS.name,
+        T0,
+        1,
+    )
 
 
 def status(at: int, batch: int, **changes: object) -> Status:
@@ -94,7 +120,10 @@ def test_jobs_are_as_their_runs_say(log: Log, running: Running) -> None:
     log.ensure_raw(status_topic("night"))
     for batch in range(5):
         held = {f"{LAYER}/a": HeldBack("input.vehicle-positions", 3, 12_000)}
-        log.append(status_topic("night"), status(now - 2_000 + batch * 500, batch, holds=held, quarantined={LAYER: "why"}).outgoing())
+        log.append(
+            status_topic("night"),
+            status(now - 2_000 + batch * 500, batch, holds=held, quarantined={LAYER: "why"}).outgoing(),
+        )
     wait_until(lambda: len(running.json("/api/jobs")["jobs"]) == 1)
     (job,) = running.json("/api/jobs")["jobs"]
     assert job == {
@@ -134,7 +163,11 @@ def test_figures_are_prometheus_text(log: Log, running: Running) -> None:
 
 def test_healthz_says_what_is_read(running: Running) -> None:
     response, body = running.ask("/healthz")
-    assert (response.status, json.loads(body)["status"], json.loads(body)["missing_topics"]) == (200, "ok", [])
+    assert (response.status, json.loads(body)["status"], json.loads(body)["missing_topics"]) == (
+        200,
+        "ok",
+        [],
+    )
     assert response.headers["cache-control"] == "no-store"
 
 

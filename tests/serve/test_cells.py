@@ -39,12 +39,18 @@ def test_a_newer_window_replaces_an_older_one_with_all_its_cells() -> None:
 
 
 def test_a_late_pane_of_an_older_window_does_not_replace_a_newer_one() -> None:
-    assert shown(applied(results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, timing="late"))) == {named(CENTRE): 4}
-    assert shown(applied(pl.concat([results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, timing="late")]))) == {named(CENTRE): 4}
+    assert shown(applied(results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, timing="late"))) == {
+        named(CENTRE): 4
+    }
+    assert shown(applied(pl.concat([results(5, {CENTRE: 4}), results(0, {CENTRE: 9}, timing="late")]))) == {
+        named(CENTRE): 4
+    }
 
 
 def test_a_late_pane_of_the_same_window_corrects_it() -> None:
-    assert shown(applied(results(5, {CENTRE: 4}), results(5, {CENTRE: 5}, timing="late"))) == {named(CENTRE): 5}
+    assert shown(applied(results(5, {CENTRE: 4}), results(5, {CENTRE: 5}, timing="late"))) == {
+        named(CENTRE): 5
+    }
 
 
 def test_a_withdrawn_result_is_no_longer_shown_and_no_older_one_comes_back() -> None:
@@ -93,12 +99,16 @@ def test_every_job_has_a_view() -> None:
 
 def test_an_arc_leads_to_a_cell_by_its_name() -> None:
     cells = Cells(view("flow-direction"))
-    cells.apply(pane(0, {"geocell": CENTRE, "count": 3, "to": HARBOUR}, {"geocell": ESPOO, "count": 1, "to": CENTRE}))
+    cells.apply(
+        pane(0, {"geocell": CENTRE, "count": 3, "to": HARBOUR}, {"geocell": ESPOO, "count": 1, "to": CENTRE})
+    )
     snapshot, changed = cells.take_changes()
     texts = " ".join(cells.encode(snapshot.rows, changed).values())
     assert f'["{named(CENTRE)}",3,"{named(HARBOUR)}"]' in texts
     assert f'["{named(ESPOO)}",1,"{named(CENTRE)}"]' in texts
-    cells.apply(pane(5, {"geocell": CENTRE, "count": 3, "to": ESPOO}, {"geocell": ESPOO, "count": 1, "to": CENTRE}))
+    cells.apply(
+        pane(5, {"geocell": CENTRE, "count": 3, "to": ESPOO}, {"geocell": ESPOO, "count": 1, "to": CENTRE})
+    )
     assert len(cells.take_changes()[1]) == 1, "another way is a change"
 
 
@@ -122,12 +132,20 @@ def test_a_point_is_where_its_result_says() -> None:
     cells.apply(pane(599, {**stop, "vehicle_id": "12/8", "deceleration": -2.0}))
     assert set(cells.snapshot().rows["cell"]) == {"12/7", "12/8"}
     cells.apply(pane(606, {**stop, "vehicle_id": "12/9", "deceleration": -2.0}))
-    assert set(cells.snapshot().rows["cell"]) == {"12/8", "12/9"}, "a stop is shown for ten minutes and five seconds"
+    assert set(cells.snapshot().rows["cell"]) == {"12/8", "12/9"}, (
+        "a stop is shown for ten minutes and five seconds"
+    )
 
 
 def test_a_point_that_is_elsewhere_now_has_left_the_tile_where_it_was() -> None:
     cells = Cells(view("emergency-stop"))
-    stop = {"vehicle_id": "12/7", "deceleration": -4.5, "speed_difference": 11.0, "latitude": 60.171, "longitude": 24.941}
+    stop = {
+        "vehicle_id": "12/7",
+        "deceleration": -4.5,
+        "speed_difference": 11.0,
+        "latitude": 60.171,
+        "longitude": 24.941,
+    }
     cells.apply(pane(0, stop))
     [before] = cells.take_changes()[1]
     cells.apply(pane(5, {**stop, "longitude": 24.942}))
@@ -174,27 +192,44 @@ def test_only_tiles_whose_contents_differ_have_changed() -> None:
 
 @pytest.mark.parametrize(
     ("latitude", "longitude", "tile"),
-    [(60.1708, 24.9375, "12/2331/1185"), (0.0, 0.0, "12/2048/2048"), (90.0, -180.0, "12/0/0"), (-90.0, 180.0, "12/0/4095")],
+    [
+        (60.1708, 24.9375, "12/2331/1185"),
+        (0.0, 0.0, "12/2048/2048"),
+        (90.0, -180.0, "12/0/0"),
+        (-90.0, 180.0, "12/0/4095"),
+    ],
 )
-def test_a_place_belongs_to_a_tile_of_the_web_mercator_map(latitude: float, longitude: float, tile: str) -> None:
+def test_a_place_belongs_to_a_tile_of_the_web_mercator_map(
+    latitude: float, longitude: float, tile: str
+) -> None:
     number = pl.select(tile_of(pl.lit(latitude), pl.lit(longitude))).item()
     assert name(number) == tile
 
 
-@given(st.floats(-80, 80), st.floats(-180, 179.999), st.floats(-200, 200), st.floats(0, 380), st.floats(-85, 80), st.floats(0, 5))
+@given(
+    st.floats(-80, 80),
+    st.floats(-180, 179.999),
+    st.floats(-200, 200),
+    st.floats(0, 380),
+    st.floats(-85, 80),
+    st.floats(0, 5),
+)
 def test_a_box_covers_the_tiles_of_all_places_in_it(
     latitude: float, longitude: float, west: float, span: float, south: float, height: float
 ) -> None:
     box = Box.of([west, south, west + span, south + height])
     where = pl.DataFrame({"latitude": [latitude], "longitude": [longitude]}).with_columns(
-        tile=tile_of(pl.col("latitude"), pl.col("longitude")), inside=box.holds(pl.col("latitude"), pl.col("longitude"))
+        tile=tile_of(pl.col("latitude"), pl.col("longitude")),
+        inside=box.holds(pl.col("latitude"), pl.col("longitude")),
     )
     if where["inside"][0]:
         assert box.covered(where["tile"])
     assert box.covered({SIDE * SIDE - 1}) == set(), "the last row is beyond -85 degrees"
 
 
-@pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "1,nan,2,3", "1,95,2,96", "1,60,2,50", "1e9,1,2e9,2"])
+@pytest.mark.parametrize(
+    "text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "1,nan,2,3", "1,95,2,96", "1,60,2,50", "1e9,1,2e9,2"]
+)
 def test_what_is_no_box_is_refused_with_what_was_said(text: str) -> None:
     with pytest.raises(Refused, match=r"box="):
         Box.parse(text)
@@ -218,7 +253,10 @@ ROUTES = Topic("analytics.routes", Route)
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"key": "cell"}, "'cell' is no column of topic 'analytics.vehicle-distribution'; it has geocell, count"),
+        (
+            {"key": "cell"},
+            "'cell' is no column of topic 'analytics.vehicle-distribution'; it has geocell, count",
+        ),
         ({"values": ("number",)}, "'number' is no column"),
         ({"values": ()}, "shows no column"),
         ({"name": "a/b"}, "view name 'a/b'"),
@@ -235,16 +273,30 @@ ROUTES = Topic("analytics.routes", Route)
             {"topic": EMERGENCY_STOPS, "key": "deceleration", "values": ("deceleration",)},
             "is Float64, and an H3 cell is Int64, so nothing would be shown",
         ),
-        ({"topic": EMERGENCY_STOPS, "kind": "points", "key": "vehicle_id", "values": ("vehicle_id",)}, "put a number first"),
+        (
+            {"topic": EMERGENCY_STOPS, "kind": "points", "key": "vehicle_id", "values": ("vehicle_id",)},
+            "put a number first",
+        ),
         (
             {"topic": ROUTES, "kind": "arcs", "values": ("count", "to")},
             "'to' of topic 'analytics.routes' is String, and an H3 cell is Int64",
         ),
-        ({"topic": ROUTES, "kind": "points", "key": "to"}, "'latitude' of topic 'analytics.routes' is String, so nothing would be shown"),
+        (
+            {"topic": ROUTES, "kind": "points", "key": "to"},
+            "'latitude' of topic 'analytics.routes' is String, so nothing would be shown",
+        ),
     ],
 )
 def test_a_view_that_cannot_be_is_refused(wrong: dict[str, object], said: str) -> None:
-    right = {"name": "v", "topic": CELL_COUNTS, "title": "V", "window": "30s", "every": "5s", "key": "geocell", "values": ("count",)}
+    right = {
+        "name": "v",
+        "topic": CELL_COUNTS,
+        "title": "V",
+        "window": "30s",
+        "every": "5s",
+        "key": "geocell",
+        "values": ("count",),
+    }
     with pytest.raises(DefinitionError) as refused:
         View(**{**right, **wrong})  # type: ignore[arg-type]
     assert said in str(refused.value)

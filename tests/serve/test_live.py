@@ -10,7 +10,21 @@ from websockets.typing import Origin
 
 from millrace.log import Log
 from millrace.transit.topics import CELL_COUNTS
-from serve.conftest import CENTRE, ESPOO, EVERYWHERE, HARBOUR, LAYER, T0, TAMPERE, Running, cell_at, named, serving, wait_until, write
+from serve.conftest import (
+    CENTRE,
+    ESPOO,
+    EVERYWHERE,
+    HARBOUR,
+    LAYER,
+    T0,
+    TAMPERE,
+    Running,
+    cell_at,
+    named,
+    serving,
+    wait_until,
+    write,
+)
 
 HELSINKI = [24.90, 60.15, 24.97, 60.18]
 WEST = [24.60, 60.19, 24.70, 60.22]
@@ -119,15 +133,26 @@ def test_a_box_may_cross_the_antimeridian(log: Log, running: Running) -> None:
     [
         ("no json", "is not understood"),
         ('{"layers": ["vehicle-distribution"]}', "missing required field `box`"),
-        ('{"layers": ["trains"], "box": [24, 60, 25, 61]}', "there is no layer 'trains'; there are vehicle-distribution"),
-        ('{"layers": ["vehicle-distribution"], "box": [24, 60, 25]}', "box=24,60,25 is no box; give four numbers"),
-        ('{"layers": ["vehicle-distribution"], "box": [24, 61, 25, 60]}', "south=61 and north=60 must be between -90 and 90"),
+        (
+            '{"layers": ["trains"], "box": [24, 60, 25, 61]}',
+            "there is no layer 'trains'; there are vehicle-distribution",
+        ),
+        (
+            '{"layers": ["vehicle-distribution"], "box": [24, 60, 25]}',
+            "box=24,60,25 is no box; give four numbers",
+        ),
+        (
+            '{"layers": ["vehicle-distribution"], "box": [24, 61, 25, 60]}',
+            "south=61 and north=60 must be between -90 and 90",
+        ),
         ('{"layers": ["vehicle-distribution"], "box": [24, 60, 1e300, 61]}', "are no degrees"),
         ('{"layers": [], "box": [24, 60, 25, 61], "zoom": 3}', "unknown field `zoom`"),
         (b"\xff\x00", "is not understood"),
     ],
 )
-def test_a_bad_message_is_answered_and_the_connection_stays(log: Log, running: Running, said: str | bytes, reason: str) -> None:
+def test_a_bad_message_is_answered_and_the_connection_stays(
+    log: Log, running: Running, said: str | bytes, reason: str
+) -> None:
     write(log, 0, {CENTRE: 3})
     with closing(running.watch(HELSINKI)) as viewer:
         viewer.take_until(lambda: bool(viewer.cells))
@@ -149,11 +174,15 @@ def test_a_message_that_is_too_large_ends_the_connection(running: Running) -> No
 
 @pytest.mark.parametrize("origin", ["http://localhost:5173", "http://127.0.0.1:1", "http://[::1]:8080", None])
 def test_pages_of_this_machine_may_look_in(running: Running, origin: str | None) -> None:
-    with connect(f"ws://127.0.0.1:{running.port}/api/live", origin=Origin(origin) if origin else None) as socket:
+    with connect(
+        f"ws://127.0.0.1:{running.port}/api/live", origin=Origin(origin) if origin else None
+    ) as socket:
         assert json.loads(socket.recv(timeout=10))["type"] == "hello"
 
 
-@pytest.mark.parametrize("origin", ["http://elsewhere.example", "https://localhost.elsewhere.example", "null", "http://[bad"])
+@pytest.mark.parametrize(
+    "origin", ["http://elsewhere.example", "https://localhost.elsewhere.example", "null", "http://[bad"]
+)
 def test_pages_of_other_sites_may_not(running: Running, origin: str) -> None:
     address = f"ws://127.0.0.1:{running.port}/api/live"
     with pytest.raises(InvalidStatus) as refused, connect(address, origin=Origin(origin)):

@@ -31,7 +31,9 @@ class Counting:
         return self._log.read(topic, partition, start, end)
 
 
-def test_a_server_that_starts_reads_back_as_far_as_results_are_shown(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_starts_reads_back_as_far_as_results_are_shown(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader_module, "PIECE", 10)
     write(log, 0, {ESPOO: 1})
     for window in range(200):
@@ -39,12 +41,20 @@ def test_a_server_that_starts_reads_back_as_far_as_results_are_shown(log: Log, m
     write(log, 995, {ESPOO: 2})
     counting, cells = Counting(log), Cells(VIEWS[0])
     places = fill(counting, cells)  # type: ignore[arg-type]
-    assert dict(cells.snapshot().rows.select("cell", "count").rows()) == {named(CENTRE): 199, named(HARBOUR): 1, named(ESPOO): 2}
+    assert dict(cells.snapshot().rows.select("cell", "count").rows()) == {
+        named(CENTRE): 199,
+        named(HARBOUR): 1,
+        named(ESPOO): 2,
+    }
     assert places == log.ends(CELL_COUNTS.name)
-    assert counting.records <= 60, "of 402: ten seconds of windows, a window's length, and the rest of a piece"
+    assert counting.records <= 60, (
+        "of 402: ten seconds of windows, a window's length, and the rest of a piece"
+    )
 
 
-def test_results_of_which_some_are_late_are_read_back_whole(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_which_some_are_late_are_read_back_whole(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader_module, "PIECE", 4)
     for window in range(20):
         write(log, window * 5, {CENTRE: window})
@@ -90,10 +100,14 @@ def test_results_that_cannot_be_read_are_passed_over_and_counted(log: Log, url: 
         log.append(CELL_COUNTS.name, Outgoing(pa.array([b"\xff\xff"], pa.binary())))
         write(log, 0, {CENTRE: 3})
         wait_until(lambda: running.cells() == {named(CENTRE): 3})
-        assert running.figure("millrace_serve_undecodable_results_total") == 1, "those from before the start are not counted"
+        assert running.figure("millrace_serve_undecodable_results_total") == 1, (
+            "those from before the start are not counted"
+        )
 
 
-def test_a_server_that_starts_knows_the_last_minute_of_a_run(log: Log, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_starts_knows_the_last_minute_of_a_run(
+    log: Log, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.ensure_raw(status_topic("run"))
     for minute, batch in ((0, 0), (5, 1), (10, 2)):
         at = T0 + minute * 60_000

@@ -30,7 +30,14 @@ def start(tmp_path: Path, url: str) -> Iterator[Start]:
 
     def run(*options: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "millrace.cli", "serve", "--log", url, *options]
-        child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+        child = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ},
+        )
         started.append(child)
         return child
 
@@ -103,7 +110,9 @@ def test_a_missing_extra_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> 
         serve(url, [])
 
 
-def test_a_viewer_that_leaves_in_the_middle_is_forgotten_without_a_word(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_viewer_that_leaves_in_the_middle_is_forgotten_without_a_word(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(5):
         viewer = running.watch(EVERYWHERE)
         viewer.socket.socket.shutdown(socket.SHUT_RDWR)

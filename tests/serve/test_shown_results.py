@@ -28,7 +28,9 @@ Rows = list[dict[str, Any]]
 
 def holding(rows: Rows, key: str) -> dict[tuple[Any, int, int], tuple[int, dict[str, Any]]]:
     """By key and window: the last pane, where it is not a withdrawal, and its place in the log."""
-    last = {(row[key], row["window_start"], row["window_end"]): (place, row) for place, row in enumerate(rows)}
+    last = {
+        (row[key], row["window_start"], row["window_end"]): (place, row) for place, row in enumerate(rows)
+    }
     return {of: found for of, found in last.items() if found[1]["op"] == "+"}
 
 
@@ -72,7 +74,9 @@ def test_early_panes_of_a_newer_window_wait_until_it_is_complete() -> None:
     cells.apply(results(0, {CENTRE: 2}))
     assert (counts(cells), cells.time) == ({CENTRE: 2}, T0)
     cells.apply(results(5, {CENTRE: 10}))
-    assert counts(cells) == {CENTRE: 10, HARBOUR: 9}, "an early pane after which nothing was new is the last word on its key"
+    assert counts(cells) == {CENTRE: 10, HARBOUR: 9}, (
+        "an early pane after which nothing was new is the last word on its key"
+    )
 
 
 def test_a_window_whose_results_were_all_withdrawn_is_shown_as_empty() -> None:
@@ -96,11 +100,18 @@ batches = st.lists(st.lists(said, min_size=1, max_size=8), max_size=8)
 @pytest.mark.parametrize("shows", ["window", "newest"])
 @given(given_batches=batches)
 def test_what_is_shown_is_what_the_log_says(shows: Any, given_batches: list[list[Any]]) -> None:
-    view = View("v", CELL_COUNTS, "V", window="30s", every="5s", key="geocell", values=("count",), shows=shows)
+    view = View(
+        "v", CELL_COUNTS, "V", window="30s", every="5s", key="geocell", values=("count",), shows=shows
+    )
     cells, log = Cells(view), list[dict[str, Any]]()
     seen: dict[int, str] = {}
     for batch in given_batches:
-        frame = pl.concat([results(window * 5, {cell: count}, op=op, timing=timing) for cell, window, count, op, timing in batch])
+        frame = pl.concat(
+            [
+                results(window * 5, {cell: count}, op=op, timing=timing)
+                for cell, window, count, op, timing in batch
+            ]
+        )
         cells.apply(frame)
         log += frame.to_dicts()
         expected = one_window(log) if shows == "window" else newest_of_each(log, 5_000, "geocell")
@@ -108,7 +119,9 @@ def test_what_is_shown_is_what_the_log_says(shows: Any, given_batches: list[list
         snapshot, changed = cells.take_changes()
         seen |= cells.encode(snapshot.rows, changed)
         whole = cells.encode(snapshot.rows, set(seen))
-        assert {tile: sorted(text) for tile, text in seen.items()} == {tile: sorted(text) for tile, text in whole.items()}
+        assert {tile: sorted(text) for tile, text in seen.items()} == {
+            tile: sorted(text) for tile, text in whole.items()
+        }
 
 
 def moving(vehicles: int, seconds: int) -> pl.DataFrame:
@@ -127,11 +140,19 @@ def moving(vehicles: int, seconds: int) -> pl.DataFrame:
     late = sorted(rows, key=lambda row: row["event_time"] + (9_000 if row["event_time"] % 7 == 0 else 0))
     frame = pl.DataFrame(late).with_columns(ingestion_time="event_time")
     types = {**POSITIONS.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
-    filled = {name: pl.lit("" if types[name] == pl.String else 0) for name in event_values.shape(POSITIONS.type).required}
-    return frame.select((pl.col(c) if c in frame.columns else filled.get(c, pl.lit(None))).cast(t).alias(c) for c, t in types.items())
+    filled = {
+        name: pl.lit("" if types[name] == pl.String else 0)
+        for name in event_values.shape(POSITIONS.type).required
+    }
+    return frame.select(
+        (pl.col(c) if c in frame.columns else filled.get(c, pl.lit(None))).cast(t).alias(c)
+        for c, t in types.items()
+    )
 
 
-def test_the_api_a_viewer_and_a_restart_show_the_number_of_vehicles_that_the_log_has(log: Log, running: Running) -> None:
+def test_the_api_a_viewer_and_a_restart_show_the_number_of_vehicles_that_the_log_has(
+    log: Log, running: Running
+) -> None:
     said = replay(BUILT_IN["vehicle-distribution"](), moving(40, 90))
     viewer = running.watch([-180.0, -85.0, 180.0, 85.0])
     ends = sorted(set(said["window_end"]))
@@ -139,7 +160,8 @@ def test_the_api_a_viewer_and_a_restart_show_the_number_of_vehicles_that_the_log
         part = said.filter(pl.col("window_end") <= end)
         log.append(CELL_COUNTS.name, encode(CELL_COUNTS, part, ingestion_time=T0))
         records = [
-            decode(CELL_COUNTS, p, log.read(CELL_COUNTS.name, p, 0, to), panes=True).rows for p, to in log.ends(CELL_COUNTS.name).items()
+            decode(CELL_COUNTS, p, log.read(CELL_COUNTS.name, p, 0, to), panes=True).rows
+            for p, to in log.ends(CELL_COUNTS.name).items()
         ]
         right = {named(cell): row["count"] for cell, row in one_window(pl.concat(records).to_dicts()).items()}
         assert sum(right.values()) > 25
@@ -164,7 +186,9 @@ class Visit:
 
 VISITS = mr.Topic("input.visits", Visit, key="geocell")
 STAYS = mr.Topic("analytics.stays", Visit, key="geocell")
-STAYS_VIEW = View("stays", STAYS, "Stays", window="10s", every="60s", key="geocell", values=("count",), shows="newest")
+STAYS_VIEW = View(
+    "stays", STAYS, "Stays", window="10s", every="60s", key="geocell", values=("count",), shows="newest"
+)
 
 
 def session(start: int, end: int, count: int, *, op: str = "+", cell: int = CENTRE) -> pl.DataFrame:
@@ -195,7 +219,10 @@ def test_when_the_newest_result_is_withdrawn_the_one_before_it_is_shown() -> Non
 @pytest.mark.parametrize("output", ["value", "value_and_retract"])
 def test_a_job_of_sessions_is_shown_as_its_results_say(output: Any) -> None:
     rows = mr.read(VISITS, watermark=watermarks.bounded("1s"))
-    job = mr.Job("stays", rows.window(windows.sessions("5s"), lateness="1m", output=output).by("geocell").count().write(STAYS))
+    job = mr.Job(
+        "stays",
+        rows.window(windows.sessions("5s"), lateness="1m", output=output).by("geocell").count().write(STAYS),
+    )
     seconds = [
         (0, CENTRE),
         (1, ESPOO),
@@ -208,14 +235,24 @@ def test_a_job_of_sessions_is_shown_as_its_results_say(output: Any) -> None:
         (40, CENTRE),
         (60, ESPOO),
     ]
-    events = pl.DataFrame({"geocell": [cell for _, cell in seconds], "count": 1, "event_time": [T0 + at * 1000 for at, _ in seconds]})
-    said = replay(job, events.with_columns(pl.col("count").cast(pl.Int64), ingestion_time="event_time"), batch=1)
+    events = pl.DataFrame(
+        {
+            "geocell": [cell for _, cell in seconds],
+            "count": 1,
+            "event_time": [T0 + at * 1000 for at, _ in seconds],
+        }
+    )
+    said = replay(
+        job, events.with_columns(pl.col("count").cast(pl.Int64), ingestion_time="event_time"), batch=1
+    )
     assert set(said["op"]) == {"+", "-"}, "sessions that had been shown grew together"
     cells, log = Cells(STAYS_VIEW), list[dict[str, Any]]()
     for row in range(len(said)):
         cells.apply(said[row : row + 1])
         log += said[row : row + 1].to_dicts()
-        assert counts(cells) == {cell: each["count"] for cell, each in newest_of_each(log, 60_000, "geocell").items()}
+        assert counts(cells) == {
+            cell: each["count"] for cell, each in newest_of_each(log, 60_000, "geocell").items()
+        }
 
 
 # Results that cannot be shown as they are
@@ -247,21 +284,42 @@ def test_a_null_key_is_counted_and_its_window_is_complete_all_the_same() -> None
 
 def test_an_arc_with_one_bad_end_is_left_out_and_named() -> None:
     flow = next(view for view in VIEWS if view.kind == "arcs")
-    bad = pl.DataFrame({"geocell": [CENTRE, ESPOO, 7, HARBOUR], "to": [HARBOUR, 5, CENTRE, None], "count": [1, 2, 3, 4]})
-    pane = results(0, dict.fromkeys(range(4), 0)).drop("geocell", "count").with_columns(window_start=pl.lit(T0 - 300_000))
+    bad = pl.DataFrame(
+        {"geocell": [CENTRE, ESPOO, 7, HARBOUR], "to": [HARBOUR, 5, CENTRE, None], "count": [1, 2, 3, 4]}
+    )
+    pane = (
+        results(0, dict.fromkeys(range(4), 0))
+        .drop("geocell", "count")
+        .with_columns(window_start=pl.lit(T0 - 300_000))
+    )
     shown, texts = problems(flow, bad.hstack(pane))
     assert shown == 1
-    assert ["geocell=7 is not an H3 cell" in texts[0], "2 results: to=None is not an H3 cell" in texts[1]] == [True, True]
+    assert [
+        "geocell=7 is not an H3 cell" in texts[0],
+        "2 results: to=None is not an H3 cell" in texts[1],
+    ] == [True, True]
 
 
-@pytest.mark.parametrize(("latitude", "longitude"), [(None, 24.9), (60.1, None), (91.0, 24.9), (60.1, 181.0), (float("nan"), 24.9)])
-def test_a_point_without_a_place_is_left_out_and_named(latitude: float | None, longitude: float | None) -> None:
+@pytest.mark.parametrize(
+    ("latitude", "longitude"), [(None, 24.9), (60.1, None), (91.0, 24.9), (60.1, 181.0), (float("nan"), 24.9)]
+)
+def test_a_point_without_a_place_is_left_out_and_named(
+    latitude: float | None, longitude: float | None
+) -> None:
     stops = VIEWS[-1]
-    row = {"vehicle_id": "12/7", "deceleration": -4.5, "speed_difference": 11.0, "latitude": latitude, "longitude": longitude}
+    row = {
+        "vehicle_id": "12/7",
+        "deceleration": -4.5,
+        "speed_difference": 11.0,
+        "latitude": latitude,
+        "longitude": longitude,
+    }
     frame = pl.DataFrame([row], schema_overrides={"latitude": pl.Float64, "longitude": pl.Float64})
     shown, [text] = problems(stops, frame.hstack(results(0, {0: 0}).drop("geocell", "count")))
     assert shown == 0
-    assert text.startswith(f"1 result: latitude={latitude}, longitude={longitude} is not a place on Earth, so it is not shown")
+    assert text.startswith(
+        f"1 result: latitude={latitude}, longitude={longitude} is not a place on Earth, so it is not shown"
+    )
 
 
 def test_windows_of_another_size_are_shown_and_named() -> None:
@@ -272,22 +330,32 @@ def test_windows_of_another_size_are_shown_and_named() -> None:
 
 
 def test_several_results_of_one_key_and_window_are_named() -> None:
-    shown, [text] = problems(VIEWS[0], pl.concat([results(0, {CENTRE: 3, ESPOO: 1}), results(0, {CENTRE: 4})]))
+    shown, [text] = problems(
+        VIEWS[0], pl.concat([results(0, {CENTRE: 3, ESPOO: 1}), results(0, {CENTRE: 4})])
+    )
     assert shown == 2
-    assert text.startswith(f"2 results: geocell={CENTRE} has several results of one window, and only the last one is shown")
+    assert text.startswith(
+        f"2 results: geocell={CENTRE} has several results of one window, and only the last one is shown"
+    )
     again = results(0, {CENTRE: 3})
-    assert problems(VIEWS[0], pl.concat([again, again]))[1] == [], "a result that was delivered twice is the same result"
+    assert problems(VIEWS[0], pl.concat([again, again]))[1] == [], (
+        "a result that was delivered twice is the same result"
+    )
 
 
 def test_cells_of_two_resolutions_in_one_view_are_named() -> None:
-    coarse = int(pl.DataFrame({"latitude": [60.171], "longitude": [24.941]}).select(geocell(resolution=7)).item())
+    coarse = int(
+        pl.DataFrame({"latitude": [60.171], "longitude": [24.941]}).select(geocell(resolution=7)).item()
+    )
     shown, [text] = problems(VIEWS[0], results(0, {coarse: 1, CENTRE: 1, ESPOO: 1}))
     assert shown == 3
     assert "cells of resolutions 7 and 9" in text
 
 
 def test_rows_without_windows_are_shown_key_by_key_or_named() -> None:
-    bare = results(0, {CENTRE: 3}).with_columns(pl.lit(None, pl.Int64).alias(c) for c in ("window_start", "window_end"))
+    bare = results(0, {CENTRE: 3}).with_columns(
+        pl.lit(None, pl.Int64).alias(c) for c in ("window_start", "window_end")
+    )
     bare = bare.with_columns(pl.lit(None, pl.String).alias(c) for c in ("op", "timing"))
     assert problems(STAYS_VIEW, bare) == (1, [])
     shown, [text] = problems(VIEWS[0], bare)
@@ -299,4 +367,7 @@ def test_the_api_says_what_cannot_be_shown(log: Log, running: Running) -> None:
     wait_until(lambda: running.cells() == {named(CENTRE): 3})
     (about,) = running.json("/api/views")["views"]
     assert about["problems"][0].startswith("1 result: geocell=5 is not an H3 cell")
-    assert running.figure('millrace_serve_view_problems_total{cause="not_a_cell",view="vehicle-distribution"}') == 1
+    assert (
+        running.figure('millrace_serve_view_problems_total{cause="not_a_cell",view="vehicle-distribution"}')
+        == 1
+    )

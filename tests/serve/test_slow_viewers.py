@@ -85,7 +85,9 @@ def test_a_viewer_that_does_not_read_is_owed_tiles_not_messages(log: Log, runnin
     shown = {cell: count for tile in ticks[-1]["tiles"] for cell, count in tile["cells"]}  # type: ignore[attr-defined]
     assert shown == {named(cell): count for cell, count in counts(windows).items()}, "the newest state, whole"
     assert len(ticks) < windows / 2, f"{len(ticks)} of {windows} windows: the others were never sent"
-    assert stalled.received < 1_000_000 + 2 * size, "what the system keeps for a connection, a message on its way, and the newest"
+    assert stalled.received < 1_000_000 + 2 * size, (
+        "what the system keeps for a connection, a message on its way, and the newest"
+    )
 
 
 def test_a_server_with_a_stalled_viewer_still_ends_at_once(log: Log, url: str) -> None:
@@ -93,15 +95,21 @@ def test_a_server_with_a_stalled_viewer_still_ends_at_once(log: Log, url: str) -
         stalled = Stalled(running.port)
         for window in range(1, 21):
             write(log, window * 5, counts(window))
-            wait_until(lambda window=window: running.json("/api/views")["views"][0]["time"] == T0 + window * 5_000)  # type: ignore[misc]
+            wait_until(
+                lambda window=window: running.json("/api/views")["views"][0]["time"] == T0 + window * 5_000  # type: ignore[misc]
+            )
         wait_until(lambda: any(viewer.due for viewer in running.state.hub.viewers))
         begun = time.monotonic()
     assert time.monotonic() - begun < 3
     stalled.socket.close()
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system cannot be told to give up on a connection")
-def test_a_viewer_that_takes_nothing_for_long_is_dropped(log: Log, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system cannot be told to give up on a connection"
+)
+def test_a_viewer_that_takes_nothing_for_long_is_dropped(
+    log: Log, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_module, "STUCK", 500)
     with serving(url) as running:
         stalled = Stalled(running.port)
@@ -111,5 +119,7 @@ def test_a_viewer_that_takes_nothing_for_long_is_dropped(log: Log, url: str, mon
             window += 1
             assert window < 200, "it was not dropped"
             write(log, window * 5, counts(window))
-            wait_until(lambda window=window: running.json("/api/views")["views"][0]["time"] == T0 + window * 5_000)  # type: ignore[misc]
+            wait_until(
+                lambda window=window: running.json("/api/views")["views"][0]["time"] == T0 + window * 5_000  # type: ignore[misc]
+            )
         stalled.socket.close()

@@ -34,7 +34,11 @@ def running(folder: Path, port: int | None = None) -> Iterator[str]:
         shutil.chown(folder, "postgres", "postgres")
         become = ["runuser", "-u", "postgres", "--"]
     data = folder / "data"
-    subprocess.run([*become, where / "initdb", "--pgdata", data, "--username", "millrace", "--no-sync"], check=True, capture_output=True)
+    subprocess.run(
+        [*become, where / "initdb", "--pgdata", data, "--username", "millrace", "--no-sync"],
+        check=True,
+        capture_output=True,
+    )
     listens = "-c listen_addresses=''" if port is None else f"-c listen_addresses=127.0.0.1 -c port={port}"
     options = f"{listens} -k {folder} -c fsync=off"
     waiting = ["--wait", "--timeout", "120", "--log", f"{folder / 'log'}", "-o", options]
@@ -43,4 +47,8 @@ def running(folder: Path, port: int | None = None) -> Iterator[str]:
     try:
         yield f"host={folder} user=millrace dbname=postgres" + ("" if port is None else f" port={port}")
     finally:
-        subprocess.run([*become, where / "pg_ctl", "--pgdata", data, "--mode", "immediate", "stop"], check=True, capture_output=True)
+        subprocess.run(
+            [*become, where / "pg_ctl", "--pgdata", data, "--mode", "immediate", "stop"],
+            check=True,
+            capture_output=True,
+        )

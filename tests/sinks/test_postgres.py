@@ -59,7 +59,9 @@ def run(log: Log, tmp_path: Path, start: int, count: int) -> None:
     run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
 
 
-def test_the_table_holds_the_last_word_on_each_window(server: str, database: psycopg.Connection[Any], log: Log, tmp_path: Path) -> None:
+def test_the_table_holds_the_last_word_on_each_window(
+    server: str, database: psycopg.Connection[Any], log: Log, tmp_path: Path
+) -> None:
     into = PostgresTable(server, TOTALS, "totals")
     for start in (0, 300):
         run(log, tmp_path, start, 300)
@@ -96,12 +98,27 @@ def test_a_transaction_that_fails_leaves_nothing_and_is_done_again(
     assert held(database) == last_words(shown(log))
 
 
-def test_an_older_pane_does_not_take_the_place_of_a_newer_one(server: str, database: psycopg.Connection[Any], log: Log) -> None:
+def test_an_older_pane_does_not_take_the_place_of_a_newer_one(
+    server: str, database: psycopg.Connection[Any], log: Log
+) -> None:
     log.ensure(TOTALS)
-    pane = {"sensor": "s", "event_time": 9, "window_start": 0, "window_end": 10, "settled_index": 0, "timing": "late", "final": False}
+    pane = {
+        "sensor": "s",
+        "event_time": 9,
+        "window_start": 0,
+        "window_end": 10,
+        "settled_index": 0,
+        "timing": "late",
+        "final": False,
+    }
     rows = [(1, 5, "+"), (0, 3, "+"), (2, 5, "-"), (1, 4, "+")]
     for index, value, op in rows:
-        log.append(TOTALS.name, encode(TOTALS, pl.DataFrame([{**pane, "value": value, "index": index, "op": op}]), ingestion_time=1))
+        log.append(
+            TOTALS.name,
+            encode(
+                TOTALS, pl.DataFrame([{**pane, "value": value, "index": index, "op": op}]), ingestion_time=1
+            ),
+        )
         follow(log, PostgresTable(server, TOTALS, "totals"))
     assert database.execute("SELECT value, index, withdrawn FROM totals").fetchall() == [(5, 2, True)]
 
@@ -111,7 +128,9 @@ def test_the_table_leaves_out_sessions_that_have_grown_or_merged(
     server: str, database: psycopg.Connection[Any], log: Log, output: Any
 ) -> None:
     log.ensure(TOTALS)
-    rows = mr.read(READINGS).window(windows.sessions(10), trigger=triggers.repeatedly(triggers.after_count(1)), output=output)
+    rows = mr.read(READINGS).window(
+        windows.sessions(10), trigger=triggers.repeatedly(triggers.after_count(1)), output=output
+    )
     script = Script(mr.Job("totals", rows.by("sensor").sum("value").write(TOTALS)))
     for at in (0, 15, 1, 2, 8, 30, 60, 22):
         script.events({"sensor": "s", "value": 1, "event_time": at})
@@ -136,8 +155,18 @@ def test_rows_that_the_table_cannot_take_are_set_aside_and_the_others_are_writte
     """A NUL in a text, a row without a pane and an unreadable record, among good rows: none of them stops the sink."""
     run(log, tmp_path, 0, 300)
     good = len(last_words(shown(log)))
-    pane = {"window_start": 0, "window_end": 10, "index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": "+"}
-    rows = pl.DataFrame([{"sensor": name, "value": 1, "event_time": 9, **pane} for name in ("a\0b", "fine", "\0")])
+    pane = {
+        "window_start": 0,
+        "window_end": 10,
+        "index": 0,
+        "settled_index": 0,
+        "timing": "on_time",
+        "final": True,
+        "op": "+",
+    }
+    rows = pl.DataFrame(
+        [{"sensor": name, "value": 1, "event_time": 9, **pane} for name in ("a\0b", "fine", "\0")]
+    )
     before = sum(log.ends(TOTALS.name).values())
     log.append(TOTALS.name, encode(TOTALS, rows))
     log.append(TOTALS.name, encode(TOTALS, rows.select("sensor", "value", "event_time")[1:2]))

@@ -27,7 +27,13 @@ TOTALS = mr.Topic("analytics.totals", Total)
 
 def totals(window: Any = None, **how: Any) -> mr.Job:
     read = mr.read(SCORES, watermark=watermarks.bounded("2s"))
-    return mr.Job("totals", read.window(window or windows.fixed("10s"), **{"lateness": "5s", **how}).by("team").sum("points").write(TOTALS))
+    return mr.Job(
+        "totals",
+        read.window(window or windows.fixed("10s"), **{"lateness": "5s", **how})
+        .by("team")
+        .sum("points")
+        .write(TOTALS),
+    )
 
 
 def scores(*rows: tuple[str, int, int, int]) -> pl.DataFrame:

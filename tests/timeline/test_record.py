@@ -38,7 +38,16 @@ def test_a_refused_event_says_why() -> None:
 def test_the_watermark_is_noted_with_every_batch() -> None:
     moments = record(totals(), GAME).moments
     assert moments[0] == Moment(4_000, 1_000)
-    assert [moment.watermark for moment in moments] == [1_000, 7_000, 7_000, 11_000, 11_000, 16_000, 16_000, END]
+    assert [moment.watermark for moment in moments] == [
+        1_000,
+        7_000,
+        7_000,
+        11_000,
+        11_000,
+        16_000,
+        16_000,
+        END,
+    ]
 
 
 def test_panes_come_with_the_moment_that_showed_them() -> None:
@@ -56,8 +65,13 @@ def test_the_panes_are_those_of_a_replay() -> None:
     for job in jobs:
         replayed = replay_all(job, GAME, batch=1).outputs["analytics.totals"]
         columns = ("window_start", "window_end", "points", "timing", "op")
-        expected = Counter((row[0], row[1], str(row[2]), *row[3:]) for row in replayed.select(columns).iter_rows())
-        assert Counter((*pane.window, pane.value, pane.timing, pane.op) for pane in record(job, GAME).panes) == expected
+        expected = Counter(
+            (row[0], row[1], str(row[2]), *row[3:]) for row in replayed.select(columns).iter_rows()
+        )
+        assert (
+            Counter((*pane.window, pane.value, pane.timing, pane.op) for pane in record(job, GAME).panes)
+            == expected
+        )
 
 
 def test_a_key_shows_its_own_events_and_panes() -> None:
@@ -79,7 +93,13 @@ def test_a_part_of_the_run_can_be_looked_at() -> None:
 
 def test_what_waits_for_the_clock_has_batches_of_its_own() -> None:
     read = mr.read(SCORES, watermark=watermarks.bounded("2s", idle="3s"))
-    job = mr.Job("idle", read.window(windows.fixed("10s")).by("team").sum("points").write(mr.Topic("analytics.totals", SCORES.type)))
+    job = mr.Job(
+        "idle",
+        read.window(windows.fixed("10s"))
+        .by("team")
+        .sum("points")
+        .write(mr.Topic("analytics.totals", SCORES.type)),
+    )
     moments = record(job, scores(("red", 1, 0, 0), ("red", 1, 9_000, 9_000))).moments
     assert [moment.at for moment in moments] == [*range(0, 10_000, 1_000), 9_000]
 
@@ -92,7 +112,13 @@ def test_a_topic_of_the_log_is_read_with_all_its_partitions(tmp_path: Path) -> N
     log.append(topic.name, encode(topic, GAME.with_columns(pl.col("points").cast(pl.Int64))))
     log.close()
     read = mr.read(topic, watermark=watermarks.bounded("2s"))
-    job = mr.Job("totals", read.window(windows.fixed("10s")).by("team").sum("points").write(mr.Topic("analytics.totals", SCORES.type)))
+    job = mr.Job(
+        "totals",
+        read.window(windows.fixed("10s"))
+        .by("team")
+        .sum("points")
+        .write(mr.Topic("analytics.totals", SCORES.type)),
+    )
     timeline = record(job, "input.scores", log=url)
     assert len(timeline.dots) == GAME.height
     assert {dot.about.partition(" ")[0] for dot in timeline.dots} == {"input.scores[0]", "input.scores[1]"}

@@ -20,11 +20,16 @@ RUNS = {
     "a part": record(SLIDING, GAME, since="5s", until="12s"),
     "one event": record(totals(), scores(("red", 1, 5, 5))),
     "real dates": record(
-        totals(), scores(("red", 1, 1_700_000_000_000, 1_700_000_000_200), ("red", 1, 1_700_000_090_000, 1_700_000_091_000))
+        totals(),
+        scores(
+            ("red", 1, 1_700_000_000_000, 1_700_000_000_200), ("red", 1, 1_700_000_090_000, 1_700_000_091_000)
+        ),
     ),
     "early": record(totals(trigger=triggers.at_watermark(early=triggers.every("2s"))), GAME, key="red"),
     "sessions": record(totals(windows.sessions("4s")), GAME, key="red"),
-    "everything": record(totals(windows.everything(), lateness=0, trigger=triggers.repeatedly(triggers.after_count(2))), GAME),
+    "everything": record(
+        totals(windows.everything(), lateness=0, trigger=triggers.repeatedly(triggers.after_count(2))), GAME
+    ),
     "markup": record(totals(), scores(("<&>", 1, 5, 5))),
 }
 
@@ -34,7 +39,11 @@ def drawn(timeline: Timeline) -> ET.Element:
 
 
 def inside(svg: ET.Element, part: str, kind: str) -> list[ET.Element]:
-    return [element for element in svg.findall(f"{SVG}g[@class='{part}']/*") if kind in (element.get("class") or "").split()]
+    return [
+        element
+        for element in svg.findall(f"{SVG}g[@class='{part}']/*")
+        if kind in (element.get("class") or "").split()
+    ]
 
 
 @pytest.mark.parametrize("timeline", RUNS.values(), ids=RUNS.keys())
@@ -89,8 +98,9 @@ def test_whoever_cannot_see_it_is_told() -> None:
     svg = drawn(RUNS["one key"])
     assert svg.get("role") == "img"
     assert svg.findtext(f"{SVG}title") == "totals → analytics.totals, red"
-    assert "6 events, 1 of them behind the watermark and 1 refused; the watermark moves 5 times; 2 windows" in str(
-        svg.findtext(f"{SVG}desc")
+    assert (
+        "6 events, 1 of them behind the watermark and 1 refused; the watermark moves 5 times; 2 windows"
+        in str(svg.findtext(f"{SVG}desc"))
     )
 
 

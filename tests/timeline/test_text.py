@@ -47,11 +47,18 @@ def test_a_long_run_is_drawn_in_few_rows_and_says_what_it_leaves_out() -> None:
 
 
 def test_every_timing_has_its_colour_and_plain_text_has_none() -> None:
-    styles = {style for line in to_text(record(totals(), GAME, key="red")) for text, style in line if text.strip() in ("12", "16")}
+    styles = {
+        style
+        for line in to_text(record(totals(), GAME, key="red"))
+        for text, style in line
+        if text.strip() in ("12", "16")
+    }
     assert styles == {"green", "yellow"}
 
 
-def test_the_command_draws_in_text_and_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_draws_in_text_and_as_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, picture = tmp_path / "game.csv", tmp_path / "game.svg"
     GAME.write_csv(table)
     spec = f"{Path(__file__).parent / 'games.py'}:totals"
@@ -70,5 +77,10 @@ def test_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.Capture
     assert main(["explain", spec, "--key", "red"]) == 2
     assert "--timeline" in capsys.readouterr().err
     GAME.write_csv(tmp_path / "game.csv")
-    assert main(["explain", spec, "--timeline", "--events", str(tmp_path / "game.csv"), "--svg", "/nowhere/x.svg"]) == 1
+    assert (
+        main(
+            ["explain", spec, "--timeline", "--events", str(tmp_path / "game.csv"), "--svg", "/nowhere/x.svg"]
+        )
+        == 1
+    )
     assert "cannot be written" in capsys.readouterr().err

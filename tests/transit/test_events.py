@@ -7,8 +7,16 @@ from millrace.transit.events_pb2 import CellCount, VehiclePosition
 
 
 def test_topics_are_partitioned_by_what_jobs_ask_for() -> None:
-    assert (POSITIONS.name, POSITIONS.key, POSITIONS.type) == ("input.vehicle-positions", "vehicle_id", VehiclePosition)
-    assert (CELL_COUNTS.name, CELL_COUNTS.key, CELL_COUNTS.type) == ("analytics.vehicle-distribution", "geocell", CellCount)
+    assert (POSITIONS.name, POSITIONS.key, POSITIONS.type) == (
+        "input.vehicle-positions",
+        "vehicle_id",
+        VehiclePosition,
+    )
+    assert (CELL_COUNTS.name, CELL_COUNTS.key, CELL_COUNTS.type) == (
+        "analytics.vehicle-distribution",
+        "geocell",
+        CellCount,
+    )
 
 
 def test_field_numbers_stay_as_they_were_stored() -> None:
@@ -21,7 +29,9 @@ def test_field_numbers_stay_as_they_were_stored() -> None:
 
 def test_every_cell_fits_a_signed_integer() -> None:
     greatest = max(
-        h3.str_to_int(h3.latlng_to_cell(latitude, longitude, 15)) for latitude in range(-90, 91, 10) for longitude in range(-180, 181, 10)
+        h3.str_to_int(h3.latlng_to_cell(latitude, longitude, 15))
+        for latitude in range(-90, 91, 10)
+        for longitude in range(-180, 181, 10)
     )
     assert CellCount(geocell=greatest).geocell == greatest < 2**63
 

@@ -53,7 +53,9 @@ def test_a_route_ends_where_most_of_its_trips_do(tmp_path: Path) -> None:
     ("no-such-folder", "holds no GTFS feed"),
     ("http://stops.example.org/", "write {route} and {direction}"),
 ])  # fmt: skip
-def test_what_cannot_be_asked_is_refused_with_the_remedy(where: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_asked_is_refused_with_the_remedy(
+    where: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DefinitionError) as refused:
         final_stop_distribution(stops=where)
@@ -94,7 +96,9 @@ def served(known: dict[tuple[str, int], FinalStop]) -> Iterator[str]:
 
 def test_a_simulated_city_writes_the_feed_that_its_vehicles_follow(tmp_path: Path) -> None:
     made = City(Plan(scale=0.02, volume="peak"), start=MORNING, truth=tmp_path)
-    rows = pl.concat([frame for minute in range(1, 6) for _, frame in made.advance(MORNING + minute * 60_000)])
+    rows = pl.concat(
+        [frame for minute in range(1, 6) for _, frame in made.advance(MORNING + minute * 60_000)]
+    )
     made.close()
     ends = pl.read_parquet(tmp_path / "routes.parquet").sort("sequence").group_by("route", "direction").last()
     known = files(tmp_path / "gtfs")
@@ -102,10 +106,14 @@ def test_a_simulated_city_writes_the_feed_that_its_vehicles_follow(tmp_path: Pat
         (r, d): s for r, d, s in ends.select("route", "direction", "stop").rows()
     }
     shown = replay(final_stop_distribution(stops=str(tmp_path / "gtfs")), {POSITIONS.name: rows})
-    heading = plainly.placed(rows).join(ends.select("route", "direction", "stop"), on=["route", "direction"], maintain_order="left")
+    heading = plainly.placed(rows).join(
+        ends.select("route", "direction", "stop"), on=["route", "direction"], maintain_order="left"
+    )
     places = pl.read_parquet(tmp_path / "stops.parquet")
     cells = {stop: plainly.cell(latitude, longitude) for stop, latitude, longitude in places.rows()}
-    heading = heading.with_columns(geocell=pl.Series([cells[stop] for stop in heading["stop_right"]], dtype=pl.Int64))
+    heading = heading.with_columns(
+        geocell=pl.Series([cells[stop] for stop in heading["stop_right"]], dtype=pl.Int64)
+    )
     expected = plainly.counted(heading, size=300_000, lateness=60_000)
     found = panes.newest(shown, ["geocell"])
     assert found.select(sorted(found.columns)).sort("window_end", "geocell").equals(expected)
@@ -128,10 +136,12 @@ def test_buses_of_a_real_day_head_to_the_ends_of_their_real_route(recordings: Pa
         )
         .filter(pl.col("stop_id").is_in(listed["stop_id"].to_list()))
     )  # the list is older than the routes: some stops are not in it
-    order.select("route_id", trip_id="route_ver_id", direction_id=pl.col("way").cast(pl.Int64) - 1).unique().write_csv(
-        tmp_path / "trips.txt"
+    order.select(
+        "route_id", trip_id="route_ver_id", direction_id=pl.col("way").cast(pl.Int64) - 1
+    ).unique().write_csv(tmp_path / "trips.txt")
+    order.select(trip_id="route_ver_id", stop_sequence="stop_seq", stop_id="stop_id").write_csv(
+        tmp_path / "stop_times.txt"
     )
-    order.select(trip_id="route_ver_id", stop_sequence="stop_seq", stop_id="stop_id").write_csv(tmp_path / "stop_times.txt")
     events = bounded.recorded(recordings / DAY, processor="hsl")
     shown = panes.newest(replay(final_stop_distribution(stops=str(tmp_path)), events), ["geocell"])
     ends = (

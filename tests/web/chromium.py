@@ -7,7 +7,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-FLAGS = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox", "--disable-dev-shm-usage"]
+FLAGS = [
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+]
 """WebGL without a graphics card, also as root and where shared memory is small."""
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -20,7 +26,9 @@ def chromium() -> str | None:
 
 def build_module() -> ModuleType:
     """`web/build.py`, which lies outside every package."""
-    spec = importlib.util.spec_from_file_location("millrace_web_build", Path(__file__).parents[2] / "web" / "build.py")
+    spec = importlib.util.spec_from_file_location(
+        "millrace_web_build", Path(__file__).parents[2] / "web" / "build.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -25,7 +25,15 @@ from millrace.transit.views import VIEWS
 
 EVERY = 5_000
 HUBS = np.array(
-    [[60.171, 24.941], [60.199, 24.934], [60.219, 24.813], [60.211, 25.081], [60.176, 24.805], [60.251, 25.010], [60.187, 24.951]]
+    [
+        [60.171, 24.941],
+        [60.199, 24.934],
+        [60.219, 24.813],
+        [60.211, 25.081],
+        [60.176, 24.805],
+        [60.251, 25.010],
+        [60.187, 24.951],
+    ]
 )
 VEHICLES = 700
 WINDOWS = {view.topic.name: view.window_ms for view in VIEWS}
@@ -69,9 +77,13 @@ def results(step: int) -> dict[Topic, pl.DataFrame]:
     flows = cells.with_columns(to=pl.Series([int(way, 16) for way in ways]))
     braking = pl.int_range(pl.len()) / 4
     stops = (
-        vehicles(step).gather_every(25).with_columns(vehicle_id=pl.format("12/{}", pl.int_range(pl.len())), speed_difference=braking + 10)
+        vehicles(step)
+        .gather_every(25)
+        .with_columns(vehicle_id=pl.format("12/{}", pl.int_range(pl.len())), speed_difference=braking + 10)
     )
-    ends = pl.DataFrame(HUBS, schema=["latitude", "longitude"]).select(geocell=geocell(), count=pl.int_range(1, pl.len() + 1))
+    ends = pl.DataFrame(HUBS, schema=["latitude", "longitude"]).select(
+        geocell=geocell(), count=pl.int_range(1, pl.len() + 1)
+    )
     return {
         CELL_COUNTS: cells,
         DELAYS: delays,
@@ -103,7 +115,9 @@ class City:
         for topic, found in results(self.step).items():
             start = pl.lit(end - WINDOWS[topic.name])
             rows = found.with_columns(
-                event_time=pl.lit(end - 1), window_start=start, **{name: pl.lit(value) for name, value in pane.items()}
+                event_time=pl.lit(end - 1),
+                window_start=start,
+                **{name: pl.lit(value) for name, value in pane.items()},
             )
             self.log.append(topic.name, encode(topic, rows, ingestion_time=end))
         self.step += 1
@@ -135,7 +149,11 @@ class Server:
         command = [sys.executable, "-m", "millrace.cli", "serve", "--port", str(self.port), "--log", self.url]
         with (self.folder / "serve.log").open("ab") as output:
             self.process = subprocess.Popen(
-                command, cwd=self.folder, stdout=output, stderr=output, env={**os.environ, "POLARS_MAX_THREADS": "1"}
+                command,
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "POLARS_MAX_THREADS": "1"},
             )
         wait_until(self.answers, f"an answer of the server (see {self.folder}/serve.log)")
 
@@ -164,7 +182,10 @@ class Server:
 
     def view(self, query: str = "") -> dict[str, int]:
         """The API's cells."""
-        return {each["cell"]: each["count"] for each in self.get(f"/api/views/vehicle-distribution{query}")["cells"]}
+        return {
+            each["cell"]: each["count"]
+            for each in self.get(f"/api/views/vehicle-distribution{query}")["cells"]
+        }
 
     def time(self) -> int:
         return int(self.get("/api/views/vehicle-distribution?top=1")["time"] or 0)

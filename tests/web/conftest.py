@@ -12,7 +12,12 @@ from millrace.transit.views import VIEWS
 from web.chromium import FLAGS, chromium
 from web.city import LIMIT, City, Server, wait_until
 
-EXPECTED = ("Failed to load resource", "WebSocket connection to", "GPU stall", "luma.gl: layout for attribute")
+EXPECTED = (
+    "Failed to load resource",
+    "WebSocket connection to",
+    "GPU stall",
+    "luma.gl: layout for attribute",
+)
 """What the browser says of an address that does not answer, and of drawing without a graphics card; and one of deck.gl's own remarks."""
 
 DESK = {"width": 1000, "height": 640}
@@ -68,9 +73,15 @@ def open_map(browser: Browser, server: Server) -> Iterator[Open]:
             complaints.append(message.text)
 
     def open_one(
-        at: str = "", *, wait: bool = True, outside: Callable[[Route], None] = lambda route: route.abort(), **options: Any
+        at: str = "",
+        *,
+        wait: bool = True,
+        outside: Callable[[Route], None] = lambda route: route.abort(),
+        **options: Any,
     ) -> Page:
-        context = browser.new_context(**{"viewport": DESK, "color_scheme": "dark", "reduced_motion": "reduce", **options})
+        context = browser.new_context(
+            **{"viewport": DESK, "color_scheme": "dark", "reduced_motion": "reduce", **options}
+        )
         contexts.append(context)
         context.route(lambda url: not url.startswith(server.address), outside)
         page = context.new_page()

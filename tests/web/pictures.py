@@ -29,7 +29,11 @@ PICTURES: dict[str, tuple[str, dict[str, Any], Any]] = {
     "map": ("#11.3/60.205/24.93", {"viewport": DESK, "color_scheme": "dark"}, None),
     "map-columns": ("#11.6/60.19/24.94", {"viewport": DESK, "color_scheme": "dark"}, raise_columns),
     "map-light": ("#11.3/60.205/24.93", {"viewport": DESK, "color_scheme": "light"}, open_table),
-    "map-phone": ("#11.6/60.18/24.94", {"viewport": PHONE, "color_scheme": "dark", "is_mobile": True, "has_touch": True}, open_sheet),
+    "map-phone": (
+        "#11.6/60.18/24.94",
+        {"viewport": PHONE, "color_scheme": "dark", "is_mobile": True, "has_touch": True},
+        open_sheet,
+    ),
 }
 """Where to look, with what, and what to do before the picture is taken."""
 

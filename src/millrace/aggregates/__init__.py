@@ -113,7 +113,9 @@ def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> R
     """
     wrong = [rank for rank in ranks if not 0 <= rank <= 1]
     if wrong or not ranks:
-        raise DefinitionError(f"quantiles({column!r}, {list(ranks)}): ranks lie between 0 and 1, such as [0.5, 0.9, 0.99]")
+        raise DefinitionError(
+            f"quantiles({column!r}, {list(ranks)}): ranks lie between 0 and 1, such as [0.5, 0.9, 0.99]"
+        )
     if not approx:
         return Quantiles(column, tuple(ranks))
     needed("quantiles(approx=True)")
@@ -146,5 +148,18 @@ def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> R
 
 
 clear_functions(
-    globals(), "collect", "count", "distinct", "earliest", "latest", "max", "mean", "min", "own", "quantiles", "stddev", "sum", "top"
+    globals(),
+    "collect",
+    "count",
+    "distinct",
+    "earliest",
+    "latest",
+    "max",
+    "mean",
+    "min",
+    "own",
+    "quantiles",
+    "stddev",
+    "sum",
+    "top",
 )

@@ -74,7 +74,10 @@ class Quantiles(_Bag):
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The values at the ranks, as a list."""
         values = pl.col(f"{name}.v").list.sort()
-        found = [values.list.get(place_of(rank, pl.col(f"{name}.v").list.len().cast(pl.Int64)), null_on_oob=True) for rank in self.ranks]
+        found = [
+            values.list.get(place_of(rank, pl.col(f"{name}.v").list.len().cast(pl.Int64)), null_on_oob=True)
+            for rank in self.ranks
+        ]
         return pl.when(pl.col(f"{name}.v").list.len() > 0).then(pl.concat_list(found)).alias(name)
 
     def __str__(self) -> str:
@@ -125,7 +128,9 @@ class Top(Reduction):
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The best so far."""
         ranked = pl.struct(self.by, *(column for column in self.columns if column != self.by))
-        return [ranked.filter(pl.col(self.by).is_not_null()).sort(descending=True).head(self.k).alias(f"{name}.v")]
+        return [
+            ranked.filter(pl.col(self.by).is_not_null()).sort(descending=True).head(self.k).alias(f"{name}.v")
+        ]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The best of the best; `sort_by` would take rows of other groups where lists are exploded (polars 2.1)."""
@@ -134,7 +139,9 @@ class Top(Reduction):
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """They are in order already."""
         one = pl.element().struct
-        return pl.col(f"{name}.v").list.eval(pl.struct(one.field(column) for column in self.needs())).alias(name)
+        return (
+            pl.col(f"{name}.v").list.eval(pl.struct(one.field(column) for column in self.needs())).alias(name)
+        )
 
     def __str__(self) -> str:
         """As a user would write it."""

@@ -72,4 +72,6 @@ def check_sortable(aggregate: object, schema: pl.Schema, columns: list[str]) -> 
     """Refuses columns whose values have no order."""
     for column in columns:
         if schema[column].is_nested():
-            raise DefinitionError(f"{aggregate} needs values that have an order, but {column!r} is {schema[column]}; use one of its parts")
+            raise DefinitionError(
+                f"{aggregate} needs values that have an order, but {column!r} is {schema[column]}; use one of its parts"
+            )

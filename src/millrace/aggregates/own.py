@@ -126,7 +126,10 @@ class Own(Reduction):
 
     def check(self, schema: pl.Schema) -> None:
         """What the user says."""
-        if not isinstance(getattr(self.inner, "returns", None), pl.DataType) and type(self.inner).type_of is Aggregate.type_of:
+        if (
+            not isinstance(getattr(self.inner, "returns", None), pl.DataType)
+            and type(self.inner).type_of is Aggregate.type_of
+        ):
             raise DefinitionError(
                 f"{self}: {type(self.inner).__name__} does not say what it returns; add returns = pl.Float64(), or the like"
             )
@@ -161,7 +164,9 @@ class Own(Reduction):
         """As a user would write it."""
         return str(self.inner)
 
-    def _grouped(self, columns: tuple[str, ...], fn: Callable[[list[pl.Series]], bytes], name: str) -> pl.Expr:
+    def _grouped(
+        self, columns: tuple[str, ...], fn: Callable[[list[pl.Series]], bytes], name: str
+    ) -> pl.Expr:
         def state(of: list[pl.Series]) -> pl.Series:
             return pl.Series([fn(of)], dtype=pl.Binary)
 
@@ -179,13 +184,17 @@ class Own(Reduction):
     def _values(self, columns: list[pl.Series]) -> Any:
         if len(columns) == 1:
             return columns[0].drop_nulls()
-        return pl.DataFrame([series.alias(name) for series, name in zip(columns, self.inner.columns, strict=True)])
+        return pl.DataFrame(
+            [series.alias(name) for series, name in zip(columns, self.inner.columns, strict=True)]
+        )
 
     def _merged(self, columns: list[pl.Series]) -> bytes:
         states = columns[0].to_list()
         if len(states) == 1:
             return bytes(states[0])
-        state = self.inner.decode(states[0]) if states else self.inner.begin()  # polars tries it on nothing now and then
+        state = (
+            self.inner.decode(states[0]) if states else self.inner.begin()
+        )  # polars tries it on nothing now and then
         for data in states[1:]:
             state = self.inner.merge(state, self.inner.decode(data))
         return self.inner.encode(state)

@@ -52,7 +52,9 @@ class Latest(Reduction):
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The last of the last, by their places."""
         places = [f"{name}.{c}" for c in ORDER]
-        return [self._end(pl.col(c).sort_by(places, nulls_last=not self._last)) for c in (f"{name}.v", *places)]
+        return [
+            self._end(pl.col(c).sort_by(places, nulls_last=not self._last)) for c in (f"{name}.v", *places)
+        ]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The value."""

@@ -16,7 +16,9 @@ from millrace.errors import ComponentMissing, DefinitionError
 def needed(what: str) -> None:
     """Refuses `what` where the library is absent."""
     if importlib.util.find_spec("datasketches") is None:
-        raise ComponentMissing(f"{what} needs Apache DataSketches, which is not installed; run: pip install 'millrace[sketches]'")
+        raise ComponentMissing(
+            f"{what} needs Apache DataSketches, which is not installed; run: pip install 'millrace[sketches]'"
+        )
 
 
 def _plain(values: pl.Series) -> list[Any]:
@@ -43,7 +45,9 @@ class DistinctSketch(Aggregate):
         """What can be hashed alike everywhere."""
         dtype = schema[self.columns[0]]
         if dtype.is_nested() or dtype == pl.Binary:
-            raise DefinitionError(f"{self} cannot take {self.columns[0]!r}, which is {dtype}; make text or a number of it")
+            raise DefinitionError(
+                f"{self} cannot take {self.columns[0]!r}, which is {dtype}; make text or a number of it"
+            )
 
     def create(self) -> Any:
         """No values."""
@@ -104,7 +108,9 @@ class QuantilesSketch(Aggregate):
         """Numbers only."""
         dtype = schema[self.columns[0]]
         if not dtype.is_numeric():
-            raise DefinitionError(f"{self} needs numbers, but {self.columns[0]!r} is {dtype}; leave out approx=True for exact quantiles")
+            raise DefinitionError(
+                f"{self} needs numbers, but {self.columns[0]!r} is {dtype}; leave out approx=True for exact quantiles"
+            )
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
         """Values of the column's type."""
@@ -164,7 +170,9 @@ class FrequentSketch(Aggregate):
         check_sortable(self, schema, list(self.columns))
         dtype = schema[self.columns[0]]
         if not (dtype.is_integer() or dtype.is_float() or dtype in (pl.String, pl.Boolean)):
-            raise DefinitionError(f"{self} cannot take {self.columns[0]!r}, which is {dtype}; make text or a number of it")
+            raise DefinitionError(
+                f"{self} cannot take {self.columns[0]!r}, which is {dtype}; make text or a number of it"
+            )
 
     def type_of(self, dtype: pl.DataType) -> pl.DataType:
         """A list of values with their counts."""
@@ -217,4 +225,12 @@ _READ: dict[str, Any] = {"b": lambda text: text == "True", "i": int, "f": float,
 
 def _letter(value: object) -> str:
     """What a text in the sketch was, for the way back."""
-    return "b" if isinstance(value, bool) else "i" if isinstance(value, int) else "f" if isinstance(value, float) else "s"
+    return (
+        "b"
+        if isinstance(value, bool)
+        else "i"
+        if isinstance(value, int)
+        else "f"
+        if isinstance(value, float)
+        else "s"
+    )

@@ -88,7 +88,10 @@ class Sum(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums and the number of values."""
-        return [*(expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)), *self._apart(name, dtype, 1)]
+        return [
+            *(expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)),
+            *self._apart(name, dtype, 1),
+        ]
 
     def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The same with the other sign."""
@@ -113,7 +116,11 @@ class Sum(Reduction):
             return [pl.col(self.given).cast(pl.Int128).sum(), count]
         x, _, placed = _placed(self.given)
         odd = [(x == math.inf), (x == -math.inf), x.is_nan()]
-        return [*(digit.sum() for digit in _cut(placed, PLACES)), *(there.sum().cast(pl.Int64) for there in odd), count]
+        return [
+            *(digit.sum() for digit in _cut(placed, PLACES)),
+            *(there.sum().cast(pl.Int64) for there in odd),
+            count,
+        ]
 
     def _apart(self, name: str, dtype: pl.DataType, sign: int) -> list[pl.Expr]:
         if _is_whole(dtype):
@@ -136,9 +143,23 @@ def _float_total(name: str) -> pl.Expr:
     """The exact sum of what was cut, rounded once."""
     up, down, nan = (pl.col(f"{name}.{kind}") > 0 for kind in ("up", "down", "nan"))
     apart = pl.col(f"{name}.apart")
-    known = pl.struct(f"{name}.s0", f"{name}.s1", f"{name}.apart").map_batches(_with_apart, return_dtype=pl.Float64)
-    finite = pl.when(apart.list.len() > 0).then(known).otherwise(_rounded(pl.col(f"{name}.s0"), pl.col(f"{name}.s1")))
-    return pl.when(nan | (up & down)).then(math.nan).when(up).then(math.inf).when(down).then(-math.inf).otherwise(finite)
+    known = pl.struct(f"{name}.s0", f"{name}.s1", f"{name}.apart").map_batches(
+        _with_apart, return_dtype=pl.Float64
+    )
+    finite = (
+        pl.when(apart.list.len() > 0)
+        .then(known)
+        .otherwise(_rounded(pl.col(f"{name}.s0"), pl.col(f"{name}.s1")))
+    )
+    return (
+        pl.when(nan | (up & down))
+        .then(math.nan)
+        .when(up)
+        .then(math.inf)
+        .when(down)
+        .then(-math.inf)
+        .otherwise(finite)
+    )
 
 
 def _rounded(upper: pl.Expr, lower: pl.Expr) -> pl.Expr:
@@ -165,7 +186,11 @@ def _odd(whole: pl.Expr, more: pl.Expr) -> pl.Expr:
 def _with_apart(partials: pl.Series) -> pl.Series:
     """The sums of those groups that hold values without a place."""
     answers = [
-        _nearest(Fraction(s0) * Fraction(2) ** PLACES[0] + Fraction(s1) * Fraction(2) ** PLACES[1] + sum(map(Fraction, apart)))
+        _nearest(
+            Fraction(s0) * Fraction(2) ** PLACES[0]
+            + Fraction(s1) * Fraction(2) ** PLACES[1]
+            + sum(map(Fraction, apart))
+        )
         if apart
         else None
         for s0, s1, apart in partials.struct.unnest().iter_rows()
@@ -201,11 +226,16 @@ class StdDev(Reduction):
 
     def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The same with the other sign; values without digits are listed as gone."""
-        return [*_negative(self._sums(dtype), self._names(name, dtype)), *self._apart(name, dtype, "gone", "apart")]
+        return [
+            *_negative(self._sums(dtype), self._names(name, dtype)),
+            *self._apart(name, dtype, "gone", "apart"),
+        ]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums of sums."""
-        return _merged(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart", f"{name}.gone"])
+        return _merged(
+            self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart", f"{name}.gone"]
+        )
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The root of the variance."""
@@ -259,7 +289,9 @@ def _float_deviation(partial: Sequence[Any]) -> float | None:
     unit = DIGITS[-1]
     total = sum(sums[i] << (place - unit) for i, place in enumerate(DIGITS))
     products = zip(PAIRS, sums[len(DIGITS) :], strict=True)
-    squares = sum(product * (1 if i == j else 2) << (DIGITS[i] + DIGITS[j] - 2 * unit) for (i, j), product in products)
+    squares = sum(
+        product * (1 if i == j else 2) << (DIGITS[i] + DIGITS[j] - 2 * unit) for (i, j), product in products
+    )
     if not apart and not gone:
         return _root(n * squares - total * total, n * (n - 1) << -2 * unit)
     whole, exact = Fraction(total, 1 << -unit), Fraction(squares, 1 << -2 * unit)

@@ -35,7 +35,20 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topics")
 app.add_typer(bench.app, name="bench")
 app.add_typer(kafka.app, name="kafka")
-for command in (demo, run, savepoint, ingest, record, serve, explain, replay, backfill, transcript, doctor, verify):
+for command in (
+    demo,
+    run,
+    savepoint,
+    ingest,
+    record,
+    serve,
+    explain,
+    replay,
+    backfill,
+    transcript,
+    doctor,
+    verify,
+):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
 
 
@@ -49,7 +62,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from; works after any command too.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from; works after any command too.")
+    ] = False,
 ) -> None:
     """What holds for every command; `--debug` is taken by `millrace.cli`, wherever it stands."""

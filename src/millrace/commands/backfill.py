@@ -16,14 +16,29 @@ EXAMPLES = examples(
 
 
 def backfill(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name.")],
-    version: Annotated[str, typer.Option(metavar="NAME", help="What the new version is called; results go to TOPIC.NAME.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name."
+        ),
+    ],
+    version: Annotated[
+        str, typer.Option(metavar="NAME", help="What the new version is called; results go to TOPIC.NAME.")
+    ],
     events: Annotated[
         Path | None,
-        typer.Option("--events", metavar="FILE", help="A table of events instead of what the log holds (.parquet, .csv or .jsonl)."),
+        typer.Option(
+            "--events",
+            metavar="FILE",
+            help="A table of events instead of what the log holds (.parquet, .csv or .jsonl).",
+        ),
     ] = None,
-    switch: Annotated[bool, typer.Option(help="Point readers to the new version when it has caught up.")] = True,
-    on: Annotated[Literal["local", "spark"] | None, typer.Option(help="The runner. Overrides run.on.")] = None,
+    switch: Annotated[
+        bool, typer.Option(help="Point readers to the new version when it has caught up.")
+    ] = True,
+    on: Annotated[
+        Literal["local", "spark"] | None, typer.Option(help="The runner. Overrides run.on.")
+    ] = None,
     log: LogUrl = None,
     state: StateDir = None,
     json: Json = False,
@@ -40,6 +55,11 @@ def backfill(
     done = fill(one, version=version, events=events, on=on, settings=chosen, switch=switch)
     for name, new in done.topics.items():
         if json:
-            output.json_lines([{"topic": name, "version": new, "results": done.results[new], "switched": done.switched}])
+            output.json_lines(
+                [{"topic": name, "version": new, "results": done.results[new], "switched": done.switched}]
+            )
         else:
-            typer.echo(f"{new}: {done.results[new]:,} results" + (f"; readers of {name} are pointed there" if done.switched else ""))
+            typer.echo(
+                f"{new}: {done.results[new]:,} results"
+                + (f"; readers of {name} are pointed there" if done.switched else "")
+            )

@@ -11,7 +11,16 @@ from millrace.commands.options import Json, examples
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
-COLUMNS = ("name", "runner", "rows_per_batch", "events_per_s", "cpu_us_per_event", "batch_ms", "rss_mb", "load")
+COLUMNS = (
+    "name",
+    "runner",
+    "rows_per_batch",
+    "events_per_s",
+    "cpu_us_per_event",
+    "batch_ms",
+    "rss_mb",
+    "load",
+)
 
 
 @app.command(
@@ -24,9 +33,16 @@ COLUMNS = ("name", "runner", "rows_per_batch", "events_per_s", "cpu_us_per_event
 def engine(
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="NAME", help="Only the measurement, group or runner of this name; may be said several times."),
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help="Only the measurement, group or runner of this name; may be said several times.",
+        ),
     ] = None,
-    scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="Smaller kinds, to see that all works: 0.05 is a twentieth.")] = 1.0,
+    scale: Annotated[
+        float,
+        typer.Option(min=0.001, max=1.0, help="Smaller kinds, to see that all works: 0.05 is a twentieth."),
+    ] = 1.0,
     json: Json = False,
 ) -> None:
     """Events per second, CPU per event, time per batch and memory: the engine, Spark, and plain Structured Streaming beside it."""
@@ -39,19 +55,33 @@ def engine(
         output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
 
 
-@app.command(epilog=examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json"))
+@app.command(
+    epilog=examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json")
+)
 def kafka(
-    rows: Annotated[list[int] | None, typer.Option(min=1, metavar="N", help="Events a batch; may be said several times.")] = None,
-    batches: Annotated[int, typer.Option(min=3, metavar="N", help="How many batches; the first four tenths warm up.")] = 10,
+    rows: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="Events a batch; may be said several times.")
+    ] = None,
+    batches: Annotated[
+        int, typer.Option(min=3, metavar="N", help="How many batches; the first four tenths warm up.")
+    ] = 10,
     runner: Annotated[
-        Literal["spark", "spark-4-slots"] | None, typer.Option(help="spark-4-slots is Spark with spark.slots = 4. By default both.")
+        Literal["spark", "spark-4-slots"] | None,
+        typer.Option(help="spark-4-slots is Spark with spark.slots = 4. By default both."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Events per second and CPU per event, by phase, Kafka -> vehicle-distribution on Spark -> Kafka, over a backlog and a broker of its own."""
     from millrace.measure.backlog import bench
 
-    results = map(asdict, bench(rows or [400_000, 100_000], batches=batches, runners=[runner] if runner else ["spark", "spark-4-slots"]))
+    results = map(
+        asdict,
+        bench(
+            rows or [400_000, 100_000],
+            batches=batches,
+            runners=[runner] if runner else ["spark", "spark-4-slots"],
+        ),
+    )
     if json:
         output.json_lines(results)
     else:
@@ -70,20 +100,35 @@ def ingest(
     """Messages per second and CPU per message from a recording and from a broker (mosquitto, where there is one), and bytes per event in the log."""
     from millrace.measure.ingestion import sizes, sources
 
-    for columns, results in ((INGESTED, map(asdict, sources(messages))), (SIZES, map(asdict, sizes(messages)))):
+    for columns, results in (
+        (INGESTED, map(asdict, sources(messages))),
+        (SIZES, map(asdict, sizes(messages))),
+    ):
         if json:
             output.json_lines(results)
         else:
             output.table(columns, ([_figure(result[column]) for column in columns] for result in results))
 
 
-LIVE = ("viewers", "cells_per_s", "tiles_per_tick", "cpu_ms_per_tick", "sent_mb_per_s", "to_viewer_ms_p50", "to_viewer_ms_p99", "rss_mb")
+LIVE = (
+    "viewers",
+    "cells_per_s",
+    "tiles_per_tick",
+    "cpu_ms_per_tick",
+    "sent_mb_per_s",
+    "to_viewer_ms_p50",
+    "to_viewer_ms_p99",
+    "rss_mb",
+)
 
 
 @app.command(epilog=examples("millrace bench live", "millrace bench live --viewers 200 --cells 10000"))
 def live(
     viewers: Annotated[
-        list[int] | None, typer.Option(min=0, metavar="N", help="How many viewers; may be said several times. By default 0, 1 and 50.")
+        list[int] | None,
+        typer.Option(
+            min=0, metavar="N", help="How many viewers; may be said several times. By default 0, 1 and 50."
+        ),
     ] = None,
     cells: Annotated[int, typer.Option(min=2, metavar="N", help="How many cells change a second.")] = 2_000,
     seconds: Annotated[float, typer.Option(min=1, help="How long each measurement takes.")] = 10,
@@ -100,9 +145,26 @@ def live(
 
 
 OwnLog = Annotated[
-    str | None, typer.Option("--log", metavar="URL", help="The log; kafka is a broker of its own. By default an embedded log of its own.")
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="URL",
+        help="The log; kafka is a broker of its own. By default an embedded log of its own.",
+    ),
 ]
-LATENCY = ("job", "scale", "on", "log", "n", "p50_ms", "p90_ms", "p99_ms", "above_floor_p50_ms", "above_floor_p99_ms", "load")
+LATENCY = (
+    "job",
+    "scale",
+    "on",
+    "log",
+    "n",
+    "p50_ms",
+    "p90_ms",
+    "p99_ms",
+    "above_floor_p50_ms",
+    "above_floor_p99_ms",
+    "load",
+)
 
 
 @app.command(
@@ -114,11 +176,17 @@ LATENCY = ("job", "scale", "on", "log", "n", "p50_ms", "p90_ms", "p99_ms", "abov
 )
 def latency(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB", help="Jobs that run together; by default all that have markers.")
+        list[str] | None,
+        typer.Argument(metavar="JOB", help="Jobs that run together; by default all that have markers."),
     ] = None,
     on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "local",
     log: OwnLog = None,
-    scale: Annotated[float, typer.Option(min=0.01, help="How many times the volume of a real city, which is 676 events a second.")] = 1,
+    scale: Annotated[
+        float,
+        typer.Option(
+            min=0.01, help="How many times the volume of a real city, which is 676 events a second."
+        ),
+    ] = 1,
     seconds: Annotated[float, typer.Option(min=1, help="How long to measure, once the jobs run.")] = 60,
     json: Json = False,
 ) -> None:
@@ -161,13 +229,22 @@ SUSTAINED = (
 )
 def sustained(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB", help="Jobs that run together; by default vehicle-distribution.")
+        list[str] | None,
+        typer.Argument(metavar="JOB", help="Jobs that run together; by default vehicle-distribution."),
     ] = None,
     on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "spark",
     log: OwnLog = None,
-    scale: Annotated[float, typer.Option(min=0.01, help="How many times the volume of a real city, which is 676 events a second.")] = 16,
+    scale: Annotated[
+        float,
+        typer.Option(
+            min=0.01, help="How many times the volume of a real city, which is 676 events a second."
+        ),
+    ] = 16,
     seconds: Annotated[float, typer.Option(min=20, help="How long to measure, once the jobs run.")] = 300,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write all samples as CSV and a picture of memory here.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write all samples as CSV and a picture of memory here."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Whether jobs keep up with events that keep flowing, how far they are behind, and whether memory stays flat.
@@ -207,4 +284,10 @@ def sustained(
 
 
 def _figure(value: object) -> object:
-    return f"{value:,.2f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}" if isinstance(value, int | float) else value
+    return (
+        f"{value:,.2f}"
+        if isinstance(value, float) and value < 100
+        else f"{value:,.0f}"
+        if isinstance(value, int | float)
+        else value
+    )

@@ -29,6 +29,9 @@ def doctor(
     else:
         for finding in findings:
             mark = _MARKS[finding.verdict] if sys.stdout.isatty() else finding.verdict.ljust(7)
-            typer.echo(f"{mark} {finding.name}: {finding.found}" + (f"\n    → {finding.remedy}" if finding.remedy else ""))
+            typer.echo(
+                f"{mark} {finding.name}: {finding.found}"
+                + (f"\n    → {finding.remedy}" if finding.remedy else "")
+            )
     if any(finding.verdict == "missing" for finding in findings):
         raise typer.Exit(1)

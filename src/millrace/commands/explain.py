@@ -20,21 +20,42 @@ EXAMPLES = examples(
 
 
 def explain(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name.")],
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name."
+        ),
+    ],
     timeline: Annotated[
-        bool, typer.Option("--timeline", help="Run one job over events, and draw event time against processing time.")
+        bool,
+        typer.Option(
+            "--timeline", help="Run one job over events, and draw event time against processing time."
+        ),
     ] = False,
     recording: given.Recording = None,
     processor: given.Processor = "hsl",
     topic: given.TopicName = None,
     events: given.Table = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Draw only this key: VALUE, or COLUMN=VALUE,… where there are several columns.")
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Draw only this key: VALUE, or COLUMN=VALUE,… where there are several columns.",
+        ),
     ] = None,
-    output: Annotated[str | None, typer.Option(metavar="TOPIC", help="The output to draw; by default the first with windows.")] = None,
-    since: Annotated[str, typer.Option(metavar="TIME", help="Draw from so long after the first event came, such as 10m.")] = "0s",
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Draw until so long after the first event came.")] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the picture to a file, instead of text.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="The output to draw; by default the first with windows."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Draw from so long after the first event came, such as 10m.")
+    ] = "0s",
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Draw until so long after the first event came.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the picture to a file, instead of text.")
+    ] = None,
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
@@ -70,7 +91,9 @@ def _draw(specs: list[str], source: given.Source, svg: Path | None, **asked: Any
     try:
         svg.write_text(to_svg(seen), encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{svg} cannot be written ({error.strerror or error}); check the folder and its permissions") from error
+        raise InputError(
+            f"{svg} cannot be written ({error.strerror or error}); check the folder and its permissions"
+        ) from error
     typer.echo(f"{len(seen.dots)} events and {len(seen.panes)} panes in {svg}")
 
 

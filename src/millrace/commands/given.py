@@ -13,12 +13,24 @@ if TYPE_CHECKING:
     from millrace.runners.replay import Given
     from millrace.stream import Job
 
-Recording = Annotated[Path | None, typer.Option("--recording", metavar="FILE", help="A recording (JSON lines, optionally gzipped).")]
-Processor = Annotated[str, typer.Option("--processor", metavar="NAME", help="What understands the recording.")]
-TopicName = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="A topic of the log, as far as it is filled now.")]
+Recording = Annotated[
+    Path | None,
+    typer.Option("--recording", metavar="FILE", help="A recording (JSON lines, optionally gzipped)."),
+]
+Processor = Annotated[
+    str, typer.Option("--processor", metavar="NAME", help="What understands the recording.")
+]
+TopicName = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", help="A topic of the log, as far as it is filled now."),
+]
 Table = Annotated[
     Path | None,
-    typer.Option("--events", metavar="FILE", help="A table (.parquet, .csv or .jsonl): the fields of the topic's type and event_time."),
+    typer.Option(
+        "--events",
+        metavar="FILE",
+        help="A table (.parquet, .csv or .jsonl): the fields of the topic's type and event_time.",
+    ),
 ]
 
 
@@ -50,7 +62,10 @@ class Source:
         if file is None:
             return self
         if any(source is not None for source in (self.recording, self.topic, self.events)):
-            raise typer.BadParameter(f"{file} is given besides --recording, --topic or --events; name one of them", param_hint="FILE")
+            raise typer.BadParameter(
+                f"{file} is given besides --recording, --topic or --events; name one of them",
+                param_hint="FILE",
+            )
         return replace(self, recording=file) if is_recording(file) else replace(self, events=file)
 
 
@@ -92,4 +107,6 @@ def _check_reads(job: "Job", topic: str) -> None:
 
     known = [read.name for read in Plan.of([job], slots=1).topics]
     if topic not in known:
-        raise typer.BadParameter(f"{job.name} does not read {topic!r}; it reads {', '.join(known)}", param_hint="--topic")
+        raise typer.BadParameter(
+            f"{job.name} does not read {topic!r}; it reads {', '.join(known)}", param_hint="--topic"
+        )

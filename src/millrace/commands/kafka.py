@@ -13,7 +13,10 @@ from millrace.commands.options import Json, examples
 if TYPE_CHECKING:
     from millrace.kafka import Cluster
 
-app = typer.Typer(help="Real Kafka brokers on this machine, for development: one or three, without Docker.", no_args_is_help=True)
+app = typer.Typer(
+    help="Real Kafka brokers on this machine, for development: one or three, without Docker.",
+    no_args_is_help=True,
+)
 
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="Where the brokers keep what they hold.")]
 _FOLDER = Path("millrace-data/kafka")
@@ -21,18 +24,30 @@ _FOLDER = Path("millrace-data/kafka")
 
 @app.command(
     epilog=examples(
-        "millrace kafka up", "millrace kafka up --brokers 3 --background", "millrace kafka up --port 0 --set log.segment.bytes=1048576"
+        "millrace kafka up",
+        "millrace kafka up --brokers 3 --background",
+        "millrace kafka up --port 0 --set log.segment.bytes=1048576",
     )
 )
 def up(
     brokers: Annotated[int, typer.Option(min=1, max=3, help="How many; with 3, one may fail.")] = 1,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The first broker's; the others follow. 0: any that are free.")] = 9092,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="The first broker's; the others follow. 0: any that are free."),
+    ] = 9092,
     folder: Folder = _FOLDER,
     background: Annotated[
-        bool, typer.Option("--background", help="Return when they answer, and leave them running; `millrace kafka down` ends them.")
+        bool,
+        typer.Option(
+            "--background",
+            help="Return when they answer, and leave them running; `millrace kafka down` ends them.",
+        ),
     ] = False,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting of Kafka's own; may be said several times.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A broker setting of Kafka's own; may be said several times."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -46,12 +61,21 @@ def up(
     from millrace.runners.stopping import stop_signals
 
     if brokers == 2:
-        raise typer.BadParameter("two brokers stand no failure, as neither alone is a majority; say 1 or 3", param_hint="--brokers")
+        raise typer.BadParameter(
+            "two brokers stand no failure, as neither alone is a majority; say 1 or 3", param_hint="--brokers"
+        )
     if not jars.folder().is_dir() and jars.missing() is None:
         print(f"fetching Kafka {jars.VERSION} into {jars.folder()}", file=sys.stderr)
     with stop_signals() as stopping:
         wanted = Wanted(settings=dict(_pair(word) for word in setting or ()))
-        cluster = kafka.start(folder, brokers=brokers, port=port, wanted=wanted, detached=background, stop_waiting=stopping.is_set)
+        cluster = kafka.start(
+            folder,
+            brokers=brokers,
+            port=port,
+            wanted=wanted,
+            detached=background,
+            stop_waiting=stopping.is_set,
+        )
         _say(cluster, json=json)
         if background:
             return
@@ -60,7 +84,10 @@ def up(
         lost = brokers - len(cluster.running())
         kafka.stop(cluster)
     if not stopping.is_set():
-        print(f"error: {lost} of {brokers} brokers ended by themselves; their own words are in {cluster.folder}", file=sys.stderr)
+        print(
+            f"error: {lost} of {brokers} brokers ended by themselves; their own words are in {cluster.folder}",
+            file=sys.stderr,
+        )
         raise typer.Exit(1)
     raise typer.Exit(130)
 
@@ -76,7 +103,9 @@ def down(folder: Folder = _FOLDER, json: Json = False) -> None:
     if json:
         output.json_lines([{"stopped": stopped, "seconds": round(time.monotonic() - began, 1)}])
     else:
-        typer.echo(f"{stopped} broker{'s' * (stopped != 1)} stopped" if stopped else f"no brokers run in {folder}")
+        typer.echo(
+            f"{stopped} broker{'s' * (stopped != 1)} stopped" if stopped else f"no brokers run in {folder}"
+        )
 
 
 @app.command(epilog=examples("millrace kafka status --json"))
@@ -99,11 +128,18 @@ def status(folder: Folder = _FOLDER, json: Json = False) -> None:
 def _say(cluster: "Cluster", *, json: bool) -> None:
     alive = {node.id for node in cluster.running()}
     brokers: list[dict[str, Any]] = [
-        {"broker": node.id, "at": f"localhost:{node.port}", "running": node.id in alive, "pid": node.pid if node.id in alive else None}
+        {
+            "broker": node.id,
+            "at": f"localhost:{node.port}",
+            "running": node.id in alive,
+            "pid": node.pid if node.id in alive else None,
+        }
         for node in cluster.nodes
     ]
     if json:
-        output.json_lines([{"running": len(alive) == len(cluster.nodes), "url": cluster.url, "brokers": brokers}])
+        output.json_lines(
+            [{"running": len(alive) == len(cluster.nodes), "url": cluster.url, "brokers": brokers}]
+        )
         return
     for each in brokers:
         typer.echo(f"broker {each['broker']} {'runs' if each['running'] else 'does not run'} at {each['at']}")

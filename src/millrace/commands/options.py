@@ -9,12 +9,23 @@ from millrace import config
 from millrace.config import Settings
 
 Config = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings; by default millrace.toml of this folder, if it is there.")
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Settings; by default millrace.toml of this folder, if it is there.",
+    ),
 ]
 LogUrl = Annotated[
-    str | None, typer.Option("--log", metavar="URL", help="The log: embedded:FOLDER or kafka://HOST:PORT. Overrides log.url.")
+    str | None,
+    typer.Option(
+        "--log", metavar="URL", help="The log: embedded:FOLDER or kafka://HOST:PORT. Overrides log.url."
+    ),
 ]
-StateDir = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="The state folder. Overrides state.dir.")]
+StateDir = Annotated[
+    Path | None, typer.Option("--state", metavar="DIR", help="The state folder. Overrides state.dir.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 

@@ -15,13 +15,27 @@ EXAMPLES = examples(
 
 
 def record(
-    broker: Annotated[str, typer.Argument(metavar="URL", help="Such as mqtts://USER@HOST:8883; mqtt:// is not encrypted.")],
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; must be new. Gzipped if its name ends in .gz.")],
-    topic: Annotated[list[str] | None, typer.Option(metavar="FILTER", help="Topics to ask for; by default all.")] = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="End after this long, such as 1h.")] = None,
-    messages: Annotated[int | None, typer.Option(metavar="N", min=1, help="End after as many messages.")] = None,
-    client_id: Annotated[str | None, typer.Option(metavar="NAME", help="By which the broker knows this recorder.")] = None,
-    password_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Holds the password of the user in URL.")] = None,
+    broker: Annotated[
+        str, typer.Argument(metavar="URL", help="Such as mqtts://USER@HOST:8883; mqtt:// is not encrypted.")
+    ],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where to; must be new. Gzipped if its name ends in .gz.")
+    ],
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="FILTER", help="Topics to ask for; by default all.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End after this long, such as 1h.")
+    ] = None,
+    messages: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="End after as many messages.")
+    ] = None,
+    client_id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="By which the broker knows this recorder.")
+    ] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Holds the password of the user in URL.")
+    ] = None,
 ) -> None:
     """Record what a broker sends, until stopped with Ctrl-C. `millrace ingest --recording FILE` plays it back.
 
@@ -37,7 +51,11 @@ def record(
 
     local(path, "the recording")
     connector = Mqtt(
-        broker, topics=topic or ["#"], client_id=client_id or f"{own_name()}-record", session="1m", password_file=password_file
+        broker,
+        topics=topic or ["#"],
+        client_id=client_id or f"{own_name()}-record",
+        session="1m",
+        password_file=password_file,
     )
     progress = Progress(path.name, sys.stderr)
     with Stop().on_interrupt() as stop:

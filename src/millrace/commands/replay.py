@@ -20,17 +20,28 @@ EXAMPLES = examples(
 
 
 def replay(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name."
+        ),
+    ],
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A recording, or a table (.parquet, .csv or .jsonl), told apart by name and first line."),
+        typer.Argument(
+            metavar="[FILE]",
+            help="A recording, or a table (.parquet, .csv or .jsonl), told apart by name and first line.",
+        ),
     ] = None,
     recording: given.Recording = None,
     processor: given.Processor = "hsl",
     topic: given.TopicName = None,
     events: given.Table = None,
     to: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the panes to a .parquet, .csv or .jsonl file.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the panes to a .parquet, .csv or .jsonl file."
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many panes to show on a terminal.")] = 50,
     json: Json = False,
@@ -45,7 +56,9 @@ def replay(
         tables.check(to)
     one = given.one_job(job, config)
     if to is not None and len(one.outputs) > 1:
-        raise typer.BadParameter(f"{job} writes several topics, which one file cannot hold; use --json", param_hint="--output")
+        raise typer.BadParameter(
+            f"{job} writes several topics, which one file cannot hold; use --json", param_hint="--output"
+        )
     taken, url = given.Source(recording, processor, topic, events, log, config).with_file(file).of(one)
     replayed = replay_all(one, taken, log=url)
     for name, panes in replayed.outputs.items():

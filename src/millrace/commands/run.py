@@ -24,29 +24,48 @@ EXAMPLES = examples(
 Jobs = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name. By default run.jobs of millrace.toml."
+        metavar="JOB",
+        help="module:attribute, file.py:attribute, file.py, or a built-in name. By default run.jobs of millrace.toml.",
     ),
 ]
 
 
 def run(
     jobs: Jobs = None,
-    on: Annotated[Literal["local", "spark"] | None, typer.Option(help="The runner. Overrides run.on.")] = None,
+    on: Annotated[
+        Literal["local", "spark"] | None, typer.Option(help="The runner. Overrides run.on.")
+    ] = None,
     log: LogUrl = None,
     state: StateDir = None,
     name: Annotated[str | None, typer.Option(help="Name of this run. Overrides run.name.")] = None,
-    until_caught_up: Annotated[bool, typer.Option("--until-caught-up", help="Stop when all that the log holds now is read.")] = False,
-    max_events_per_batch: Annotated[int | None, typer.Option(min=1, help="Overrides run.max_events_per_batch.")] = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Stop when all that the log holds now is read.")
+    ] = False,
+    max_events_per_batch: Annotated[
+        int | None, typer.Option(min=1, help="Overrides run.max_events_per_batch.")
+    ] = None,
     tick: Annotated[str | None, typer.Option(metavar="DURATION", help="Overrides run.tick.")] = None,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Overrides spark.master.")] = None,
-    retry: Annotated[list[str] | None, typer.Option(metavar="JOB", help="Try a job again that its own code had stopped.")] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark's master. Overrides spark.master.")
+    ] = None,
+    retry: Annotated[
+        list[str] | None, typer.Option(metavar="JOB", help="Try a job again that its own code had stopped.")
+    ] = None,
     reset: Annotated[
-        list[str] | None, typer.Option(metavar="JOB", help="Drop the state of a job that has changed: it starts at the present.")
+        list[str] | None,
+        typer.Option(
+            metavar="JOB", help="Drop the state of a job that has changed: it starts at the present."
+        ),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Write topics that another state has written so far; its run is stopped.")
+        bool,
+        typer.Option(
+            "--take-over", help="Write topics that another state has written so far; its run is stopped."
+        ),
     ] = False,
-    restore: Annotated[Path | None, typer.Option(metavar="FILE", help="Start a new state folder from a savepoint.")] = None,
+    restore: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Start a new state folder from a savepoint.")
+    ] = None,
     config: Config = None,
 ) -> None:
     """Run jobs together, as one query, until stopped with Ctrl-C.
@@ -115,7 +134,9 @@ class _Progress:
         self.watermark = min(known) if known else self.watermark
         self.hold = _furthest_back(batch)
         self.stopped = len(batch.quarantined)
-        self.unanswered += sum(n for name, n in batch.counts.items() if name.startswith("lookup/") and name.endswith("/failed"))
+        self.unanswered += sum(
+            n for name, n in batch.counts.items() if name.startswith("lookup/") and name.endswith("/failed")
+        )
         if time.monotonic() - self.last >= self.EVERY:
             self.say()
 
@@ -126,7 +147,13 @@ class _Progress:
         reached = ("none yet" if self.watermark is None else _time(self.watermark)) + _because(self.hold)
         reached += f"; {self.stopped} job{'s' * (self.stopped > 1)} under quarantine" if self.stopped else ""
         reached += f"; {self.unanswered:,} keys could not be looked up" if self.unanswered else ""
-        _log.info("%s events in %s batches, %s events/s, watermark %s", f"{self.events:,}", f"{self.batches:,}", f"{rate:,.0f}", reached)
+        _log.info(
+            "%s events in %s batches, %s events/s, watermark %s",
+            f"{self.events:,}",
+            f"{self.batches:,}",
+            f"{rate:,.0f}",
+            reached,
+        )
         self.last, self.said, self.told = time.monotonic(), self.events, self.batches
 
     def close(self) -> None:

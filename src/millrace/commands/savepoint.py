@@ -8,11 +8,16 @@ import typer
 from millrace.commands import output
 from millrace.commands.options import Config, Json, StateDir, examples, settings
 
-EXAMPLES = examples("millrace savepoint before-the-change.savepoint", "millrace savepoint nightly.savepoint --name city --json")
+EXAMPLES = examples(
+    "millrace savepoint before-the-change.savepoint",
+    "millrace savepoint nightly.savepoint --name city --json",
+)
 
 
 def savepoint(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not be there yet.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write; it must not be there yet.")
+    ],
     state: StateDir = None,
     name: Annotated[str | None, typer.Option(help="Name of the run. Overrides run.name.")] = None,
     json: Json = False,
@@ -34,8 +39,16 @@ def savepoint(
             saved = save_stopped(folder, file, chosen)
         else:
             saved = save(folder, file)
-    said = {"file": str(file), "jobs": list(saved.identity.jobs), "slots": saved.identity.slots, "bytes": file.stat().st_size}
+    said = {
+        "file": str(file),
+        "jobs": list(saved.identity.jobs),
+        "slots": saved.identity.slots,
+        "bytes": file.stat().st_size,
+    }
     if json:
         output.json_lines([said])
     else:
-        output.table(tuple(said), [[str(value) if not isinstance(value, list) else ", ".join(value) for value in said.values()]])
+        output.table(
+            tuple(said),
+            [[str(value) if not isinstance(value, list) else ", ".join(value) for value in said.values()]],
+        )

@@ -7,15 +7,24 @@ import typer
 from millrace.commands.options import Config, LogUrl, examples, settings
 
 EXAMPLES = examples(
-    "millrace serve", "millrace serve --port 9000 --log embedded:other/log", "millrace serve --host 0.0.0.0 --view jobs.py:STOPS_VIEW"
+    "millrace serve",
+    "millrace serve --port 9000 --log embedded:other/log",
+    "millrace serve --host 0.0.0.0 --view jobs.py:STOPS_VIEW",
 )
 
 
 def serve(
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is reachable from other machines. Overrides serve.host.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where to listen; 0.0.0.0 is reachable from other machines. Overrides serve.host.",
+        ),
     ] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; 0: any that is free. Overrides serve.port.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="The port; 0: any that is free. Overrides serve.port."),
+    ] = None,
     view: Annotated[
         list[str] | None,
         typer.Option(

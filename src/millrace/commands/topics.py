@@ -14,7 +14,9 @@ app = typer.Typer(help="Look into the log: its topics and their events.", no_arg
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A topic, such as input.vehicle-positions.")]
 
 
-@app.command("list", epilog=examples("millrace topics list", "millrace topics list --log embedded:other/log --json"))
+@app.command(
+    "list", epilog=examples("millrace topics list", "millrace topics list --log embedded:other/log --json")
+)
 def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None:
     """List all topics, with how much they hold. Kafka tells offsets, not records; `topics count` counts these."""
     from millrace.log import open_log
@@ -53,19 +55,33 @@ def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config 
 
     info = open_log(settings(config, log_url=log), create=False).describe(name)
     partitions = [
-        {"partition": number, "begin": part.begin, "end": part.end, "records": part.records, "bytes": part.bytes}
+        {
+            "partition": number,
+            "begin": part.begin,
+            "end": part.end,
+            "records": part.records,
+            "bytes": part.bytes,
+        }
         for number, part in enumerate(info.partitions)
     ]
     sizes = [part.end - part.begin if part.records is None else part.records for part in info.partitions]
     retention = None if info.retention is None else durations.text(info.retention)
     if json:
-        about = {"topic": info.name, "type": info.type_name or None, "codec": info.codec, "envelope": info.envelope, "retention": retention}
+        about = {
+            "topic": info.name,
+            "type": info.type_name or None,
+            "codec": info.codec,
+            "envelope": info.envelope,
+            "retention": retention,
+        }
         output.json_lines([{**about, "skew": _even(sizes), "partitions": partitions}])
         return
     typer.echo(
         f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}"
     )
-    output.table(["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions])
+    output.table(
+        ["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions]
+    )
     typer.echo(f"skew       {output.text(_even(sizes))}")
 
 
@@ -76,7 +92,9 @@ def _even(sizes: list[int]) -> float | None:
     return None if found is None else round(found, 3)
 
 
-@app.command(epilog=examples("millrace topics count input.vehicle-positions", "millrace topics count words --json"))
+@app.command(
+    epilog=examples("millrace topics count input.vehicle-positions", "millrace topics count words --json")
+)
 def count(name: Name, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
     """Count a topic's records one by one, by partition: on Kafka, offsets have gaps. The skew is how many times the average the fullest one holds."""
     from millrace.log import open_log, survey
@@ -119,9 +137,16 @@ def lag(
 )
 def tail(
     name: Name,
-    from_start: Annotated[bool, typer.Option("--from-start", help="From the oldest event that the log holds, not only new ones.")] = False,
-    most: Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N events.")] = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Stop at the end instead of waiting for more.")] = False,
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="From the oldest event that the log holds, not only new ones."),
+    ] = False,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N events.")
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Stop at the end instead of waiting for more.")
+    ] = False,
     topic: Annotated[
         str | None,
         typer.Option(

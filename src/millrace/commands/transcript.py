@@ -7,7 +7,9 @@ import typer
 
 from millrace.commands.options import examples
 
-EXAMPLES = examples("millrace transcript tests/transcripts/*.yaml", "millrace transcript windows.yaml --on spark")
+EXAMPLES = examples(
+    "millrace transcript tests/transcripts/*.yaml", "millrace transcript windows.yaml --on spark"
+)
 
 
 def transcript(

@@ -9,11 +9,16 @@ import typer
 from millrace.commands import output
 from millrace.commands.options import Config, Json, LogUrl, StateDir, examples, settings
 
-EXAMPLES = examples("millrace verify", "millrace verify before-upgrade.savepoint --log embedded:data/log --state data/state --json")
+EXAMPLES = examples(
+    "millrace verify",
+    "millrace verify before-upgrade.savepoint --log embedded:data/log --state data/state --json",
+)
 
 
 def verify(
-    savepoints: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Savepoints to look at as well.")] = None,
+    savepoints: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Savepoints to look at as well.")
+    ] = None,
     log: LogUrl = None,
     state: StateDir = None,
     json: Json = False,
@@ -36,7 +41,11 @@ def verify(
         output.json_lines([asdict(damage) for damage in found])
     for damage in () if json else found:
         typer.echo(f"{damage.file}: {damage.place}: {damage.problem}; lost: {damage.lost}; {damage.remedy}")
-    old = f", {walked.unchecked:,} of them of an earlier version, without a checksum" if walked.unchecked else ""
+    old = (
+        f", {walked.unchecked:,} of them of an earlier version, without a checksum"
+        if walked.unchecked
+        else ""
+    )
     typer.echo(f"{walked.files:,} files, {walked.chunks:,} chunks{old}: {len(found):,} damaged", err=True)
     if found:
         raise typer.Exit(1)

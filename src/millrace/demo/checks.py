@@ -19,7 +19,9 @@ def check_components(wishes: Wishes) -> None:
     """Packages, the page and Java."""
     missing = [name for name in (*_ALWAYS, *_PACKAGES[wishes.on]) if importlib.util.find_spec(name) is None]
     if missing:
-        raise ComponentMissing(f"the demo needs {', '.join(missing)}, not installed here; run: pip install 'millrace[demo]'")
+        raise ComponentMissing(
+            f"the demo needs {', '.join(missing)}, not installed here; run: pip install 'millrace[demo]'"
+        )
     from millrace.serve.pages import built
 
     if wishes.browser and built() is None:
@@ -63,7 +65,9 @@ def held(wishes: Wishes) -> Iterator[None]:
             ) from error
         except StateUnwritable as error:
             why = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
-            raise StateUnwritable(f"the demo cannot write to its folder {wishes.home} ({why}); name another: --folder DIR") from error
+            raise StateUnwritable(
+                f"the demo cannot write to its folder {wishes.home} ({why}); name another: --folder DIR"
+            ) from error
         yield
 
 

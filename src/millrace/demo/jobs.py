@@ -8,7 +8,13 @@ from millrace.transit import jobs
 
 CITY, SEED = "MILLRACE_DEMO_CITY", "MILLRACE_DEMO_SEED"
 """What in the environment of the jobs says which city it is, and in which folder its stops are kept."""
-JOBS = ("vehicle-distribution", "delay-distribution", f"{__name__}:final_stop_distribution", "flow-direction", "emergency-stop")
+JOBS = (
+    "vehicle-distribution",
+    "delay-distribution",
+    f"{__name__}:final_stop_distribution",
+    "flow-direction",
+    "emergency-stop",
+)
 
 
 def final_stop_distribution() -> Job:

@@ -63,7 +63,12 @@ def parts_of(wishes: Wishes) -> list[Part]:
     server = ("serve", "--port", str(wishes.port), *log)
     few = {"POLARS_MAX_THREADS": "1"}
     return [
-        Part("job", job, wishes.home / "job.log", {"MILLRACE_SPARK_SLOTS": "1", CITY: str(wishes.city), SEED: str(wishes.seed)}),
+        Part(
+            "job",
+            job,
+            wishes.home / "job.log",
+            {"MILLRACE_SPARK_SLOTS": "1", CITY: str(wishes.city), SEED: str(wishes.seed)},
+        ),
         Part("city", city, wishes.home / "city.log", few),
         Part("server", server, wishes.home / "server.log", few),
     ]
@@ -106,9 +111,13 @@ class Parts:
             if process.poll() is None:
                 process.terminate()
         deadline = time.monotonic() + GRACE
-        while any(process.poll() is None for process in self._running.values()) and time.monotonic() < deadline:
+        while (
+            any(process.poll() is None for process in self._running.values()) and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
-        end_trees([process.pid for process in self._running.values() if process.poll() is None], patience=INSIST)
+        end_trees(
+            [process.pid for process in self._running.values() if process.poll() is None], patience=INSIST
+        )
         for process in self._running.values():
             process.wait()
         self._running.clear()
@@ -128,6 +137,8 @@ def _started(part: Part) -> "subprocess.Popen[bytes]":
 
 
 def _obituary(part: Part, code: int) -> str:
-    how = f"was ended by {signal.Signals(-code).name} once too often" if code < 0 else f"ended with code {code}"
+    how = (
+        f"was ended by {signal.Signals(-code).name} once too often" if code < 0 else f"ended with code {code}"
+    )
     said = "".join(f"\n    {line}" for line in part.last_lines()) or " It said nothing."
     return f"the {part.name} {how}, so the demo ends; nothing is lost, and --fresh begins anew. Its last words (all are in {part.output}):{said}"

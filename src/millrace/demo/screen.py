@@ -71,7 +71,13 @@ class Terminal:
         self._console = Console(file=out)
         self._spinner: Spinner | None = Spinner("dots")
         self._now = Text("")
-        self._live = Live(console=self._console, get_renderable=self._row, refresh_per_second=8, transient=True, redirect_stderr=False)
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._row,
+            refresh_per_second=8,
+            transient=True,
+            redirect_stderr=False,
+        )
         self._live.start()
 
     def done(self, text: str) -> None:

@@ -34,7 +34,11 @@ def show(wishes: Wishes, out: TextIO) -> None:
         wishes = checks.free_port(wishes)
         if wishes.fresh:
             checks.begin_anew(wishes)
-        with contextlib.closing(open_log(wishes.log_url)) as log, contextlib.closing(screen(out)) as shown, Parts() as parts:
+        with (
+            contextlib.closing(open_log(wishes.log_url)) as log,
+            contextlib.closing(screen(out)) as shown,
+            Parts() as parts,
+        ):
             watch = Watch(log, wishes.run, _now())
             shown.done(f"log ready in {_short(wishes)}")
             started = parts_of(wishes)
@@ -55,7 +59,9 @@ class Milestone:
     """What to say of it, as soon as it has happened."""
 
 
-def _until_the_map_is_there(wishes: Wishes, watch: Watch, parts: Parts, job: Part, shown: Screen, stopping: threading.Event) -> None:
+def _until_the_map_is_there(
+    wishes: Wishes, watch: Watch, parts: Parts, job: Part, shown: Screen, stopping: threading.Event
+) -> None:
     since = _now()
     ahead = _milestones(wishes, watch, since)
     while ahead and not stopping.wait(LOOK):
@@ -69,7 +75,9 @@ def _until_the_map_is_there(wishes: Wishes, watch: Watch, parts: Parts, job: Par
             words = re.sub(r"^[\d:]+ ", "", "".join(job.last_lines(1)))
             shown.waiting(f"{ahead[0].awaited}" + (f" · {words}" if words else ""))
     if not ahead:
-        shown.done(f"the map is at {wishes.address}  (Ctrl-C ends the demo; the next start goes on from here)")
+        shown.done(
+            f"the map is at {wishes.address}  (Ctrl-C ends the demo; the next start goes on from here)"
+        )
         if wishes.browser and out_of_sight() is None:
             _open_browser(wishes.address)
 
@@ -79,10 +87,17 @@ def _milestones(wishes: Wishes, watch: Watch, since: int) -> list[Milestone]:
     starting = "Spark starts" if wishes.on == "spark" else "the jobs start"
     return [
         Milestone("the city starts", _city(watch)),
-        Milestone("the server starts", lambda: "the server answers" if ask(wishes.port, "/healthz") else None),
-        Milestone(starting, lambda: f"{len(JOBS)} jobs run {where}: first batch" if watch.batches() else None),
+        Milestone(
+            "the server starts", lambda: "the server answers" if ask(wishes.port, "/healthz") else None
+        ),
+        Milestone(
+            starting, lambda: f"{len(JOBS)} jobs run {where}: first batch" if watch.batches() else None
+        ),
         Milestone("first window", lambda: f"first results: {watch.results():,}" if watch.results() else None),
-        Milestone("the map fills", lambda: f"{count:,} hexagons on the map" if (count := hexagons(wishes.port, since)) else None),
+        Milestone(
+            "the map fills",
+            lambda: f"{count:,} hexagons on the map" if (count := hexagons(wishes.port, since)) else None,
+        ),
     ]
 
 
@@ -123,7 +138,13 @@ def out_of_sight() -> str | None:
 def _open_browser(address: str) -> None:
     """By a process of its own: it must neither write into our terminal nor end with us."""
     quiet = subprocess.DEVNULL
-    subprocess.Popen([sys.executable, "-m", "webbrowser", address], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    subprocess.Popen(
+        [sys.executable, "-m", "webbrowser", address],
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
+    )
 
 
 def _short(wishes: Wishes) -> str:

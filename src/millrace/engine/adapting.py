@@ -40,7 +40,10 @@ def adapted(operator: Operator, asked: Adaptation, states: Mapping[Any, SlotStat
         nothing = partials_of(operator.node).empty
         made = {place: _widened(operator, state, schemas, nothing) for place, state in made.items()}
         if since is not None:
-            made = {place: _noted(operator, state, dict.fromkeys(asked.added, since)) for place, state in made.items()}
+            made = {
+                place: _noted(operator, state, dict.fromkeys(asked.added, since))
+                for place, state in made.items()
+            }
     if asked.trigger is not None and operator.over_rows:
         made = {place: _retold(operator, state, asked.trigger) for place, state in made.items()}
     if asked.lateness is not None and operator.over_rows:
@@ -69,7 +72,9 @@ def _starts(operator: Operator, state: SlotState) -> list[int]:
     return [start for start in found if isinstance(start, int)]
 
 
-def _widened(operator: Operator, state: SlotState, schemas: Mapping[str, pl.Schema], nothing: pl.DataFrame) -> SlotState:
+def _widened(
+    operator: Operator, state: SlotState, schemas: Mapping[str, pl.Schema], nothing: pl.DataFrame
+) -> SlotState:
     """With the columns of the added aggregates, as of no rows; tables that the operator no longer keeps are left out."""
     mine = {name: table for name, table in state.tables.items() if name.rpartition(":")[0] == operator.id}
     made = replace(state, tables={name: table for name, table in state.tables.items() if name not in mine})
@@ -78,7 +83,11 @@ def _widened(operator: Operator, state: SlotState, schemas: Mapping[str, pl.Sche
         if short not in schemas and short != "panes":
             continue
         for chunk in table.chunks:
-            frame = chunk.frame if short == "panes" else chunk.frame.select(_columns(chunk.frame, schemas[short], nothing))
+            frame = (
+                chunk.frame
+                if short == "panes"
+                else chunk.frame.select(_columns(chunk.frame, schemas[short], nothing))
+            )
             made = made.with_part(name, frame, chunk)
     return made
 
@@ -90,11 +99,17 @@ def _columns(frame: pl.DataFrame, schema: pl.Schema, nothing: pl.DataFrame) -> l
 def _column(frame: pl.DataFrame, name: str, dtype: pl.DataType, nothing: pl.DataFrame) -> pl.Expr:
     if name not in frame.columns:
         return pl.lit(nothing[name.removeprefix("~")]).first().alias(name)
-    if frame.schema[name] == dtype or not isinstance(dtype, pl.List) or not isinstance(dtype.inner, pl.Struct):
+    if (
+        frame.schema[name] == dtype
+        or not isinstance(dtype, pl.List)
+        or not isinstance(dtype.inner, pl.Struct)
+    ):
         return pl.col(name)
     had = {field.name for field in frame.schema[name].inner.fields}  # type: ignore[attr-defined] # a list of the same
     fields = [
-        pl.element().struct.field(field.name) if field.name in had else pl.lit(None, field.dtype).alias(field.name)
+        pl.element().struct.field(field.name)
+        if field.name in had
+        else pl.lit(None, field.dtype).alias(field.name)
         for field in dtype.inner.fields
     ]
     return pl.col(name).list.eval(pl.struct(fields)).cast(dtype)
@@ -118,20 +133,30 @@ def _retold(operator: Operator, state: SlotState, was: str) -> SlotState:
 
 def _begun(operator: Operator, cells: pl.DataFrame, was: str, value: Mapping[str, Any]) -> pl.DataFrame:
     windowing, time = operator.node.windowing, value["time"]
-    punctual = was.startswith("AtWatermark(") and isinstance(windowing.trigger, AtWatermark) and not windowing.once
-    clock = max((channel.last_active for channel in Progress.from_json(value["progress"]).channels.values()), default=0)
+    punctual = (
+        was.startswith("AtWatermark(") and isinstance(windowing.trigger, AtWatermark) and not windowing.once
+    )
+    clock = max(
+        (channel.last_active for channel in Progress.from_json(value["progress"]).channels.values()),
+        default=0,
+    )
 
     def begun(state: str, new: int, start: int, passed: bool) -> str:
         first = trigger_machines.begin(windowing.trigger)
         if punctual and json.loads(state)[0]:
-            first = trigger_machines.fired(windowing.trigger, first, Moment(time, clock, passed=True, elapsed=False))[0]
+            first = trigger_machines.fired(
+                windowing.trigger, first, Moment(time, clock, passed=True, elapsed=False)
+            )[0]
         rows = Rows(new, clock, start if time == LEAST else time, passed)
-        return json.dumps(trigger_machines.taken(windowing.trigger, first, rows) if new else first, separators=(",", ":"))
+        return json.dumps(
+            trigger_machines.taken(windowing.trigger, first, rows) if new else first, separators=(",", ":")
+        )
 
     start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
     told = cells.select("_trigger", "_new", start.alias("start"), (pl.col("_end") <= time).alias("passed"))
     return cells.with_columns(
-        pl.Series("_trigger", [begun(*row) for row in told.iter_rows()], pl.String), pl.lit(LEAST, pl.Int64).alias("_due")
+        pl.Series("_trigger", [begun(*row) for row in told.iter_rows()], pl.String),
+        pl.lit(LEAST, pl.Int64).alias("_due"),
     )
 
 

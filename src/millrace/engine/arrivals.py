@@ -23,7 +23,9 @@ def said_of(operator: Operator, body: Body) -> dict[str, Said]:
                 clock = source.clocks[watermark.clock_id]
                 learning = watermark if isinstance(watermark, Percentile) else None
                 lags = tuple(Told(*told) for told in source.lags) if learning else ()
-                words = Said(clock, source.active, watermark.delay, _idle_after(watermark, source), learning, lags)
+                words = Said(
+                    clock, source.active, watermark.delay, _idle_after(watermark, source), learning, lags
+                )
                 said[f"{index}/{topic}/{source.partition}"] = words
     return said
 
@@ -47,7 +49,9 @@ def learned(frame: pl.DataFrame, channel: str, said: dict[str, Said], progress: 
     return pl.lit(watermark_of_rows(frame, clocks, stretches))
 
 
-def arrived(operator: Operator, blocks: list[Block], said: dict[str, Said], progress: Progress) -> pl.DataFrame | None:
+def arrived(
+    operator: Operator, blocks: list[Block], said: dict[str, Said], progress: Progress
+) -> pl.DataFrame | None:
     """All rows of a batch; `_w` is the watermark at each (null: none yet), `_topic` and `_part` say where it comes from."""
     frames = []
     for block in blocks:
@@ -64,10 +68,16 @@ def arrived(operator: Operator, blocks: list[Block], said: dict[str, Said], prog
         learns = any(said[f"{block.channel}/{part}"].learning is not None for part in prior)
         own = learned(frame, block.channel, said, progress) if learns else pl.col("_clock") - delay
         before = pl.col("_part").replace_strict(prior, return_dtype=pl.Int64)
-        frames.append(frame.with_columns(pl.max_horizontal(own, before).alias("_w"), pl.lit(topic).alias("_topic")).drop("_clock"))
+        frames.append(
+            frame.with_columns(
+                pl.max_horizontal(own, before).alias("_w"), pl.lit(topic).alias("_topic")
+            ).drop("_clock")
+        )
     if not frames:
         return None
-    return (frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")).with_row_index("_row")
+    return (frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")).with_row_index(
+        "_row"
+    )
 
 
 _INTERNAL = ("_t", "_ingested", "_via", "_src", "_w", "_row", "_ahead", "_place", "_start", "_end", "_at")

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from millrace.windows import FOREVER, Delta, Everything, Punctuated, Sessions, Sliding, Unaligned, Window, WindowFn
+from millrace.windows import (
+    FOREVER,
+    Delta,
+    Everything,
+    Punctuated,
+    Sessions,
+    Sliding,
+    Unaligned,
+    Window,
+    WindowFn,
+)
 
 PLACE = "_place"
 """What else a row says of its windows: an offset, a value whose changes cut windows, or whether it is the last of its window."""
@@ -16,7 +26,9 @@ def assigned(rows: pl.DataFrame, window: WindowFn) -> pl.DataFrame:
     """A row for each window that contains the time `_at`."""
     match window:
         case Everything():
-            return rows.with_columns(pl.lit(FOREVER[0], pl.Int64).alias("_start"), pl.lit(FOREVER[1], pl.Int64).alias("_end"))
+            return rows.with_columns(
+                pl.lit(FOREVER[0], pl.Int64).alias("_start"), pl.lit(FOREVER[1], pl.Int64).alias("_end")
+            )
         case Sessions(gap=gap):
             return rows.with_columns(pl.col("_at").alias("_start"), (pl.col("_at") + gap).alias("_end"))
         case Sliding(size=size, every=every, offset=offset):
@@ -87,8 +99,14 @@ def _hulls_by_user(pieces: pl.DataFrame, keys: list[str], window: WindowFn) -> p
         own = sorted(set(part.select("_start", "_end").rows()))
         table = [(*one, *hull(group)) for group in window.merge(own) for one in group]
         schema = dict.fromkeys(("_start", "_end", "_from", "_to"), pl.Int64)
-        parts.append(part.join(pl.DataFrame(table, schema=schema, orient="row"), on=["_start", "_end"], how="left"))
-    return pl.concat(parts) if parts else pieces.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
+        parts.append(
+            part.join(pl.DataFrame(table, schema=schema, orient="row"), on=["_start", "_end"], how="left")
+        )
+    return (
+        pl.concat(parts)
+        if parts
+        else pieces.with_columns(pl.col("_start").alias("_from"), pl.col("_end").alias("_to"))
+    )
 
 
 def hull(group: Sequence[Window]) -> Window:
@@ -97,7 +115,10 @@ def hull(group: Sequence[Window]) -> Window:
 
 
 def walked(
-    rows: Sequence[tuple[int, int, int, int | None, bool]], held: Sequence[Window], window: WindowFn, patience: tuple[int, int]
+    rows: Sequence[tuple[int, int, int, int | None, bool]],
+    held: Sequence[Window],
+    window: WindowFn,
+    patience: tuple[int, int],
 ) -> Iterator[tuple[int, str]]:
     """The rows of one key taken one after the other, each judged by the session that it would be part of: which are refused, and why.
 

@@ -59,7 +59,9 @@ class Calls:
         self._pass()
         self._collect(waiting)
 
-    def _events(self, frame: pl.DataFrame | None, kind: int) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
+    def _events(
+        self, frame: pl.DataFrame | None, kind: int
+    ) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
         if frame is None:
             return
         times = frame["_t"].to_list()
@@ -68,7 +70,12 @@ class Calls:
             yield times[number], kind, number, row
 
     def _alarms(self) -> list[tuple[int, str, Key]]:
-        return [(at, name, key) for key, kept in self.known.items() for name, at in kept.alarms.items() if at <= self.now]
+        return [
+            (at, name, key)
+            for key, kept in self.known.items()
+            for name, at in kept.alarms.items()
+            if at <= self.now
+        ]
 
     def _wind(self, key: Key) -> None:
         """Timers of a key that are due in this batch wait for their turn."""
@@ -130,5 +137,9 @@ class Calls:
     def _collect(self, before: dict[Key, tuple[dict[str, int], dict[str, int]]]) -> None:
         for key in self.touched:
             kept, (timers, alarms) = self.known[key], before.get(key, ({}, {}))
-            self.set_timers += [(key, at) for name, at in kept.timers.items() if at > self.time and timers.get(name) != at]
-            self.set_alarms += [(key, at) for name, at in kept.alarms.items() if at > self.now and alarms.get(name) != at]
+            self.set_timers += [
+                (key, at) for name, at in kept.timers.items() if at > self.time and timers.get(name) != at
+            ]
+            self.set_alarms += [
+                (key, at) for name, at in kept.alarms.items() if at > self.now and alarms.get(name) != at
+            ]

@@ -65,7 +65,9 @@ class CellWindows(Windows):
     def layout(self) -> Layout:
         """How cells are kept: the newest version of each."""
         end = pl.col("_end")
-        return Layout(end, end, lambda frame: frame.sort("_seq").unique(self.group, keep="last", maintain_order=True))
+        return Layout(
+            end, end, lambda frame: frame.sort("_seq").unique(self.group, keep="last", maintain_order=True)
+        )
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
@@ -82,7 +84,9 @@ class CellWindows(Windows):
         if before.gone is not None:
             held = held.filter(pl.col("_end") > before.gone)
         if rows is None and held.is_empty():
-            return Stepped(state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said))
+            return Stepped(
+                state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said)
+            )
         touched, gone, late = self._take(rows, held, times, LEAST if before.gone is None else before.gone)
         shown, changes, written = self._fire(held, touched, gone, times, self.begun_before(before.since))
         if gone.height:
@@ -94,18 +98,25 @@ class CellWindows(Windows):
     def _times(self, before: int, low: int | None, now: int) -> Times:
         if not self.operator.node.windowing.by_clock:
             return Times(before, before, LEAST if low is None else low, now)
-        return Times(before, max(before, now), END if low is not None and low >= END else max(before, now), now)
+        return Times(
+            before, max(before, now), END if low is not None and low >= END else max(before, now), now
+        )
 
     @cached_property
     def nothing(self) -> pl.DataFrame:
         """No cells, in the columns that they have."""
         number = pl.lit(0, pl.Int64)
         empty = self.operator.node.inputs[0].schema.to_frame()
-        rows = empty.with_columns(number.alias(c) for c in ("_t", "_src", "_off", "_start", "_end", "_w", "_row")).clear()
+        rows = empty.with_columns(
+            number.alias(c) for c in ("_t", "_src", "_off", "_start", "_end", "_w", "_row")
+        ).clear()
         new = self._new_cells(rows)
         text, no = pl.lit("", pl.String), pl.lit(value=False)
         return new.with_columns(
-            text.alias("_trigger"), no.alias("_closed"), no.alias("_gone"), *[number.alias(c) for c in ("_due", "_tick", "_seq")]
+            text.alias("_trigger"),
+            no.alias("_closed"),
+            no.alias("_gone"),
+            *[number.alias(c) for c in ("_due", "_tick", "_seq")],
         ).drop("_came")
 
     def _held(self, state: SlotState, rows: pl.DataFrame | None, times: Times) -> pl.DataFrame:
@@ -125,11 +136,15 @@ class CellWindows(Windows):
 
     def _all(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
         """Cells of several chunks; those of older versions counted the panes of merged windows together."""
-        cells = pl.concat([self.nothing, *frames], how="diagonal").with_columns(pl.col("_index0", "_settled0").fill_null(0))
+        cells = pl.concat([self.nothing, *frames], how="diagonal").with_columns(
+            pl.col("_index0", "_settled0").fill_null(0)
+        )
         if not isinstance(self.operator.node.windowing.places, Everything):
             return cells
         edges = zip(("_start", "_end"), UNTIL_2262, FOREVER, strict=True)
-        return cells.with_columns(pl.when(pl.col(c) == old).then(new).otherwise(pl.col(c)).alias(c) for c, old, new in edges)
+        return cells.with_columns(
+            pl.when(pl.col(c) == old).then(new).otherwise(pl.col(c)).alias(c) for c, old, new in edges
+        )
 
     def _concerned(self, frames: list[pl.DataFrame], rows: pl.DataFrame | None, times: Times) -> pl.DataFrame:
         """The newest cells of the keys that rows came for, and of those that waited for this time."""
@@ -145,7 +160,9 @@ class CellWindows(Windows):
         """Whether the time has come for which a cell waited."""
         due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
         expires = pl.col("_end") + self.operator.horizon <= times.after
-        return due.fill_null(value=False) | (expires if self.operator.node.windowing.closing != "none" else pl.lit(value=False))
+        return due.fill_null(value=False) | (
+            expires if self.operator.node.windowing.closing != "none" else pl.lit(value=False)
+        )
 
     def _write(self, state: SlotState, held: pl.DataFrame, written: pl.DataFrame, times: Times) -> SlotState:
         """With the new versions of cells, and without those whose time is over."""
@@ -214,11 +231,21 @@ class CellWindows(Windows):
             parts = pl.concat([parts.filter(same), self.showing.grown(parts.filter(~same))])
         parts = parts.drop("_start", "_end").rename({"_from": "_start", "_to": "_end"})
         pieces = pl.concat(
-            [new.with_columns(pl.lit(None, pl.String).alias("_trigger")), parts.with_columns(_came=pl.lit(0, pl.Int64))], how="diagonal"
+            [
+                new.with_columns(pl.lit(None, pl.String).alias("_trigger")),
+                parts.with_columns(_came=pl.lit(0, pl.Int64)),
+            ],
+            how="diagonal",
         )
         state = pl.col("_trigger").drop_nulls().sort().alias("_states")
         sums = pl.col("_came", "_new", "_index", "_settled", "_index0", "_settled0").sum()
-        more = [state, sums, pl.col("_lo", "_first").min(), pl.col("_hi").max(), pl.col("_shown").explode(empty_as_null=False)]
+        more = [
+            state,
+            sums,
+            pl.col("_lo", "_first").min(),
+            pl.col("_hi").max(),
+            pl.col("_shown").explode(empty_as_null=False),
+        ]
         cells = self.partials.merged(pieces, per=("_start", "_end"), more=more)
         if self.showing.delta:
             cells = cells.join(self.showing.fresh_of(pieces), on=self.group, how="left", nulls_equal=True)
@@ -230,7 +257,12 @@ class CellWindows(Windows):
         return told.with_columns(pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone"))
 
     def _fire(
-        self, held: pl.DataFrame, touched: pl.DataFrame, gone: pl.DataFrame, times: Times, young: list[pl.Expr]
+        self,
+        held: pl.DataFrame,
+        touched: pl.DataFrame,
+        gone: pl.DataFrame,
+        times: Times,
+        young: list[pl.Expr],
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, cells to write."""
         expires = pl.col("_end") + self.operator.horizon <= times.after
@@ -243,10 +275,16 @@ class CellWindows(Windows):
         seen = touched.with_columns(pl.lit(value=True).alias("_asked"))
         if waited.height:
             due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
-            late = waited.with_columns(due.fill_null(value=False).alias("_asked"), _came=pl.lit(0, pl.Int64), _gone=pl.lit(value=False))
+            late = waited.with_columns(
+                due.fill_null(value=False).alias("_asked"),
+                _came=pl.lit(0, pl.Int64),
+                _gone=pl.lit(value=False),
+            )
             seen = pl.concat([seen, late], how="diagonal")
         seen = self.machines.looked(seen, times.after, times.clock)
-        shown, changes, cells = self.showing.show(seen.with_columns(expires.alias("_expires")), (times.before, times.after), young)
+        shown, changes, cells = self.showing.show(
+            seen.with_columns(expires.alias("_expires")), (times.before, times.after), young
+        )
         cells = self.machines.dated(cells, times.after, times.clock)
         written = cells.select(self._without_seq)
         if gone.height:

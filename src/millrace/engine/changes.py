@@ -73,14 +73,22 @@ class PaneWindows(Windows):
     @cached_property
     def _nothing(self) -> pl.DataFrame:
         number = pl.lit(0, pl.Int64)
-        rows = self.operator.node.inputs[0].schema.to_frame().with_columns(number.alias(c) for c in ("_start", "_end", "_w"))
+        rows = (
+            self.operator.node.inputs[0]
+            .schema.to_frame()
+            .with_columns(number.alias(c) for c in ("_start", "_end", "_w"))
+        )
         rows = rows.clear().select(*self.matter, "_w")
         return self._sums(rows) if self.partials.additive else rows
 
     def _sums(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Additive partials of rows with weights."""
         if self.partials.counts:
-            return rows.select(*self.partials.keys, *self.per, *[pl.col("_w").alias(column) for column in self.partials.columns])
+            return rows.select(
+                *self.partials.keys,
+                *self.per,
+                *[pl.col("_w").alias(column) for column in self.partials.columns],
+            )
         back = rows.filter(pl.col("_w") < 0)
         if back.is_empty():
             return self._condensed(rows)
@@ -90,14 +98,22 @@ class PaneWindows(Windows):
 
     def _once(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Each row as often as it weighs."""
-        return rows.select(pl.exclude("_w").repeat_by("_w")).explode(cs.all()) if (rows["_w"] > 1).any() else rows.drop("_w")
+        return (
+            rows.select(pl.exclude("_w").repeat_by("_w")).explode(cs.all())
+            if (rows["_w"] > 1).any()
+            else rows.drop("_w")
+        )
 
     def _condensed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partials of rows that stand for as many as they weigh."""
         once = self._once(rows)
         if self.partials.ordered:
             once = once.sort("event_time", *self.partials.needs).with_row_index("_off")
-            once = once.with_columns(pl.col("event_time").alias("_t"), pl.lit(0, pl.Int64).alias("_src"), pl.col("_off").cast(pl.Int64))
+            once = once.with_columns(
+                pl.col("event_time").alias("_t"),
+                pl.lit(0, pl.Int64).alias("_src"),
+                pl.col("_off").cast(pl.Int64),
+            )
         return self.partials.of_rows(once, per=self.per)
 
     def _merged(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -126,7 +142,11 @@ class PaneWindows(Windows):
         known = pl.concat([self.no_numbers, *state.table(id, "panes").between(oldest, newest)])
         fired = [
             firing.emit(self._firing(timing, before, now, known), known, roof)
-            for timing, after, until in (("late", oldest, floor), ("on_time", floor, roof), ("early", roof, newest))
+            for timing, after, until in (
+                ("late", oldest, floor),
+                ("on_time", floor, roof),
+                ("early", roof, newest),
+            )
             for before, now in (self._due(timing, old, net, after, until),)
             if not (before.is_empty() and now.is_empty())
         ]
@@ -147,7 +167,9 @@ class PaneWindows(Windows):
             return Firing(self.operator, new, None, timing)
         return Firing(self.operator, new, self._values(_of(before, known.select(self.group))), timing)
 
-    def _due(self, timing: str, old: pl.DataFrame, net: pl.DataFrame, low: int, high: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _due(
+        self, timing: str, old: pl.DataFrame, net: pl.DataFrame, low: int, high: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """What was and what came of the groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early."""
         node = self.operator.node
         if timing == "early" and not node.same_window:

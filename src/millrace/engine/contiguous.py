@@ -36,13 +36,21 @@ class ContiguousMatches(Matches):
     ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
         """Rows taken in order, time that has passed, and the matches found."""
         id, (since, time) = self.operator.id, passed
-        rows = self.matcher.schema.to_frame() if free is None else free.sort(ORDER).select(list(self.matcher.schema))
+        rows = (
+            self.matcher.schema.to_frame()
+            if free is None
+            else free.sort(ORDER).select(list(self.matcher.schema))
+        )
         known = self._kept_of(state, rows, since, END if ended else time)
         if rows.is_empty() and known.is_empty():
             return state.expire(id, TABLE, time), self.no_shown, {}
         done = self.reader.step(known, rows, END if ended else time)
-        layout = Layout(pl.col(DUE), pl.col(UNTIL), lambda frame: self._newest_rows(frame).filter(pl.col(UNTIL) > since))
-        state = state.append(id, TABLE, self._rewritten(known, done.kept, seq), layout).expire(id, TABLE, time)
+        layout = Layout(
+            pl.col(DUE), pl.col(UNTIL), lambda frame: self._newest_rows(frame).filter(pl.col(UNTIL) > since)
+        )
+        state = state.append(id, TABLE, self._rewritten(known, done.kept, seq), layout).expire(
+            id, TABLE, time
+        )
         sides = {graph.TIMEOUTS: self._panes_of(done.timeouts)} if self.reader.timeouts else {}
         return state, self._panes_of(done.matches), sides
 
@@ -50,9 +58,14 @@ class ContiguousMatches(Matches):
         """The rows kept of the keys that rows came for, or that time moves."""
         keys = list(self.node.keys)
         chunks = [chunk for chunk in state.table(self.operator.id, TABLE).chunks if chunk.high > since]
-        moved = [chunk.frame.filter(pl.col(DUE) <= time).select(keys) for chunk in chunks if chunk.low <= time]
+        moved = [
+            chunk.frame.filter(pl.col(DUE) <= time).select(keys) for chunk in chunks if chunk.low <= time
+        ]
         wanted = pl.concat([rows.select(keys), *moved]).unique()
-        found = [chunk.frame.join(wanted, on=keys, how="semi", nulls_equal=True, maintain_order="left") for chunk in chunks]
+        found = [
+            chunk.frame.join(wanted, on=keys, how="semi", nulls_equal=True, maintain_order="left")
+            for chunk in chunks
+        ]
         newest = self._newest_rows(stacked([*found, self._no_rows]))
         return newest.filter(pl.col(FIRST).is_not_null() & (pl.col(UNTIL) > since))
 

@@ -33,7 +33,9 @@ class Courses(SequenceWindows):
         """The courses of the keys that rows came for, or that time moves."""
         keys = list(self.operator.node.keys)
         chunks = [chunk for chunk in state.table(self.operator.id, "courses").chunks if chunk.high > since]
-        moved = [chunk.frame.filter(pl.col("_due") <= time).select(keys) for chunk in chunks if chunk.low <= time]
+        moved = [
+            chunk.frame.filter(pl.col("_due") <= time).select(keys) for chunk in chunks if chunk.low <= time
+        ]
         wanted = pl.concat([rows.select(keys), *moved]).unique()
         found = [chunk.frame.join(wanted, on=keys, how="semi", nulls_equal=True) for chunk in chunks]
         newest = self._newest(pl.concat([self._nothing, *found]))
@@ -44,4 +46,8 @@ class Courses(SequenceWindows):
 
     def _layout_since(self, since: int) -> Layout:
         """How courses are stored, and what is left of them when those of which nothing matters any more are dropped."""
-        return Layout(pl.col("_due"), pl.col("_until"), lambda frame: self._newest(frame).filter(pl.col("_until") > since))
+        return Layout(
+            pl.col("_due"),
+            pl.col("_until"),
+            lambda frame: self._newest(frame).filter(pl.col("_until") > since),
+        )

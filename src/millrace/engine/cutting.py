@@ -59,7 +59,9 @@ def _stretches(threshold: float, course: Course, values: Sequence[Any], new: ran
     return made
 
 
-def _sliding_stretches(threshold: float, every: float, course: Course, values: Sequence[Any], new: range) -> list[list[int]]:
+def _sliding_stretches(
+    threshold: float, every: float, course: Course, values: Sequence[Any], new: range
+) -> list[list[int]]:
     made = []
     for row in new:
         value = values[row]
@@ -68,7 +70,9 @@ def _sliding_stretches(threshold: float, every: float, course: Course, values: S
         if value is None:
             continue
         course.mark = value if course.mark is None else course.mark
-        course.rows = [other for other in course.rows if values[other] is None or abs(values[other] - value) <= threshold]
+        course.rows = [
+            other for other in course.rows if values[other] is None or abs(values[other] - value) <= threshold
+        ]
         if abs(value - course.mark) > every:
             made.append(list(course.rows))
             course.since, course.mark = 0, value

@@ -49,7 +49,10 @@ class Deduplicated(SequenceWindows):
         rows = {}
         if taken is not None and not taken.is_empty():
             state, kept = self._first(state, taken.sort(ORDER), time)
-            rows = {int(via): self._onward(part) for (via,), part in kept.partition_by("_via", as_dict=True).items()}
+            rows = {
+                int(via): self._onward(part)
+                for (via,), part in kept.partition_by("_via", as_dict=True).items()
+            }
         state = state.with_values(id, {"progress": after.to_json(), "time": time}).expire(id, "seen", time)
         return Stepped(state, after.low, self.no_shown, self.no_panes, late, after.reaches(said), rows=rows)
 
@@ -66,7 +69,9 @@ class Deduplicated(SequenceWindows):
         if not frames:
             return None
         rows = pl.concat(frames, how="diagonal_relaxed").drop("_row").with_row_index("_row")
-        rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in RAW.items() if name not in rows.columns)
+        rows = rows.with_columns(
+            pl.lit(None, dtype).alias(name) for name, dtype in RAW.items() if name not in rows.columns
+        )
         own = [name for name in self.node.schema if name in rows.columns]
         return rows.select(*own, *sorted(name for name in rows.columns if name.startswith("_")))
 
@@ -74,10 +79,16 @@ class Deduplicated(SequenceWindows):
         """Without the rows of which nobody can tell any more whether they are copies."""
         if rows is None:
             return None, None
-        behind = pl.col("_w") >= pl.col("_t") + self.node.within if self.node.at_once else pl.col("_w") > pl.col("_t")
+        behind = (
+            pl.col("_w") >= pl.col("_t") + self.node.within
+            if self.node.at_once
+            else pl.col("_w") > pl.col("_t")
+        )
         refused = pl.col("_ahead") | behind.fill_null(value=False)
         reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
-        verdicts = rows.filter(refused).select("_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed"))
+        verdicts = rows.filter(refused).select(
+            "_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
+        )
         return rows.filter(~refused), None if verdicts.is_empty() else refused_rows(rows, verdicts)
 
     def _first(self, state: SlotState, rows: pl.DataFrame, time: int) -> tuple[SlotState, pl.DataFrame]:
@@ -86,7 +97,9 @@ class Deduplicated(SequenceWindows):
         layout = Layout(pl.col("event_time"), until, lambda frame: frame.filter(until > time))
         seen = self._seen(state, rows)
         if self.node.at_once:
-            kept = rows.unique(identity, keep="first", maintain_order=True).join(seen, on=identity, how="anti", nulls_equal=True)
+            kept = rows.unique(identity, keep="first", maintain_order=True).join(
+                seen, on=identity, how="anti", nulls_equal=True
+            )
         else:
             kept = self._apart(rows, seen)
         return state.append(self.operator.id, "seen", kept.select(self._remembered), layout), kept
@@ -95,24 +108,38 @@ class Deduplicated(SequenceWindows):
         """What is remembered of earlier rows that these may be copies of."""
         identity, within = self.node.identity, 0 if self.node.at_once else self.node.within
         columns = self._remembered
-        first, last = rows.select(pl.col("_t").min().alias("first") - within, pl.col("_t").max().alias("last")).row(0)
+        first, last = rows.select(
+            pl.col("_t").min().alias("first") - within, pl.col("_t").max().alias("last")
+        ).row(0)
         near = pl.col("event_time").is_between(first, last)
         chunks = [
-            chunk for chunk in state.table(self.operator.id, "seen").chunks if chunk.low <= last and chunk.high - self.node.within >= first
+            chunk
+            for chunk in state.table(self.operator.id, "seen").chunks
+            if chunk.low <= last and chunk.high - self.node.within >= first
         ]
         wanted = rows.select(identity).unique()
-        found = [chunk.frame.filter(near).join(wanted, on=identity, how="semi", nulls_equal=True) for chunk in chunks]
+        found = [
+            chunk.frame.filter(near).join(wanted, on=identity, how="semi", nulls_equal=True)
+            for chunk in chunks
+        ]
         return pl.concat([rows.select(columns).clear(), *(frame.select(columns) for frame in found)])
 
     def _apart(self, rows: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
         """The first row of each kind, then the first that is not close to it, and so on."""
         identity, time = self.node.identity, pl.col("event_time")
         latest = seen.group_by(identity).agg(time.max().alias("_last"))
-        left = rows.drop("_row").with_row_index("_row").join(latest, on=identity, how="left", nulls_equal=True, maintain_order="left")
+        left = (
+            rows.drop("_row")
+            .with_row_index("_row")
+            .join(latest, on=identity, how="left", nulls_equal=True, maintain_order="left")
+        )
         kept = [left.clear()]
         while not left.is_empty():
             left = left.filter(pl.col("_last").is_null() | (time >= pl.col("_last") + self.node.within))
-            left = left.with_columns(time.first().over(identity).alias("_last"), pl.col("_row").first().over(identity).alias("_kept"))
+            left = left.with_columns(
+                time.first().over(identity).alias("_last"),
+                pl.col("_row").first().over(identity).alias("_kept"),
+            )
             kept.append(left.filter(pl.col("_row") == pl.col("_kept")).drop("_kept"))
             left = left.filter(pl.col("_row") != pl.col("_kept")).drop("_kept")
         return pl.concat(kept).drop("_last")

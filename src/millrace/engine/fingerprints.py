@@ -123,7 +123,11 @@ def adaptation(was: str, operator: Operator) -> Adaptation:
 def _when(was: str, now: graph.Windowing) -> tuple[int | None, str | None]:
     """The lateness and the trigger of before, where they are other ones now and state can follow; neither where it cannot."""
     found = _WHEN.search(was)
-    if not found or f"{was[: found.start()]}, trigger={now.trigger!r}, lateness={now.lateness}, output={was[found.end() :]}" != str(now):
+    if (
+        not found
+        or f"{was[: found.start()]}, trigger={now.trigger!r}, lateness={now.lateness}, output={was[found.end() :]}"
+        != str(now)
+    ):
         return None, None
     lateness, trigger = int(found[2]), found[1]
     longer, other = lateness < now.lateness, trigger != repr(now.trigger)
@@ -150,7 +154,11 @@ def difference(was: str, operator: Operator) -> str | None:
     if not was.startswith("{"):
         if was != hashed(operator):
             return "no longer has the keys, windows or aggregates that its state was made with"
-        return "has sums of 64 bits in its state, of an older version of millrace" if has_sums(operator.node) else None
+        return (
+            "has sums of 64 bits in its state, of an older version of millrace"
+            if has_sums(operator.node)
+            else None
+        )
     old, new, fitting = json.loads(was), json.loads(describe(operator)), adaptation(was, operator)
     if fitting.lateness is not None or fitting.trigger is not None:
         old["windowing"] = new["windowing"]
@@ -181,5 +189,7 @@ def what(node: graph.Operation) -> str:
 
 def _parts(node: graph.Operation) -> list[str]:
     kept = {name: dtype for name in node.aggregates if isinstance(dtype := node.schema[name], pl.List)}
-    fields = {name: f" of {dtype.inner}" for name, dtype in kept.items() if isinstance(dtype.inner, pl.Struct)}
+    fields = {
+        name: f" of {dtype.inner}" for name, dtype in kept.items() if isinstance(dtype.inner, pl.Struct)
+    }
     return [f"{name}={aggregate}{fields.get(name, '')}" for name, aggregate in node.aggregates.items()]

@@ -81,7 +81,9 @@ class Windows:
     @cached_property
     def no_numbers(self) -> pl.DataFrame:
         """No numbers of panes."""
-        return self.no_panes.select(*self.partials.keys, *[pl.lit(0, pl.Int64).alias(c) for c in (*self.per, *NUMBERS)]).clear()
+        return self.no_panes.select(
+            *self.partials.keys, *[pl.lit(0, pl.Int64).alias(c) for c in (*self.per, *NUMBERS)]
+        ).clear()
 
     @cached_property
     def pane_layout(self) -> Layout:
@@ -131,7 +133,9 @@ def emit(firing: Firing, numbers: pl.DataFrame, low: int) -> Fired:
     if numbers.is_empty() and (firing.old is None or firing.old.is_empty()):
         first = firing.new.with_columns(pl.lit(0, dtype).alias(column) for column, dtype in NUMBERS.items())
         made = moment.panes(first.with_row_index(PAIR), panes.ADD)
-        return Fired(made, made.drop(PAIR), numbers if firing.timing == "on_time" else _counted(firing, first))
+        return Fired(
+            made, made.drop(PAIR), numbers if firing.timing == "on_time" else _counted(firing, first)
+        )
     return _emit_refined(firing, firing.new.clear() if firing.old is None else firing.old, numbers, moment)
 
 
@@ -140,10 +144,16 @@ def _emit_refined(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame, mome
     new, had, same = pairs["_new"], pairs["_had"], pairs["_same"]
     shown, changes = [], []
     if firing.operator.shows:
-        shown = [moment.panes(_was(pairs, had, firing), panes.RETRACT), moment.panes(pairs.filter(new), panes.ADD)]
+        shown = [
+            moment.panes(_was(pairs, had, firing), panes.RETRACT),
+            moment.panes(pairs.filter(new), panes.ADD),
+        ]
     if firing.operator.travels:
         changed = ~(new & same)
-        changes = [moment.panes(_was(pairs, had & changed, firing), panes.RETRACT), moment.panes(pairs.filter(new & changed), panes.ADD)]
+        changes = [
+            moment.panes(_was(pairs, had & changed, firing), panes.RETRACT),
+            moment.panes(pairs.filter(new & changed), panes.ADD),
+        ]
     none = moment.panes(pairs.clear(), panes.ADD)
     return Fired(pl.concat([none, *shown]), pl.concat([none, *changes]).drop(PAIR), _counted(firing, pairs))
 
@@ -159,7 +169,9 @@ def settled(panes_: pl.DataFrame, output: panes.Output) -> pl.DataFrame:
 
 def netted(rows: pl.DataFrame) -> pl.DataFrame:
     """What leaves a job where a pane stands for many rows: those that are new, and those that no longer hold, each as often as it is."""
-    rows = rows.filter(pl.col(PAIR) >= 0)  # what is taken back of windows that are no more comes with their successor here
+    rows = rows.filter(
+        pl.col(PAIR) >= 0
+    )  # what is taken back of windows that are no more comes with their successor here
     if not (rows["op"] == panes.RETRACT).any():
         return rows.drop(PAIR)
     same = [column for column in rows.columns if column not in panes.HISTORY]
@@ -167,7 +179,10 @@ def netted(rows: pl.DataFrame) -> pl.DataFrame:
     net = (
         rows.with_columns(weight)
         .group_by(*same, "timing", maintain_order=True)
-        .agg(pl.col("_weight").sum(), *[pl.col(column).last() for column in panes.HISTORY if column not in ("timing", "op")])
+        .agg(
+            pl.col("_weight").sum(),
+            *[pl.col(column).last() for column in panes.HISTORY if column not in ("timing", "op")],
+        )
     )
     op = pl.when(pl.col("_weight") > 0).then(pl.lit(panes.ADD)).otherwise(pl.lit(panes.RETRACT)).alias("op")
     kept = net.filter(pl.col("_weight") != 0).with_columns(op)
@@ -179,7 +194,9 @@ def netted(rows: pl.DataFrame) -> pl.DataFrame:
 def _pairs(firing: Firing, old: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they are the `_same`, and its numbers."""
     group, names = firing.group, list(firing.operator.node.aggregates)
-    before = old.lazy().select(*group, *[pl.col(name).alias(f"_was_{name}") for name in names], pl.lit(value=True).alias("_had"))
+    before = old.lazy().select(
+        *group, *[pl.col(name).alias(f"_was_{name}") for name in names], pl.lit(value=True).alias("_had")
+    )
     counted = numbers.lazy().group_by(group).agg(pl.col(*NUMBERS).max())
     yes = pl.col("_had").fill_null(value=False)
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"_was_{name}")) for name in names)

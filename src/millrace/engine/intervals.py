@@ -40,7 +40,13 @@ class IntervalPairs(SequenceWindows):
     def _no_rows(self) -> pl.DataFrame:
         """No rows that are kept: `_until` is the watermark at which nothing can come for them any more."""
         empty, number = self.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
-        return empty.select(*self.node.keys, number.alias("_t"), *SIDES, number.alias("_until"), *[number.alias(c) for c in ID]).clear()
+        return empty.select(
+            *self.node.keys,
+            number.alias("_t"),
+            *SIDES,
+            number.alias("_until"),
+            *[number.alias(c) for c in ID],
+        ).clear()
 
     @cached_property
     def _no_met(self) -> pl.DataFrame:
@@ -60,14 +66,18 @@ class IntervalPairs(SequenceWindows):
         pairs, met = self._pairs(kept, new)
         waits = pl.col("_until") > time
         state = state.append(id, "rows", new.filter(waits), self._keeping(since))
-        lonely = self._lonely(pl.concat([kept, new]).filter(~waits), pl.concat([self._still(state, "met", since), met]))
+        lonely = self._lonely(
+            pl.concat([kept, new]).filter(~waits), pl.concat([self._still(state, "met", since), met])
+        )
         state = state.append(id, "met", met.filter(waits), self._keeping(since))
         shown = self._shown(pl.concat([pairs, lonely]) if lonely.height else pairs)
         state = state.expire(id, "rows", time).expire(id, "met", time)
         low = None if after.low is None else after.low if after.low >= END else after.low - self.node.hold
         state = state.with_values(id, {"progress": after.to_json(), "time": time})
         changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
-        return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said))
+        return Stepped(
+            state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said)
+        )
 
     def _keeping(self, since: int) -> Layout:
         until = pl.col("_until")
@@ -85,7 +95,9 @@ class IntervalPairs(SequenceWindows):
         left = pl.col("_t") + self.node.upper
         until = pl.when(pl.col(LEFT).is_not_null()).then(left).otherwise(pl.col("_t") - self.node.lower + 1)
         number = pl.int_range(pl.len(), dtype=pl.Int64).over("_src", "_off")
-        return rows.select(*self.node.keys, "_t", *SIDES, until.alias("_until"), "_src", "_off", number.alias("_nth"))
+        return rows.select(
+            *self.node.keys, "_t", *SIDES, until.alias("_until"), "_src", "_off", number.alias("_nth")
+        )
 
     def _pairs(self, kept: pl.DataFrame, new: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """New rows beside their partners, kept or new; and which rows have met one."""
@@ -96,7 +108,10 @@ class IntervalPairs(SequenceWindows):
         near = kept.join(new.select(keys).unique(), on=keys, how="semi")
         found = pl.concat([none, self._met(new, pl.concat([near, new])), self._met(near, new)])
         keys_and = [*keys, *ID, "_until"]
-        met = [found.select(pl.col(c if c in keys else f"{c}{side}").alias(c) for c in keys_and) for side in ("", "_right")]
+        met = [
+            found.select(pl.col(c if c in keys else f"{c}{side}").alias(c) for c in keys_and)
+            for side in ("", "_right")
+        ]
         return found.select(self._columns), pl.concat(met).unique() if self.node.outer else self._no_met
 
     def _met(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
@@ -113,11 +128,17 @@ class IntervalPairs(SequenceWindows):
 
     def _lonely(self, over: pl.DataFrame, met: pl.DataFrame) -> pl.DataFrame:
         """Of rows that no partner can meet any more, those that none has met, if they are wanted."""
-        wanted = [pl.col(side).is_not_null() for side, how in ((LEFT, "left"), (RIGHT, "right")) if self.node.how in (how, "full")]
+        wanted = [
+            pl.col(side).is_not_null()
+            for side, how in ((LEFT, "left"), (RIGHT, "right"))
+            if self.node.how in (how, "full")
+        ]
         alone = over.filter(pl.any_horizontal(wanted or [pl.lit(value=False)])).join(
             met, on=[*self.node.keys, *ID], how="anti", nulls_equal=True
         )
-        return alone.sort("_t", *ID).with_columns(pl.lit(None, pl.Int64).alias("_t_right")).select(self._columns)
+        return (
+            alone.sort("_t", *ID).with_columns(pl.lit(None, pl.Int64).alias("_t_right")).select(self._columns)
+        )
 
     def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Pairs as panes: from the earlier row to just after the later one."""

@@ -28,7 +28,12 @@ STRUCTURAL = (
     pl.exceptions.StructFieldNotFoundError,
 )
 """What polars raises where frames do not have the columns that they should have."""
-_OURS = (str(Path(__file__).parents[1]), str(Path(pl.__file__).parent), contextlib.__file__, functools.__file__)
+_OURS = (
+    str(Path(__file__).parents[1]),
+    str(Path(pl.__file__).parent),
+    contextlib.__file__,
+    functools.__file__,
+)
 
 MOST = 20
 """How many offending rows are kept."""
@@ -60,16 +65,22 @@ class Failure:
 
 def is_of_a_user(error: Exception) -> bool:
     """Whether a user's function had a part in it."""
-    return any(not frame.f_code.co_filename.startswith(_OURS) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(
+        not frame.f_code.co_filename.startswith(_OURS) for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
 
 
 def failed(job: str, where: str, error: Exception, rows: pl.DataFrame) -> Block:
     """A failure on its way to the end of the query."""
-    said = str(error).strip().partition("\n")[0][:LONGEST_REASON]  # some errors quote all that they were given
+    said = (
+        str(error).strip().partition("\n")[0][:LONGEST_REASON]
+    )  # some errors quote all that they were given
     notes = "; ".join([*getattr(error, "__notes__", []), where])
     kind = "" if isinstance(error, Ended) else type(error).__name__
     reason = legible(f"{': '.join(filter(None, [kind, said]))} ({notes})")
-    dead = rows.with_columns(pl.lit(reason).alias("reason")).select(pl.col(c).cast(t) for c, t in DEAD.items())
+    dead = rows.with_columns(pl.lit(reason).alias("reason")).select(
+        pl.col(c).cast(t) for c, t in DEAD.items()
+    )
     trace = legible("".join(traceback.format_exception(error))[-LONGEST_TRACE:])
     return Block.of(f"failed/{job}", reason, dead, channel=trace)
 
@@ -79,7 +90,9 @@ def failure_of(block: Block) -> Failure:
     return Failure(block.target.partition("/")[2], block.kind, block.frame, block.channel)
 
 
-def culprits(run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+def culprits(
+    run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]
+) -> list[pl.DataFrame]:
     """Of frames with which `run` raises, the few rows with which it still does: found by halving. Those of one frame stay apart from another's.
 
     Where it takes several rows together, or the code does not do the same every time, the smallest part with which it raised stands for them.
@@ -132,7 +145,10 @@ def letters(rows: pl.DataFrame, topic: str | None) -> pl.DataFrame:
     given = {"partition": "_part", "offset": "_off", "key": "_key"}
     return known.select(
         pl.lit(topic, pl.String).alias("topic"),
-        *[(pl.col(c) if c in rows.columns else pl.lit(None)).cast(DEAD[name]).alias(name) for name, c in given.items()],
+        *[
+            (pl.col(c) if c in rows.columns else pl.lit(None)).cast(DEAD[name]).alias(name)
+            for name, c in given.items()
+        ],
         pl.lit(None, pl.Int64).alias("timestamp"),
         "value",
     )

@@ -102,7 +102,9 @@ def learn(
     return lags, mark, stretches
 
 
-def watermark_of_rows(rows: pl.DataFrame, clocks: Mapping[int, int | None], stretches: Mapping[int, Sequence[Stretch]]) -> pl.Series:
+def watermark_of_rows(
+    rows: pl.DataFrame, clocks: Mapping[int, int | None], stretches: Mapping[int, Sequence[Stretch]]
+) -> pl.Series:
     """The watermark of its partition at each row; `clocks` and `stretches` by partition, the former as before the batch."""
     offsets, parts = (rows[column].to_numpy() for column in ("_off", "_part"))
     clock = rows["_clock"].fill_null(-(2**62)).to_numpy()  # null before the first row that was not set aside

@@ -47,16 +47,28 @@ class Matches(Courses):
         if rows.is_empty() and known.is_empty():
             return state.expire(id, "courses", time), self.no_shown, {}
         names = [*self.node.keys, "_until", "_course"]
-        before: dict[Key, tuple[int, bytes]] = {row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()}
-        courses = {key: stored.load(data, self.matcher.states, list(self.matcher.schema)) for key, (_, data) in before.items()}
+        before: dict[Key, tuple[int, bytes]] = {
+            row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()
+        }
+        courses = {
+            key: stored.load(data, self.matcher.states, list(self.matcher.schema))
+            for key, (_, data) in before.items()
+        }
         done = self.matcher.follow(courses, rows, END if ended else time)
         layout = self._layout_since(since)
-        state = state.append(id, "courses", self._written(done, {key: until for key, (until, _) in before.items()}, seq), layout)
+        state = state.append(
+            id,
+            "courses",
+            self._written(done, {key: until for key, (until, _) in before.items()}, seq),
+            layout,
+        )
         sides = {graph.TIMEOUTS: self._panes_of(done.timeouts)} if self.matcher.timeouts else {}
         return state.expire(id, "courses", time), self._panes_of(done.matches), sides
 
     def _panes_of(self, found: pl.DataFrame) -> pl.DataFrame:
-        panes = picked(found, self.node.select, self.node.keys).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR))
+        panes = picked(found, self.node.select, self.node.keys).with_columns(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR)
+        )
         return panes.select(*self.node.schema, PAIR)
 
     def _written(self, done: Matched, untils: dict[Key, int], seq: int) -> pl.DataFrame:

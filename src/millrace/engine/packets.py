@@ -16,7 +16,9 @@ def dump(frame: pl.DataFrame) -> bytes:
     """A frame as Arrow IPC stream bytes."""
     buffer = io.BytesIO()
     large = frame.estimated_size() >= LARGE
-    frame.rechunk().write_ipc_stream(buffer, compression="lz4" if large else "uncompressed", compat_level=pl.CompatLevel.newest())
+    frame.rechunk().write_ipc_stream(
+        buffer, compression="lz4" if large else "uncompressed", compat_level=pl.CompatLevel.newest()
+    )
     return buffer.getvalue()
 
 
@@ -82,7 +84,10 @@ class Body:
         header: dict[str, Any] = {
             "now": self.now,
             "end": self.end,
-            "sources": [[s.topic, s.partition, s.active, dict(s.clocks), list(s.lags), s.empty_after] for s in self.sources],
+            "sources": [
+                [s.topic, s.partition, s.active, dict(s.clocks), list(s.lags), s.empty_after]
+                for s in self.sources
+            ],
             "lows": self.lows,
             "reaches": self.reaches,
             "counts": self.counts,
@@ -101,7 +106,9 @@ class Body:
             blocks.append(Block(target, kind, channel, data[at : at + length]))
             at += length
         sources = [Source(*source) for source in header["sources"]]
-        return cls(header["now"], header["end"], sources, header["lows"], header["reaches"], header["counts"], blocks)
+        return cls(
+            header["now"], header["end"], sources, header["lows"], header["reaches"], header["counts"], blocks
+        )
 
 
 @dataclass(frozen=True)
@@ -130,5 +137,7 @@ def merge(bodies: Iterable[bytes]) -> Body:
         for name, count in body.counts.items():
             merged.counts[name] = merged.counts.get(name, 0) + count
     if merged is None:
-        raise ValueError("a batch without a single packet: the source sends one to every slot, whatever it has read")
+        raise ValueError(
+            "a batch without a single packet: the source sends one to every slot, whatever it has read"
+        )
     return merged

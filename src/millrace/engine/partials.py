@@ -36,13 +36,21 @@ class Partials:
     @cached_property
     def counts(self) -> bool:
         """Whether nothing but rows is counted, so that all that is kept of them is how many there are."""
-        return all(type(aggregate) is Count and aggregate.column is None for aggregate in self.node.aggregates.values())
+        return all(
+            type(aggregate) is Count and aggregate.column is None
+            for aggregate in self.node.aggregates.values()
+        )
 
     @cached_property
     def newest(self) -> list[str]:
         """Where the latest value is all that is asked for, the columns that say which one that is; else none."""
         aggregates = list(self.node.aggregates.items())
-        return [f"{name}.{c}" for name, aggregate in aggregates for c in ORDER if len(aggregates) == 1 and type(aggregate) is Latest]
+        return [
+            f"{name}.{c}"
+            for name, aggregate in aggregates
+            for c in ORDER
+            if len(aggregates) == 1 and type(aggregate) is Latest
+        ]
 
     @cached_property
     def needs(self) -> list[str]:
@@ -54,12 +62,16 @@ class Partials:
 
     @cached_property
     def _from_rows(self) -> list[pl.Expr]:
-        made = [e for name, a in self.node.aggregates.items() for e in a.partials(name, self._dtype(a.column))]
+        made = [
+            e for name, a in self.node.aggregates.items() for e in a.partials(name, self._dtype(a.column))
+        ]
         return [pl.len().cast(pl.Int64).alias("_n"), *made]
 
     @cached_property
     def _from_gone(self) -> list[pl.Expr]:
-        made = [e for name, a in self.node.aggregates.items() for e in a.taken_back(name, self._dtype(a.column))]
+        made = [
+            e for name, a in self.node.aggregates.items() for e in a.taken_back(name, self._dtype(a.column))
+        ]
         return [-pl.len().cast(pl.Int64).alias("_n"), *made]
 
     @cached_property
@@ -71,13 +83,21 @@ class Partials:
     def _results(self) -> list[pl.Expr]:
         return [a.result(name, self._dtype(a.column)) for name, a in self.node.aggregates.items()]
 
-    def of_rows(self, rows: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+    def of_rows(
+        self, rows: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()
+    ) -> pl.DataFrame:
         """Rows condensed per key and `per`, with whatever `more` is asked of them."""
         if self.ordered:
             rows = rows.sort(ORDER[0], maintain_order=True) if _as_read(rows) else rows.sort(*ORDER)
         return rows.group_by(*self.keys, *per).agg(*self._from_rows, *more)
 
-    def merged(self, partials: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+    def merged(
+        self,
+        partials: pl.DataFrame,
+        *,
+        per: tuple[str, ...] = ("_slice", "_from"),
+        more: Sequence[pl.Expr] = (),
+    ) -> pl.DataFrame:
         """Partials condensed per key and `per`."""
         return partials.group_by(*self.keys, *per).agg(*self._from_partials, *more)
 
@@ -97,7 +117,11 @@ class Partials:
         types = self.of_rows(self._no_rows, per=()).schema
         values = [self._no_rows.select(expr).to_series() for expr in self._from_rows]
         rows = [
-            pl.Series(v.name, [v.to_list()] if isinstance(types[v.name], pl.List) else v.to_list()[:1] or [None], types[v.name])
+            pl.Series(
+                v.name,
+                [v.to_list()] if isinstance(types[v.name], pl.List) else v.to_list()[:1] or [None],
+                types[v.name],
+            )
             for v in values
         ]
         return pl.DataFrame(rows)
@@ -107,7 +131,9 @@ class Partials:
         """The answers, read off partials."""
         return self._results
 
-    def results(self, partials: pl.DataFrame | pl.LazyFrame, *, per: Sequence[str] = ("_end",)) -> pl.DataFrame:
+    def results(
+        self, partials: pl.DataFrame | pl.LazyFrame, *, per: Sequence[str] = ("_end",)
+    ) -> pl.DataFrame:
         """The answers: key columns, those of `per`, aggregates."""
         return partials.lazy().select(*self.keys, *per, *self._results).collect()
 

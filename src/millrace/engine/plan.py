@@ -121,16 +121,23 @@ class Plan:
         names = [job.name for job in jobs]
         for name in names:
             if names.count(name) > 1:
-                raise DefinitionError(f"two jobs are named {name!r}; their state could not be told apart: give each its own name")
+                raise DefinitionError(
+                    f"two jobs are named {name!r}; their state could not be told apart: give each its own name"
+                )
         if not 1 <= slots <= KEY_GROUPS:
-            raise DefinitionError(f"slots={slots} must be between 1 and {KEY_GROUPS}, the number of key groups")
+            raise DefinitionError(
+                f"slots={slots} must be between 1 and {KEY_GROUPS}, the number of key groups"
+            )
         operators = _shared([operator for job in jobs for operator in _operators(job)])
         inner = (Route(edge, i, o.jobs, o, None) for o in operators for i, edge in enumerate(o.edges))
         routes = (*inner, *(route for job in jobs for route in _outward(job)))
         plan = cls(tuple(jobs), slots, operators, routes)
         plan._check()
         timed = (
-            replace(r, clocks=tuple(plan.clocks[r.edge.origin.topic.name])) if isinstance(r.edge.origin, graph.Read) else r for r in routes
+            replace(r, clocks=tuple(plan.clocks[r.edge.origin.topic.name]))
+            if isinstance(r.edge.origin, graph.Read)
+            else r
+            for r in routes
         )
         return cls(plan.jobs, slots, operators, tuple(timed))
 
@@ -171,7 +178,9 @@ class Plan:
         """Whether some window lies in processing time, or some trigger or alarm may wait for it."""
         windowings = [operator.node.windowing for operator in self.operators]
         alarms = any(isinstance(operator.node, graph.Process) for operator in self.operators)
-        return alarms or any(windowing.by_clock or windowing.trigger.waits_for_clock for windowing in windowings)
+        return alarms or any(
+            windowing.by_clock or windowing.trigger.waits_for_clock for windowing in windowings
+        )
 
     @cached_property
     def clocks(self) -> dict[str, dict[str, pl.Expr]]:
@@ -199,13 +208,19 @@ class Plan:
     def _wanted_by(self, route: Route) -> frozenset[str] | None:
         """The columns that one way of rows looks at; all where rows leave as they are, or wait to be looked at."""
         operator, read = route.operator, route.edge.read
-        if operator is None or read is None or any(r.edge.origin is operator.node and r.edge.port == "late" for r in self.routes):
+        if (
+            operator is None
+            or read is None
+            or any(r.edge.origin is operator.node and r.edge.port == "late" for r in self.routes)
+        ):
             return None
         node, own, onward = operator.node, frozenset[str](), list[frozenset[str] | None]()
         if isinstance(node, graph.Deduplication) and node.at_once:
             own = frozenset(node.identity)
             onward = [self._wanted_by(way) for way in self.routes if way.edge.origin is node]
-        elif isinstance(node, graph.Aggregation) and not isinstance(node.windowing.places, Ordered | Unaligned):
+        elif isinstance(node, graph.Aggregation) and not isinstance(
+            node.windowing.places, Ordered | Unaligned
+        ):
             own = frozenset({*node.keys, *partials_of(node).needs})
         else:
             return None
@@ -216,21 +231,33 @@ class Plan:
     @cached_property
     def learns(self) -> dict[str, Watermark]:
         """The topics of which some reader learns its delay, with the watermark by whose clock lags are measured."""
-        reads = (r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and self._runs(r.jobs))
+        reads = (
+            r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and self._runs(r.jobs)
+        )
         return {read.topic.name: read.watermark for read in reads if read.watermark.learned}
 
     def stage(self, depth: int) -> list[Operator]:
         """The operators of a stage that run, 1 for the first."""
-        return [operator for operator in self.operators if operator.depth == depth and self._runs(operator.jobs)]
+        return [
+            operator for operator in self.operators if operator.depth == depth and self._runs(operator.jobs)
+        ]
 
     def routes_from(self, operator: Operator, port: str = "out") -> list[Route]:
         """Where the rows of an operator go."""
-        ways = [way for way in self.routes if way.edge.origin is operator.node and way.edge.port == port and {*way.jobs} & {*operator.jobs}]
+        ways = [
+            way
+            for way in self.routes
+            if way.edge.origin is operator.node and way.edge.port == port and {*way.jobs} & {*operator.jobs}
+        ]
         return [way for way in ways if self._runs(way.jobs)]
 
     def reads_of(self, topic: str) -> list[Route]:
         """Where the rows of a topic go."""
-        reads = [r for r in self.routes if isinstance(r.edge.origin, graph.Read) and r.edge.origin.topic.name == topic]
+        reads = [
+            r
+            for r in self.routes
+            if isinstance(r.edge.origin, graph.Read) and r.edge.origin.topic.name == topic
+        ]
         return [r for r in reads if self._runs(r.jobs)]
 
     def _runs(self, jobs: Sequence[str]) -> bool:
@@ -242,7 +269,10 @@ class Plan:
         """Changes with anything that stored state depends on: names, keys, windows, aggregates, slots."""
         said = [
             f"slots={self.slots}",
-            *(f"{o.id} {o.depth} {o.node.keys} {fingerprints.what(o.node)} {o.node.windowing}" for o in self.operators),
+            *(
+                f"{o.id} {o.depth} {o.node.keys} {fingerprints.what(o.node)} {o.node.windowing}"
+                for o in self.operators
+            ),
         ]
         said += [f"{t.name} {t.type.__name__}" for t in (*self.topics, *self.outputs)]
         return blake2b("\n".join(said).encode(), digest_size=8).hexdigest()
@@ -266,7 +296,9 @@ class Plan:
     def _check(self) -> None:
         refuse_circles(self.jobs)
         said: dict[str, Topic] = {}
-        reads = [route.edge.origin.topic for route in self.routes if isinstance(route.edge.origin, graph.Read)]
+        reads = [
+            route.edge.origin.topic for route in self.routes if isinstance(route.edge.origin, graph.Read)
+        ]
         for topic in (*reads, *(route.topic for route in self.routes if route.topic)):
             other = said.setdefault(topic.name, topic)
             if other.type is not topic.type:
@@ -292,10 +324,18 @@ def _operators(job: Job) -> list[Operator]:
     asked = [(edge.origin, edge.port) for node in (*ids, *job.outputs) for edge in graph.edges(node)]
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
-        upstream = tuple(ids[edge.origin] for edge in edges if isinstance(edge.origin, graph.Operation) and edge.read is None)
+        upstream = tuple(
+            ids[edge.origin]
+            for edge in edges
+            if isinstance(edge.origin, graph.Operation) and edge.read is None
+        )
         ports = frozenset(port for origin, port in asked if origin is node and port not in ("out", "late"))
         fate = {"shows": node in shown, "travels": node in travelling}
-        operators.append(Operator(id, (job.name,), node, edges, graph.depth(node), _horizon(node), upstream, **fate, ports=ports))
+        operators.append(
+            Operator(
+                id, (job.name,), node, edges, graph.depth(node), _horizon(node), upstream, **fate, ports=ports
+            )
+        )
     return operators
 
 
@@ -329,7 +369,11 @@ def _shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
 
 
 def _outward(job: Job) -> list[Route]:
-    return [Route(edge, i, (job.name,), None, write.topic) for write in job.outputs for i, edge in enumerate(graph.edges(write))]
+    return [
+        Route(edge, i, (job.name,), None, write.topic)
+        for write in job.outputs
+        for i, edge in enumerate(graph.edges(write))
+    ]
 
 
 def _reads(route: Route, topic: Topic) -> bool:

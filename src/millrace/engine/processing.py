@@ -52,12 +52,20 @@ class Processes(SequenceWindows):
         for side in range(len(self.node.inputs)):
             mine = [block for block in blocks if self.operator.side(block.channel) == side]
             rows, refused = self._judged_side(side, arrived(self.operator, mine, said, before))
-            state, rows = self._released(state, rows, saved["time"], time, table="waiting" if side == 0 else "waiting everywhere")
+            state, rows = self._released(
+                state, rows, saved["time"], time, table="waiting" if side == 0 else "waiting everywhere"
+            )
             free.append(rows)
             late += [] if refused is None else [refused]
         calls = Calls(self.node, time, body.now)
         state, gone = self._called(state, free, saved, calls)
-        values = {"progress": after.to_json(), "seq": saved["seq"] + 1, "time": time, "clock": body.now, "gone": gone}
+        values = {
+            "progress": after.to_json(),
+            "seq": saved["seq"] + 1,
+            "time": time,
+            "clock": body.now,
+            "gone": gone,
+        }
         out = self._emitted("out", self.node.schema, calls)
         sides = {port: self._emitted(port, schema, calls) for port, schema in self.node.ports.items()}
         return Stepped(
@@ -70,22 +78,30 @@ class Processes(SequenceWindows):
             {port: said for port, said in sides.items() if not said.is_empty()},
         )
 
-    def _judged_side(self, side: int, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    def _judged_side(
+        self, side: int, rows: pl.DataFrame | None
+    ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         """The rows of one input that wait now, and those that come too late. Of a broadcast row only one slot says so."""
         if rows is None:
             return None, None
         refused = pl.col("_ahead") | (pl.col("_t") < pl.col("_w")).fill_null(value=False)
         told = refused & pl.col("_told") if "_told" in rows.columns else refused
         reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
-        verdicts = rows.filter(told).select("_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed"))
+        verdicts = rows.filter(told).select(
+            "_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed")
+        )
         late = None if verdicts.is_empty() else refused_rows(rows.drop("_told", strict=False), verdicts)
         return rows.filter(~refused).select(*self.node.inputs[side].schema, *ORDER), late
 
-    def _called(self, state: SlotState, free: list[pl.DataFrame | None], saved: dict[str, Any], calls: Calls) -> tuple[SlotState, int]:
+    def _called(
+        self, state: SlotState, free: list[pl.DataFrame | None], saved: dict[str, Any], calls: Calls
+    ) -> tuple[SlotState, int]:
         """The user's code, for every row and every timer that is due; what it changed is stored."""
         keys = list(self.node.keys)
         rows = [self._nothing.select(keys)] if free[0] is None else [free[0].select(keys)]
-        due = self._due(state, "timers", saved["time"], calls.time) + self._due(state, "alarms", saved["clock"], calls.now)
+        due = self._due(state, "timers", saved["time"], calls.time) + self._due(
+            state, "alarms", saved["clock"], calls.now
+        )
         wanted = pl.concat([*rows, *due]).unique()
         if wanted.is_empty() and (len(free) < 2 or free[1] is None or free[1].is_empty()):
             return self._passed(state, calls), saved["gone"]
@@ -93,18 +109,28 @@ class Processes(SequenceWindows):
         calls.known = {row[:-2]: load(row[-1]) for row in known.iter_rows()}
         calls.shared = self._shared(state)
         untils: dict[Key, int] = {row[:-2]: row[-2] for row in known.iter_rows()}
-        calls.take(None if free[0] is None else free[0].sort(ORDER), None if len(free) < 2 or free[1] is None else free[1].sort(ORDER))
+        calls.take(
+            None if free[0] is None else free[0].sort(ORDER),
+            None if len(free) < 2 or free[1] is None else free[1].sort(ORDER),
+        )
         return self._written(state, calls, untils, saved)
 
     def _due(self, state: SlotState, table: str, since: int, upto: int) -> list[pl.DataFrame]:
         """The keys for which something may be due."""
         chunks = [chunk for chunk in state.table(self.operator.id, table).chunks if chunk.low <= upto]
-        return [chunk.frame.filter(pl.col("_at").is_between(since, upto, closed="right")).select(self.node.keys) for chunk in chunks]
+        return [
+            chunk.frame.filter(pl.col("_at").is_between(since, upto, closed="right")).select(self.node.keys)
+            for chunk in chunks
+        ]
 
     def _passed(self, state: SlotState, calls: Calls) -> SlotState:
         """Without what time has passed."""
         id = self.operator.id
-        return state.expire(id, "timers", calls.time).expire(id, "alarms", calls.now).expire(id, "kept", calls.time)
+        return (
+            state.expire(id, "timers", calls.time)
+            .expire(id, "alarms", calls.now)
+            .expire(id, "kept", calls.time)
+        )
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
@@ -130,7 +156,9 @@ class Processes(SequenceWindows):
             return Kept()
         return load(pl.concat([chunk.frame for chunk in chunks]).sort("_seq")["_kept"][-1])
 
-    def _written(self, state: SlotState, calls: Calls, untils: dict[Key, int], saved: dict[str, Any]) -> tuple[SlotState, int]:
+    def _written(
+        self, state: SlotState, calls: Calls, untils: dict[Key, int], saved: dict[str, Any]
+    ) -> tuple[SlotState, int]:
         """What changed. A version is kept no shorter than those before it would be, which else came back; once there are many such, the table is written anew."""
         id, keys, seq = self.operator.id, list(self.node.keys), saved["seq"] + 1
         forever = pl.lit(NEVER, pl.Int64)
@@ -144,19 +172,36 @@ class Processes(SequenceWindows):
             sticks = max(ends, untils.get(key, ends))
             gone += ends < sticks
             rows.append((*key, sticks, ends, None if kept.empty else dump(kept), seq))
-        layout = Layout(pl.col("_until"), pl.col("_until"), lambda frame: self._newest(frame).filter(pl.col("_until") > saved["time"]))
-        state = state.append(id, "kept", pl.DataFrame(rows, schema=self._nothing.schema, orient="row"), layout)
+        layout = Layout(
+            pl.col("_until"),
+            pl.col("_until"),
+            lambda frame: self._newest(frame).filter(pl.col("_until") > saved["time"]),
+        )
+        state = state.append(
+            id, "kept", pl.DataFrame(rows, schema=self._nothing.schema, orient="row"), layout
+        )
         due = Layout(pl.col("_at"), pl.col("_at"), lambda frame: frame)
         schema = {**self._nothing.select(keys).schema, "_at": pl.Int64()}
         for table, set_ in (("timers", calls.set_timers), ("alarms", calls.set_alarms)):
-            state = state.append(id, table, pl.DataFrame([(*key, at) for key, at in set_], schema=schema, orient="row"), due)
+            state = state.append(
+                id, table, pl.DataFrame([(*key, at) for key, at in set_], schema=schema, orient="row"), due
+            )
         if calls.rules_changed:
-            shared = pl.DataFrame([(dump(calls.shared), seq)], schema={"_kept": pl.Binary, "_seq": pl.Int64}, orient="row")
-            state = state.append(id, "everywhere", shared, Layout(forever, forever, lambda frame: frame.sort("_seq").tail(1)))
+            shared = pl.DataFrame(
+                [(dump(calls.shared), seq)], schema={"_kept": pl.Binary, "_seq": pl.Int64}, orient="row"
+            )
+            state = state.append(
+                id, "everywhere", shared, Layout(forever, forever, lambda frame: frame.sort("_seq").tail(1))
+            )
         state = self._passed(state, calls)
         if gone > max(GONE, state.table(id, "kept").rows // 2):
             lasting = pl.col("_kept").is_not_null() & (pl.col("_ends") > calls.time)
-            return state.anew(id, "kept", layout, lambda frame: frame.filter(lasting).with_columns(pl.col("_ends").alias("_until"))), 0
+            return state.anew(
+                id,
+                "kept",
+                layout,
+                lambda frame: frame.filter(lasting).with_columns(pl.col("_ends").alias("_until")),
+            ), 0
         return state, gone
 
     def _emitted(self, port: str, schema: pl.Schema, calls: Calls) -> pl.DataFrame:
@@ -164,15 +209,24 @@ class Processes(SequenceWindows):
         said = calls.said.get(port)
         if not said:
             return schema.to_frame().with_columns(pl.lit(0, pl.Int64).alias(PAIR))
-        keys, about = list(self.node.keys), {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
-        own = [name for name in schema if name not in keys and name not in panes.COLUMNS and name != "event_time"]
-        columns: dict[str, list[Any]] = {key: [row[0][place] for row in said] for place, key in enumerate(keys)}
+        keys, about = (
+            list(self.node.keys),
+            {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD},
+        )
+        own = [
+            name for name in schema if name not in keys and name not in panes.COLUMNS and name != "event_time"
+        ]
+        columns: dict[str, list[Any]] = {
+            key: [row[0][place] for row in said] for place, key in enumerate(keys)
+        }
         for key, _, values in said[:1] + [row for row in said if row[2].keys() != said[0][2].keys()]:
             if values.keys() != {*own}:
                 raise DefinitionError(
                     f"{type(self.node.processor).__name__} emits {', '.join(values) or 'nothing'} of {key} to {port!r}, which has the columns {', '.join(own)}"
                 )
-        columns |= {name: _column(name, [values[name] for _, _, values in said], schema[name]) for name in own}
+        columns |= {
+            name: _column(name, [values[name] for _, _, values in said], schema[name]) for name in own
+        }
         columns["event_time"] = [time for _, time, _ in said]
         made = pl.DataFrame(columns, schema={name: schema[name] for name in columns}, strict=True)
         return made.with_columns(

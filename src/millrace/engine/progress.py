@@ -58,8 +58,12 @@ def hold(reaches: Sequence[Reach]) -> Hold | None:
     for reach in awake:
         if reach.watermark is None:
             return Hold(reach.topic, reach.partition, None)
-    known = sorted((reach.watermark, reach.topic, reach.partition) for reach in reaches if reach.watermark is not None)
-    waiting = sorted((reach.watermark, reach.topic, reach.partition) for reach in awake if reach.watermark is not None)
+    known = sorted(
+        (reach.watermark, reach.topic, reach.partition) for reach in reaches if reach.watermark is not None
+    )
+    waiting = sorted(
+        (reach.watermark, reach.topic, reach.partition) for reach in awake if reach.watermark is not None
+    )
     others = waiting[1:2] or known[-1:]
     if not waiting or others[0][0] <= waiting[0][0]:
         return None
@@ -118,10 +122,14 @@ class Progress:
         for name, words in said.items():
             channel = channels[name]
             if words.learning is not None:
-                lags, mark, _ = learn(words.learning, channel.lags or Lags(), channel.clock, channel.mark, words.lags)
+                lags, mark, _ = learn(
+                    words.learning, channel.lags or Lags(), channel.clock, channel.mark, words.lags
+                )
                 channel = replace(channel, mark=mark, lags=lags)
             if words.active:
-                channel = replace(channel, clock=_greatest(channel.clock, words.clock), last_active=now, idle=False)
+                channel = replace(
+                    channel, clock=_greatest(channel.clock, words.clock), last_active=now, idle=False
+                )
             elif words.idle_after is not None and now - channel.last_active >= words.idle_after:
                 channel = replace(channel, idle=True)
             channels[name] = channel
@@ -141,7 +149,11 @@ class Progress:
     def to_json(self) -> Any:
         """As plain values."""
         plain = {"low": self.low, "channels": {n: _channel_json(c) for n, c in self.channels.items()}}
-        return plain | ({} if self.gone is None else {"gone": self.gone}) | ({"since": dict(self.since)} if self.since else {})
+        return (
+            plain
+            | ({} if self.gone is None else {"gone": self.gone})
+            | ({"since": dict(self.since)} if self.since else {})
+        )
 
     @classmethod
     def from_json(cls, said: Any) -> Progress:
@@ -157,7 +169,14 @@ def _channel_json(channel: Channel) -> list[Any]:
     return plain if channel.lags is None else [*plain, channel.mark, channel.lags.to_json()]
 
 
-def _channel(clock: int | None, floor: int | None, last_active: int, idle: bool, mark: int | None = None, lags: Any = None) -> Channel:
+def _channel(
+    clock: int | None,
+    floor: int | None,
+    last_active: int,
+    idle: bool,
+    mark: int | None = None,
+    lags: Any = None,
+) -> Channel:
     return Channel(clock, floor, last_active, idle, mark, Lags.from_json(lags))
 
 

@@ -26,7 +26,9 @@ def recut(plan: Plan, states: Mapping[Place, SlotState]) -> dict[Place, SlotStat
         places = sorted(place for place, state in states.items() if operator.id in state.values)
         for place in places[:1]:
             for slot in range(plan.slots):
-                made[operator.depth, slot] = made[operator.depth, slot].with_values(operator.id, states[place].values[operator.id])
+                made[operator.depth, slot] = made[operator.depth, slot].with_values(
+                    operator.id, states[place].values[operator.id]
+                )
         for place in places:
             for name, table in states[place].tables.items():
                 if name.rsplit(":", 1)[0] == operator.id:
@@ -41,7 +43,15 @@ def _common(operator: Operator, name: str) -> pl.Expr:
     return pl.lit(name.endswith(EVERYWHERE))
 
 
-def _dealt(plan: Plan, operator: Operator, name: str, chunks: Iterable[Chunk], made: dict[Place, SlotState], *, first: bool) -> None:
+def _dealt(
+    plan: Plan,
+    operator: Operator,
+    name: str,
+    chunks: Iterable[Chunk],
+    made: dict[Place, SlotState],
+    *,
+    first: bool,
+) -> None:
     """Rows by key; those that every slot has come from the first of them."""
     keys = list(operator.node.keys)
     for chunk in chunks:

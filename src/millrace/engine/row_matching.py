@@ -45,16 +45,30 @@ class RowMatches(Courses):
         before: dict[Key, tuple[int, bytes]] = {
             row[:-2]: (row[-2], row[-1]) for row in known.select(*self.node.keys, "_until", "_course").rows()
         }
-        courses = {key: Course.load(data, list(self.matcher.looking.schema)) for key, (_, data) in before.items()}
+        courses = {
+            key: Course.load(data, list(self.matcher.looking.schema)) for key, (_, data) in before.items()
+        }
         schema = self.matcher.looking.schema
         frame = rows.select(list(schema)) if free is not None else schema.to_frame()
         changed, shown = self.matcher.step(courses, frame, time, ended=ended)
         written = [
-            (*key, *self._times(course, before[key][0] if key in before else END), None if course is None else course.dump(), seq)
+            (
+                *key,
+                *self._times(course, before[key][0] if key in before else END),
+                None if course is None else course.dump(),
+                seq,
+            )
             for key, course in changed.items()
         ]
-        state = state.append(id, "courses", pl.DataFrame(written, schema=self._nothing.schema, orient="row"), self._layout_since(since))
-        panes = as_panes(shown, self.matcher, self.node.schema).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR))
+        state = state.append(
+            id,
+            "courses",
+            pl.DataFrame(written, schema=self._nothing.schema, orient="row"),
+            self._layout_since(since),
+        )
+        panes = as_panes(shown, self.matcher, self.node.schema).with_columns(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR)
+        )
         return state.expire(id, "courses", time), panes.select(*self.node.schema, PAIR)
 
     def _times(self, course: Course | None, until: int) -> tuple[int, int]:

@@ -62,7 +62,9 @@ class RuleMatches(SequenceWindows):
 
     @cached_property
     def _kept(self) -> list[str]:
-        return [c for c in dict.fromkeys([*self.node.inputs[0].schema, *ORDER, PLACE]) if c not in self.node.keys]
+        return [
+            c for c in dict.fromkeys([*self.node.inputs[0].schema, *ORDER, PLACE]) if c not in self.node.keys
+        ]
 
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
         """A batch; a rule that is none is a dead letter, and the one before it stays. So is one too many, and one that cannot go on."""
@@ -70,12 +72,16 @@ class RuleMatches(SequenceWindows):
         stepped = super().step(state, body, blocks)
         saved = stepped.state.values[self.operator.id]
         alive = {"names": sorted(names - set(saved.get("ended", [])))}
-        after = stepped.state.with_values(self.operator.id, {**{k: v for k, v in saved.items() if k != "ended"}, **alive})
+        after = stepped.state.with_values(
+            self.operator.id, {**{k: v for k, v in saved.items() if k != "ended"}, **alive}
+        )
         withdrawn = stepped.sides.get(WITHDRAWN)
         found = [part for part in (self._dead(blocks), excess, withdrawn) if part is not None and part.height]
         return replace(stepped, state=after, sides={}, dead=pl.concat(found) if found else None)
 
-    def _bounded(self, state: SlotState, blocks: list[Block]) -> tuple[list[Block], set[str], pl.DataFrame | None]:
+    def _bounded(
+        self, state: SlotState, blocks: list[Block]
+    ) -> tuple[list[Block], set[str], pl.DataFrame | None]:
         """The blocks without the rules that are one too many, the names of those there are, and letters."""
         saved = state.values.get(self.operator.id) or {}
         names = {*saved.get("names", []), *saved.get("rules", {})}
@@ -93,7 +99,11 @@ class RuleMatches(SequenceWindows):
                 if not all(fits):
                     bad = rules.filter(~pl.Series(fits, dtype=pl.Boolean) & pl.col(TOLD))
                     excess.append(
-                        _letters(bad, block, f"there are {MOST_RULES} rules already; withdraw some (an empty pattern), then send it again")
+                        _letters(
+                            bad,
+                            block,
+                            f"there are {MOST_RULES} rules already; withdraw some (an empty pattern), then send it again",
+                        )
                     )
                     block = replace(block, data=dump(rules.filter(pl.Series(fits, dtype=pl.Boolean))))  # noqa: PLW2901
             kept.append(block)
@@ -102,7 +112,9 @@ class RuleMatches(SequenceWindows):
     def _judged(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         taken, late = super()._judged(rows)
         if taken is not None:
-            wrong = [text for text in taken[DECLARED].drop_nulls().unique() if isinstance(self._rule(text), str)]
+            wrong = [
+                text for text in taken[DECLARED].drop_nulls().unique() if isinstance(self._rule(text), str)
+            ]
             taken = taken.filter(~pl.col(DECLARED).is_in(wrong).fill_null(value=False))
         if late is not None and TOLD in late.columns:
             late = late.filter(pl.col(TOLD).fill_null(value=True)).drop(TOLD)
@@ -126,7 +138,9 @@ class RuleMatches(SequenceWindows):
                 continue
             rules = block.frame.filter(pl.col(TOLD))
             reasons = [self._rule(text) for text in rules[DECLARED]]
-            bad = rules.with_columns(pl.Series("reason", [why if isinstance(why, str) else None for why in reasons], pl.String))
+            bad = rules.with_columns(
+                pl.Series("reason", [why if isinstance(why, str) else None for why in reasons], pl.String)
+            )
             bad = bad.filter(pl.col("reason").is_not_null())
             found.append(_letters(bad.drop("reason"), block, bad["reason"]))
         dead = pl.concat(found) if found else None
@@ -158,7 +172,11 @@ class RuleMatches(SequenceWindows):
                 written.append(courses)
         going = [reign for reign in reigns if reign.goes_on and reign.version not in failed]
         alive = [reign.version for reign in going]
-        layout = Layout(pl.col("_due"), pl.col("_until"), lambda frame: self._newest(frame, alive).filter(pl.col("_until") > since))
+        layout = Layout(
+            pl.col("_due"),
+            pl.col("_until"),
+            lambda frame: self._newest(frame, alive).filter(pl.col("_until") > since),
+        )
         if written:
             state = state.append(id, TABLE, pl.concat(written), layout)
         state = state.expire(id, TABLE, time)
@@ -172,7 +190,14 @@ class RuleMatches(SequenceWindows):
     def _withdrawn(self, failed: list[tuple[Reign, str]]) -> pl.DataFrame:
         """Letters for rules that could not go on."""
         topic = self.node.inputs[1]
-        name = next((edge.read.topic.name for edge in graph.edges(graph.Union((topic,), topic.schema)) if edge.read is not None), None)
+        name = next(
+            (
+                edge.read.topic.name
+                for edge in graph.edges(graph.Union((topic,), topic.schema))
+                if edge.read is not None
+            ),
+            None,
+        )
         rows = [
             (
                 name,
@@ -197,16 +222,27 @@ class RuleMatches(SequenceWindows):
         """Which rule holds over which rows."""
         done: list[Reign] = []
         now = {rule: (version, text, 0) for rule, (version, text) in rules.items()}
-        changes = rows.with_row_index("_line").filter(pl.col(RULE).is_not_null()) if RULE in rows.columns and rows.height else None
-        for place, rule, text, *order in changes.select("_line", RULE, DECLARED, *ORDER).iter_rows() if changes is not None else ():
+        changes = (
+            rows.with_row_index("_line").filter(pl.col(RULE).is_not_null())
+            if RULE in rows.columns and rows.height
+            else None
+        )
+        for place, rule, text, *order in (
+            changes.select("_line", RULE, DECLARED, *ORDER).iter_rows() if changes is not None else ()
+        ):
             if rule in now:
                 version, old, first = now.pop(rule)
                 done.append(Reign(rule, version, old, first, place, order[0], goes_on=False))
             if text:
                 now[rule] = ("/".join(map(str, order)), text, place + 1)
-        return done + [Reign(rule, version, text, first, rows.height, time, goes_on=True) for rule, (version, text, first) in now.items()]
+        return done + [
+            Reign(rule, version, text, first, rows.height, time, goes_on=True)
+            for rule, (version, text, first) in now.items()
+        ]
 
-    def _reign(self, state: SlotState, reign: Reign, rows: pl.DataFrame, since: int, seq: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _reign(
+        self, state: SlotState, reign: Reign, rows: pl.DataFrame, since: int, seq: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The matches of a rule over its rows, and what changed of its courses."""
         matcher = self._rule(reign.text)
         assert isinstance(matcher, Matcher)
@@ -214,11 +250,21 @@ class RuleMatches(SequenceWindows):
         known = self._known(state, reign, ready, since)
         effort = Effort(MOST_EFFORT + EFFORT_PER_ROW * rows.height)
         names = [*self.node.keys, "_until", "_course"]
-        before: dict[Key, tuple[int, bytes]] = {row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()}
+        before: dict[Key, tuple[int, bytes]] = {
+            row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()
+        }
         done = matcher.follow(
-            {key: stored.load(data, matcher.states, list(matcher.schema)) for key, (_, data) in before.items()}, ready, reign.until, effort
+            {
+                key: stored.load(data, matcher.states, list(matcher.schema))
+                for key, (_, data) in before.items()
+            },
+            ready,
+            reign.until,
+            effort,
         )
-        return done.matches, self._written(reign, matcher, done, {key: until for key, (until, _) in before.items()}, seq)
+        return done.matches, self._written(
+            reign, matcher, done, {key: until for key, (until, _) in before.items()}, seq
+        )
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
@@ -229,7 +275,11 @@ class RuleMatches(SequenceWindows):
     def _known(self, state: SlotState, reign: Reign, rows: pl.DataFrame, since: int) -> pl.DataFrame:
         """The courses of a rule for the keys that rows came for, or that time moves."""
         keys, mine = list(self.node.keys), pl.col("_version") == reign.version
-        chunks = [chunk.frame.filter(mine) for chunk in state.table(self.operator.id, TABLE).chunks if chunk.high > since]
+        chunks = [
+            chunk.frame.filter(mine)
+            for chunk in state.table(self.operator.id, TABLE).chunks
+            if chunk.high > since
+        ]
         moved = [chunk.filter(pl.col("_due") <= reign.until).select(keys) for chunk in chunks]
         wanted = pl.concat([rows.select(keys), *moved]).unique()
         found = [chunk.join(wanted, on=keys, how="semi", nulls_equal=True) for chunk in chunks]
@@ -240,7 +290,9 @@ class RuleMatches(SequenceWindows):
         own = frame.filter(pl.col("_version").is_in(alive)).sort("_seq")
         return own.unique(["_version", *self.node.keys], keep="last", maintain_order=True)
 
-    def _written(self, reign: Reign, matcher: Matcher, done: Matched, untils: dict[Key, int], seq: int) -> pl.DataFrame:
+    def _written(
+        self, reign: Reign, matcher: Matcher, done: Matched, untils: dict[Key, int], seq: int
+    ) -> pl.DataFrame:
         """What changed; a key of which nothing is left says so until what was kept of it would have ended anyway."""
         span = matcher.pattern.span or 0
         rows = []
@@ -249,14 +301,18 @@ class RuleMatches(SequenceWindows):
                 rows.append((reign.version, *key, END, untils[key], None, seq))
             else:
                 due, until = matcher.rules.due(course), max(run.start.time for run in course.runs) + span
-                rows.append((reign.version, *key, END if due is None else due, until, stored.dump(course), seq))
+                rows.append(
+                    (reign.version, *key, END if due is None else due, until, stored.dump(course), seq)
+                )
         return pl.DataFrame(rows, schema=self._nothing.schema, orient="row")
 
 
 def _letters(rules: pl.DataFrame, block: Block, reason: str | pl.Series) -> pl.DataFrame:
     """Rules as dead letters."""
     said = pl.lit(reason, pl.String) if isinstance(reason, str) else reason
-    return letters(rules, block.channel.partition("/")[2]).with_columns(said.alias("reason")).select(list(DEAD))
+    return (
+        letters(rules, block.channel.partition("/")[2]).with_columns(said.alias("reason")).select(list(DEAD))
+    )
 
 
 def _as_sent(reign: Reign) -> bytes:

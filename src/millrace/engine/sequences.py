@@ -46,10 +46,25 @@ class SequenceWindows(Windows):
         state, free = self._released(state, rows, saved["time"], time)
         state, shown, sides = self._said(state, free, seq, (saved["time"], time), ended=ended)
         state = state.with_values(
-            id, {**(state.values.get(id) or {}), "progress": after.to_json(), "seq": seq, "time": LEAST if by_clock else time, "low": low}
+            id,
+            {
+                **(state.values.get(id) or {}),
+                "progress": after.to_json(),
+                "seq": seq,
+                "time": LEAST if by_clock else time,
+                "low": low,
+            },
         )
         changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
-        return Stepped(state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said), sides)
+        return Stepped(
+            state,
+            low,
+            shown if self.operator.shows else self.no_shown,
+            changes,
+            late,
+            after.reaches(said),
+            sides,
+        )
 
     def _said(
         self, state: SlotState, free: pl.DataFrame | None, seq: int, passed: tuple[int, int], *, ended: bool
@@ -60,20 +75,26 @@ class SequenceWindows(Windows):
     @cached_property
     def _kept(self) -> list[str]:
         """What is kept of a row besides its key."""
-        return [c for c in dict.fromkeys([*self.partials.needs, *ORDER, PLACE]) if c not in self.partials.keys]
+        return [
+            c for c in dict.fromkeys([*self.partials.needs, *ORDER, PLACE]) if c not in self.partials.keys
+        ]
 
     def _judged(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         """The rows that wait now, and those that come too late to be taken in order."""
         if rows is None:
             return None, None
-        behind = (pl.col("_t") < pl.col("_w")).fill_null(value=False) & (not self.operator.node.windowing.by_clock)
+        behind = (pl.col("_t") < pl.col("_w")).fill_null(value=False) & (
+            not self.operator.node.windowing.by_clock
+        )
         refused = rows.filter(pl.col("_ahead") | behind)
         reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
         verdicts = refused.select("_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed"))
         taken = rows.filter(~(pl.col("_ahead") | behind))
         if PLACE not in taken.columns:
             taken = taken.with_columns(pl.lit(None, pl.Boolean).alias(PLACE))
-        return taken.select(*self.partials.keys, *self._kept), None if refused.is_empty() else refused_rows(rows, verdicts)
+        return taken.select(*self.partials.keys, *self._kept), None if refused.is_empty() else refused_rows(
+            rows, verdicts
+        )
 
     def _released(
         self, state: SlotState, rows: pl.DataFrame | None, since: int, time: int, *, table: str = "waiting"
@@ -86,7 +107,9 @@ class SequenceWindows(Windows):
         if rows is not None:
             free.append(rows.filter(soon))
             state = state.append(id, table, rows.filter(~soon), layout)
-        return state.expire(id, table, time - 1), stacked(self._with_new_fields(free, table)) if free else None
+        return state.expire(id, table, time - 1), stacked(
+            self._with_new_fields(free, table)
+        ) if free else None
 
     def _with_new_fields(self, frames: list[pl.DataFrame], table: str) -> list[pl.DataFrame]:
         """Rows that waited, with the fields that their type has got since: null, as in records that lack them."""
@@ -95,7 +118,9 @@ class SequenceWindows(Windows):
         if all(kept.keys() <= {*frame.columns} for frame in frames):
             return frames
         newest = frames[-1].columns
-        order = newest if kept.keys() <= {*newest} else [*kept, *(name for name in newest if name not in kept)]
+        order = (
+            newest if kept.keys() <= {*newest} else [*kept, *(name for name in newest if name not in kept)]
+        )
         wanted = {name: fields[name] if name in fields else frames[-1].schema[name] for name in order}
         return [grown(frame, wanted) for frame in frames]
 
@@ -103,7 +128,11 @@ class SequenceWindows(Windows):
     def _no_courses(self) -> pl.DataFrame:
         empty, number = self.operator.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
         place = placed(self.operator.node.windowing.places) or [pl.lit(None, pl.Boolean).alias(PLACE)]
-        rows = empty.with_columns(*place).with_columns(number.alias(c) for c in (*ORDER, "_since", "_shown", "_seq")).clear()
+        rows = (
+            empty.with_columns(*place)
+            .with_columns(number.alias(c) for c in (*ORDER, "_since", "_shown", "_seq"))
+            .clear()
+        )
         kept = pl.struct(self._kept).implode().alias("_rows")
         courses = rows.group_by(self.partials.keys).agg(
             kept, pl.col("_since", "_shown", "_seq").first(), pl.col(PLACE).first().alias("_mark")
@@ -130,7 +159,9 @@ class SequenceWindows(Windows):
         id, keys = self.operator.id, self.partials.keys
         if (free is None or free.is_empty()) and not ended:
             return state, self.no_shown
-        known = self._layout.merge(pl.concat([self._no_courses, *(chunk.frame for chunk in state.table(id, "courses").chunks)]))
+        known = self._layout.merge(
+            pl.concat([self._no_courses, *(chunk.frame for chunk in state.table(id, "courses").chunks)])
+        )
         fresh = self._no_courses.select(keys).clear() if free is None else free
         if not ended:
             known = known.join(fresh.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
@@ -142,7 +173,12 @@ class SequenceWindows(Windows):
     def _in_line(self, known: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """All rows at hand, key by key: first those kept, then the new ones; and for each key where they lie."""
         keys = self.partials.keys
-        kept = known.select(*keys, "_rows").filter(pl.col("_rows").list.len() > 0).explode("_rows").unnest("_rows")
+        kept = (
+            known.select(*keys, "_rows")
+            .filter(pl.col("_rows").list.len() > 0)
+            .explode("_rows")
+            .unnest("_rows")
+        )
         parts = [kept.with_columns(_new=pl.lit(0, pl.Int64))]
         if "_t" in fresh.columns:
             parts.append(fresh.with_columns(_new=pl.lit(1, pl.Int64)))
@@ -170,16 +206,22 @@ class SequenceWindows(Windows):
             pl.len().cast(pl.Int64).alias("_all"),
         )
 
-    def _cut(self, rows: pl.DataFrame, starts: pl.DataFrame, known: pl.DataFrame, *, ended: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _cut(
+        self, rows: pl.DataFrame, starts: pl.DataFrame, known: pl.DataFrame, *, ended: bool
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows of each full window (`_window`, `_number`, `_index`), and what the keys have come to."""
         keys, values = self.partials.keys, rows[PLACE].to_list()
-        courses = starts.join(known.drop("_rows", "_seq"), on=keys, how="left", nulls_equal=True, maintain_order="left")
+        courses = starts.join(
+            known.drop("_rows", "_seq"), on=keys, how="left", nulls_equal=True, maintain_order="left"
+        )
         numbers: list[int] = []
         ids: list[int] = []
         index: list[int] = []
         after: list[tuple[list[int], int, int, Any]] = []
         made = 0
-        for first, old, whole, since, shown, mark in courses.select("_first", "_old", "_all", "_since", "_shown", "_mark").iter_rows():
+        for first, old, whole, since, shown, mark in courses.select(
+            "_first", "_old", "_all", "_since", "_shown", "_mark"
+        ).iter_rows():
             course = Course(list(range(first, first + old)), since or 0, mark)
             full = cut(self.operator.node.windowing.places, course, values, range(first + old, first + whole))
             if ended and course.since:
@@ -192,15 +234,20 @@ class SequenceWindows(Windows):
                 made += 1
             after.append((course.rows, course.since, (shown or 0) + len(full), course.mark))
         windows = pl.DataFrame(
-            {"_window": ids, "_number": numbers, "_index": index}, schema=dict.fromkeys(("_window", "_number", "_index"), pl.Int64)
+            {"_window": ids, "_number": numbers, "_index": index},
+            schema=dict.fromkeys(("_window", "_number", "_index"), pl.Int64),
         )
         return windows, self._courses(rows, courses.select(keys), after)
 
-    def _courses(self, rows: pl.DataFrame, keys: pl.DataFrame, after: list[tuple[list[int], int, int, Any]]) -> pl.DataFrame:
+    def _courses(
+        self, rows: pl.DataFrame, keys: pl.DataFrame, after: list[tuple[list[int], int, int, Any]]
+    ) -> pl.DataFrame:
         mark = self._no_courses.schema["_mark"]
         schema = {"_numbers": pl.List(pl.Int64), "_since": pl.Int64(), "_shown": pl.Int64(), "_mark": mark}
         states = pl.concat([keys, pl.DataFrame(after, schema=schema, orient="row")], how="horizontal")
-        kept = rows.with_columns(pl.col("_number").cast(pl.Int64)).select("_number", pl.struct(self._kept).alias("_row"))
+        kept = rows.with_columns(pl.col("_number").cast(pl.Int64)).select(
+            "_number", pl.struct(self._kept).alias("_row")
+        )
         lists = (
             states.select(*self.partials.keys, "_numbers")
             .explode("_numbers", empty_as_null=False)
@@ -214,7 +261,11 @@ class SequenceWindows(Windows):
         if windows.is_empty():
             return self.no_shown
         full = windows.join(rows.with_columns(pl.col("_number").cast(pl.Int64)), on="_number", how="inner")
-        more = [pl.col("_t").min().alias("_start"), (pl.col("_t").max() + 1).alias("_end"), pl.col("_index").first()]
+        more = [
+            pl.col("_t").min().alias("_start"),
+            (pl.col("_t").max() + 1).alias("_end"),
+            pl.col("_index").first(),
+        ]
         made = self.partials.of_rows(full, per=("_window",), more=more)
         return made.with_columns(
             *self.partials.result_exprs,

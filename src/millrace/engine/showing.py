@@ -48,7 +48,9 @@ class Showing:
         """Partials of what no pane has shown yet, merged per cell."""
         columns = self.partials.columns
         new = pieces.filter(pl.col("~_n") > 0)
-        renamed = new.select(*self.partials.keys, "_start", "_end", *[pl.col(f"~{c}").alias(c) for c in columns])
+        renamed = new.select(
+            *self.partials.keys, "_start", "_end", *[pl.col(f"~{c}").alias(c) for c in columns]
+        )
         return self.partials.merged(renamed, per=("_start", "_end")).rename({c: f"~{c}" for c in columns})
 
     def show(
@@ -57,7 +59,13 @@ class Showing:
         """Panes and changes of the cells that fire or expire, and all cells as they are then; `young`: aggregates that some windows lack."""
         before, after = passed
         windowing, end = self.operator.node.windowing, pl.col("_end")
-        timing = pl.when(end > after).then(pl.lit("early")).when(end > before).then(pl.lit("on_time")).otherwise(pl.lit("late"))
+        timing = (
+            pl.when(end > after)
+            .then(pl.lit("early"))
+            .when(end > before)
+            .then(pl.lit("on_time"))
+            .otherwise(pl.lit("late"))
+        )
         cells = cells.with_columns(timing.alias("timing"))
         new, fires = pl.col("_new") > 0, pl.col("_fires")
         punctual = (pl.col("timing") == "on_time") & (windowing.on_time == "always")
@@ -88,21 +96,28 @@ class Showing:
     def _valued(self, loud: pl.DataFrame, young: Sequence[pl.Expr]) -> pl.DataFrame:
         """Cells with the values of their panes, numbered and dated."""
         windowing, end = self.operator.node.windowing, pl.col("_end")
-        time = {"end": pl.lit(None, pl.Int64), "earliest": pl.col("_lo"), "latest": pl.col("_hi")}[windowing.time]
+        time = {"end": pl.lit(None, pl.Int64), "earliest": pl.col("_lo"), "latest": pl.col("_hi")}[
+            windowing.time
+        ]
         early = pl.col("timing") == "early"
         loud = loud.with_columns(
             pl.coalesce(time, end - 1).alias("event_time"),
             pl.col("_start").alias("window_start"),
             end.alias("window_end"),
             (pl.col("_index") - pl.col("_index0")).alias("index"),
-            pl.when(early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled") - pl.col("_settled0")).alias("settled_index"),
+            pl.when(early)
+            .then(pl.lit(-1, pl.Int64))
+            .otherwise(pl.col("_settled") - pl.col("_settled0"))
+            .alias("settled_index"),
             (pl.col("_closed") | pl.col("_expires")).alias("final"),
             *self.partials.result_exprs,
         ).with_columns(young)
         one = pl.col("_shown").list.first()
         equal = [one.struct.field(name).eq_missing(pl.col(name)) for name in (*_PLACED, *self.names)]
         same = (pl.col("_shown").list.len() == 1) & one.struct.field(_STANDS) & pl.all_horizontal(equal)
-        return loud.with_row_index(PAIR).with_columns(pl.col(PAIR).cast(pl.Int64), same.fill_null(value=False).alias("_same"))
+        return loud.with_row_index(PAIR).with_columns(
+            pl.col(PAIR).cast(pl.Int64), same.fill_null(value=False).alias("_same")
+        )
 
     def _panes(self, loud: pl.DataFrame, young: Sequence[pl.Expr]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """What is shown, with what it replaces; and what changes downstream."""
@@ -110,7 +125,9 @@ class Showing:
         plus = loud.with_columns(pl.lit(panes.ADD).alias("op"))
         if not self.delta and not (loud["_shown"].list.len() > 0).any():
             shown = plus.select(columns)
-            return shown if self.operator.shows else self._no_shown, shown.drop(PAIR) if self.operator.travels else self._no_changes
+            return shown if self.operator.shows else self._no_shown, shown.drop(
+                PAIR
+            ) if self.operator.travels else self._no_changes
         minus = self._withdrawn(loud)
         shown = (
             self._of_new(plus).with_columns(young).select(columns)
@@ -119,7 +136,10 @@ class Showing:
         )
         gone = minus.filter(~pl.col("_same") & pl.col(_STANDS))
         changed = pl.concat([gone.select(columns), plus.filter(~pl.col("_same")).select(columns)]).drop(PAIR)
-        return shown if self.operator.shows else shown.clear(), changed if self.operator.travels else changed.clear()
+        return (
+            shown if self.operator.shows else shown.clear(),
+            changed if self.operator.travels else changed.clear(),
+        )
 
     def _withdrawn(self, loud: pl.DataFrame) -> pl.DataFrame:
         held = loud.filter(pl.col("_shown").list.len() > 0).explode("_shown", empty_as_null=False)
@@ -132,7 +152,9 @@ class Showing:
         """Cells whose window has grown, or into another one: what they showed no longer stands downstream, and their panes are counted anew."""
         fallen = pl.element().struct.with_fields(pl.lit(value=False).alias(_STANDS))
         return cells.with_columns(
-            pl.col("_shown").list.eval(fallen), pl.col("_index").alias("_index0"), pl.col("_settled").alias("_settled0")
+            pl.col("_shown").list.eval(fallen),
+            pl.col("_index").alias("_index0"),
+            pl.col("_settled").alias("_settled0"),
         )
 
     def withdrawn(self, cells: pl.DataFrame, time: int) -> pl.DataFrame:
@@ -153,7 +175,9 @@ class Showing:
     def taken_back(self, cells: pl.DataFrame) -> pl.DataFrame:
         """The changes downstream that this makes."""
         about = {"index": 0, "settled_index": 0, "timing": "early", "final": False}
-        loud = cells.with_columns(pl.lit(value, self.operator.node.schema[name]).alias(name) for name, value in about.items())
+        loud = cells.with_columns(
+            pl.lit(value, self.operator.node.schema[name]).alias(name) for name, value in about.items()
+        )
         back = self._withdrawn(loud).filter(_STANDS).select(self.operator.node.schema.names())
         return back if self.operator.travels else back.clear()
 
@@ -161,7 +185,8 @@ class Showing:
         """Panes with the values of what is new alone."""
         columns, nothing = self.partials.columns, self.partials.empty
         kept = plus.drop(*self.names, *columns).with_columns(
-            pl.when(pl.col("_new") > 0).then(pl.col(f"~{c}")).otherwise(pl.lit(nothing[c])).alias(c) for c in columns
+            pl.when(pl.col("_new") > 0).then(pl.col(f"~{c}")).otherwise(pl.lit(nothing[c])).alias(c)
+            for c in columns
         )
         return kept.with_columns(self.partials.result_exprs)
 

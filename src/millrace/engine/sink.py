@@ -84,13 +84,19 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
 
 
 def _gather_late(
-    plan: Plan, operator: Operator, block: Block, outputs: dict[str, list[pl.DataFrame]], late: dict[str, list[pl.DataFrame]]
+    plan: Plan,
+    operator: Operator,
+    block: Block,
+    outputs: dict[str, list[pl.DataFrame]],
+    late: dict[str, list[pl.DataFrame]],
 ) -> list[Failure]:
     frame = block.frame
     for job in operator.jobs:
         late.setdefault(job, []).append(frame)
     for way in plan.routes_from(operator, "late"):
-        wanted = frame.select(pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c) for c, t in way.edge.schema.items())
+        wanted = frame.select(
+            pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c) for c, t in way.edge.schema.items()
+        )
         try:
             with ordinary_errors():
                 outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
@@ -98,7 +104,13 @@ def _gather_late(
             if not plan.isolates:
                 raise
             [bad] = culprits(partial(_apply, way.edge), [wanted])
-            return [failure_of(failed(way.jobs[0], f"writing {way.target.removeprefix('out/')}", error, letters(bad, None)))]
+            return [
+                failure_of(
+                    failed(
+                        way.jobs[0], f"writing {way.target.removeprefix('out/')}", error, letters(bad, None)
+                    )
+                )
+            ]
     return []
 
 
@@ -112,13 +124,24 @@ def _count_refused(late: Mapping[str, pl.DataFrame]) -> dict[str, int]:
     for job, frame in late.items():
         share = LateShare()
         share.add(0, frame, None)
-        counts |= {f"{kind}/{job}": count for kind, count in (("late", share.late), ("future", share.future)) if count}
+        counts |= {
+            f"{kind}/{job}": count
+            for kind, count in (("late", share.late), ("future", share.future))
+            if count
+        }
     return counts
 
 
 def _placed(late: pl.DataFrame) -> pl.DataFrame:
     """With the origin under plain names, which win over fields of the same name, and all internal columns there."""
-    types = {"_topic": pl.String, "_partition": pl.Int64, "_off": pl.Int64, "_rows": pl.Int64, "_key": pl.Binary, "_value": pl.Binary}
+    types = {
+        "_topic": pl.String,
+        "_partition": pl.Int64,
+        "_off": pl.Int64,
+        "_rows": pl.Int64,
+        "_key": pl.Binary,
+        "_value": pl.Binary,
+    }
     late = late.with_columns(pl.lit(None, t).alias(c) for c, t in types.items() if c not in late.columns)
     origin = {"_topic": "topic", "_partition": "partition", "_off": "offset"}
     return late.drop(*origin.values(), strict=False).rename(origin)

@@ -54,7 +54,9 @@ class Piece:
         return None if self.decoded is None or self.decoded.rows.is_empty() else self.decoded.rows
 
 
-def route(plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False, bounded: bool = False) -> list[Packet]:
+def route(
+    plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False, bounded: bool = False
+) -> list[Packet]:
     """One packet for every slot, since progress concerns them all. `bounded`: nothing is expected of partitions that are empty."""
     bodies = [Body(now, end) for _ in range(plan.slots)]
     with lookups.answering(now) as answers:
@@ -73,8 +75,14 @@ def route(plan: Plan, pieces: Sequence[Piece], now: int, *, end: bool = False, b
 def _timed(plan: Plan, piece: Piece, body: Body) -> pl.DataFrame:
     """The rows of a partition with the running clocks that read them, and the latest ingestion so far."""
     rows = piece.decoded.rows if piece.decoded else pl.DataFrame()
-    more = [pl.col("ingestion_time").cum_max().alias("_ingested"), pl.lit(piece.partition, pl.Int64).alias("_part")]
-    clocks = {id: _running(clock).alias(f"_clock{i}") for i, (id, clock) in enumerate(plan.clocks[piece.topic].items())}
+    more = [
+        pl.col("ingestion_time").cum_max().alias("_ingested"),
+        pl.lit(piece.partition, pl.Int64).alias("_part"),
+    ]
+    clocks = {
+        id: _running(clock).alias(f"_clock{i}")
+        for i, (id, clock) in enumerate(plan.clocks[piece.topic].items())
+    }
     try:
         with ordinary_errors():
             return rows.with_columns(*clocks.values(), *more)
@@ -106,7 +114,9 @@ def _clock_id(way: Route) -> str | None:
     return way.edge.origin.watermark.clock_id if isinstance(way.edge.origin, graph.Read) else None
 
 
-def _follow_alone(plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]) -> None:
+def _follow_alone(
+    plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]
+) -> None:
     """Follows a way, unless its job has failed; if it fails, that is its job's own affair."""
     AT_WORK.jobs = way.jobs
     if not plan.isolates:
@@ -126,7 +136,14 @@ def _follow_alone(plan: Plan, way: Route, rows: pl.DataFrame, pieces: Sequence[P
         bodies[0].blocks += [failed(job, f"reading {topic}", error, dead) for job in way.jobs]
 
 
-def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bodies: list[Body], *, empty_after: int) -> None:
+def _tell(
+    plan: Plan,
+    pieces: Sequence[Piece],
+    timed: Sequence[pl.DataFrame],
+    bodies: list[Body],
+    *,
+    empty_after: int,
+) -> None:
     """Progress of each partition to every slot; counts and dead letters to one of them."""
     frames = iter(timed)
     for piece in pieces:
@@ -137,8 +154,17 @@ def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bo
             clocks = {name: frame[f"_clock{i}"][-1] for i, name in enumerate(clocks)}
             if piece.topic in plan.learns:
                 learning = plan.learns[piece.topic]
-                lags = lags_of(frame.filter(~learning.is_set_aside()), f"_clock{list(clocks).index(learning.clock_id)}")
-        source = Source(piece.topic, piece.partition, piece.rows is not None, clocks, lags, empty_after if piece.upto == 0 else None)
+                lags = lags_of(
+                    frame.filter(~learning.is_set_aside()), f"_clock{list(clocks).index(learning.clock_id)}"
+                )
+        source = Source(
+            piece.topic,
+            piece.partition,
+            piece.rows is not None,
+            clocks,
+            lags,
+            empty_after if piece.upto == 0 else None,
+        )
         for body in bodies:
             body.sources.append(source)
         body = bodies[piece.partition % len(bodies)]
@@ -146,7 +172,9 @@ def _tell(plan: Plan, pieces: Sequence[Piece], timed: Sequence[pl.DataFrame], bo
             body.counts[f"upto/{piece.topic}"] = body.counts.get(f"upto/{piece.topic}", 0) + piece.upto
         if piece.decoded is not None:
             for name in ("read", f"read/{piece.topic}"):
-                body.counts[name] = body.counts.get(name, 0) + piece.decoded.rows.height + piece.decoded.dead.height
+                body.counts[name] = (
+                    body.counts.get(name, 0) + piece.decoded.rows.height + piece.decoded.dead.height
+                )
             if not piece.decoded.dead.is_empty():
                 body.blocks.append(Block.of("dead", "dead", piece.decoded.dead))
 
@@ -169,10 +197,18 @@ def hand_on(way: Route, rows: pl.DataFrame, bodies: list[Body]) -> None:
     """Rows that an operator hands on as rows, along one edge; `_clock` is the watermark at each."""
     read = way.edge.read
     assert read is not None
-    _along(way, read, rows.with_columns((pl.col("_part") * 256 + _rank(way, read.topic.name)).alias("_src")), (), bodies)
+    _along(
+        way,
+        read,
+        rows.with_columns((pl.col("_part") * 256 + _rank(way, read.topic.name)).alias("_src")),
+        (),
+        bodies,
+    )
 
 
-def _along(way: Route, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]) -> None:
+def _along(
+    way: Route, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]
+) -> None:
     if way.since is not None:
         frame = frame.filter(pl.col("event_time") > way.since)
     frame = way.edge.apply(frame)
@@ -181,7 +217,9 @@ def _along(way: Route, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[P
     if way.operator is not None:
         _to_operator(way, way.operator, read, frame, pieces, bodies)
     else:
-        bodies[0].blocks.append(Block.of(way.target, "rows", frame.select(c for c in frame.columns if not c.startswith("_"))))
+        bodies[0].blocks.append(
+            Block.of(way.target, "rows", frame.select(c for c in frame.columns if not c.startswith("_")))
+        )
 
 
 def _rank(way: Route, topic: str) -> int:
@@ -191,7 +229,12 @@ def _rank(way: Route, topic: str) -> int:
 
 
 def _to_operator(
-    way: Route, operator: Operator, read: graph.Read, frame: pl.DataFrame, pieces: Sequence[Piece], bodies: list[Body]
+    way: Route,
+    operator: Operator,
+    read: graph.Read,
+    frame: pl.DataFrame,
+    pieces: Sequence[Piece],
+    bodies: list[Body],
 ) -> None:
     channel = f"{way.index}/{read.topic.name}"
     if isinstance(operator.node, graph.Deduplication):
@@ -203,14 +246,19 @@ def _to_operator(
     grid = grid_of(operator.node.windowing)
     if frame["_ahead"].any():
         late = _refused_ahead(grid, _with_raw(frame.filter("_ahead"), pieces))
-        late = late.select(pl.exclude("^_clock.*$", "_src", "_ingested", "_ahead")).rename({"_part": "_partition"})
+        late = late.select(pl.exclude("^_clock.*$", "_src", "_ingested", "_ahead")).rename(
+            {"_part": "_partition"}
+        )
         late = late.with_columns(pl.lit(read.topic.name).alias("_topic"), pl.lit(1, pl.Int64).alias("_rows"))
         bodies[0].blocks.append(Block.of(f"late/{operator.id}", "late", late))
         frame = frame.filter(~pl.col("_ahead"))
         if frame.is_empty():
             return
     judged, learns = operator.judged(channel), read.watermark.learned and not operator.judged(channel)
-    event_time, give = pl.col("event_time"), (0 if judged else read.watermark.delay) + operator.node.windowing.lateness
+    event_time, give = (
+        pl.col("event_time"),
+        (0 if judged else read.watermark.delay) + operator.node.windowing.lateness,
+    )
     first = grid.first_end(event_time)
     reached = first if learns else pl.max_horizontal(first, grid.first_end(pl.col("_clock") - give))
     placed_rows = frame.with_columns(
@@ -228,7 +276,13 @@ def _to_operator(
         _spread(partials.of_rows(lean, per=per), operator, "partials", channel, bodies)
     if doubtful.any():
         needless = pl.exclude("^_clock[0-9]+$" if learns else "^_clock.*$", "_ingested", "_ahead")
-        _spread(_with_raw(placed_rows.filter(doubtful).select(needless), pieces), operator, "rows", channel, bodies)
+        _spread(
+            _with_raw(placed_rows.filter(doubtful).select(needless), pieces),
+            operator,
+            "rows",
+            channel,
+            bodies,
+        )
 
 
 def _in_time(operator: Operator, end: pl.Expr, *, judged: bool) -> pl.Expr:
@@ -240,29 +294,51 @@ def _in_time(operator: Operator, end: pl.Expr, *, judged: bool) -> pl.Expr:
 
 
 def _to_deduplication(
-    operator: Operator, read: graph.Read, frame: pl.DataFrame, channel: str, pieces: Sequence[Piece], bodies: list[Body]
+    operator: Operator,
+    read: graph.Read,
+    frame: pl.DataFrame,
+    channel: str,
+    pieces: Sequence[Piece],
+    bodies: list[Body],
 ) -> None:
     """All rows whole, with their bytes where they might be refused here or later."""
     rows = frame.with_columns(pl.col("event_time").alias("_t")).drop("^_clock[0-9]+$")
-    behind = (pl.max_horizontal("_clock", "_ingested") - read.watermark.delay > pl.col("_t")) | pl.col("_ahead")
+    behind = (pl.max_horizontal("_clock", "_ingested") - read.watermark.delay > pl.col("_t")) | pl.col(
+        "_ahead"
+    )
     doubtful = rows.select(behind.fill_null(value=True)).to_series()
     _spread(rows.filter(~doubtful), operator, "rows", channel, bodies)
     if doubtful.any():
         _spread(_with_raw(rows.filter(doubtful), pieces), operator, "rows", channel, bodies)
 
 
-def _to_cells(operator: Operator, frame: pl.DataFrame, channel: str, pieces: Sequence[Piece], bodies: list[Body]) -> None:
+def _to_cells(
+    operator: Operator, frame: pl.DataFrame, channel: str, pieces: Sequence[Piece], bodies: list[Body]
+) -> None:
     """Rows for an operator that judges them itself: whole where they could be refused, else only what is needed of them."""
     windowing = operator.node.windowing
-    rows = frame.with_columns(pl.col("event_time").alias("_t"), *placed(windowing.places)).drop("^_clock[0-9]+$")
+    rows = frame.with_columns(pl.col("event_time").alias("_t"), *placed(windowing.places)).drop(
+        "^_clock[0-9]+$"
+    )
     end = least_end(windowing.places, pl.col("_t"))
     sure = pl.lit(value=False)
     if end is not None and not windowing.trigger.finishes and not windowing.ordered:
         sure = ~pl.col("_ahead") & (
-            pl.lit(windowing.by_clock and operator.foreseeable) | _in_time(operator, end, judged=operator.judged(channel))
+            pl.lit(windowing.by_clock and operator.foreseeable)
+            | _in_time(operator, end, judged=operator.judged(channel))
         )
     doubtful = rows.select((~sure).alias("doubtful")).to_series()
-    needed = [*operator.node.keys, *partials_of(operator.node).needs, "_t", "_src", "_off", "_part", "_clock", "_ahead", PLACE]
+    needed = [
+        *operator.node.keys,
+        *partials_of(operator.node).needs,
+        "_t",
+        "_src",
+        "_off",
+        "_part",
+        "_clock",
+        "_ahead",
+        PLACE,
+    ]
     if not doubtful.all():
         lean = rows.filter(~doubtful).select(c for c in dict.fromkeys(needed) if c in rows.columns)
         _spread(lean, operator, "rows", channel, bodies)
@@ -290,14 +366,25 @@ def _with_raw(frame: pl.DataFrame, pieces: Sequence[Piece]) -> pl.DataFrame:
             continue
         places = np.searchsorted(piece.records.offsets, part["_off"].to_numpy())
         raw = {"_key": piece.records.keys, "_value": piece.records.values}
-        parts.append(part.with_columns(pl.Series(name, pl.from_arrow(array.take(places)), dtype=pl.Binary) for name, array in raw.items()))
+        parts.append(
+            part.with_columns(
+                pl.Series(name, pl.from_arrow(array.take(places)), dtype=pl.Binary)
+                for name, array in raw.items()
+            )
+        )
     return pl.concat(parts)
 
 
 def _spread(frame: pl.DataFrame, operator: Operator, kind: str, channel: str, bodies: list[Body]) -> None:
     if operator.side(channel) == operator.node.everywhere:
-        for slot, body in enumerate(bodies):  # a broadcast: each slot has them all, and one tells what is refused
-            body.blocks.append(Block.of(operator.id, kind, frame.with_columns(pl.lit(slot == 0).alias("_told")), channel=channel))
+        for slot, body in enumerate(
+            bodies
+        ):  # a broadcast: each slot has them all, and one tells what is refused
+            body.blocks.append(
+                Block.of(
+                    operator.id, kind, frame.with_columns(pl.lit(slot == 0).alias("_told")), channel=channel
+                )
+            )
         return
     for slot, part in by_slot(frame, list(operator.node.keys), len(bodies)):
         bodies[slot].blocks.append(Block.of(operator.id, kind, part, channel=channel))
@@ -310,5 +397,7 @@ def by_slot(frame: pl.DataFrame, keys: list[str], slots: int) -> list[tuple[int,
     if slots == 1:
         return [(0, frame)]
     slot = hashing.key_groups(frame, keys).astype(np.int32) * slots // hashing.KEY_GROUPS
-    parts = frame.with_columns(pl.Series("_slot", slot)).partition_by("_slot", as_dict=True, include_key=False)
+    parts = frame.with_columns(pl.Series("_slot", slot)).partition_by(
+        "_slot", as_dict=True, include_key=False
+    )
     return [(int(key[0]), part) for key, part in parts.items()]

@@ -18,7 +18,16 @@ from millrace.engine.contiguous import ContiguousMatches
 from millrace.engine.deduplicating import Deduplicated
 from millrace.engine.firing import PAIR, Stepped, netted, settled
 from millrace.engine.intervals import IntervalPairs
-from millrace.engine.isolation import AT_WORK, NO_ROWS, NOT_THEIRS, STRUCTURAL, culprits, failed, is_of_a_user, letters
+from millrace.engine.isolation import (
+    AT_WORK,
+    NO_ROWS,
+    NOT_THEIRS,
+    STRUCTURAL,
+    culprits,
+    failed,
+    is_of_a_user,
+    letters,
+)
 from millrace.engine.matching import Matches
 from millrace.engine.packets import Block, Body, Packet, dump, merge
 from millrace.engine.partials import partials_of
@@ -42,7 +51,9 @@ def forget() -> None:
     states.forget()
 
 
-def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[bytes]) -> tuple[SlotState, list[Packet]]:
+def step(
+    plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[bytes]
+) -> tuple[SlotState, list[Packet]]:
     """A batch through a stage: its packets in; the state after it, and packets for the next stage or the end, out."""
     incoming = merge(bodies)
     operators = {operator.id: operator for operator in plan.stage(depth)}
@@ -64,7 +75,14 @@ def step(plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[b
     return state, [Packet(to, body.encode()) for to, body in enumerate(outgoing)]
 
 
-def _all(plan: Plan, operators: dict[str, Operator], slot: int, state: SlotState, incoming: Body, go: tuple[list[Body], Body]) -> SlotState:
+def _all(
+    plan: Plan,
+    operators: dict[str, Operator],
+    slot: int,
+    state: SlotState,
+    incoming: Body,
+    go: tuple[list[Body], Body],
+) -> SlotState:
     """Every operator's part; what one job's code raises is that job's own affair."""
     outgoing, own = go
     for id, operator in operators.items():
@@ -85,7 +103,12 @@ def _all(plan: Plan, operators: dict[str, Operator], slot: int, state: SlotState
 
 
 def _step(
-    plan: Plan, operator: Operator, slot: int, state: SlotState, come: tuple[Body, list[Block]], go: tuple[list[Body], Body]
+    plan: Plan,
+    operator: Operator,
+    slot: int,
+    state: SlotState,
+    come: tuple[Body, list[Block]],
+    go: tuple[list[Body], Body],
 ) -> SlotState:
     """One operator's part: what comes to it, and the packets that go on."""
     outgoing, own = go
@@ -122,11 +145,17 @@ def _fails_without_state(operator: Operator, come: tuple[Body, list[Block]]) -> 
     return False
 
 
-def _offending(plan: Plan, operator: Operator, state: SlotState, incoming: Body, blocks: list[Block]) -> pl.DataFrame:
+def _offending(
+    plan: Plan, operator: Operator, state: SlotState, incoming: Body, blocks: list[Block]
+) -> pl.DataFrame:
     """Of what came to an operator, the rows with which it fails."""
 
     def again(frames: Sequence[pl.DataFrame]) -> None:
-        parts = [replace(block, data=dump(frame)) for block, frame in zip(blocks, frames, strict=True) if not frame.is_empty()]
+        parts = [
+            replace(block, data=dump(frame))
+            for block, frame in zip(blocks, frames, strict=True)
+            if not frame.is_empty()
+        ]
         outgoing = [_onward(incoming) for _ in range(plan.slots)]
         _step(plan, operator, 0, state, (incoming, parts), (outgoing, outgoing[0]))
 
@@ -134,7 +163,10 @@ def _offending(plan: Plan, operator: Operator, state: SlotState, incoming: Body,
     return pl.concat(
         [
             NO_ROWS.drop("reason"),
-            *(letters(bad, block.channel.partition("/")[2] or None) for bad, block in zip(found, blocks, strict=True)),
+            *(
+                letters(bad, block.channel.partition("/")[2] or None)
+                for bad, block in zip(found, blocks, strict=True)
+            ),
         ],
         how="diagonal_relaxed",
     )
@@ -181,7 +213,9 @@ def _send(plan: Plan, operator: Operator, stepped: Stepped, outgoing: list[Body]
         _send_from(plan, operator, port, (said, said.drop(PAIR)), (outgoing, own))
 
 
-def _hand_on(plan: Plan, operator: Operator, stepped: Stepped, incoming: Body, go: tuple[list[Body], Body]) -> None:
+def _hand_on(
+    plan: Plan, operator: Operator, stepped: Stepped, incoming: Body, go: tuple[list[Body], Body]
+) -> None:
     """Rows that stay rows: to operators of this stage, which find them among what came in, or onward."""
     outgoing, own = go
     for way in plan.routes_from(operator) if stepped.rows else ():
@@ -197,7 +231,13 @@ def _hand_on(plan: Plan, operator: Operator, stepped: Stepped, incoming: Body, g
             (incoming if block.target == way.target and way.operator else own).blocks.append(block)
 
 
-def _send_from(plan: Plan, operator: Operator, port: str, said: tuple[pl.DataFrame, pl.DataFrame], go: tuple[list[Body], Body]) -> None:
+def _send_from(
+    plan: Plan,
+    operator: Operator,
+    port: str,
+    said: tuple[pl.DataFrame, pl.DataFrame],
+    go: tuple[list[Body], Body],
+) -> None:
     """What leaves by one port, as it is shown and as it travels on."""
     (shown, changes), (outgoing, own) = said, go
     for way in plan.routes_from(operator, port):
@@ -207,7 +247,12 @@ def _send_from(plan: Plan, operator: Operator, port: str, said: tuple[pl.DataFra
             continue
         if way.operator is None:
             rows = way.edge.apply(shown)
-            _append(own, way, "panes", netted(rows) if way.edge.by_row else settled(rows, operator.node.windowing.output))
+            _append(
+                own,
+                way,
+                "panes",
+                netted(rows) if way.edge.by_row else settled(rows, operator.node.windowing.output),
+            )
             continue
         frame = _lean(way.operator, way.edge.apply(changes))
         for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):
@@ -219,7 +264,16 @@ def _lean(operator: Operator, changes: pl.DataFrame) -> pl.DataFrame:
     if not isinstance(operator.node, graph.Aggregation):
         return changes
     return changes.select(
-        dict.fromkeys([*operator.node.keys, *partials_of(operator.node).needs, "event_time", "window_start", "window_end", "op"]).keys()
+        dict.fromkeys(
+            [
+                *operator.node.keys,
+                *partials_of(operator.node).needs,
+                "event_time",
+                "window_start",
+                "window_end",
+                "op",
+            ]
+        ).keys()
     )
 
 

@@ -114,7 +114,9 @@ class Chunk:
         except Exception as error:
             raise damaged(self.where, f"chunk {self.id}", f"it cannot be fetched: {error}") from error
         if blake2b(data, digest_size=16).hexdigest() != self.digest:
-            raise damaged(self.where, f"chunk {self.id}", "its bytes do not fit the digest that was stored with it")
+            raise damaged(
+                self.where, f"chunk {self.id}", "its bytes do not fit the digest that was stored with it"
+            )
         return data
 
     def _decode(self, data: bytes) -> pl.DataFrame:
@@ -171,7 +173,10 @@ class SlotState:
             raise ValueError(
                 f"state of version {said['version']}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
             )
-        tables = {name: Table(tuple(_stored(load, where, *chunk) for chunk in chunks)) for name, chunks in said["tables"].items()}
+        tables = {
+            name: Table(tuple(_stored(load, where, *chunk) for chunk in chunks))
+            for name, chunks in said["tables"].items()
+        }
         return cls(tables, said["values"], said["next"])
 
     def table(self, operator: str, name: str) -> Table:
@@ -202,7 +207,9 @@ class SlotState:
         kept = tuple(chunk for chunk in table.chunks if chunk.high > before)
         return self if len(kept) == len(table.chunks) else self._with_table(operator, name, Table(kept))
 
-    def anew(self, operator: str, name: str, layout: Layout, kept: Callable[[pl.DataFrame], pl.DataFrame]) -> SlotState:
+    def anew(
+        self, operator: str, name: str, layout: Layout, kept: Callable[[pl.DataFrame], pl.DataFrame]
+    ) -> SlotState:
         """With a table written anew as one chunk, of what is still to be kept of all its rows."""
         chunks = self.table(operator, name).chunks
         if not chunks:
@@ -238,14 +245,20 @@ class SlotState:
         }
         said = {"version": VERSION, "next": self.next_id, "tables": tables, "values": self.values}
         put = {id: chunk.fetch() for id, chunk in mine.items() if id not in theirs}
-        return Changes(sealed(json.dumps(said, separators=(",", ":")).encode()), put, sorted(theirs - mine.keys()))
+        return Changes(
+            sealed(json.dumps(said, separators=(",", ":")).encode()), put, sorted(theirs - mine.keys())
+        )
 
     def _chunk(self, frame: pl.DataFrame, level: int, layout: Layout) -> tuple[SlotState, Chunk]:
         frame = frame.rechunk()
         data = packets.dump(frame)
         digest = blake2b(data, digest_size=16).hexdigest()
         _decoded.put(digest, frame)
-        low, high = frame.select(layout.low.min().alias("low"), layout.high.max().alias("high")).row(0) if frame.height else (0, 0)
+        low, high = (
+            frame.select(layout.low.min().alias("low"), layout.high.max().alias("high")).row(0)
+            if frame.height
+            else (0, 0)
+        )
         chunk = Chunk(self.next_id, level, frame.height, low, high, digest, lambda: data)
         return replace(self, next_id=self.next_id + 1), chunk
 
@@ -262,14 +275,19 @@ def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return pl.concat(grown(frame, wanted) for frame in frames)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
-        raise StateUnreadable(f"stored rows do not have the columns {', '.join(wanted)} as they are now: {reason}") from error
+        raise StateUnreadable(
+            f"stored rows do not have the columns {', '.join(wanted)} as they are now: {reason}"
+        ) from error
 
 
 def grown(frame: pl.DataFrame, wanted: Mapping[str, Any]) -> pl.DataFrame:
     """A frame with null in the columns that it lacks."""
     if frame.columns == [*wanted]:
         return frame
-    return frame.select(pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name) for name, dtype in wanted.items())
+    return frame.select(
+        pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in wanted.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -281,5 +299,7 @@ class Changes:
     delete: list[int]
 
 
-def _stored(load: Load, where: str, id: int, level: int, rows: int, low: int, high: int, digest: str) -> Chunk:
+def _stored(
+    load: Load, where: str, id: int, level: int, rows: int, low: int, high: int, digest: str
+) -> Chunk:
     return Chunk(id, level, rows, low, high, digest, lambda: load(id), where)

@@ -65,29 +65,42 @@ class Taking:
     def _merging(self, wide: pl.DataFrame, held: pl.DataFrame, dropped: int) -> Taken:
         """Sessions: a row that touches a closed one is refused, and one that is late by itself is judged by the session it would join."""
         late = pl.col("_ahead") | self._late(pl.col("_end"), dropped)
-        wide = wide.with_columns(pl.col("_ahead").alias("_late"), late.alias("_doubtful"), self._touches_closed(wide, held))
+        wide = wide.with_columns(
+            pl.col("_ahead").alias("_late"), late.alias("_doubtful"), self._touches_closed(wide, held)
+        )
         known = held.filter(~pl.col("_closed")).select(*self.keys, "_start", "_end")
         if wide["_doubtful"].any():
             wide = self._walk(wide, known, dropped)
         taken = wide.filter(~pl.col("_late") & ~pl.col("_shut"))
         pieces = known.join(taken.select(self.keys).unique(), on=self.keys, how="semi", nulls_equal=True)
         nothing = pl.lit(None, pl.UInt32).alias("_row")
-        both = pl.concat([pieces.with_columns(nothing), taken.select(*self.keys, "_start", "_end", "_row")], how="vertical_relaxed")
+        both = pl.concat(
+            [pieces.with_columns(nothing), taken.select(*self.keys, "_start", "_end", "_row")],
+            how="vertical_relaxed",
+        )
         made = hulls(both, self.keys, self.windowing.places)
         touched = made.filter(pl.col("_row").is_not_null()).select(*self.keys, "_from", "_to").unique()
         parts = made.filter(pl.col("_row").is_null()).drop("_row")
-        parts = parts.join(touched, on=touched.columns, how="semi", nulls_equal=True).select(*self.keys, "_start", "_end", "_from", "_to")
+        parts = parts.join(touched, on=touched.columns, how="semi", nulls_equal=True).select(
+            *self.keys, "_start", "_end", "_from", "_to"
+        )
         own = ["_row", "_start", "_end"]
         windows = made.filter(pl.col("_row").is_not_null()).select(*own, "_from", "_to").unique()
-        taken = taken.drop("_late", "_shut", "_doubtful").join(windows, on=own, how="left").drop("_start", "_end")
+        taken = (
+            taken.drop("_late", "_shut", "_doubtful").join(windows, on=own, how="left").drop("_start", "_end")
+        )
         return Taken(taken.rename({"_from": "_start", "_to": "_end"}), parts, _counted(wide))
 
     def _touches_closed(self, wide: pl.DataFrame, held: pl.DataFrame) -> pl.Expr:
         """`_shut`: whether the row belongs to a session whose trigger has finished."""
-        done = held.filter("_closed").select(*self.keys, pl.col("_start").alias("_s"), pl.col("_end").alias("_e"))
+        done = held.filter("_closed").select(
+            *self.keys, pl.col("_start").alias("_s"), pl.col("_end").alias("_e")
+        )
         if done.is_empty():
             return pl.lit(value=False).alias("_shut")
-        met = wide.select(*self.keys, "_row", "_start", "_end").join(done, on=self.keys, how="inner", nulls_equal=True)
+        met = wide.select(*self.keys, "_row", "_start", "_end").join(
+            done, on=self.keys, how="inner", nulls_equal=True
+        )
         merge = self.windowing.places.merge
         rows = [
             row
@@ -105,11 +118,15 @@ class Taking:
         windows = self._by_key(known, keys)
         verdicts: list[tuple[int, str]] = []
         for key, mine in rows.items():
-            verdicts += walked(mine, windows.get(key, []), self.windowing.places, (self.windowing.lateness, dropped))
+            verdicts += walked(
+                mine, windows.get(key, []), self.windowing.places, (self.windowing.lateness, dropped)
+            )
         late = [row for row, why in verdicts if why == "late"]
         shut_rows = [row for row, why in verdicts if why == "closed"]
         row = pl.col("_row")
-        return wide.with_columns(pl.col("_late") | row.is_in(late), (pl.col("_shut") | row.is_in(shut_rows)) & ~row.is_in(late))
+        return wide.with_columns(
+            pl.col("_late") | row.is_in(late), (pl.col("_shut") | row.is_in(shut_rows)) & ~row.is_in(late)
+        )
 
     def _by_key(self, frame: pl.DataFrame, keys: pl.DataFrame) -> dict[Any, list[Any]]:
         """The rows of some keys as plain values, key by key."""
@@ -124,6 +141,10 @@ def _counted(wide: pl.DataFrame) -> pl.DataFrame:
     if refused.is_empty():
         return _NONE_REFUSED
     reason = (
-        pl.when(pl.col("_ahead").any()).then(pl.lit("future")).when(pl.col("_late").any()).then(pl.lit("late")).otherwise(pl.lit("closed"))
+        pl.when(pl.col("_ahead").any())
+        .then(pl.lit("future"))
+        .when(pl.col("_late").any())
+        .then(pl.lit("late"))
+        .otherwise(pl.lit("closed"))
     )
     return refused.group_by("_row").agg(reason.alias("reason"), pl.len().cast(pl.Int64).alias("missed"))

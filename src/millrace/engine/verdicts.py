@@ -36,9 +36,9 @@ class Machines:
                 state = trigger_machines.merged(self.trigger, before, passed=passed)
             return (_text(trigger_machines.taken(self.trigger, state, Rows(came, clock, base, passed))),)
 
-        return _asked(cells, ["_states", "_came", "_was_passed", "_base"], after, {"_trigger": pl.String()}).drop(
-            "_states", "_was_passed", "_base"
-        )
+        return _asked(
+            cells, ["_states", "_came", "_was_passed", "_base"], after, {"_trigger": pl.String()}
+        ).drop("_states", "_was_passed", "_base")
 
     def looked(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
         """Whether each window fires (`_fires`), if it is `_asked`; what becomes of its `_trigger`, and whether that has finished (`_closed`)."""
@@ -51,7 +51,9 @@ class Machines:
             return True, _text(after), finished
 
         end = pl.col("_end")
-        cells = cells.with_columns((end <= watermark).alias("_passed"), (end <= clock).alias("_elapsed")).drop("_closed")
+        cells = cells.with_columns(
+            (end <= watermark).alias("_passed"), (end <= clock).alias("_elapsed")
+        ).drop("_closed")
         made = {"_fires": pl.Boolean(), "_after": pl.String(), "_closed": pl.Boolean()}
         cells = _asked(cells, ["_trigger", "_passed", "_elapsed", "_asked"], verdict, made)
         return cells.drop("_trigger", "_passed", "_elapsed", "_asked").rename({"_after": "_trigger"})
@@ -61,8 +63,12 @@ class Machines:
 
         def waits(state: str) -> tuple[int | None, bool, int | None, bool]:
             found = list(trigger_machines.dues(self.trigger, json.loads(state)))
-            next_due = min((d.at for d in found if not d.clock and d.at is not None and d.at > watermark), default=None)
-            next_tick = min((d.at for d in found if d.clock and d.at is not None and d.at > clock), default=None)
+            next_due = min(
+                (d.at for d in found if not d.clock and d.at is not None and d.at > watermark), default=None
+            )
+            next_tick = min(
+                (d.at for d in found if d.clock and d.at is not None and d.at > clock), default=None
+            )
             ends = {d.clock for d in found if d.at is None}
             return next_due, False in ends, next_tick, True in ends
 
@@ -75,7 +81,12 @@ class Machines:
         ).drop("_at_end", "_at_clock")
 
 
-def _asked(frame: pl.DataFrame, given: Sequence[str], answer: Callable[..., tuple[Any, ...]], made: dict[str, pl.DataType]) -> pl.DataFrame:
+def _asked(
+    frame: pl.DataFrame,
+    given: Sequence[str],
+    answer: Callable[..., tuple[Any, ...]],
+    made: dict[str, pl.DataType],
+) -> pl.DataFrame:
     """Columns that are functions of others, asked once for each different case."""
     cases = frame.select(given)
     if cases.height > 1:
@@ -83,7 +94,13 @@ def _asked(frame: pl.DataFrame, given: Sequence[str], answer: Callable[..., tupl
     answers = pl.DataFrame([answer(*case) for case in cases.iter_rows()], schema=made, orient="row")
     if answers.height == 1:
         return frame.with_columns(pl.lit(answers[name]).first().alias(name) for name in made)
-    return frame.join(pl.concat([cases, answers], how="horizontal"), on=list(given), how="left", nulls_equal=True, maintain_order="left")
+    return frame.join(
+        pl.concat([cases, answers], how="horizontal"),
+        on=list(given),
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
 
 
 def _text(state: Any) -> str:

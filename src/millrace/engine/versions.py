@@ -54,26 +54,42 @@ class Versions(SequenceWindows):
         id, keys = self.operator.id, list(self.node.keys)
         chunks = [chunk.frame for chunk in state.table(id, "versions").chunks]
         these = free.select(keys).unique()
-        known = self._newest(pl.concat([self._none, *(frame.join(these, on=keys, how="semi") for frame in chunks)]))
+        known = self._newest(
+            pl.concat([self._none, *(frame.join(these, on=keys, how="semi") for frame in chunks)])
+        )
         ordered = free.sort(ORDER)
-        is_version = pl.col(RIGHT).is_not_null() & pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
-        come = ordered.filter(is_version).with_columns(pl.lit(seq, pl.Int64).alias("_seq")).select(self._none.columns)
+        is_version = pl.col(RIGHT).is_not_null() & pl.all_horizontal(
+            pl.col(key).is_not_null() for key in keys
+        )
+        come = (
+            ordered.filter(is_version)
+            .with_columns(pl.lit(seq, pl.Int64).alias("_seq"))
+            .select(self._none.columns)
+        )
         come = come.unique([*keys, "_t"], keep="last", maintain_order=True)
         last = come.unique(keys, keep="last", maintain_order=True)
         state = state.append(id, "versions", last, Layout(_FOR_EVER, _FOR_EVER, self._newest))
         return state, self._panes_of(ordered.filter(pl.col(LEFT).is_not_null()), pl.concat([known, come]))
 
     def _newest(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.sort("_seq", maintain_order=True).unique(list(self.node.keys), keep="last", maintain_order=True)
+        return frame.sort("_seq", maintain_order=True).unique(
+            list(self.node.keys), keep="last", maintain_order=True
+        )
 
     def _panes_of(self, rows: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
         """Rows with the columns of the version that held."""
         keys = list(self.node.keys)
         numbered = versions.sort("_t", maintain_order=True).with_row_index("_version")
         found = rows.drop(RIGHT).join_asof(
-            numbered.select(*keys, "_t", "_version"), on="_t", by=keys, strategy="backward", check_sortedness=False
+            numbered.select(*keys, "_t", "_version"),
+            on="_t",
+            by=keys,
+            strategy="backward",
+            check_sortedness=False,
         )
-        whole = found.join(numbered.select("_version", RIGHT), on="_version", how="left", maintain_order="left")
+        whole = found.join(
+            numbered.select("_version", RIGHT), on="_version", how="left", maintain_order="left"
+        )
         there = pl.col(RIGHT).struct.field(THERE).fill_null(value=False)
         whole = whole.with_columns(pl.when(there).then(pl.col(RIGHT)).alias(RIGHT))
         if self.node.how == "inner":

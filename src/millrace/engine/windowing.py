@@ -38,7 +38,9 @@ class Grid:
     def alike(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
         """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the same windows are the same."""
         first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
-        last = pl.min_horizontal(self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64))
+        last = pl.min_horizontal(
+            self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64)
+        )
         return slices.with_columns(first.alias("_from"), (last - self.window.size).alias("_slice")).filter(
             pl.col("_from") <= pl.col("_slice") + self.window.size
         )
@@ -49,21 +51,31 @@ class Grid:
             return slices.lazy().with_columns(pl.lit(0, pl.Int64).alias("_end")).clear()
         return self._exploded(self._bounded(slices, low, high))
 
-    def newest(self, slices: pl.DataFrame, low: int | None, high: int, keys: list[str], places: list[str]) -> pl.LazyFrame:
+    def newest(
+        self, slices: pl.DataFrame, low: int | None, high: int, keys: list[str], places: list[str]
+    ) -> pl.LazyFrame:
         """A row for each key and window end in `(low, high]`, as `_end`: of the slices that it takes, the one whose place is the greatest.
 
         Where places follow time, a slice is hidden from the first window on that takes a later one: no other windows see it as the last.
         """
         hidden = pl.col("_end").cum_min(reverse=True).shift(-1).over(keys)
         frame = self._bounded(slices, low, high).sort(places)
-        seen = frame.with_columns(pl.min_horizontal("_last", hidden - self.window.every)).filter(pl.col("_end") <= pl.col("_last"))
+        seen = frame.with_columns(pl.min_horizontal("_last", hidden - self.window.every)).filter(
+            pl.col("_end") <= pl.col("_last")
+        )
         return self._exploded(seen)
 
     def _bounded(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
         """The slices that some window takes which ends in `(low, high]`, the first such end as `_end` and the last as `_last`."""
         first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
-        last = pl.min_horizontal(self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64))
-        return slices.lazy().with_columns(first.alias("_end"), last.alias("_last")).filter(pl.col("_end") <= pl.col("_last"))
+        last = pl.min_horizontal(
+            self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64)
+        )
+        return (
+            slices.lazy()
+            .with_columns(first.alias("_end"), last.alias("_last"))
+            .filter(pl.col("_end") <= pl.col("_last"))
+        )
 
     def _exploded(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         if self.window.size <= self.window.every:
@@ -81,7 +93,11 @@ def grid_of(windowing: Windowing) -> Grid:
 
 def ends_of(groups: pl.DataFrame) -> tuple[int, int]:
     """The least and the greatest `_end`; of no groups, an empty range."""
-    return groups.select(pl.col("_end").min().alias("least"), pl.col("_end").max()).row(0) if groups.height else (GREATEST, LEAST)
+    return (
+        groups.select(pl.col("_end").min().alias("least"), pl.col("_end").max()).row(0)
+        if groups.height
+        else (GREATEST, LEAST)
+    )
 
 
 def _last_up_to(window: Sliding, at: int) -> int:

@@ -45,7 +45,9 @@ class Recorded:
 def read_recording(path: Path, *, processor: str) -> Recorded:
     """All of a recording. One bad message does not stop the others: it is counted."""
     understood = registry.processor(processor)
-    frames = {topic.name: [pl.Schema({**topic.schema, **graph.TIMES}).to_frame()] for topic in understood.topics}
+    frames = {
+        topic.name: [pl.Schema({**topic.schema, **graph.TIMES}).to_frame()] for topic in understood.topics
+    }
     received, rejected, passed = 0, Counter[str](), Counter[str]()
     details: dict[str, str] = {}
     with Recording(path, speed="max") as recording:
@@ -58,7 +60,9 @@ def read_recording(path: Path, *, processor: str) -> Recorded:
             passed.update(done.passed)
             for topic, rows in done.rows:
                 frames[topic.name].append(rows)
-    return Recorded({name: pl.concat(parts) for name, parts in frames.items()}, received, rejected, passed, details)
+    return Recorded(
+        {name: pl.concat(parts) for name, parts in frames.items()}, received, rejected, passed, details
+    )
 
 
 def recorded(path: Path, *, processor: str) -> dict[str, pl.DataFrame]:

@@ -84,12 +84,20 @@ class Batch:
         """The time that an event of this batch gets whose message says `said`; `Rejected` where no calendar holds it."""
         time = said + self.shift
         if not FIRST <= time <= LAST:
-            raise Rejected("impossible event time", f"{said} ms since the epoch{f', shifted by {self.shift}' if self.shift else ''}")
+            raise Rejected(
+                "impossible event time",
+                f"{said} ms since the epoch{f', shifted by {self.shift}' if self.shift else ''}",
+            )
         return time
 
     def __getitem__(self, index: int) -> Raw:
         """One of the messages by itself."""
-        return Raw(self.topics[index], self.payloads[index], self.received[index], f"{self.source}:{self.positions[index]}")
+        return Raw(
+            self.topics[index],
+            self.payloads[index],
+            self.received[index],
+            f"{self.source}:{self.positions[index]}",
+        )
 
     def __iter__(self) -> Iterator[Raw]:
         """One after the other."""
@@ -148,7 +156,9 @@ class Connector(ABC):
         self.open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -234,7 +244,9 @@ def columns_of(topic: Topic, rows: Sequence[tuple[Raw, Any, int]], rejects: list
             rejects.append(Reject(MISFIT, str(error).partition("\n")[0], rows[0][0]))
             return columns_of(topic, [], rejects)
         middle = len(rows) // 2
-        return pl.concat([columns_of(topic, rows[:middle], rejects), columns_of(topic, rows[middle:], rejects)])
+        return pl.concat(
+            [columns_of(topic, rows[:middle], rejects), columns_of(topic, rows[middle:], rejects)]
+        )
 
 
 def _known(event: Event, topic: Topic) -> Mapping[str, Any]:

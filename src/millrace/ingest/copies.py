@@ -21,7 +21,9 @@ class Copies(Connector):
     rejects is rejected once, and what it passes over is not counted.
     """
 
-    def __init__(self, connector: Connector, processor: Processor, *, copies: int, spread: str = "1m") -> None:
+    def __init__(
+        self, connector: Connector, processor: Processor, *, copies: int, spread: str = "1m"
+    ) -> None:
         if type(copies) is not int or not 1 <= copies <= 1_000:
             raise ConfigError(f"copies={copies!r} must be a whole number from 1 to 1000")
         try:
@@ -32,7 +34,9 @@ class Copies(Connector):
         self.topics = processor.topics
         for topic in self.topics:
             if topic.key is None or topic.schema[topic.key] != pl.String():
-                raise ConfigError(f"copies={copies} of {topic.name} could not be told apart: it has no key of text")
+                raise ConfigError(
+                    f"copies={copies} of {topic.name} could not be told apart: it has no key of text"
+                )
         self.shifts = [0, *(max(1, round(length * (k * _GOLDEN % 1))) for k in range(1, copies))]
         self._waiting: dict[str, pl.DataFrame] = {}
         self._reached = 0
@@ -101,4 +105,6 @@ class Copies(Connector):
 def _shifted(rows: pl.DataFrame, key: str, number: int, shift: int) -> pl.DataFrame:
     if not number:
         return rows
-    return rows.with_columns(pl.format(f"{{}}~{number}", key).alias(key), pl.col("event_time", "ingestion_time") + shift)
+    return rows.with_columns(
+        pl.format(f"{{}}~{number}", key).alias(key), pl.col("event_time", "ingestion_time") + shift
+    )

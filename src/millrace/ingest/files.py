@@ -96,7 +96,8 @@ class _Reader(Connector):
         """What was still waiting for a closing quote when the source ended."""
         now = self.clock.now()
         raws = [
-            Raw("", line.rstrip(b"\r")[: LONGEST_LINE + 1], now, f"{self._source}:{number}") for number, line in self._closed(at_end=True)
+            Raw("", line.rstrip(b"\r")[: LONGEST_LINE + 1], now, f"{self._source}:{number}")
+            for number, line in self._closed(at_end=True)
         ]
         return self.meaning.batch([raw for raw in raws if raw.payload.strip()], self._header)
 
@@ -104,12 +105,18 @@ class _Reader(Connector):
         try:
             names = values_of(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
         except UnicodeDecodeError as error:
-            raise InputError(f"the first line of {self._source} is not UTF-8 ({error}), so its columns have no names") from error
+            raise InputError(
+                f"the first line of {self._source} is not UTF-8 ({error}), so its columns have no names"
+            ) from error
         except csv.Error as error:
             raise InputError(
                 f"the first line of {self._source} is not a line of CSV ({error}), so its columns have no names; end lines with LF or CRLF"
             ) from error
-        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1 and name in {*self.meaning.topic.schema, self.meaning.time}]
+        twice = [
+            name
+            for name in dict.fromkeys(names)
+            if names.count(name) > 1 and name in {*self.meaning.topic.schema, self.meaning.time}
+        ]
         if twice:
             raise InputError(
                 f"the first line of {self._source} names {', '.join(map(repr, twice))} more than once, so it cannot be told which values are meant; rename the columns that are not"
@@ -178,7 +185,9 @@ class Files(_Reader):
         self._blocks = lines(self._file)
         self._begin(shown(where))
         if self._by_name:
-            self.meaning = replace(self.meaning, format="csv" if ".csv" in Path(shown(where)).suffixes else "jsonl")
+            self.meaning = replace(
+                self.meaning, format="csv" if ".csv" in Path(shown(where)).suffixes else "jsonl"
+            )
         return True
 
 
@@ -210,7 +219,9 @@ class Stdin(_Reader):
             block = os.read(sys.stdin.fileno(), BLOCK)
             self._ended = not block
             *self._left, self._rest = (self._rest + block).split(b"\n")
-            self._rest = self._rest[: LONGEST_LINE + 1]  # the beginning of a line that is too long: it is one letter
+            self._rest = self._rest[
+                : LONGEST_LINE + 1
+            ]  # the beginning of a line that is too long: it is one letter
             if self._ended:
                 self._left, self._rest = [*self._left, self._rest], b""
         if self._ended and not self._left:

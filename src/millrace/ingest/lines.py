@@ -19,8 +19,12 @@ from millrace.topics import Topic
 _UNITS = {"ms": 1, "s": 1000}
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
-_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?|[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE)
-csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # else nobody knows where a value of more than 128 KiB ends
+_FLOAT = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?|[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE
+)
+csv.field_size_limit(
+    max(csv.field_size_limit(), LONGEST_LINE)
+)  # else nobody knows where a value of more than 128 KiB ends
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -43,7 +47,9 @@ class Meaning:
                 f"format={self.format!r} is unknown; use 'jsonl' (a JSON object a line) or 'csv' (with a first line of names)"
             )
         if self.unit not in _UNITS:
-            raise ConfigError(f"unit={self.unit!r} is unknown; use 'ms' or 's': what a number in the column of times counts")
+            raise ConfigError(
+                f"unit={self.unit!r} is unknown; use 'ms' or 's': what a number in the column of times counts"
+            )
 
     def batch(self, lines: Sequence[Raw], header: Sequence[str]) -> Batch:
         """The events of lines, and a reject for each line that is none."""
@@ -58,14 +64,20 @@ class Meaning:
                 rejects.append(Reject(MISFIT, str(misfit), raw))
             except (msgspec.MsgspecError, UnicodeError, RecursionError, csv.Error) as error:
                 rejects.append(Reject("malformed line", str(error), raw))
-        return Batch(rows=[(self.topic, columns_of(self.topic, found, rejects))] if found else [], rejects=rejects)
+        return Batch(
+            rows=[(self.topic, columns_of(self.topic, found, rejects))] if found else [], rejects=rejects
+        )
 
     def _event(self, raw: Raw, header: Sequence[str]) -> tuple[Any, int]:
         """The row of a line, and its event time."""
         if len(raw.payload) > LONGEST_LINE:
             raise Rejected("line too long", f"more than {LONGEST_LINE} bytes; only its beginning is kept")
         shape = event_values.shape(self.topic.type, self.time)
-        row = self._decoded(shape, raw.payload) if self.format == "jsonl" else self._converted(shape, raw, header)
+        row = (
+            self._decoded(shape, raw.payload)
+            if self.format == "jsonl"
+            else self._converted(shape, raw, header)
+        )
         return row, raw.received if self.time is None else self._time(shape.get(row, self.time))
 
     def _decoded(self, shape: event_values.Shape, line: bytes) -> Any:
@@ -86,7 +98,9 @@ class Meaning:
     def _named(self, raw: Raw, header: Sequence[str]) -> dict[str, Any]:
         values = values_of(raw.payload)
         if len(values) != len(header):
-            raise Rejected("malformed line", f"{len(values)} values where the first line names {len(header)} columns")
+            raise Rejected(
+                "malformed line", f"{len(values)} values where the first line names {len(header)} columns"
+            )
         return {name: self._typed(name, text) for name, text in zip(header, values, strict=True)}
 
     def _typed(self, name: str, text: str) -> Any:

@@ -88,7 +88,9 @@ def ingest(
     stop, clock, counts = stop or Stop(), clock or WallClock(), Counts()
     for topic in processor.topics:
         if topic.readable_only:
-            raise DefinitionError(f"topic {topic.name!r} is one that others write, so nothing can be ingested into it; name another")
+            raise DefinitionError(
+                f"topic {topic.name!r} is one that others write, so nothing can be ingested into it; name another"
+            )
         log.ensure(topic)
     dead = dead_topic(processor.topics[0].name)
     connector.interested_in(processor.filters)
@@ -125,7 +127,9 @@ def _write(batch: Batch, processor: Processor, log: Log, dead: str, counts: Coun
 
 
 def _letters(rejects: Sequence[Reject]) -> Outgoing:
-    return Outgoing(pa.array([reject.raw.payload for reject in rejects], pa.binary()), None, list(map(_headers, rejects)))
+    return Outgoing(
+        pa.array([reject.raw.payload for reject in rejects], pa.binary()), None, list(map(_headers, rejects))
+    )
 
 
 def _headers(reject: Reject) -> Headers:

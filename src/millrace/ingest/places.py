@@ -21,7 +21,9 @@ _WAIT = 30.0
 def place(given: object) -> str | Path:
     """A URL as it is, anything else as the name of a file."""
     if not isinstance(given, str | Path) or not str(given):
-        raise ConfigError(f"path={given!r} is no file name; name a recording, such as 'hsl.jsonl.gz', or its URL")
+        raise ConfigError(
+            f"path={given!r} is no file name; name a recording, such as 'hsl.jsonl.gz', or its URL"
+        )
     return str(given) if urlsplit(str(given)).scheme and "://" in str(given) else Path(given).expanduser()
 
 
@@ -31,7 +33,9 @@ def opened(where: str | Path) -> IO[bytes]:
         file = io.BufferedReader(_stream(where), BLOCK)
         gzipped = file.peek(2)[:2] == b"\x1f\x8b"
     except (OSError, ValueError) as error:
-        raise InputError(f"the recording {shown(where)} cannot be read: {_reason(error)}; check where it is") from error
+        raise InputError(
+            f"the recording {shown(where)} cannot be read: {_reason(error)}; check where it is"
+        ) from error
     if gzipped:
         return _Unpacked(file)  # type: ignore[return-value]  # a GzipFile reads like any file, whatever its type says
     if str(where).endswith(".gz"):

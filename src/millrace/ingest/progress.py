@@ -28,7 +28,10 @@ class Progress:
         passed = now - self._last
         if passed >= (_TERMINAL if self._terminal else _PLAIN):
             rate = (counts.received - self._before) * 1000 // passed
-            self._show(f"{_told(counts)}, {rate:,}/s{_latest(counts, now)}{_troubles(counts)}", end="" if self._terminal else "\n")
+            self._show(
+                f"{_told(counts)}, {rate:,}/s{_latest(counts, now)}{_troubles(counts)}",
+                end="" if self._terminal else "\n",
+            )
             self._last, self._before = now, counts.received
 
     def done(self, counts: Counts, *, stopped: bool = False) -> None:

@@ -37,8 +37,14 @@ def record(
     until = None if duration is None else clock.now() + durations.positive(duration, name="duration")
     with _new(path) as file, connector:
         out = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if path.suffix == ".gz" else None
-        while not stop.asked and (until is None or clock.now() < until) and (messages is None or counts.received < messages):
-            batch = connector.poll(limit=LIMIT if messages is None else min(LIMIT, messages - counts.received), wait=_WAIT)
+        while (
+            not stop.asked
+            and (until is None or clock.now() < until)
+            and (messages is None or counts.received < messages)
+        ):
+            batch = connector.poll(
+                limit=LIMIT if messages is None else min(LIMIT, messages - counts.received), wait=_WAIT
+            )
             if batch is None:
                 break
             if len(batch):
@@ -57,7 +63,9 @@ def _new(path: Path) -> IO[bytes]:
     try:
         return path.open("xb")
     except FileExistsError as error:
-        raise InputError(f"{path} is there already, and a recording replaces none; name another file, or remove it") from error
+        raise InputError(
+            f"{path} is there already, and a recording replaces none; name another file, or remove it"
+        ) from error
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -89,7 +97,12 @@ def line(raw: Raw) -> bytes:
 
 def _is_object(payload: bytes) -> bool:
     """Whether it can stand in a line as it is: a JSON object or list in one line, with no space around it."""
-    if payload[:1] not in (b"{", b"[") or payload[-1:] not in (b"}", b"]") or b"\n" in payload or b"\r" in payload:
+    if (
+        payload[:1] not in (b"{", b"[")
+        or payload[-1:] not in (b"}", b"]")
+        or b"\n" in payload
+        or b"\r" in payload
+    ):
         return False
     try:
         _check(payload)

@@ -56,7 +56,9 @@ class Recording(Connector):
         clock: Clock | None = None,
     ) -> None:
         if retime not in (None, "now"):
-            raise ConfigError(f"retime={retime!r} is unknown; use 'now', or leave it out to keep the recorded times")
+            raise ConfigError(
+                f"retime={retime!r} is unknown; use 'now', or leave it out to keep the recorded times"
+            )
         if not isinstance(loop, bool):
             raise ConfigError(f"loop={loop!r} is neither true nor false")
         self.path, self.speed, self.retime, self.loop = place(path), _speed(speed), retime, loop
@@ -82,7 +84,12 @@ class Recording(Connector):
     def poll(self, *, limit: int, wait: int) -> Batch | None:
         """The messages that are due, gathered for up to `wait` milliseconds. A broken file raises only after all that could be read."""
         self._fill(limit)
-        if not self._pending.read and self._failure is None and self.loop and self._pending.round_has_messages:
+        if (
+            not self._pending.read
+            and self._failure is None
+            and self.loop
+            and self._pending.round_has_messages
+        ):
             self._again()
             self._fill(limit)
         if not self._pending.read:
@@ -211,7 +218,9 @@ class _Lines:
         self.numbers.append(self.number)
 
     def _reject(self, line: bytes, detail: str) -> None:
-        raw = Raw("", line[:LONGEST_LINE], self.received[-1] if self.received else 0, f"{self.source}:{self.number}")
+        raw = Raw(
+            "", line[:LONGEST_LINE], self.received[-1] if self.received else 0, f"{self.source}:{self.number}"
+        )
         self.rejects.append((self.number, Reject("malformed line", detail, raw)))
 
     def take(self, count: int, shift: int) -> Batch:
@@ -249,5 +258,7 @@ def _speed(speed: float | str) -> float:
     except (TypeError, ValueError):
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise ConfigError(f"speed={speed!r} is no speed; use a number such as 1 or 10, or 'max' for as fast as possible")
+        raise ConfigError(
+            f"speed={speed!r} is no speed; use a number such as 1 or 10, or 'max' for as fast as possible"
+        )
     return value

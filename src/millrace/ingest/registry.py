@@ -46,7 +46,10 @@ def _made(kind: str, name: str, own: Mapping[str, Callable[..., _Made]], options
                 f"{kind} {name!r} has no option {option!r}; {_hint(option, parameters)}it takes {', '.join(parameters) or 'none'}"
             )
     for option, parameter in parameters.items():
-        needed = parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        needed = parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_KEYWORD,
+            parameter.VAR_POSITIONAL,
+        )
         if needed and option not in options:
             raise ConfigError(f"{kind} {name!r} needs the option {option!r}; add {option} = ...")
     return factory(**options)

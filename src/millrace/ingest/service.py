@@ -14,7 +14,9 @@ from millrace.ingest.progress import Progress
 from millrace.log import Log
 
 
-def ingest_all(sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, stop: Stop) -> dict[str, Counts]:
+def ingest_all(
+    sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, stop: Stop
+) -> dict[str, Counts]:
     """Until every connector ends, or `stop` is asked for; one that fails stops the others. All are made before any starts."""
     if not sources:
         raise ConfigError(
@@ -38,11 +40,15 @@ def _made(name: str, source: IngestSettings) -> tuple[Connector, Processor]:
         raise ConfigError(f"[ingest.{name}]: {error}") from error
 
 
-def _copied(source: IngestSettings, connector: Connector, processor: Processor) -> tuple[Connector, Processor]:
+def _copied(
+    source: IngestSettings, connector: Connector, processor: Processor
+) -> tuple[Connector, Processor]:
     if source.copies == 1:
         return connector, processor
     if connector.topics:
-        raise ConfigError(f"copies = {source.copies}: connector {source.connector!r} makes events itself, and those are not copied")
+        raise ConfigError(
+            f"copies = {source.copies}: connector {source.connector!r} makes events itself, and those are not copied"
+        )
     copied = Copies(connector, processor, copies=source.copies, spread=source.spread)
     return copied, Ready(copied.topics)
 
@@ -51,7 +57,9 @@ def _processor(source: IngestSettings, connector: Connector) -> Processor:
     if not source.processor:
         if connector.topics:
             return Ready(connector.topics)
-        raise ConfigError(f"connector {source.connector!r} brings messages that need a processor to understand them; add processor = ...")
+        raise ConfigError(
+            f"connector {source.connector!r} brings messages that need a processor to understand them; add processor = ..."
+        )
     if connector.topics:
         raise ConfigError(
             f"processor = {source.processor!r} has nothing to do: connector {source.connector!r} makes events itself; leave processor out"

@@ -25,7 +25,13 @@ READY = 60.0
 """Seconds in which brokers must answer, unless said otherwise."""
 GRACE = 15.0
 """Seconds in which they must have ended, before they are killed."""
-JAVA_OPTIONS = ("-Xmx512m", "-Xms128m", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+JAVA_OPTIONS = (
+    "-Xmx512m",
+    "-Xms128m",
+    "-XX:+UseParallelGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+)
 """On one machine with few cores the quick compiler serves a broker best."""
 
 
@@ -45,7 +51,9 @@ class Cluster:
     @property
     def secure_servers(self) -> str:
         """The same for clients with TLS and passwords; empty where brokers do not listen for them."""
-        return ",".join(f"localhost:{node.secure_port}" for node in self.nodes if node.secure_port is not None)
+        return ",".join(
+            f"localhost:{node.secure_port}" for node in self.nodes if node.secure_port is not None
+        )
 
     @property
     def url(self) -> str:
@@ -54,7 +62,11 @@ class Cluster:
 
     def running(self) -> list[Node]:
         """The brokers that are alive."""
-        return [node for node in self.nodes if node.pid is not None and alive(node.pid) and _is_ours(node.pid, self.folder)]
+        return [
+            node
+            for node in self.nodes
+            if node.pid is not None and alive(node.pid) and _is_ours(node.pid, self.folder)
+        ]
 
     def output(self, node: Node) -> Path:
         """What a broker prints."""
@@ -93,7 +105,9 @@ def start(
     """
     known = running(folder)
     if known is not None and known.running():
-        raise MillraceError(f"brokers run already in {folder}, at {known.servers}; stop them with: millrace kafka down --folder {folder}")
+        raise MillraceError(
+            f"brokers run already in {folder}, at {known.servers}; stop them with: millrace kafka down --folder {folder}"
+        )
     if known is not None and len(known.nodes) != brokers:
         raise MillraceError(
             f"{folder} belongs to {len(known.nodes)} brokers, not {brokers}; say --brokers {len(known.nodes)}, or name another --folder"
@@ -101,7 +115,11 @@ def start(
     classpath = jars.classpath(jars.fetch())
     folder.mkdir(parents=True, exist_ok=True)
     asked = wanted or Wanted()
-    cluster = Cluster(folder.resolve(), known.id if known else _new_id(), _nodes(brokers, port, secure=asked.security is not None))
+    cluster = Cluster(
+        folder.resolve(),
+        known.id if known else _new_id(),
+        _nodes(brokers, port, secure=asked.security is not None),
+    )
     cluster = _started(cluster, classpath, asked, detached=detached)
     try:
         _await_answers(cluster, stop_waiting, cluster.nodes, within)
@@ -143,9 +161,14 @@ def _nodes(count: int, port: int, *, secure: bool) -> tuple[Node, ...]:
     ports = [port + place for place in range(count)] if port else others[:count]
     taken = [each for each in ports if port and _answers(each)]
     if taken:
-        raise MillraceError(f"port {taken[0]} is taken; say --port with another, or --port 0 for any that is free")
+        raise MillraceError(
+            f"port {taken[0]} is taken; say --port with another, or --port 0 for any that is free"
+        )
     controllers, secured = others[count : 2 * count], others[2 * count :]
-    return tuple(Node(place + 1, ports[place], controllers[place], secured[place] if secure else None) for place in range(count))
+    return tuple(
+        Node(place + 1, ports[place], controllers[place], secured[place] if secure else None)
+        for place in range(count)
+    )
 
 
 def revive(cluster: Cluster, *ids: int, detached: bool = False, within: float = READY) -> Cluster:
@@ -154,7 +177,10 @@ def revive(cluster: Cluster, *ids: int, detached: bool = False, within: float = 
     Most of the brokers must be alive then: a single one of three does not answer until it has found another.
     """
     command = _command(jars.classpath(jars.fetch()))
-    nodes = [replace(node, pid=_launched(command, cluster, node, detached=detached)) if node.id in ids else node for node in cluster.nodes]
+    nodes = [
+        replace(node, pid=_launched(command, cluster, node, detached=detached)) if node.id in ids else node
+        for node in cluster.nodes
+    ]
     revived = replace(cluster, nodes=tuple(nodes))
     revived.store()
     _await_answers(revived, lambda: False, [node for node in revived.nodes if node.id in ids], within)
@@ -171,7 +197,15 @@ def _started(cluster: Cluster, classpath: str, wanted: Wanted, *, detached: bool
         if not (data / "meta.properties").exists():
             secret = wanted.security.format_options() if wanted.security else []
             _format(
-                [*command, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster.id}", "-c", str(file), *secret],
+                [
+                    *command,
+                    "kafka.tools.StorageTool",
+                    "format",
+                    f"--cluster-id={cluster.id}",
+                    "-c",
+                    str(file),
+                    *secret,
+                ],
                 cluster.output(node),
             )
         nodes.append(replace(node, pid=_launched(command, cluster, node, detached=detached)))
@@ -207,29 +241,41 @@ def _format(command: Sequence[str], output: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         output.write_text(done.stdout + done.stderr)
-        raise RunFailed(f"Kafka could not make its folder: {_last_words(output)}; its own words are in {output}")
+        raise RunFailed(
+            f"Kafka could not make its folder: {_last_words(output)}; its own words are in {output}"
+        )
 
 
-def _await_answers(cluster: Cluster, stop_waiting: Callable[[], bool], wanted: Sequence[Node], within: float) -> None:
+def _await_answers(
+    cluster: Cluster, stop_waiting: Callable[[], bool], wanted: Sequence[Node], within: float
+) -> None:
     deadline = time.monotonic() + within
     waiting = list(wanted)
     while waiting:
         gone = [node for node in wanted if node not in cluster.running()]
         if gone:
-            raise RunFailed(f"broker {gone[0].id} ended at once: {_last_words(cluster.output(gone[0]))}; see {cluster.output(gone[0])}")
+            raise RunFailed(
+                f"broker {gone[0].id} ended at once: {_last_words(cluster.output(gone[0]))}; see {cluster.output(gone[0])}"
+            )
         if stop_waiting():
             raise KeyboardInterrupt
         if time.monotonic() > deadline:
             raise RunFailed(
                 f"broker {waiting[0].id} does not answer at port {waiting[0].port} after {within:.0f} s; see {cluster.output(waiting[0])}"
             )
-        waiting = [node for node in waiting if not all(_answers(port) for port in (node.port, node.secure_port) if port is not None)]
+        waiting = [
+            node
+            for node in waiting
+            if not all(_answers(port) for port in (node.port, node.secure_port) if port is not None)
+        ]
         time.sleep(0.05)
 
 
 def _last_words(output: Path) -> str:
     lines = output.read_text(errors="replace").splitlines()
-    telling = [line for line in lines if ("Exception" in line or "ERROR" in line) and not line.startswith("\tat ")]
+    telling = [
+        line for line in lines if ("Exception" in line or "ERROR" in line) and not line.startswith("\tat ")
+    ]
     return (telling or lines or ["nothing was said"])[-1].strip()[:300]
 
 
@@ -244,7 +290,9 @@ def _is_ours(pid: int, folder: Path) -> bool:
     try:
         said = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except OSError:
-        said = subprocess.run(["ps", "-o", "args=", "-ww", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+        said = subprocess.run(
+            ["ps", "-o", "args=", "-ww", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout
     return "kafka.Kafka" in said and str(folder) in said
 
 

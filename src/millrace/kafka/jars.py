@@ -55,7 +55,9 @@ def check(jars: Path) -> None:
     for name, digest in checksums().items():
         jar = jars / name
         if not jar.is_file():
-            raise ComponentMissing(f"{jar} is missing; remove the folder {jars}, so that the jars are fetched anew")
+            raise ComponentMissing(
+                f"{jar} is missing; remove the folder {jars}, so that the jars are fetched anew"
+            )
         if hashlib.sha256(jar.read_bytes()).hexdigest() != digest:
             raise ComponentMissing(
                 f"{jar} is not the file that its checksum in millrace/kafka/jars.sha256 says; remove the folder {jars}, and see where mvn fetches from"

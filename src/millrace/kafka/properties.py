@@ -56,7 +56,9 @@ def properties(node: Node, nodes: Sequence[Node], data: Path, wanted: Wanted) ->
         "node.id": str(node.id),
         "log.dirs": str(data),
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
-        "advertised.listeners": ",".join(f"{name}://localhost:{port}" for name, port in listeners.items() if name != "CONTROLLER"),
+        "advertised.listeners": ",".join(
+            f"{name}://localhost:{port}" for name, port in listeners.items() if name != "CONTROLLER"
+        ),
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
         "controller.quorum.voters": ",".join(f"{each.id}@localhost:{each.controller_port}" for each in nodes),
         "default.replication.factor": str(copies),

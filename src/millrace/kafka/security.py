@@ -36,10 +36,35 @@ class Security:
         """Makes a certificate for localhost, signed by itself."""
         self.folder.mkdir(parents=True, exist_ok=True)
         keytool = java.find().program.with_name("keytool")
-        store = ["-keystore", str(self.keystore), "-storetype", "PKCS12", "-storepass:env", "MILLRACE_STORE", "-alias", "broker"]
-        made = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-dname", "CN=localhost", "-validity", "30"]
-        _run([str(keytool), *made, "-ext", "SAN=dns:localhost,ip:127.0.0.1", "-ext", "bc:c", *store], self.keystore_password)
-        _run([str(keytool), "-exportcert", "-rfc", "-file", str(self.certificate), *store], self.keystore_password)
+        store = [
+            "-keystore",
+            str(self.keystore),
+            "-storetype",
+            "PKCS12",
+            "-storepass:env",
+            "MILLRACE_STORE",
+            "-alias",
+            "broker",
+        ]
+        made = [
+            "-genkeypair",
+            "-keyalg",
+            "EC",
+            "-groupname",
+            "secp256r1",
+            "-dname",
+            "CN=localhost",
+            "-validity",
+            "30",
+        ]
+        _run(
+            [str(keytool), *made, "-ext", "SAN=dns:localhost,ip:127.0.0.1", "-ext", "bc:c", *store],
+            self.keystore_password,
+        )
+        _run(
+            [str(keytool), "-exportcert", "-rfc", "-file", str(self.certificate), *store],
+            self.keystore_password,
+        )
 
     def properties(self) -> dict[str, str]:
         """What brokers are told of it."""

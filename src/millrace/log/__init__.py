@@ -7,7 +7,18 @@ from millrace.log.contract import Headers, Log, Outgoing, PartitionInfo, Records
 if TYPE_CHECKING:
     from millrace.config import KafkaSettings, Settings
 
-__all__ = ["Headers", "Log", "Outgoing", "PartitionInfo", "Records", "TopicInfo", "Where", "Writer", "open_log", "url_of"]
+__all__ = [
+    "Headers",
+    "Log",
+    "Outgoing",
+    "PartitionInfo",
+    "Records",
+    "TopicInfo",
+    "Where",
+    "Writer",
+    "open_log",
+    "url_of",
+]
 
 Where: TypeAlias = "str | Settings"
 """A URL, or settings, which also say how clients of Kafka are set up."""
@@ -35,10 +46,14 @@ def open_log(where: Where, *, create: bool = True, kafka: "KafkaSettings | None"
         except ModuleNotFoundError as error:
             if error.name != "confluent_kafka":
                 raise
-            raise ComponentMissing("a log on Kafka needs confluent-kafka; install it with: pip install 'millrace[kafka]'") from error
+            raise ComponentMissing(
+                "a log on Kafka needs confluent-kafka; install it with: pip install 'millrace[kafka]'"
+            ) from error
         return KafkaLog(url, kafka if isinstance(where, str) else where.kafka)
     if "://" in url:
-        raise LogError(f"log {url!r}: there are embedded logs and Kafka; use a path such as 'embedded:data/log', or kafka://HOST:PORT")
+        raise LogError(
+            f"log {url!r}: there are embedded logs and Kafka; use a path such as 'embedded:data/log', or kafka://HOST:PORT"
+        )
     from millrace.local_paths import local
     from millrace.log.embedded import EmbeddedLog
 

@@ -18,7 +18,9 @@ _passed = PassedOver()
 def point(log: Log, name: str, to: str) -> None:
     """From now on, whoever follows aliases reads `to` when it is asked for `name`. All of it is there before anyone looks."""
     if to not in log.list():
-        raise LogError(f"alias {name!r}: the log has no topic {to!r} to point it to; it has {', '.join(log.list())}")
+        raise LogError(
+            f"alias {name!r}: the log has no topic {to!r} to point it to; it has {', '.join(log.list())}"
+        )
     log.ensure_raw(ALIASES)
     said = json.dumps({"name": name, "topic": to}).encode()
     log.append(ALIASES, Outgoing(pa.array([said], pa.binary()), pa.array([name.encode()], pa.binary())))

@@ -17,7 +17,12 @@ from millrace.log import transcode
 from millrace.topics import Topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE = {FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_INT32}
+_WHOLE = {
+    FieldDescriptor.TYPE_INT64,
+    FieldDescriptor.TYPE_UINT64,
+    FieldDescriptor.TYPE_SINT64,
+    FieldDescriptor.TYPE_INT32,
+}
 
 
 def to_binary(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[bytes | None], dict[int, str]]:
@@ -66,7 +71,11 @@ def _schema(text: str, name: str) -> Any:
 def _members(record: dict[str, Any], described: Descriptor) -> dict[str, Any]:
     """What JSON would have for the fields that our type knows."""
     fields = described.fields_by_name
-    return {name: _plain(value, fields[name]) for name, value in record.items() if value is not None and name in fields}
+    return {
+        name: _plain(value, fields[name])
+        for name, value in record.items()
+        if value is not None and name in fields
+    }
 
 
 def _plain(value: Any, field: FieldDescriptor) -> Any:
@@ -76,7 +85,11 @@ def _plain(value: Any, field: FieldDescriptor) -> Any:
         return [_plain(each, field) for each in value]
     if isinstance(value, datetime):
         at = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(milliseconds=1) if field.type in _WHOLE else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return (
+            (at - _EPOCH) // timedelta(milliseconds=1)
+            if field.type in _WHOLE
+            else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        )
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):

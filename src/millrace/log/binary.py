@@ -90,7 +90,11 @@ def _handler(described: Descriptor) -> Handler:
     made = ptars.HandlerPool([described.file], config).get_for_message(described)
     enums = tuple(place for place, field in enumerate(described.fields) if _has_enums(field))
     writer = (
-        ptars.HandlerPool([described.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(described) if enums else made
+        ptars.HandlerPool([described.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(
+            described
+        )
+        if enums
+        else made
     )
     schema = made.schema()
     return Handler(described, made, schema, [_nullable(field.type) for field in schema], writer, enums)
@@ -100,11 +104,18 @@ def to_batch(made: Handler, frame: pl.DataFrame, who: str) -> Batch:
     """The columns of a frame as the handler wants them; `who` is what errors call the topic."""
     missing = [field.name for field in made.schema if field.name not in frame.columns]
     if missing:
-        raise DefinitionError(f"{who}: the rows lack {', '.join(missing)}; {made.descriptor.name} has {', '.join(made.schema.names)}")
+        raise DefinitionError(
+            f"{who}: the rows lack {', '.join(missing)}; {made.descriptor.name} has {', '.join(made.schema.names)}"
+        )
     table = frame.select(made.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
-    arrays = [_column(table.column(field.name), field, kind, who) for field, kind in zip(made.schema, made.kinds, strict=True)]
+    arrays = [
+        _column(table.column(field.name), field, kind, who)
+        for field, kind in zip(made.schema, made.kinds, strict=True)
+    ]
     for place in made.enums:
-        arrays[place] = _numbers(made.descriptor.fields_by_name[made.schema.field(place).name], arrays[place], who)
+        arrays[place] = _numbers(
+            made.descriptor.fields_by_name[made.schema.field(place).name], arrays[place], who
+        )
     return pa.RecordBatch.from_arrays(arrays, names=made.schema.names)
 
 
@@ -119,25 +130,35 @@ def _column(column: Any, field: Any, kind: Any, who: str) -> Any:
     try:
         return array.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise DefinitionError(f"{who}: column {field.name!r} is {array.type}, and does not fit {field.type}: {error}") from error
+        raise DefinitionError(
+            f"{who}: column {field.name!r} is {array.type}, and does not fit {field.type}: {error}"
+        ) from error
 
 
 def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
     """Enum names, however deep, as their numbers; a number in digits stands for a value that only a newer schema names."""
     if pa.types.is_list(array.type):
         return pa.ListArray.from_arrays(
-            array.offsets, _numbers(field, array.values, who), mask=array.is_null() if array.null_count else None
+            array.offsets,
+            _numbers(field, array.values, who),
+            mask=array.is_null() if array.null_count else None,
         )
     if pa.types.is_map(array.type):
         value = _inner(field)["value"]
-        return pa.MapArray.from_arrays(array.offsets, array.keys, _numbers(value, array.items, who) if _has_enums(value) else array.items)
+        return pa.MapArray.from_arrays(
+            array.offsets, array.keys, _numbers(value, array.items, who) if _has_enums(value) else array.items
+        )
     if field.enum_type is None:
         inner = _inner(field)
         children = [
-            _numbers(inner[child.name], array.field(child.name), who) if _has_enums(inner[child.name]) else array.field(child.name)
+            _numbers(inner[child.name], array.field(child.name), who)
+            if _has_enums(inner[child.name])
+            else array.field(child.name)
             for child in array.type
         ]
-        return pa.StructArray.from_arrays(children, names=[child.name for child in array.type], mask=array.is_null())
+        return pa.StructArray.from_arrays(
+            children, names=[child.name for child in array.type], mask=array.is_null()
+        )
     values = field.enum_type.values
     place = pc.index_in(array, pa.array([value.name for value in values], array.type))
     numbers = pa.array([value.number for value in values], pa.int32()).take(place)
@@ -148,7 +169,9 @@ def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
         return pc.coalesce(numbers, pc.if_else(place.is_null(), array, None).cast(pa.int32()))
     except pa.ArrowInvalid as error:
         names = ", ".join(value.name for value in values)
-        raise DefinitionError(f"{who}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}") from error
+        raise DefinitionError(
+            f"{who}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}"
+        ) from error
 
 
 def _nullable(kind: Any) -> Any:
@@ -167,4 +190,6 @@ def _inner(field: FieldDescriptor) -> dict[str, FieldDescriptor]:
 
 
 def _has_enums(field: FieldDescriptor) -> bool:
-    return field.enum_type is not None or (field.message_type is not None and any(map(_has_enums, field.message_type.fields)))
+    return field.enum_type is not None or (
+        field.message_type is not None and any(map(_has_enums, field.message_type.fields))
+    )

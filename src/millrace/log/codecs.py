@@ -47,7 +47,9 @@ def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = No
 def _encoded(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) -> Outgoing:
     who = f"topic {topic.name!r}"
     if topic.readable_only:
-        raise DefinitionError(f"{who} is one that others write; millrace reads Avro and Confluent's header, and writes neither")
+        raise DefinitionError(
+            f"{who} is one that others write; millrace reads Avro and Confluent's header, and writes neither"
+        )
     handler = binary.handler(topic.type)
     batch = binary.to_batch(handler, frame, who)
     _refuse_stamps(batch, who)
@@ -63,13 +65,22 @@ def _encoded(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) -> O
     return Outgoing(values, keys)
 
 
-def decode(topic: Topic, partition: int, records: Records, *, panes: bool = False, wanted: frozenset[str] | None = None) -> Decoded:
+def decode(
+    topic: Topic,
+    partition: int,
+    records: Records,
+    *,
+    panes: bool = False,
+    wanted: frozenset[str] | None = None,
+) -> Decoded:
     """The rows of records, and the records that hold none. With `wanted`, rows have those columns of their type alone; all are read."""
     if topic.compact and records.values.null_count:  # those without a value only say that a key is gone
         found = decode(topic, partition, records.valued(), panes=panes, wanted=wanted)
         if not topic.tombstones:
             return found
-        return Decoded(pl.concat([found.rows, tombstones.rows(topic, records, found.rows)]).sort("_off"), found.dead)
+        return Decoded(
+            pl.concat([found.rows, tombstones.rows(topic, records, found.rows)]).sort("_off"), found.dead
+        )
     if not len(records):
         return Decoded(_no_rows(topic, panes), _no_dead())
     sieve = _Sieve(records)
@@ -83,7 +94,9 @@ def decode(topic: Topic, partition: int, records: Records, *, panes: bool = Fals
         values = pa.array(made, pa.binary())
     columns = _open(topic, sieve, values, panes) if topic.envelope else _plain(topic, sieve, values)
     fields = [name for name in topic.schema if wanted is None or name in wanted]
-    rows = sieve.rows(columns, [*fields, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())])
+    rows = sieve.rows(
+        columns, [*fields, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())]
+    )
     return Decoded(rows, sieve.dead(topic.name, partition))
 
 
@@ -94,11 +107,18 @@ class _Sieve:
         self.records = records
         self.reasons: dict[int, str] = {}
         lengths = np.diff(
-            np.frombuffer(records.values.buffers()[1], np.int32)[records.values.offset : records.values.offset + len(records) + 1]
+            np.frombuffer(records.values.buffers()[1], np.int32)[
+                records.values.offset : records.values.offset + len(records) + 1
+            ]
         )
         if records.values.null_count or not lengths.all():
             self.drop(
-                dict.fromkeys(np.flatnonzero((lengths == 0) | records.values.is_null().to_numpy(zero_copy_only=False)).tolist(), "empty")
+                dict.fromkeys(
+                    np.flatnonzero(
+                        (lengths == 0) | records.values.is_null().to_numpy(zero_copy_only=False)
+                    ).tolist(),
+                    "empty",
+                )
             )
 
     def drop(self, reasons: dict[int, str]) -> None:
@@ -110,7 +130,9 @@ class _Sieve:
 
     def rows(self, columns: dict[str, Any], order: list[str]) -> pl.DataFrame:
         columns["_off"] = pa.array(self.records.offsets)
-        batch = pa.RecordBatch.from_arrays([columns[name] for name in (*order, "_off")], names=[*order, "_off"])
+        batch = pa.RecordBatch.from_arrays(
+            [columns[name] for name in (*order, "_off")], names=[*order, "_off"]
+        )
         if self.reasons:
             keep = np.ones(len(self.records), np.bool_)
             keep[list(self.reasons)] = False
@@ -148,7 +170,9 @@ def _open(topic: Topic, sieve: _Sieve, values: BinaryArray, panes: bool) -> dict
     _check_stamps(sieve, columns)
     columns["event_time"] = _event_times(sieve, events.column("event_timestamp").view(pa.int64()))
     ingested = events.column("ingestion_timestamp").view(pa.int64())
-    columns["ingestion_time"] = pc.coalesce(ingested, pa.array(sieve.records.timestamps)) if ingested.null_count else ingested
+    columns["ingestion_time"] = (
+        pc.coalesce(ingested, pa.array(sieve.records.timestamps)) if ingested.null_count else ingested
+    )
     if panes:
         pane = events.column("pane")
         flat = pane.flatten() if pane.null_count else [pane.field(name) for name in pane_columns.COLUMNS]
@@ -167,8 +191,13 @@ def _plain(topic: Topic, sieve: _Sieve, values: BinaryArray) -> dict[str, Any]:
         times = pa.array([_iso(text) for text in times.to_pylist()], pa.int64())
     elif pa.types.is_timestamp(times.type):
         times = times.view(pa.int64())
-    elif topic.codec == "binary" and not event_types.descriptor(topic.type).fields_by_name[str(topic.time)].has_presence:
-        times = pc.if_else(pc.equal(times, 0), None, times)  # protobuf leaves a zero out, so it is a field that is absent
+    elif (
+        topic.codec == "binary"
+        and not event_types.descriptor(topic.type).fields_by_name[str(topic.time)].has_presence
+    ):
+        times = pc.if_else(
+            pc.equal(times, 0), None, times
+        )  # protobuf leaves a zero out, so it is a field that is absent
     columns["event_time"] = _event_times(sieve, times.cast(pa.int64(), safe=False))
     columns["ingestion_time"] = pa.array(sieve.records.timestamps)
     columns |= {name: pa.nulls(len(times), _ARROW_PANES[name]) for name in pane_columns.COLUMNS}
@@ -224,7 +253,9 @@ def _out_of_range(column: Any) -> Iterator[NDArray[np.int64]]:
         for inner in column.flatten():
             yield from _out_of_range(inner)
     elif pa.types.is_map(kind):
-        yield from _out_of_range(column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
+        yield from _out_of_range(
+            column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        )
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         parents = pc.list_parent_indices(column).to_numpy()
         for places in _out_of_range(pc.list_flatten(column)):
@@ -251,7 +282,11 @@ def _times(frame: pl.DataFrame, ingestion_time: int | None, who: str) -> tuple[A
         ingested = _stamps(frame["ingestion_time"], who, optional=True)
     else:
         ingested = pa.nulls(count, _STAMP)
-    return _stamps(frame["event_time"], who), ingested, _panes(frame, binary.envelope().schema.field("pane").type, who)
+    return (
+        _stamps(frame["event_time"], who),
+        ingested,
+        _panes(frame, binary.envelope().schema.field("pane").type, who),
+    )
 
 
 def _sealed(topic: Topic, values: BinaryArray, times: tuple[Any, Any, Any]) -> Any:
@@ -263,12 +298,16 @@ def _sealed(topic: Topic, values: BinaryArray, times: tuple[Any, Any, Any]) -> A
     return pa.RecordBatch.from_arrays([stamps, ingested, details, pane], names=schema.names)
 
 
-def _lines(topic: Topic, handler: binary.Handler, batch: Any, times: tuple[Any, Any, Any] | None) -> list[bytes]:
+def _lines(
+    topic: Topic, handler: binary.Handler, batch: Any, times: tuple[Any, Any, Any] | None
+) -> list[bytes]:
     if times is None:
         return json_lines.lines(json_lines.objects(handler.descriptor, batch))
     details = json_lines.objects(handler.descriptor, batch, first=f'"@type": "{_URL}{topic.type_name}"')
     stamps, ingested, pane = times
-    return json_lines.events(stamps, ingested, details, json_lines.panes(cast("Descriptor", event_pb2.Pane.DESCRIPTOR), pane))
+    return json_lines.events(
+        stamps, ingested, details, json_lines.panes(cast("Descriptor", event_pb2.Pane.DESCRIPTOR), pane)
+    )
 
 
 def _stamps(times: pl.Series, who: str, *, optional: bool = False) -> Any:
@@ -292,7 +331,9 @@ def _panes(frame: pl.DataFrame, kind: Any, who: str) -> Any:
         return pa.nulls(len(frame), kind)
     if len(present) < len(pane_columns.COLUMNS):
         lacks = [name for name in pane_columns.COLUMNS if name not in present]
-        raise DefinitionError(f"{who}: the rows have pane columns {', '.join(present)}, but lack {', '.join(lacks)}")
+        raise DefinitionError(
+            f"{who}: the rows have pane columns {', '.join(present)}, but lack {', '.join(lacks)}"
+        )
     table = (
         frame.select(*pane_columns.COLUMNS)
         .cast(pl.Schema(pane_columns.COLUMNS))

@@ -38,7 +38,13 @@ class Records:
         places = np.flatnonzero(self.values.is_valid().to_numpy(zero_copy_only=False))
         headers = None if self.headers is None else [self.headers[place] for place in places.tolist()]
         take = pa.array(places)
-        return Records(self.offsets[places], self.timestamps[places], self.keys.take(take), self.values.take(take), headers)
+        return Records(
+            self.offsets[places],
+            self.timestamps[places],
+            self.keys.take(take),
+            self.values.take(take),
+            headers,
+        )
 
     @staticmethod
     def none() -> "Records":
@@ -63,7 +69,9 @@ class Outgoing:
         """Refuses columns of different lengths."""
         for name, column in (("keys", self.keys), ("headers", self.headers), ("partitions", self.partitions)):
             if column is not None and len(column) != len(self.values):
-                raise ValueError(f"{len(self.values)} values, but {len(column)} {name}: each record needs one")
+                raise ValueError(
+                    f"{len(self.values)} values, but {len(column)} {name}: each record needs one"
+                )
 
     def __len__(self) -> int:
         """How many."""

@@ -28,7 +28,9 @@ class PassedOver:
             )
 
 
-def parse_object(value: bytes | None, kinds: Mapping[str, tuple[type, ...]], required: frozenset[str]) -> dict[str, Any]:
+def parse_object(
+    value: bytes | None, kinds: Mapping[str, tuple[type, ...]], required: frozenset[str]
+) -> dict[str, Any]:
     """A JSON object with these members, each of one of its types; others are left out. `ValueError` says what is wrong."""
     if value is None or len(value) > LONGEST:
         raise ValueError("has no value" if value is None else f"has {len(value)} bytes")
@@ -42,5 +44,7 @@ def parse_object(value: bytes | None, kinds: Mapping[str, tuple[type, ...]], req
         raise ValueError(f"lacks {', '.join(missing)}")
     for name in kinds.keys() & found.keys():
         if type(found[name]) not in kinds[name]:
-            raise ValueError(f"has {name}={str(found[name])[:40]!r}, which is not of the type {kinds[name][0].__name__}")
+            raise ValueError(
+                f"has {name}={str(found[name])[:40]!r}, which is not of the type {kinds[name][0].__name__}"
+            )
     return {name: found[name] for name in kinds if name in found}

@@ -67,7 +67,11 @@ def late_letters(encoded: Outgoing, late: pl.DataFrame) -> Outgoing:
 
 def fit(letters: Outgoing, largest: int | None) -> Outgoing:
     """The same letters, none larger than `largest` bytes (`Log.largest`; None: no limit). Those that are larger are cut."""
-    if largest is None or not len(letters) or not (large := np.flatnonzero(record_sizes(letters) > largest)).size:
+    if (
+        largest is None
+        or not len(letters)
+        or not (large := np.flatnonzero(record_sizes(letters) > largest)).size
+    ):
         return letters
     values, keys = letters.values.to_pylist(), None if letters.keys is None else letters.keys.to_pylist()
     headers: list[Headers] = [()] * len(letters) if letters.headers is None else list(letters.headers)
@@ -76,7 +80,12 @@ def fit(letters: Outgoing, largest: int | None) -> Outgoing:
         values[place], kept, headers[place] = _cut(values[place], key, headers[place], largest)
         if keys is not None:
             keys[place] = kept
-    return Outgoing(pa.array(values, pa.binary()), None if keys is None else pa.array(keys, pa.binary()), headers, letters.partitions)
+    return Outgoing(
+        pa.array(values, pa.binary()),
+        None if keys is None else pa.array(keys, pa.binary()),
+        headers,
+        letters.partitions,
+    )
 
 
 def portions(letters: Outgoing, most: int = PORTION) -> Iterator[Outgoing]:
@@ -93,7 +102,12 @@ def portions(letters: Outgoing, most: int = PORTION) -> Iterator[Outgoing]:
 def _part(letters: Outgoing, first: int, end: int) -> Outgoing:
     keys = None if letters.keys is None else letters.keys[first:end]
     headers = None if letters.headers is None else letters.headers[first:end]
-    return Outgoing(letters.values[first:end], keys, headers, None if letters.partitions is None else letters.partitions[first:end])
+    return Outgoing(
+        letters.values[first:end],
+        keys,
+        headers,
+        None if letters.partitions is None else letters.partitions[first:end],
+    )
 
 
 def without_large(topic: str, records: Outgoing, largest: int | None) -> tuple[Outgoing, pl.DataFrame | None]:
@@ -107,7 +121,10 @@ def without_large(topic: str, records: Outgoing, largest: int | None) -> tuple[O
     headers = None if records.headers is None else [records.headers[place] for place in kept.to_pylist()]
     keys = None if records.keys is None else records.keys.take(kept)
     partitions = None if records.partitions is None else records.partitions[~large]
-    reasons = [f"a record of {size} bytes for {topic!r}, which takes {largest}: not written" for size in sizes[places].tolist()]
+    reasons = [
+        f"a record of {size} bytes for {topic!r}, which takes {largest}: not written"
+        for size in sizes[places].tolist()
+    ]
     dead = {
         "topic": [topic] * len(places),
         "key": None if records.keys is None else records.keys.take(pa.array(places)).to_pylist(),
@@ -118,24 +135,36 @@ def without_large(topic: str, records: Outgoing, largest: int | None) -> tuple[O
     return Outgoing(records.values.take(kept), keys, headers, partitions), frame
 
 
-def _cut(value: bytes | None, key: bytes | None, headers: Headers, largest: int) -> tuple[bytes | None, bytes | None, Headers]:
+def _cut(
+    value: bytes | None, key: bytes | None, headers: Headers, largest: int
+) -> tuple[bytes | None, bytes | None, Headers]:
     """The front of a value, and headers that say what it was; the key is cut only where it is long itself."""
     told = tuple((name, content[: 4 * LONGEST_REASON]) for name, content in headers)
     if value is not None:
         told += (("length", str(len(value)).encode()), ("sha256", hashlib.sha256(value).hexdigest().encode()))
     if key is not None and len(key) > _LONGEST_KEY:
-        told += (("key_length", str(len(key)).encode()), ("key_sha256", hashlib.sha256(key).hexdigest().encode()))
+        told += (
+            ("key_length", str(len(key)).encode()),
+            ("key_sha256", hashlib.sha256(key).hexdigest().encode()),
+        )
         key = key[:_LONGEST_KEY]
     room = largest - OVERHEAD - len(key or b"")
     if header_size(told) > room:  # a limit of a few hundred bytes: the reason is the longest of what is said
-        spare = room - header_size(tuple(pair for pair in told if pair[0] != "reason")) - HEADER - len("reason")
-        told = tuple((name, content[: max(0, spare)] if name == "reason" else content) for name, content in told)
+        spare = (
+            room - header_size(tuple(pair for pair in told if pair[0] != "reason")) - HEADER - len("reason")
+        )
+        told = tuple(
+            (name, content[: max(0, spare)] if name == "reason" else content) for name, content in told
+        )
     return None if value is None else value[: max(0, room - header_size(told))], key, told
 
 
 def read_letters(records: Records) -> pl.DataFrame:
     """Letters as a frame: a text column for each header that occurs, then `key` and `value`."""
-    headers = [{name: value.decode(errors="replace") for name, value in record} for record in records.headers or [()] * len(records)]
+    headers = [
+        {name: value.decode(errors="replace") for name, value in record}
+        for record in records.headers or [()] * len(records)
+    ]
     names = list(dict.fromkeys(name for record in headers for name in record))
     columns = {name: pl.Series(name, [record.get(name) for record in headers], pl.String) for name in names}
     bytes_ = {

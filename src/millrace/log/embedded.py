@@ -28,7 +28,9 @@ _JOIN_BYTES = 4096
 """A chunk smaller than this grows with the next append, so that a slow trickle does not end up as a row for each record."""
 _EXPIRE_CHUNKS = 1000
 _FIRST = 'ifnull((select base from chunk where partition = p.id order by base limit 1), p."end")'
-_REACHED = 'ifnull((select base + count from chunk where partition = p.id order by base desc limit 1), p."begin")'
+_REACHED = (
+    'ifnull((select base + count from chunk where partition = p.id order by base desc limit 1), p."begin")'
+)
 _POSITIONS = {
     "begin": f'select "begin", {_FIRST} from partition p where id between ? and ? order by id',  # noqa: S608 - constants of this file
     "end": f'select "end", {_REACHED} from partition p where id between ? and ? order by id',  # noqa: S608 - constants of this file
@@ -99,9 +101,16 @@ class EmbeddedLog:
         """What the log knows of a topic."""
         store = self._place(topic).store
         with store.reading() as connection:
-            row = connection.execute("select codec, type, envelope, retention, id from topic where name=?", (topic,)).fetchone()
-            held = connection.execute('select "begin", "end", "end"-"begin", bytes from partition where topic=? order by number', (row[4],))
-            return TopicInfo(topic, row[0], row[1], bool(row[2]), row[3], [PartitionInfo(*partition) for partition in held])
+            row = connection.execute(
+                "select codec, type, envelope, retention, id from topic where name=?", (topic,)
+            ).fetchone()
+            held = connection.execute(
+                'select "begin", "end", "end"-"begin", bytes from partition where topic=? order by number',
+                (row[4],),
+            )
+            return TopicInfo(
+                topic, row[0], row[1], bool(row[2]), row[3], [PartitionInfo(*partition) for partition in held]
+            )
 
     def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
         """Appends all records in one transaction."""
@@ -133,7 +142,9 @@ class EmbeddedLog:
         except (LogDamaged, ValueError, struct.error, pa.ArrowException) as error:
             raise self._damaged(topic, partition, place, rows, error) from error
 
-    def _damaged(self, topic: str, partition: int, place: _Place, rows: Sequence[_Row], error: Exception) -> LogDamaged:
+    def _damaged(
+        self, topic: str, partition: int, place: _Place, rows: Sequence[_Row], error: Exception
+    ) -> LogDamaged:
         """Which records cannot be read, and what to do."""
         bad = rows
         for row in rows:
@@ -143,14 +154,21 @@ class EmbeddedLog:
                 bad = [row]
                 break
         first, last = bad[0][0], bad[-1][0] + bad[-1][1]
-        return damaged(place.store.path, f"{topic}[{partition}], offsets {first} to {last}", f"{last - first} records", error)
+        return damaged(
+            place.store.path,
+            f"{topic}[{partition}], offsets {first} to {last}",
+            f"{last - first} records",
+            error,
+        )
 
     def identity(self, topic: str) -> str | None:
         """Drawn when the topic is made; topics of earlier versions have none. No command deletes a topic, but files may be removed."""
         with self._place(topic).store.reading() as connection:
             if connection.execute("select 1 from sqlite_master where name='identity'").fetchone() is None:
                 return None
-            row = connection.execute("select i.id from identity i join topic t on t.id = i.topic where t.name=?", (topic,)).fetchone()
+            row = connection.execute(
+                "select i.id from identity i join topic t on t.id = i.topic where t.name=?", (topic,)
+            ).fetchone()
         return None if row is None else str(row[0])
 
     def largest(self, topic: str) -> int | None:
@@ -169,14 +187,23 @@ class EmbeddedLog:
     def writer(self, name: str) -> "EmbeddedWriter":
         """Takes over the name: the older writer's next commit fails."""
         with self._results.writing() as connection:
-            connection.execute("insert into writer values(?, 1, -1) on conflict(name) do update set epoch = epoch + 1", (name,))
-            epoch, last = connection.execute("select epoch, marker from writer where name=?", (name,)).fetchone()
+            connection.execute(
+                "insert into writer values(?, 1, -1) on conflict(name) do update set epoch = epoch + 1",
+                (name,),
+            )
+            epoch, last = connection.execute(
+                "select epoch, marker from writer where name=?", (name,)
+            ).fetchone()
         if not isinstance(last, int):
             raise damaged(self._results.path, f"writer {name}", "its marker", LogDamaged(f"it is {last!r}"))
         return EmbeddedWriter(self, name, epoch, last)
 
     def tail(
-        self, topic: str, *, start: Literal["begin", "end"] | Mapping[int, int] = "end", wait: Callable[[], bool] = pause
+        self,
+        topic: str,
+        *,
+        start: Literal["begin", "end"] | Mapping[int, int] = "end",
+        wait: Callable[[], bool] = pause,
     ) -> Iterator[tuple[int, Records]]:
         """Yields records as they come, in pieces; partitions left out of `start` are read from their beginning."""
         return follow(self, topic, start, wait)
@@ -188,7 +215,9 @@ class EmbeddedLog:
                 due = connection.execute(
                     "select p.id, t.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null"
                 ).fetchall()
-                newest = {topic: _newest(connection, topic) for _, topic, _ in due} if passed is not None else {}
+                newest = (
+                    {topic: _newest(connection, topic) for _, topic, _ in due} if passed is not None else {}
+                )
             for partition, topic, retention in due:
                 time = now if passed is None else min(now, newest[topic] + passed)
                 while _expire(store, partition, time - retention) == _EXPIRE_CHUNKS:
@@ -223,7 +252,8 @@ class EmbeddedLog:
             store = self._store(topic)
             with store.reading() as connection:
                 rows = connection.execute(
-                    "select p.id, p.number from topic t join partition p on p.topic = t.id where t.name=? order by p.number", (topic,)
+                    "select p.id, p.number from topic t join partition p on p.topic = t.id where t.name=? order by p.number",
+                    (topic,),
                 ).fetchall()
             if not rows:
                 raise TopicMissing(
@@ -231,7 +261,12 @@ class EmbeddedLog:
                 )
             numbers = [number for _, number in rows]
             if numbers != [*range(len(rows))]:
-                raise damaged(store.path, topic, "its partitions", LogDamaged(f"they are numbered {', '.join(map(str, numbers))}"))
+                raise damaged(
+                    store.path,
+                    topic,
+                    "its partitions",
+                    LogDamaged(f"they are numbered {', '.join(map(str, numbers))}"),
+                )
             place = self._places[topic] = _Place(store, [id for id, _ in rows])
         return place
 
@@ -243,7 +278,9 @@ class EmbeddedLog:
     def _positions(self, topic: str, which: Literal["begin", "end"]) -> dict[int, int]:
         place = self._place(topic)
         with place.store.reading() as connection:
-            found = connection.execute(_POSITIONS[which], (place.partitions[0], place.partitions[-1])).fetchall()
+            found = connection.execute(
+                _POSITIONS[which], (place.partitions[0], place.partitions[-1])
+            ).fetchall()
         for number, (said, held) in enumerate(found):
             if said != held:
                 raise _disagreeing(place.store, f"{topic}[{number}]", which, said, held)
@@ -270,7 +307,9 @@ class EmbeddedWriter:
     def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
         """All topics and the marker, in one transaction."""
         if marker <= self.last:
-            raise LogError(f"writer {self._name!r}: marker {marker} is not after {self.last}, which is already committed; skip it")
+            raise LogError(
+                f"writer {self._name!r}: marker {marker} is not after {self.last}, which is already committed; skip it"
+            )
         ready = []
         for topic, batch in batches.items():
             place = self._log._place(topic)
@@ -280,13 +319,17 @@ class EmbeddedWriter:
                 )
             ready += self._log._prepare(topic, place, batch, _clock(now))
         with self._log._results.writing() as connection:
-            epoch, last = connection.execute("select epoch, marker from writer where name=?", (self._name,)).fetchone()
+            epoch, last = connection.execute(
+                "select epoch, marker from writer where name=?", (self._name,)
+            ).fetchone()
             if epoch != self._epoch:
                 raise Fenced(
                     f"another writer named {self._name!r} has taken over, so marker {marker} was not committed; only one run may write at a time"
                 )
             if marker <= last:
-                raise LogError(f"writer {self._name!r}: marker {marker} is not after {last}, which is already committed; skip it")
+                raise LogError(
+                    f"writer {self._name!r}: marker {marker} is not after {last}, which is already committed; skip it"
+                )
             _insert(self._log._results, connection, ready)
             connection.execute("update writer set marker=? where name=?", (marker, self._name))
         self.last = marker
@@ -299,7 +342,11 @@ def _check_adjacent(rows: Sequence[_Row]) -> None:
     """Chunks are those that the index means, and hold as many records as their rows say, each beginning where the last one ended."""
     bases = [base for base, *_ in rows[1:]] + [rows[-1][0] + rows[-1][1]]
     for (base, count, body, agreed), after in zip(rows, bases, strict=True):
-        if not agreed or base + count != after or (len(body) >= framing.HEAD_BYTES and framing.count_of(body) != count):
+        if (
+            not agreed
+            or base + count != after
+            or (len(body) >= framing.HEAD_BYTES and framing.count_of(body) != count)
+        ):
             raise LogDamaged(f"the chunk at {base} does not hold the records up to {after}")
 
 
@@ -321,7 +368,9 @@ def _insert(store: Store, connection: Connection, ready: _Ready) -> None:
         connection.execute('update partition set "end"=?, bytes=bytes+? where id=?', (end, grown, partition))
 
 
-def _join(store: Store, connection: Connection, at: tuple[int, str, int], made: tuple[int, bytes], now: int) -> tuple[bool, int]:
+def _join(
+    store: Store, connection: Connection, at: tuple[int, str, int], made: tuple[int, bytes], now: int
+) -> tuple[bool, int]:
     """Joins a small chunk with the partition's last one if that is small too: whether it did, and by how many bytes that one grew.
 
     `at`: the id of the partition, its name, and where it ends.
@@ -358,20 +407,25 @@ def _newest(connection: Connection, topic: int) -> int:
 def _expire(store: Store, partition: int, before: int) -> int:
     """Removes some chunks whose newest record is older than `before`; how many."""
     with store.reading() as connection:
-        front = connection.execute("select newest from chunk where partition=? order by base limit 1", (partition,)).fetchone()
+        front = connection.execute(
+            "select newest from chunk where partition=? order by base limit 1", (partition,)
+        ).fetchone()
     if front is None or front[0] >= before:
         return 0
     with store.writing() as connection:
         removed, size, upto = 0, 0, None
         for base, count, newest, length in connection.execute(
-            "select base, count, newest, length(body) from chunk where partition=? order by base limit ?", (partition, _EXPIRE_CHUNKS)
+            "select base, count, newest, length(body) from chunk where partition=? order by base limit ?",
+            (partition, _EXPIRE_CHUNKS),
         ):
             if newest >= before:
                 break
             removed, size, upto = removed + 1, size + length, base + count
         if removed:
             connection.execute("delete from chunk where partition=? and base < ?", (partition, upto))
-            connection.execute('update partition set "begin"=?, bytes=bytes-? where id=?', (upto, size, partition))
+            connection.execute(
+                'update partition set "begin"=?, bytes=bytes-? where id=?', (upto, size, partition)
+            )
         return removed
 
 
@@ -383,13 +437,18 @@ def _known(connection: Connection, name: str) -> tuple[int, str, str, str, bool,
     return None if row is None else (row[0], row[1], row[2], row[3], bool(row[4]), row[5])
 
 
-def _create(connection: Connection, name: str, partitions: int, wanted: declared.Kind, retention: int | None) -> None:
+def _create(
+    connection: Connection, name: str, partitions: int, wanted: declared.Kind, retention: int | None
+) -> None:
     topic = connection.execute(
-        "insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)", (name, *wanted, retention)
+        "insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)",
+        (name, *wanted, retention),
     ).lastrowid
     connection.execute(IDENTITY)  # files of earlier versions lack it
     connection.execute("insert into identity values(?, ?)", (topic, uuid.uuid4().hex))
-    connection.executemany("insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)])
+    connection.executemany(
+        "insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)]
+    )
 
 
 def _clock(now: int | None) -> int:

@@ -26,7 +26,10 @@ def follow(
     log: Readable, topic: str, start: Literal["begin", "end"] | Mapping[int, int], wait: Callable[[], bool]
 ) -> Iterator[tuple[int, Records]]:
     """Yields records as they come, in pieces; partitions left out of `start`, or made later, are read from their beginning."""
-    at = {**log.begins(topic), **(log.ends(topic) if start == "end" else {} if start == "begin" else dict(start))}
+    at = {
+        **log.begins(topic),
+        **(log.ends(topic) if start == "end" else {} if start == "begin" else dict(start)),
+    }
     while True:
         news = [(partition, end) for partition, end in log.ends(topic).items() if end > at.get(partition, 0)]
         for partition, end in news:

@@ -53,7 +53,9 @@ def chunks(batch: Outgoing, now: int) -> Iterator[tuple[int, bytes]]:
 def merge(bodies: Sequence[bytes]) -> bytes:
     """One chunk with the records of several, in their order."""
     parts = [_Parts(body) for body in bodies]
-    flags = KEYS * any(part.flags & KEYS for part in parts) | HEADERS * any(part.flags & HEADERS for part in parts)
+    flags = KEYS * any(part.flags & KEYS for part in parts) | HEADERS * any(
+        part.flags & HEADERS for part in parts
+    )
     head = _HEAD.pack(
         VERSION,
         flags,
@@ -79,9 +81,17 @@ def records(base: int, bodies: Sequence[bytes], start: int, end: int) -> Records
     runs = np.frombuffer(_joined([part.stamps for part in parts]), np.int64).reshape(-1, 2)
     stamps = np.repeat(runs[:, 0], runs[:, 1])
     keyed = any(part.flags & KEYS for part in parts)
-    keys = _array([p.key_lengths for p in parts], [p.keys for p in parts]) if keyed else pa.nulls(len(stamps), pa.binary())
+    keys = (
+        _array([p.key_lengths for p in parts], [p.keys for p in parts])
+        if keyed
+        else pa.nulls(len(stamps), pa.binary())
+    )
     values = _array([part.value_lengths for part in parts], [part.values for part in parts])
-    headers = [h for part in parts for h in part.read_headers()] if any(part.flags & HEADERS for part in parts) else None
+    headers = (
+        [h for part in parts for h in part.read_headers()]
+        if any(part.flags & HEADERS for part in parts)
+        else None
+    )
     first, count = start - base, end - start
     return Records(
         np.arange(start, end, dtype=np.int64),
@@ -124,7 +134,9 @@ class _Parts:
         self.keys = view[at : at + self.key_bytes]
         at += self.key_bytes
         self.values = view[at : at + self.value_bytes]
-        self.headers: bytes | memoryview = view[at + self.value_bytes :] if self.flags & HEADERS else b"\0\0" * self.count
+        self.headers: bytes | memoryview = (
+            view[at + self.value_bytes :] if self.flags & HEADERS else b"\0\0" * self.count
+        )
 
     def read_headers(self) -> list[Headers]:
         return _read_headers(self.headers, self.count)
@@ -142,7 +154,10 @@ def _frame(
     key_data = b"" if keys is None else _data(keys)
     value_data = _data(values)
     flags = (KEYS if key_lengths is not None else 0) | (HEADERS if headers is not None else 0)
-    pieces: list[bytes | memoryview] = [_HEAD.pack(VERSION, flags, 1, count, len(key_data), len(value_data)), _RUN.pack(now, count)]
+    pieces: list[bytes | memoryview] = [
+        _HEAD.pack(VERSION, flags, 1, count, len(key_data), len(value_data)),
+        _RUN.pack(now, count),
+    ]
     if key_lengths is not None:
         pieces.append(key_lengths.tobytes())
     pieces += [value_lengths.tobytes(), key_data, value_data]
@@ -241,10 +256,15 @@ def _array(lengths: Sequence[bytes | memoryview], data: Sequence[bytes | memoryv
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(np.where(null, 0, sizes) if nulls else sizes, out=offsets[1:])
     if offsets[-1] > np.iinfo(np.int32).max:
-        raise LogError(f"a range of {len(sizes)} records holds {offsets[-1]} bytes, more than fit in one read; read fewer at a time")
+        raise LogError(
+            f"a range of {len(sizes)} records holds {offsets[-1]} bytes, more than fit in one read; read fewer at a time"
+        )
     valid = pa.py_buffer(np.packbits(~null, bitorder="little").tobytes()) if nulls else None
     return pa.Array.from_buffers(
-        pa.binary(), len(sizes), [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(_joined(data))], nulls
+        pa.binary(),
+        len(sizes),
+        [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(_joined(data))],
+        nulls,
     )
 
 

@@ -17,13 +17,16 @@ _SPECIAL = r'["\\\x00-\x1f\x7f]'
 def is_flat(described: Descriptor) -> bool:
     """Whether every field is a single value: no list, map or message but a Timestamp."""
     return all(
-        not field.is_repeated and (field.message_type is None or field.message_type.full_name == _STAMP) for field in described.fields
+        not field.is_repeated and (field.message_type is None or field.message_type.full_name == _STAMP)
+        for field in described.fields
     )
 
 
 def objects(described: Descriptor, batch: Any, *, first: str | None = None) -> pl.Series:
     """A JSON object for each row of a flat type's columns; absent and default values are left out. `first` stands before all fields."""
-    columns = [pl.Series(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
+    columns = [
+        pl.Series(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
     by_name = {field.name: field for field in described.fields}
     members = [_members(by_name[column.name], column) for column in columns]
     if first is not None:
@@ -96,7 +99,9 @@ def _text(column: pl.Series) -> pl.Series:
     if not column.str.contains(_SPECIAL).any():
         return _quoted(column)
     encode: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
-    return pl.Series([None if value is None else encode(value) for value in column.to_list()], dtype=pl.String)
+    return pl.Series(
+        [None if value is None else encode(value) for value in column.to_list()], dtype=pl.String
+    )
 
 
 def _float(column: pl.Series) -> pl.Series:
@@ -111,7 +116,9 @@ def _time(column: pl.Series) -> pl.Series:
     stamps = column.dt.replace_time_zone(None)
     whole = stamps.dt.epoch("ms") % 1000 == 0
     return pl.select(
-        pl.when(whole).then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%SZ"')).otherwise(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.3fZ"'))
+        pl.when(whole)
+        .then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%SZ"'))
+        .otherwise(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.3fZ"'))
     ).to_series()
 
 
@@ -121,4 +128,8 @@ def panes(described: Descriptor, column: Any) -> pl.Series | None:
         return None
     batch = pa.RecordBatch.from_arrays(column.flatten(), names=[field.name for field in column.type])
     made = objects(described, batch)
-    return made if not column.null_count else pl.select(pl.when(pl.Series(column.is_valid())).then(made)).to_series()
+    return (
+        made
+        if not column.null_count
+        else pl.select(pl.when(pl.Series(column.is_valid())).then(made)).to_series()
+    )

@@ -18,7 +18,12 @@ from millrace.log.control import PassedOver, parse_object
 
 OWNERS = "owners"
 """The topic that holds the claims."""
-_KINDS: dict[str, tuple[type, ...]] = {"topic": (str,), "state": (str,), "run": (str,), "instead": (str, type(None))}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "topic": (str,),
+    "state": (str,),
+    "run": (str,),
+    "instead": (str, type(None)),
+}
 _passed = PassedOver()
 
 
@@ -46,16 +51,28 @@ class _Claim:
     """Whether the run of the last owner before was stopped."""
 
 
-def claim(log: Log, topics: Iterable[str], owner: Owner, *, folder: str, take_over: bool = False, heir_of: str | None = None) -> None:
+def claim(
+    log: Log,
+    topics: Iterable[str],
+    owner: Owner,
+    *,
+    folder: str,
+    take_over: bool = False,
+    heir_of: str | None = None,
+) -> None:
     """Makes topics the owner's own; `StateMismatch` if another state writes one, unless it is to be taken over, or is that of which `owner` is the heir.
 
     The state that loses a topic is fenced: if its run goes on, its next commit fails. That it was is recorded, so who dies in between does it when started again.
     A topic is inherited once: who lost it afterwards does not get it back that way.
     """
     known, wanted = _claims(log), sorted(topics)
-    others = {topic: known[topic] for topic in wanted if topic in known and known[topic].owner.state != owner.state}
+    others = {
+        topic: known[topic] for topic in wanted if topic in known and known[topic].owner.state != owner.state
+    }
     inherited = {
-        topic for topic, claim in others.items() if claim.owner.state == heir_of and owner.state not in {one.state for one in claim.before}
+        topic
+        for topic, claim in others.items()
+        if claim.owner.state == heir_of and owner.state not in {one.state for one in claim.before}
     }
     taken = {topic: claim.owner for topic, claim in others.items() if take_over or topic in inherited}
     _refuse(others.keys() - taken.keys(), {topic: claim.owner for topic, claim in others.items()}, folder)
@@ -65,7 +82,11 @@ def claim(log: Log, topics: Iterable[str], owner: Owner, *, folder: str, take_ov
         _say(log, {topic: taken[topic].state if topic in taken else None for topic in new}, owner)
         faults.at("claimed")
         known = _claims(log)
-        _refuse({topic for topic in new if known[topic].owner != owner}, {topic: claim.owner for topic, claim in known.items()}, folder)
+        _refuse(
+            {topic for topic in new if known[topic].owner != owner},
+            {topic: claim.owner for topic, claim in known.items()},
+            folder,
+        )
     replaced = {topic: known[topic].before[-1] for topic in wanted if not known[topic].fenced}
     for other in dict.fromkeys(replaced.values()):
         log.writer(other.writer).close()
@@ -80,8 +101,14 @@ def owners(log: Log) -> dict[str, Owner]:
 
 def _say(log: Log, instead: Mapping[str, str | None], owner: Owner) -> None:
     """Claims topics; `instead` names the state that is replaced, the owner's own where its run was stopped."""
-    said = [json.dumps({"topic": topic, **asdict(owner), "instead": state}).encode() for topic, state in instead.items()]
-    log.append(OWNERS, Outgoing(pa.array(said, pa.binary()), pa.array([topic.encode() for topic in instead], pa.binary())))
+    said = [
+        json.dumps({"topic": topic, **asdict(owner), "instead": state}).encode()
+        for topic, state in instead.items()
+    ]
+    log.append(
+        OWNERS,
+        Outgoing(pa.array(said, pa.binary()), pa.array([topic.encode() for topic in instead], pa.binary())),
+    )
 
 
 def _claims(log: Log) -> dict[str, _Claim]:
@@ -104,7 +131,9 @@ def _claims(log: Log) -> dict[str, _Claim]:
             found[topic] = _Claim(owner)
         elif instead == known.owner.state:
             found[topic] = (
-                replace(known, fenced=True) if owner == known.owner else _Claim(owner, (*known.before, known.owner), fenced=False)
+                replace(known, fenced=True)
+                if owner == known.owner
+                else _Claim(owner, (*known.before, known.owner), fenced=False)
             )
     return found
 

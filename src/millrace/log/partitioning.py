@@ -21,8 +21,17 @@ def split(topic: str, batch: Outgoing, partitions: int, turn: int) -> Iterator[t
     values, keys = batch.values.take(rows), None if batch.keys is None else batch.keys.take(rows)
     for partition, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         if end > start:
-            headers = None if batch.headers is None else [batch.headers[row] for row in order[start:end].tolist()]
-            yield partition, Outgoing(values.slice(start, end - start), None if keys is None else keys.slice(start, end - start), headers)
+            headers = (
+                None if batch.headers is None else [batch.headers[row] for row in order[start:end].tolist()]
+            )
+            yield (
+                partition,
+                Outgoing(
+                    values.slice(start, end - start),
+                    None if keys is None else keys.slice(start, end - start),
+                    headers,
+                ),
+            )
 
 
 def _numbers(topic: str, batch: Outgoing, partitions: int, turn: int) -> NDArray[Any]:
@@ -30,7 +39,9 @@ def _numbers(topic: str, batch: Outgoing, partitions: int, turn: int) -> NDArray
         least, most = int(batch.partitions.min(initial=0)), int(batch.partitions.max(initial=0))
         if least < 0 or most >= partitions:
             wrong = least if least < 0 else most
-            raise LogError(f"{topic} has partitions 0 to {partitions - 1}, but a record is meant for {wrong}; nothing was appended")
+            raise LogError(
+                f"{topic} has partitions 0 to {partitions - 1}, but a record is meant for {wrong}; nothing was appended"
+            )
         return batch.partitions
     if batch.keys is None:
         return (turn + np.arange(len(batch))) % partitions

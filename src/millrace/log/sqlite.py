@@ -49,7 +49,9 @@ class Store:
         self._all: weakref.WeakSet[_Connection] = weakref.WeakSet()
         self._pid = os.getpid()
         if not create and not path.exists():
-            raise LogError(f"there is no log in {path.parent}: {path.name} is missing; check the path, or let a run or ingestion create it")
+            raise LogError(
+                f"there is no log in {path.parent}: {path.name} is missing; check the path, or let a run or ingestion create it"
+            )
         with self._refusals():
             self._check_small(self.connection())
 
@@ -58,7 +60,9 @@ class Store:
         for table in ("topic", "partition", "writer"):
             [said] = connection.execute(f"pragma integrity_check({table})").fetchone()
             if said != "ok":
-                raise damaged(self.path, f"its table {table}", "some topics", LogDamaged(" ".join(said.split())))
+                raise damaged(
+                    self.path, f"its table {table}", "some topics", LogDamaged(" ".join(said.split()))
+                )
 
     def connection(self) -> sqlite3.Connection:
         """The connection of this process and thread."""
@@ -98,13 +102,17 @@ class Store:
         self._local = threading.local()
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection)
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection
+        )
         connection.execute("pragma synchronous=full")
         connection.execute("pragma cache_size=-8192")
         version = connection.execute("pragma user_version").fetchone()[0]
         if version > VERSION:
             connection.close()
-            raise LogError(f"{self.path} was written by a newer millrace (format {version}, known here: {VERSION}); upgrade millrace")
+            raise LogError(
+                f"{self.path} was written by a newer millrace (format {version}, known here: {VERSION}); upgrade millrace"
+            )
         if version < VERSION:
             self._create(connection)
         self._all.add(connection)
@@ -125,7 +133,10 @@ class Store:
             yield
         except sqlite3.Error as error:
             raise refusal(error, self.path) from error
-        except (TypeError, UnicodeDecodeError) as error:  # a statement answers with nothing, or with another type than was written
+        except (
+            TypeError,
+            UnicodeDecodeError,
+        ) as error:  # a statement answers with nothing, or with another type than was written
             raise damaged(self.path, "some place", "what it holds", error) from error
 
 
@@ -167,11 +178,15 @@ def refusal(error: sqlite3.Error, path: Path) -> LogError:
             f"the disk of {folder} refused ({error}), so nothing of this was written; check its space, quota and health, then go on"
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return LogUnwritable(f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it")
+        return LogUnwritable(
+            f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it"
+        )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or _contradicts(error, code):
         return LogDamaged(
             f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds; `millrace verify` says what else is damaged"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return LogError(f"{path} was held by another process for {_BUSY_S} s ({error}); find and stop whatever holds it, then try again")
+        return LogError(
+            f"{path} was held by another process for {_BUSY_S} s ({error}); find and stop whatever holds it, then try again"
+        )
     return LogError(f"{path}: {error}")

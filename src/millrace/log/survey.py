@@ -29,7 +29,10 @@ def count(log: Log, topic: str) -> list[int]:
     """The records of each partition, counted one by one: offsets may have gaps. Those that come meanwhile are left out."""
     begins, ends = log.begins(topic), log.ends(topic)
     return [
-        sum(len(log.read(topic, partition, start, min(end, start + _PIECE))) for start in range(begins[partition], end, _PIECE))
+        sum(
+            len(log.read(topic, partition, start, min(end, start + _PIECE)))
+            for start in range(begins[partition], end, _PIECE)
+        )
         for partition, end in sorted(ends.items())
     ]
 

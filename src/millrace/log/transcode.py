@@ -40,7 +40,11 @@ def to_json(topic: Topic, values: Iterable[bytes]) -> list[bytes]:
     pool = described.file.pool
     return [
         json_format.MessageToJson(
-            kind.FromString(value), indent=None, preserving_proto_field_name=True, descriptor_pool=pool, ensure_ascii=False
+            kind.FromString(value),
+            indent=None,
+            preserving_proto_field_name=True,
+            descriptor_pool=pool,
+            ensure_ascii=False,
         ).encode()
         for value in values
     ]
@@ -65,10 +69,18 @@ def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
         if quickly is not None and isinstance(details, dict) and url is not None:
             made = quickly({name: member for name, member in details.items() if name != "@type"})
             times = {name: member for name, member in tree.items() if name != "details"}
-            if made is not None and times.keys() <= _TIMES and all(type(time) is str for time in times.values()):
+            if (
+                made is not None
+                and times.keys() <= _TIMES
+                and all(type(time) is str for time in times.values())
+            ):
                 stamps: Any = {name: _stamp(time) for name, time in times.items()}
-                return event_pb2.Event(details=any_pb2.Any(type_url=url, value=made), **stamps).SerializeToString()
-        event = json_format.ParseDict(tree, event_pb2.Event(), ignore_unknown_fields=True, descriptor_pool=pool)
+                return event_pb2.Event(
+                    details=any_pb2.Any(type_url=url, value=made), **stamps
+                ).SerializeToString()
+        event = json_format.ParseDict(
+            tree, event_pb2.Event(), ignore_unknown_fields=True, descriptor_pool=pool
+        )
         return event.SerializeToString()
 
     return parse
@@ -103,17 +115,25 @@ def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | N
         return None
     kind = message_class(described)
     plain = {field.name: _PLAIN[field.type] for field in described.fields if field.type in _PLAIN}
-    times = {field.name: message_class(field.message_type) for field in described.fields if field.message_type is not None}
+    times = {
+        field.name: message_class(field.message_type)
+        for field in described.fields
+        if field.message_type is not None
+    }
     singles = {field.name for field in described.fields if field.type == FieldDescriptor.TYPE_FLOAT}
 
     def parse(members: dict[str, Any]) -> bytes | None:
         given: dict[str, Any] = {}
         for name, member in members.items():
-            if type(member) is plain.get(name) or (name in singles and type(member) is float and abs(member) <= SINGLE):
+            if type(member) is plain.get(name) or (
+                name in singles and type(member) is float and abs(member) <= SINGLE
+            ):
                 given[name] = member
             elif name in times and type(member) is str:
                 at = _stamp(member)
-                given[name] = times[name](seconds=at.seconds, nanos=at.nanos)  # of the pool that the message is of
+                given[name] = times[name](
+                    seconds=at.seconds, nanos=at.nanos
+                )  # of the pool that the message is of
             elif type(member) is str and plain.get(name) is int and _WHOLE.fullmatch(member):
                 given[name] = int(member)
             else:
@@ -133,7 +153,13 @@ _PLAIN = {
     FieldDescriptor.TYPE_BOOL: bool,
     FieldDescriptor.TYPE_DOUBLE: float,
     **dict.fromkeys(
-        (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64), int
+        (
+            FieldDescriptor.TYPE_INT32,
+            FieldDescriptor.TYPE_INT64,
+            FieldDescriptor.TYPE_UINT32,
+            FieldDescriptor.TYPE_UINT64,
+        ),
+        int,
     ),
 }
 """What JSON gives for a field when there is nothing to convert or to check but its range, which protobuf does by itself."""

@@ -66,15 +66,23 @@ def _verify_file(path: Path, walked: Walked) -> Iterator[Damage]:
         yield Damage(str(path), "some page", str(error), "unknown", remedy)
 
 
-def _verify_partition(db: sqlite3.Connection, path: Path, name: str, known: tuple[int, int, int], walked: Walked) -> Iterator[Damage]:
+def _verify_partition(
+    db: sqlite3.Connection, path: Path, name: str, known: tuple[int, int, int], walked: Walked
+) -> Iterator[Damage]:
     id, begin, end = known
     remedy = f"restore {path.parent} from a backup"
     reached = begin
-    for base, count, body in db.execute("select base, count, body from chunk where partition = ? order by base", (id,)):
+    for base, count, body in db.execute(
+        "select base, count, body from chunk where partition = ? order by base", (id,)
+    ):
         walked.chunks += 1
         if base != reached:
             yield Damage(
-                str(path), f"{name}, offset {reached}", f"the next chunk begins at {base}", f"{abs(base - reached)} records", remedy
+                str(path),
+                f"{name}, offset {reached}",
+                f"the next chunk begins at {base}",
+                f"{abs(base - reached)} records",
+                remedy,
             )
         reached = base + count
         place = f"{name}, offsets {base} to {reached}"
@@ -85,4 +93,10 @@ def _verify_partition(db: sqlite3.Connection, path: Path, name: str, known: tupl
         except LogDamaged as error:
             yield Damage(str(path), place, str(error), f"{count} records", remedy)
     if reached != end:
-        yield Damage(str(path), name, f"chunks end at {reached}, the partition at {end}", f"{abs(end - reached)} records", remedy)
+        yield Damage(
+            str(path),
+            name,
+            f"chunks end at {reached}, the partition at {end}",
+            f"{abs(end - reached)} records",
+            remedy,
+        )

@@ -90,9 +90,17 @@ class Memory:
         if not isinstance(given, dict):
             raise TypeError(f"it answered {returned!r}; an answer is a dict, a dataclass or None")
         if strange := sorted(given.keys() - set(self.lookup.schema)):
-            raise ValueError(f"it answered {strange[0]!r}, which is none of the columns {', '.join(self.lookup.schema)}")
-        values = tuple(exact_values.fit(column, given.get(column), dtype) for column, dtype in self.lookup.schema.items())
-        pl.DataFrame({column: [value] for column, value in zip(self.lookup.schema, values, strict=True)}, self.lookup.schema, strict=False)
+            raise ValueError(
+                f"it answered {strange[0]!r}, which is none of the columns {', '.join(self.lookup.schema)}"
+            )
+        values = tuple(
+            exact_values.fit(column, given.get(column), dtype) for column, dtype in self.lookup.schema.items()
+        )
+        pl.DataFrame(
+            {column: [value] for column, value in zip(self.lookup.schema, values, strict=True)},
+            self.lookup.schema,
+            strict=False,
+        )
         return values
 
 
@@ -111,13 +119,21 @@ def answered(lookup: Lookup, frame: pl.DataFrame) -> pl.DataFrame:
     """The rows in their order, with the columns of the answers; null where a key is null, unknown, or could not be answered."""
     keys = list(lookup.keys)
     if frame.is_empty():
-        return frame.with_columns(pl.lit(None, dtype).alias(column) for column, dtype in lookup.schema.items())
+        return frame.with_columns(
+            pl.lit(None, dtype).alias(column) for column, dtype in lookup.schema.items()
+        )
     wanted = frame.select(keys).unique(maintain_order=True)
     answers = _answers(lookup, wanted.drop_nulls().rows())
     nothing = (None,) * len(lookup.schema)
     rows = [nothing if answers.get(key) is None else answers[key] for key in wanted.rows()]
     found = pl.DataFrame(rows, schema=lookup.schema, orient="row")
-    return frame.join(pl.concat([wanted, found], how="horizontal"), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return frame.join(
+        pl.concat([wanted, found], how="horizontal"),
+        on=keys,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
 
 
 def _answers(lookup: Lookup, keys: list[Key]) -> dict[Key, tuple[Any, ...] | None]:

@@ -72,7 +72,8 @@ class Lookup:
     @property
     def asynchronous(self) -> bool:
         """Whether the function is awaited; others run in threads."""
-        return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(getattr(self.fn, "__call__", None))  # noqa: B004 - an object whose call is awaited
+        call = getattr(self.fn, "__call__", None)  # noqa: B004 - an object whose call is awaited
+        return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
 
     def __str__(self) -> str:
         """As it is read."""
@@ -93,13 +94,19 @@ def lookup_of(fn: Callable[..., Any], keys: tuple[str, ...], given: Options, col
     """The lookup that a user asks for, of a stream with these columns; refuses what could not be asked or answered."""
     name = given.get("name") or str(getattr(fn, "__name__", type(fn).__name__))
     if not callable(fn):
-        raise DefinitionError(f"lookup({fn!r}) is no function; give one that takes a key and returns a dict or a dataclass")
+        raise DefinitionError(
+            f"lookup({fn!r}) is no function; give one that takes a key and returns a dict or a dataclass"
+        )
     schema = _schema(fn, name, given.get("schema"))
     _check_columns(name, keys, schema, columns)
     if given.get("on_error", "null") not in typing.get_args(OnError):
-        raise DefinitionError(f"lookup({name}): on_error={given['on_error']!r} is unknown; use 'null' or 'fail'")
+        raise DefinitionError(
+            f"lookup({name}): on_error={given['on_error']!r} is unknown; use 'null' or 'fail'"
+        )
     if unknown := sorted(set(given) - set(Options.__annotations__)):
-        raise DefinitionError(f"lookup({name}) has no option {unknown[0]!r}; it has {', '.join(Options.__annotations__)}")
+        raise DefinitionError(
+            f"lookup({name}) has no option {unknown[0]!r}; it has {', '.join(Options.__annotations__)}"
+        )
     said: dict[str, Any] = {k: v for k, v in given.items() if k not in ("schema", "name")}
     for option, check in _TIMES.items():
         if option in said:
@@ -113,10 +120,14 @@ def lookup_of(fn: Callable[..., Any], keys: tuple[str, ...], given: Options, col
 def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns: pl.Schema) -> None:
     """Refuses keys that rows do not have, and answers that they already have."""
     if not keys:
-        raise DefinitionError(f"lookup({name}) needs the column whose values are asked for, such as lookup({name}, 'stop_id')")
+        raise DefinitionError(
+            f"lookup({name}) needs the column whose values are asked for, such as lookup({name}, 'stop_id')"
+        )
     for key in keys:
         if key not in columns:
-            raise DefinitionError(f"lookup({name}, {key!r}): there is no such column; there are {', '.join(columns)}")
+            raise DefinitionError(
+                f"lookup({name}, {key!r}): there is no such column; there are {', '.join(columns)}"
+            )
         if columns[key].is_nested():
             raise DefinitionError(
                 f"lookup({name}, {key!r}): {key!r} is {columns[key]}; ask for single values, several if need be: lookup({name}, 'a', 'b')"
@@ -131,7 +142,9 @@ def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns:
 def _schema(fn: Callable[..., Any], name: str, given: Mapping[str, Any] | type | None) -> pl.Schema:
     if isinstance(given, Mapping):
         if not given:
-            raise DefinitionError(f"lookup({name}): schema={{}} names no column, so an answer would say nothing")
+            raise DefinitionError(
+                f"lookup({name}): schema={{}} names no column, so an answer would say nothing"
+            )
         return pl.Schema(given)
     kind = _returned(fn) if given is None else given
     if kind is None or not dataclasses.is_dataclass(kind) or not isinstance(kind, type):

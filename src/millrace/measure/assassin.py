@@ -91,7 +91,10 @@ class Assassin(BrokerFaults):
         before = self._said().count(NOTICED)
         self._jumps += 1
         with self._alive(jump=self._jumps * JUMP) as process:
-            self._await(lambda: self._said().count(NOTICED) > before or not process.is_alive(), "the jump was not noticed")
+            self._await(
+                lambda: self._said().count(NOTICED) > before or not process.is_alive(),
+                "the jump was not noticed",
+            )
             began = time.monotonic()
             self._recovered("clock jumped", began, process)
             while time.monotonic() < began + 3:
@@ -130,7 +133,9 @@ class Assassin(BrokerFaults):
                 os.kill(old.pid or 0, signal.SIGCONT)
                 self._await(lambda: not old.is_alive(), "the zombie did not end")
                 if old.exitcode != FENCED:
-                    raise RunFailed(f"the zombie ended with code {old.exitcode} and was not fenced: {self._last_words(before)}")
+                    raise RunFailed(
+                        f"the zombie ended with code {old.exitcode} and was not fenced: {self._last_words(before)}"
+                    )
         shutil.rmtree(before)
         self._noted("replaced while frozen")
 
@@ -148,7 +153,9 @@ class Assassin(BrokerFaults):
             os.kill(process.pid or 0, signal.SIGKILL)
             self._killed(process, "killed with its disk full")
         elif process.exitcode != FAILED:
-            raise RunFailed(f"a run whose disk was full ended with code {process.exitcode}: {self._last_words()}")
+            raise RunFailed(
+                f"a run whose disk was full ended with code {process.exitcode}: {self._last_words()}"
+            )
         ballast.unlink()
         began = time.monotonic()
         with self._alive() as following:

@@ -19,7 +19,9 @@ from millrace.measure.verifying import compare
 FILES = ("log/inputs.db", "log/results.db", f"state/{RUN}/local.db", f"state/{RUN}/identity.json")
 
 
-def flip_bits(log: Path, state: Path, folder: Path, *, flips: int, seed: int, say: Callable[[str], None]) -> Counter[str]:
+def flip_bits(
+    log: Path, state: Path, folder: Path, *, flips: int, seed: int, say: Callable[[str], None]
+) -> Counter[str]:
     """How many runs over a damaged copy were `refused`, `unharmed` or `wrong`, or had no need of what was damaged (`not read`)."""
     luck = random.Random(seed)  # noqa: S311 - places, not secrets
     tally: Counter[str] = Counter()
@@ -27,7 +29,11 @@ def flip_bits(log: Path, state: Path, folder: Path, *, flips: int, seed: int, sa
         target = folder / "flipped"
         rmtree(target, ignore_errors=True)
         _copy(log, target / "log", ("inputs.db", "results.db"))
-        _copy(state / RUN, target / "state" / RUN, ("local.db", "identity.json", "quarantine.json", "uncommitted"))
+        _copy(
+            state / RUN,
+            target / "state" / RUN,
+            ("local.db", "identity.json", "quarantine.json", "uncommitted"),
+        )
         path = target / FILES[number % len(FILES)]
         place = luck.randrange(path.stat().st_size)
         body = bytearray(path.read_bytes())
@@ -67,7 +73,10 @@ def _copy(source: Path, target: Path, names: tuple[str, ...]) -> None:
         if not (source / name).exists():
             continue
         if name.endswith(".db"):
-            with closing(sqlite3.connect(source / name)) as one, closing(sqlite3.connect(target / name)) as other:
+            with (
+                closing(sqlite3.connect(source / name)) as one,
+                closing(sqlite3.connect(target / name)) as other,
+            ):
                 one.backup(other)
                 other.execute("pragma journal_mode = wal")
         else:

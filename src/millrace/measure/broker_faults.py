@@ -84,7 +84,9 @@ class BrokerFaults(Lives):
                 self.cluster = restart(self._brokers(), node)
                 self._check_alive(process)
             self._await_result(process)
-            self.tally.recovered.setdefault("rolling restart", []).append(longest_gap(began, results_since(self._log, upto)) / 1000)
+            self.tally.recovered.setdefault("rolling restart", []).append(
+                longest_gap(began, results_since(self._log, upto)) / 1000
+            )
         self._noted("rolling restart")
 
     def all_brokers_down(self) -> None:
@@ -93,7 +95,9 @@ class BrokerFaults(Lives):
             self._await_result(process)
             kill_all(self._brokers())
             time.sleep(self._luck.uniform(1, 20))
-            self.cluster = kafka.revive(self._brokers(), *(node.id for node in self._brokers().nodes), within=PATIENCE)
+            self.cluster = kafka.revive(
+                self._brokers(), *(node.id for node in self._brokers().nodes), within=PATIENCE
+            )
             self._check_alive(process)
             self._recovered("all brokers down", time.monotonic(), process)
         self._noted("all brokers down")

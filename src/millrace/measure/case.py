@@ -98,7 +98,8 @@ class Meter:
         events = sum(count for _, count in self._done[first + 1 :])
         gaps = sorted(later - earlier for earlier, later in itertools.pairwise(times))
         whole, parts = (
-            {k: (after[k] - before.get(k, 0.0)) / events * 1e6 for k in after} for before, after in zip(self._warm, self._cold, strict=True)
+            {k: (after[k] - before.get(k, 0.0)) / events * 1e6 for k in after}
+            for before, after in zip(self._warm, self._cold, strict=True)
         )
         return Figures(
             self._case.name,
@@ -211,7 +212,14 @@ def _plain(case: Case, settings: Settings, meter: Meter) -> None:
         events, deliver = plain.from_log(_plain_feed(settings), _cells), _Delivery(settings.log.url)
     before: list[int] = []
     enough = min(case.batches, JVM_WARM_UP)
-    plain.run(events, state=state / "warm-up", delay=delay, deliver=deliver, report=before.append, stop=lambda: len(before) >= enough)
+    plain.run(
+        events,
+        state=state / "warm-up",
+        delay=delay,
+        deliver=deliver,
+        report=before.append,
+        stop=lambda: len(before) >= enough,
+    )
     if deliver is not None:
         deliver = _Delivery(settings.log.url)
     plain.run(events, state=state, delay=delay, deliver=deliver, report=meter.batch, stop=lambda: meter.full)
@@ -230,7 +238,14 @@ def _plain_feed(settings: Settings) -> Feed:
     topics = tuple(topic.name for topic in plan.topics)
     limit = settings.run.max_events_per_batch
     return Feed(
-        Shipped.pack(plan), topics, LogPlace.of(settings), (0,), limit, settings.run.tick_ms, plan.ticks, session.cores(settings.spark)
+        Shipped.pack(plan),
+        topics,
+        LogPlace.of(settings),
+        (0,),
+        limit,
+        settings.run.tick_ms,
+        plan.ticks,
+        session.cores(settings.spark),
     )
 
 

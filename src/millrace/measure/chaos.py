@@ -61,7 +61,9 @@ def chaos(
     with feeding(log, vehicles=vehicles, seed=seed, pace=pace):
         for number in range(kills):
             victim = victims[number % len(victims)]
-            fault = f"{victim}:{luck.randint(2, 4) + (120 if standby else 0)}" if victim in DRIVER_STEPS else None
+            fault = (
+                f"{victim}:{luck.randint(2, 4) + (120 if standby else 0)}" if victim in DRIVER_STEPS else None
+            )
             with _started(folder, place, *(["--standby"] if standby else []), fault=fault) as child:
                 early = number % 4 == 3 and victim == "everything"
                 gone, began = 1, 0.0
@@ -99,7 +101,9 @@ def results(log: Log) -> int:
 
 
 @contextlib.contextmanager
-def _started(folder: Path, url: str, *options: str, fault: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def _started(
+    folder: Path, url: str, *options: str, fault: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A supervised run in a process of its own, whose driver dies at `fault`; nothing of it is left in the end."""
     command = [sys.executable, "-m", "millrace.measure.chaos", "--run", str(folder), "--log", url, *options]
     env = {**os.environ, faults.VARIABLE: fault} if fault else None
@@ -207,7 +211,9 @@ def chaos_at_every_step(
     log = open_log(settings(url, folder))
     log.ensure(POSITIONS)
     with feeding(log, vehicles=vehicles, seed=script.seed, pace=0.2) as feeder:
-        behind = partial(_flip_bits, url, folder, script, say) if url.startswith("embedded:") else lambda _: None
+        behind = (
+            partial(_flip_bits, url, folder, script, say) if url.startswith("embedded:") else lambda _: None
+        )
         tally = torment(url, folder, cluster, script, calm=feeder.finish, say=say, behind=behind)
     for line in tally.lines():
         say(line)
@@ -218,8 +224,12 @@ def chaos_at_every_step(
 
 def _flip_bits(url: str, folder: Path, script: Script, say: Callable[[str], None], state: Path) -> None:
     """Flips bits in copies of an embedded log and of the state; `RunFailed` if one was read as data."""
-    flips = flip_bits(Path(url.removeprefix("embedded:")), state, folder, flips=script.flips, seed=script.seed, say=say)
-    say(f"{script.flips} bits flipped: {', '.join(f'{count} {outcome}' for outcome, count in sorted(flips.items()))}")
+    flips = flip_bits(
+        Path(url.removeprefix("embedded:")), state, folder, flips=script.flips, seed=script.seed, say=say
+    )
+    say(
+        f"{script.flips} bits flipped: {', '.join(f'{count} {outcome}' for outcome, count in sorted(flips.items()))}"
+    )
     if bad := flips["wrong"] + flips["failed otherwise"]:
         raise RunFailed(f"{bad} runs over damaged files neither refused nor showed the right results")
 
@@ -241,7 +251,14 @@ def chaos_on_kafka(
         if on == "spark":
             victims = VICTIMS[1:] + DRIVER_STEPS + VICTIMS[:1]
             return chaos(
-                folder, kills=kills, url=cluster.url, victims=victims, seed=script.seed, vehicles=vehicles, standby=standby, say=say
+                folder,
+                kills=kills,
+                url=cluster.url,
+                victims=victims,
+                seed=script.seed,
+                vehicles=vehicles,
+                standby=standby,
+                say=say,
             )
         return chaos_at_every_step(folder, cluster.url, cluster, script=script, vehicles=vehicles, say=say)
     finally:
@@ -253,7 +270,13 @@ def _run(folder: Path, url: str, *, until_caught_up: bool, standby: bool) -> Non
     from millrace.runners import run
 
     logging.basicConfig(filename=folder / "run.log", format="%(created)f %(message)s", level=logging.INFO)
-    chosen = {"log_url": url, "state_dir": folder / "state", "run_name": RUN, "run_max_events_per_batch": 20_000, "spark_standby": standby}
+    chosen = {
+        "log_url": url,
+        "state_dir": folder / "state",
+        "run_name": RUN,
+        "run_max_events_per_batch": 20_000,
+        "spark_standby": standby,
+    }
     run(job(), on="spark", settings=Settings().changed(**chosen), until_caught_up=until_caught_up)
 
 
@@ -261,23 +284,49 @@ def main() -> int:
     """Prints a line for each kill, and the verdict last."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--kills", type=int, default=int(os.environ.get("KILLS", "10")), help="how often Spark is killed; by default what KILLS says, or 10"
+        "--kills",
+        type=int,
+        default=int(os.environ.get("KILLS", "10")),
+        help="how often Spark is killed; by default what KILLS says, or 10",
     )
     parser.add_argument(
-        "--log", default="embedded", help="embedded (the default); kafka, which starts brokers of its own; or the address of an empty log"
+        "--log",
+        default="embedded",
+        help="embedded (the default); kafka, which starts brokers of its own; or the address of an empty log",
     )
     parser.add_argument("--on", choices=("spark", "local"), default="spark")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
-    parser.add_argument("--hits", type=int, default=10, help=f"on the local runner: kills at each of {', '.join(faults.PLACES)}")
-    parser.add_argument("--rounds", type=int, default=3, help="on the local runner: how often each other trouble is made")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="on the local runner: after which nothing more is begun")
     parser.add_argument(
-        "--flips", type=int, default=30, help="on the local runner with an embedded log: bits flipped in copies of log and state"
+        "--hits",
+        type=int,
+        default=10,
+        help=f"on the local runner: kills at each of {', '.join(faults.PLACES)}",
     )
     parser.add_argument(
-        "--only", type=_kinds, default=KINDS, metavar="KIND,...", help=f"on the local runner: of {', '.join(KINDS)}, only these"
+        "--rounds", type=int, default=3, help="on the local runner: how often each other trouble is made"
     )
-    parser.add_argument("--standby", action="store_true", help="on Spark: with a session that stands by to take over")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="on the local runner: after which nothing more is begun",
+    )
+    parser.add_argument(
+        "--flips",
+        type=int,
+        default=30,
+        help="on the local runner with an embedded log: bits flipped in copies of log and state",
+    )
+    parser.add_argument(
+        "--only",
+        type=_kinds,
+        default=KINDS,
+        metavar="KIND,...",
+        help=f"on the local runner: of {', '.join(KINDS)}, only these",
+    )
+    parser.add_argument(
+        "--standby", action="store_true", help="on Spark: with a session that stands by to take over"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until-caught-up", action="store_true", help=argparse.SUPPRESS)
@@ -293,7 +342,13 @@ def main() -> int:
             verdict = chaos_at_every_step(folder, url, script=script, say=_say)
         elif said.log == "kafka":
             verdict = chaos_on_kafka(
-                folder, on=said.on, kills=said.kills, script=script, brokers=said.brokers, standby=said.standby, say=_say
+                folder,
+                on=said.on,
+                kills=said.kills,
+                script=script,
+                brokers=said.brokers,
+                standby=said.standby,
+                say=_say,
             )
         else:
             url = None if said.log == "embedded" else said.log

@@ -77,24 +77,46 @@ def measured(url: str, folder: Path, batches: int) -> Iterator[dict[str, object]
         frame = pl.DataFrame({"value": number, "place": number % 100, "event_time": at, "ingestion_time": at})
         for part in frame.with_columns(key=pl.format("key-{}", number % 500)).iter_slices(50_000):
             log.append(topic.name, encode(topic, part))
-    found: dict[str, tuple[list[float], list[float]]] = {delivery: ([], []) for delivery in get_args(Delivery)}
+    found: dict[str, tuple[list[float], list[float]]] = {
+        delivery: ([], []) for delivery in get_args(Delivery)
+    }
     for turn in range(ROUNDS):
         for delivery in get_args(Delivery):
-            for all_of_them, some in zip(found[delivery], _once(topic, url, folder, delivery, turn), strict=True):
+            for all_of_them, some in zip(
+                found[delivery], _once(topic, url, folder, delivery, turn), strict=True
+            ):
                 all_of_them.extend(some)
     for delivery, (spans, commits) in found.items():
-        yield {"delivery": delivery, "batches": len(spans), "batch_ms": median(spans) * 1e3, "commit_ms": median(commits) * 1e3}
+        yield {
+            "delivery": delivery,
+            "batches": len(spans),
+            "batch_ms": median(spans) * 1e3,
+            "commit_ms": median(commits) * 1e3,
+        }
 
 
-def _once(topic: Topic, url: str, folder: Path, delivery: Delivery, turn: int) -> tuple[list[float], list[float]]:
+def _once(
+    topic: Topic, url: str, folder: Path, delivery: Delivery, turn: int
+) -> tuple[list[float], list[float]]:
     """The times of batches and of commits in one run, without its beginning."""
-    rows, name = read(topic, watermark=watermarks.ascending()).window(windows.fixed("1s")), f"{turn}-{delivery}"
+    rows, name = (
+        read(topic, watermark=watermarks.ascending()).window(windows.fixed("1s")),
+        f"{turn}-{delivery}",
+    )
     outputs = [readings.written(rows.by(key).count(), f"analytics.{name}-{key}") for key in ("key", "place")]
-    settings = Settings().changed(log_url=url, state_dir=folder / name, run_name=name, run_max_events_per_batch=BATCH)
+    settings = Settings().changed(
+        log_url=url, state_dir=folder / name, run_name=name, run_max_events_per_batch=BATCH
+    )
     moments: list[float] = []
     hooks = Hooks(report=lambda _: moments.append(time.perf_counter()))
     with _Timed() as timed:
-        run_local([Job("counts", *outputs, delivery=delivery)], settings=settings, take_over=True, until_caught_up=True, hooks=hooks)
+        run_local(
+            [Job("counts", *outputs, delivery=delivery)],
+            settings=settings,
+            take_over=True,
+            until_caught_up=True,
+            hooks=hooks,
+        )
     warm = len(moments) // 5
     return [after - before for before, after in pairwise(moments[warm:])], timed.commits[warm:]
 
@@ -107,7 +129,10 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-delivery-") as name, _log(asked.log, Path(name)) as url:
         for found in measured(url, Path(name), asked.batches):
-            said = [f"{key} {value:,.2f}" if isinstance(value, float) else f"{key} {value}" for key, value in found.items()]
+            said = [
+                f"{key} {value:,.2f}" if isinstance(value, float) else f"{key} {value}"
+                for key, value in found.items()
+            ]
             sys.stdout.write(f"log {asked.log}, {', '.join(said)}\n")
     sys.stdout.write(f"{machine.describe()}\n")
 

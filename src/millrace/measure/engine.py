@@ -57,7 +57,9 @@ def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
     if not names or NAME in names:
         yield from _use_case(NAME, runners, SIZES)
     if not names or {STOPS, "patterns"} & set(names):
-        yield from _use_case(STOPS, [runner for runner in runners if runner in ("spark", "local")], STOP_SIZES)
+        yield from _use_case(
+            STOPS, [runner for runner in runners if runner in ("spark", "local")], STOP_SIZES
+        )
     for runner in runners:
         if labels and runner in ("spark", "local"):
             yield from run_series(Series(runner, labels, scale=scale))
@@ -66,7 +68,10 @@ def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
 def _use_case(name: str, runners: Sequence[str], sizes: Mapping[int, int]) -> Iterator[Figures]:
     chosen = [(runner, rows, batches) for rows, batches in sizes.items() for runner in runners]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        prepare(Path(folder), [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql-parquet"])
+        prepare(
+            Path(folder),
+            [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql-parquet"],
+        )
         for runner, rows, batches in chosen:
             yield run(Case(name, runner, rows, batches, folder))
 
@@ -74,7 +79,10 @@ def _use_case(name: str, runners: Sequence[str], sizes: Mapping[int, int]) -> It
 def run_series(series: Series) -> Iterator[Figures]:
     """Kinds one after the other in a process of their own: a JVM that is warm stays so."""
     command = [sys.executable, "-m", "millrace.measure.series", json.dumps(asdict(series))]
-    with tempfile.TemporaryFile("w+") as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process:
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,
+    ):
         for line in process.stdout or ():
             if line.startswith("{"):
                 yield Figures(**json.loads(line))
@@ -86,7 +94,10 @@ def run_series(series: Series) -> Iterator[Figures]:
 def run(case: Case) -> Figures:
     """One case in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "millrace.measure.case", json.dumps(asdict(case))], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "millrace.measure.case", json.dumps(asdict(case))],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:

@@ -21,8 +21,12 @@ def positions(seconds: int, *, vehicles: int = 2_000, seed: int = 1, start: int 
     rng = np.random.default_rng(seed)
     speed = _speeds(rng, seconds, vehicles)
     heading = rng.uniform(0, 2 * np.pi, vehicles) + np.cumsum(rng.normal(0, 0.1, (seconds, vehicles)), axis=0)
-    latitude = _CENTRE[0] + rng.normal(0, 0.05, vehicles) + np.cumsum(np.cos(heading) * speed * _METRE[0], axis=0)
-    longitude = _CENTRE[1] + rng.normal(0, 0.1, vehicles) + np.cumsum(np.sin(heading) * speed * _METRE[1], axis=0)
+    latitude = (
+        _CENTRE[0] + rng.normal(0, 0.05, vehicles) + np.cumsum(np.cos(heading) * speed * _METRE[0], axis=0)
+    )
+    longitude = (
+        _CENTRE[1] + rng.normal(0, 0.1, vehicles) + np.cumsum(np.sin(heading) * speed * _METRE[1], axis=0)
+    )
     time = start + np.arange(seconds)[:, None] * 1000 + rng.integers(0, 900, (seconds, vehicles))
     arrival = time + _lags(rng, (seconds, vehicles))
     names = np.array([f"{10 + number % 40}/{number:05d}" for number in range(vehicles)])
@@ -38,8 +42,14 @@ def positions(seconds: int, *, vehicles: int = 2_000, seed: int = 1, start: int 
             "ingestion_time": arrival.ravel(),
         }
     )
-    said = frame.with_columns(operator=pl.col("vehicle_id").str.head(2), route=pl.lit("2550"), direction=pl.lit(1, pl.Int32))
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in POSITIONS.schema.items() if name not in said.columns]
+    said = frame.with_columns(
+        operator=pl.col("vehicle_id").str.head(2), route=pl.lit("2550"), direction=pl.lit(1, pl.Int32)
+    )
+    absent = [
+        pl.lit(None, dtype).alias(name)
+        for name, dtype in POSITIONS.schema.items()
+        if name not in said.columns
+    ]
     return said.with_columns(absent).sort("ingestion_time", maintain_order=True)
 
 
@@ -65,5 +75,9 @@ def _speeds(rng: np.random.Generator, seconds: int, vehicles: int) -> NDArray[np
 def _lags(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
     """95 % under a second, 4 % under ten, 1 % up to a minute."""
     luck = rng.random(shape)
-    quick, slow, late = rng.integers(20, 1_000, shape), rng.integers(1_000, 10_000, shape), rng.integers(10_000, 60_000, shape)
+    quick, slow, late = (
+        rng.integers(20, 1_000, shape),
+        rng.integers(1_000, 10_000, shape),
+        rng.integers(10_000, 60_000, shape),
+    )
     return np.where(luck < 0.95, quick, np.where(luck < 0.99, slow, late))

@@ -17,7 +17,9 @@ from millrace.transit.topics import POSITIONS
 
 BLOCK = 300
 """Seconds of events that are made at a time."""
-UNREADABLE = Outgoing(pa.array([b"\xff not an event", None], pa.binary()), pa.array([b"a", b"b"], pa.binary()))
+UNREADABLE = Outgoing(
+    pa.array([b"\xff not an event", None], pa.binary()), pa.array([b"a", b"b"], pa.binary())
+)
 
 
 class Feeder(Beside):

@@ -44,7 +44,9 @@ _KNOWN = {"final-stop-distribution": f"{__name__}:final_stop_distribution"}
 def read_by(jobs: Sequence[str]) -> dict[str, Topic]:
     """The topics that the jobs read, by name; whoever asks for a job without markers is told."""
     if strange := [job for job in jobs if job not in MARKERS]:
-        raise DefinitionError(f"{', '.join(strange)}: no markers are known for this job; there are some for {', '.join(MARKERS)}")
+        raise DefinitionError(
+            f"{', '.join(strange)}: no markers are known for this job; there are some for {', '.join(MARKERS)}"
+        )
     return {MARKERS[job].reads.name: MARKERS[job].reads for job in jobs}
 
 
@@ -100,7 +102,10 @@ class Feeder(Beside):
                 if upto <= now:
                     more, block, upto = coming.result(), block + 1, upto + BLOCK * 1000
                     coming = maker.submit(self._made, upto, block)
-                    waiting = {topic: pl.concat([waiting[topic], more[topic]]).sort("ingestion_time") for topic in waiting}
+                    waiting = {
+                        topic: pl.concat([waiting[topic], more[topic]]).sort("ingestion_time")
+                        for topic in waiting
+                    }
                 for topic, rows in waiting.items():
                     come = rows["ingestion_time"].search_sorted(now, side="right")
                     if come:
@@ -121,7 +126,9 @@ class Feeder(Beside):
 def _arrivals(positions: pl.DataFrame) -> pl.DataFrame:
     """Of a hundred positions three are at a stop."""
     some = positions.gather_every(ARRIVES, ARRIVES // 2)
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in ARRIVALS.schema.items() if name not in some.columns]
+    absent = [
+        pl.lit(None, dtype).alias(name) for name, dtype in ARRIVALS.schema.items() if name not in some.columns
+    ]
     return some.with_columns(*absent, delay=pl.col("event_time") // 1000 % 600 - 60)
 
 
@@ -152,12 +159,17 @@ def together(*threads: Beside) -> Iterator[None]:
 
 
 @contextmanager
-def started(jobs: Sequence[str], url: str, on: str, folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    jobs: Sequence[str], url: str, on: str, folder: Path, name: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """`millrace run`, as anybody would start it; what it says is in `run.log`."""
     known = [_KNOWN.get(job, job) for job in jobs]
     where = ["--on", on, "--log", url, "--state", str(folder / "state"), "--name", name, "--take-over"]
     command = [sys.executable, "-m", "millrace.cli", "run", *known, *where]
-    with (folder / "run.log").open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as child:
+    with (
+        (folder / "run.log").open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as child,
+    ):
         try:
             yield child
         finally:
@@ -184,5 +196,8 @@ def ends(log: Log, name: str) -> dict[int, int]:
 
 def statuses(log: Log, name: str, start: Mapping[int, int]) -> list[Status]:
     """What a run said of its batches from `start` on, in its order."""
-    parts = [read_status(log.read(status_topic(name), part, start.get(part, 0), end)) for part, end in ends(log, name).items()]
+    parts = [
+        read_status(log.read(status_topic(name), part, start.get(part, 0), end))
+        for part, end in ends(log, name).items()
+    ]
     return sorted((status for part in parts for status in part), key=lambda status: status.batch)

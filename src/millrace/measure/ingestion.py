@@ -79,8 +79,12 @@ def _hfp(row: dict[str, Any]) -> tuple[str, bytes]:
         "oday": row["trip_day"], "jrn": 1, "line": 1, "start": row["trip_start"], "loc": "GPS",
         "stop": int(row["stop"]) if row["stop"] else None, "route": row["route"], "occu": 0,
     }  # fmt: skip
-    place = f"{row['route']}/{row['direction']}/Headsign/{row['trip_start']}/{row['next_stop']}/5/60;24/19/75/80"
-    return f"/hfp/v2/journey/ongoing/vp/bus/{operator:04}/{vehicle:05}/{place}", json.dumps({"VP": said}).encode()
+    place = (
+        f"{row['route']}/{row['direction']}/Headsign/{row['trip_start']}/{row['next_stop']}/5/60;24/19/75/80"
+    )
+    return f"/hfp/v2/journey/ongoing/vp/bus/{operator:04}/{vehicle:05}/{place}", json.dumps(
+        {"VP": said}
+    ).encode()
 
 
 def sources(count: int) -> Iterator[Ingested]:
@@ -88,7 +92,9 @@ def sources(count: int) -> Iterator[Ingested]:
     said = messages(count)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"
-        path.write_bytes(b"".join(b'{"received":%d,"topic":"%s","payload":%s}\n' % (START, t.encode(), p) for t, p in said))
+        path.write_bytes(
+            b"".join(b'{"received":%d,"topic":"%s","payload":%s}\n' % (START, t.encode(), p) for t, p in said)
+        )
         _measured("warm-up", Recording(path, speed="max"), min(count, _TOGETHER))
         yield _measured("recording", Recording(path, speed="max"), count)
     if _mosquitto() is not None:
@@ -148,8 +154,12 @@ def broker() -> Iterator[str]:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "mosquitto.conf"
-        settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nlog_type none\n")
-        process = subprocess.Popen([_mosquitto() or "", "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        settings.write_text(
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nlog_type none\n"
+        )
+        process = subprocess.Popen(
+            [_mosquitto() or "", "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             for _ in range(1_000):
                 with socket.socket() as there:

@@ -45,7 +45,9 @@ class Remembers(Processor):
             ctx.emit(times=self.times)
 
 
-def measured(keys: int, slots: int, folder: Path, *, on: str = "local", driver_memory: str = "2g") -> dict[str, float]:
+def measured(
+    keys: int, slots: int, folder: Path, *, on: str = "local", driver_memory: str = "2g"
+) -> dict[str, float]:
     """All keys once and a tenth of them again, in batches."""
     topic = Topic("input.readings", readings.Reading, key="key")
     stream = read(topic, watermark=watermarks.ascending()).by("key").process(Remembers())
@@ -63,7 +65,9 @@ def measured(keys: int, slots: int, folder: Path, *, on: str = "local", driver_m
         for start in range(0, keys + keys // 10, BATCH):
             number = pl.int_range(start, min(start + BATCH, keys + keys // 10), eager=True)
             at = readings.START + number
-            frame = pl.DataFrame({"value": number, "place": number % 100, "event_time": at, "ingestion_time": at})
+            frame = pl.DataFrame(
+                {"value": number, "place": number % 100, "event_time": at, "ingestion_time": at}
+            )
             log.append(topic.name, encode(topic, frame.with_columns(key=pl.format("key-{}", number % keys))))
     peaks, spent = [0.0], [0.0]
 
@@ -80,7 +84,13 @@ def measured(keys: int, slots: int, folder: Path, *, on: str = "local", driver_m
         run([job], settings=settings, until_caught_up=True, report=look)
     stored = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())
     per_event = (spent[-1] - begun) / (keys + keys // 10) * 1e6
-    return {"keys": keys, "slots": slots, "peak_mb": max(peaks), "state_mb": stored / 2**20, "cpu_us_per_event": per_event}
+    return {
+        "keys": keys,
+        "slots": slots,
+        "peak_mb": max(peaks),
+        "state_mb": stored / 2**20,
+        "cpu_us_per_event": per_event,
+    }
 
 
 def main() -> None:
@@ -92,8 +102,12 @@ def main() -> None:
     parser.add_argument("--driver-memory", default="2g", help="of Spark's JVM")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-keys-") as folder:
-        found = measured(asked.keys, asked.slots, Path(folder), on=asked.on, driver_memory=asked.driver_memory)
-    sys.stdout.write(", ".join(f"{name} {value:,.1f}" for name, value in found.items()) + f"\n{machine.describe()}\n")
+        found = measured(
+            asked.keys, asked.slots, Path(folder), on=asked.on, driver_memory=asked.driver_memory
+        )
+    sys.stdout.write(
+        ", ".join(f"{name} {value:,.1f}" for name, value in found.items()) + f"\n{machine.describe()}\n"
+    )
     sys.stdout.flush()
     os._exit(0)
 

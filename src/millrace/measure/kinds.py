@@ -56,13 +56,17 @@ def totals(name: str, topic: str, *, window: Any, **how: Any) -> Job:
 
 def latest_of_an_hour(name: str, topic: str) -> Job:
     """What is no sum, in windows that share nearly everything."""
-    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(windows.sliding("1h", every="1s"))
+    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
+        windows.sliding("1h", every="1s")
+    )
     return Job(name, readings.written(rows.by("key").latest("value"), f"analytics.{name}"))
 
 
 def aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
     """One aggregate by key in ten seconds."""
-    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(windows.fixed("10s"))
+    rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
+        windows.fixed("10s")
+    )
     return Job(name, readings.written(rows.by("key").aggregate(answer=aggregate()), f"analytics.{name}"))
 
 
@@ -86,11 +90,18 @@ def relaxed(name: str, topic: str) -> Job:
     rising = (
         pattern("low", value < 100)
         .followed_by("high", (value > 800) & (value > 9 * patterns.last("low", "value")))
-        .followed_by("back", (value < 300) & (value < patterns.last("high", "value") - 700) & (value > patterns.last("low", "value")))
+        .followed_by(
+            "back",
+            (value < 300)
+            & (value < patterns.last("high", "value") - 700)
+            & (value > patterns.last("low", "value")),
+        )
         .within("10s")
     )
     rows = read(readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
-    found = rows.by("key").match(rising, select={"low": patterns.last("low", "value"), "back": patterns.last("back", "value")})
+    found = rows.by("key").match(
+        rising, select={"low": patterns.last("low", "value"), "back": patterns.last("back", "value")}
+    )
     return Job(name, readings.written(found, f"analytics.{name}"))
 
 
@@ -109,10 +120,15 @@ def kinds() -> Iterator[Kind]:
         how: dict[str, Any] = {"trigger": triggers.every_event_time("2s")} if name == "everything" else {}
         yield Kind("windows", name, partial(totals, window=window, **how))
     for name, trigger in _triggers().items():
-        yield Kind("triggers", name, partial(totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s"))
+        yield Kind(
+            "triggers", name, partial(totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s")
+        )
     for name, aggregate in _aggregates().items():
         yield Kind("aggregates", name, partial(aggregated, aggregate=aggregate))
-    for name, window in {"30s every 5s": windows.sliding("30s", every="5s"), "1h every 1s": windows.sliding("1h", every="1s")}.items():
+    for name, window in {
+        "30s every 5s": windows.sliding("30s", every="5s"),
+        "1h every 1s": windows.sliding("1h", every="1s"),
+    }.items():
         yield Kind("sliding", name, partial(totals, window=window), before=3_600)
     yield Kind("sliding", "1h every 1s latest", latest_of_an_hour, before=3_600)
     for keys, said in {1_000: "1k", 100_000: "100k", 1_000_000: "1M"}.items():
@@ -151,7 +167,9 @@ def _triggers() -> dict[str, Trigger]:
         "any_of": triggers.repeatedly(triggers.any_of(triggers.after_count(5), triggers.after_delay("1s"))),
         "all_of": triggers.repeatedly(triggers.all_of(triggers.after_count(5), triggers.after_delay("1s"))),
         "in_order": triggers.in_order(triggers.after_count(5), triggers.at_watermark()),
-        "until": triggers.repeatedly(triggers.after_count(5)).until(triggers.at_watermark(late=triggers.never())),
+        "until": triggers.repeatedly(triggers.after_count(5)).until(
+            triggers.at_watermark(late=triggers.never())
+        ),
         "at_end": triggers.at_end(),
     }
 

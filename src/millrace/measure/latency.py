@@ -48,10 +48,15 @@ class Latency:
     """How many processes wanted a core, on average over the last minute: with more than there are cores, all figures are worse."""
 
 
-def bench(jobs: Sequence[str], *, url: str | None = None, on: str = "local", scale: float = 1, seconds: float = 60) -> list[Latency]:
+def bench(
+    jobs: Sequence[str], *, url: str | None = None, on: str = "local", scale: float = 1, seconds: float = 60
+) -> list[Latency]:
     """Measures jobs that run together; on a log of their own (`kafka`: on a broker of their own), which is gone afterwards, or on `url`."""
     read = read_by(jobs)
-    with tempfile.TemporaryDirectory(prefix="millrace-latency-") as made, log_for(url, folder := Path(made)) as (place, _):
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-latency-") as made,
+        log_for(url, folder := Path(made)) as (place, _),
+    ):
         log = open_log(place)
         for topic in (*read.values(), *(MARKERS[job].topic for job in jobs)):
             log.ensure(topic)
@@ -67,7 +72,10 @@ def bench(jobs: Sequence[str], *, url: str | None = None, on: str = "local", sca
         load, batches = round(os.getloadavg()[0], 1), _batches(statuses(log, name, {}))
         clocks = {name: _clocks(log, topic, begins[name]) for name, topic in read.items()}
         log.close()
-    measured = {job: watcher.seen().filter(pl.col("event").is_between(began, ended)) for job, watcher in watchers.items()}
+    measured = {
+        job: watcher.seen().filter(pl.col("event").is_between(began, ended))
+        for job, watcher in watchers.items()
+    }
     kind = place.partition(":")[0]
     figures = partial(_figures, batches=batches, scale=scale, on=on, log=kind, load=load)
     return [figures(job, measured[job], clocks[MARKERS[job].reads.name]) for job in jobs]
@@ -85,7 +93,9 @@ class Watcher(Beside):
     def work(self) -> None:
         """Looks every five milliseconds."""
         topic = self._marker.topic
-        for partition, records in self._log.tail(topic.name, start=self._start, wait=lambda: not self.enough.wait(0.005)):
+        for partition, records in self._log.tail(
+            topic.name, start=self._start, wait=lambda: not self.enough.wait(0.005)
+        ):
             came = time.time_ns() / 1e6
             rows = decode(topic, partition, records, panes=True).rows
             self._found.append(self._marker.waits_for(rows).with_columns(came=pl.lit(came)))
@@ -100,7 +110,10 @@ class Watcher(Beside):
 def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Popen[bytes]) -> None:
     """Returns when results of markers after `upto` have come, so that none is left out for being slow; or not, after half a minute."""
     deadline = time.monotonic() + 30
-    while any(watcher.seen()["event"].max() is None or watcher.seen()["event"].max() < upto for watcher in watchers.values()):  # type: ignore[operator] # whole milliseconds
+    while any(
+        watcher.seen()["event"].max() is None or watcher.seen()["event"].max() < upto  # type: ignore[operator] # whole milliseconds
+        for watcher in watchers.values()
+    ):
         if child.poll() is not None or time.monotonic() > deadline:
             return
         time.sleep(0.2)
@@ -114,7 +127,9 @@ def _clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.DataFrame
         rows = decode(topic, partition, records).rows
         at = pl.DataFrame({"_off": records.offsets, "at": records.timestamps})
         clock = pl.min_horizontal("event_time", "ingestion_time").cum_max()
-        found.append(rows.select("_off", clock=clock).join(at, on="_off", maintain_order="left").select("clock", "at"))
+        found.append(
+            rows.select("_off", clock=clock).join(at, on="_off", maintain_order="left").select("clock", "at")
+        )
     return [frame for frame in found if frame.height]
 
 
@@ -134,9 +149,21 @@ def _batches(said: Sequence[Status]) -> pl.DataFrame:
 
 
 def _figures(
-    job: str, seen: pl.DataFrame, clocks: Sequence[pl.DataFrame], *, batches: pl.DataFrame, scale: float, on: str, log: str, load: float
+    job: str,
+    seen: pl.DataFrame,
+    clocks: Sequence[pl.DataFrame],
+    *,
+    batches: pl.DataFrame,
+    scale: float,
+    on: str,
+    log: str,
+    load: float,
 ) -> Latency:
-    timed = seen.with_columns(floor=floors(seen["complete"], clocks, MARKERS[job].delay)).drop_nulls().sort("came")
+    timed = (
+        seen.with_columns(floor=floors(seen["complete"], clocks, MARKERS[job].delay))
+        .drop_nulls()
+        .sort("came")
+    )
     timed = timed.join_asof(batches, left_on="came", right_on="ready", strategy="backward", coalesce=False)
     above = timed.select(
         above=pl.col("came") - pl.col("floor"),
@@ -150,5 +177,11 @@ def _figures(
     return Latency(job, scale, on, log, seen.height, p50, p90, p99, over50, over99, phases, load)
 
 
-def _quantiles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], *which: float) -> list[float | None]:
-    return [round(float(value), 1) for value in np.quantile(values, which)] if len(values) else [None] * len(which)
+def _quantiles(
+    values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], *which: float
+) -> list[float | None]:
+    return (
+        [round(float(value), 1) for value in np.quantile(values, which)]
+        if len(values)
+        else [None] * len(which)
+    )

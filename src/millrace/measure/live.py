@@ -44,7 +44,9 @@ class Cost:
     rss_mb: float
 
 
-def bench(viewers: Sequence[int], *, cells_per_s: int = 2_000, seconds: float = 10, settle: float = 6) -> Iterator[Cost]:
+def bench(
+    viewers: Sequence[int], *, cells_per_s: int = 2_000, seconds: float = 10, settle: float = 6
+) -> Iterator[Cost]:
     """One measurement for each number of viewers, each with a server of its own, after it had `settle` seconds: in five all cells are there."""
     cells = _city(cells_per_s * EVERY // 1000)
     for number in viewers:
@@ -59,7 +61,9 @@ def bench(viewers: Sequence[int], *, cells_per_s: int = 2_000, seconds: float = 
 def _city(count: int) -> pl.Series:
     """So many different cells, spread over a city of 50 km by 50 km, in an order of their own."""
     chance = np.random.default_rng(1)
-    places = pl.DataFrame({"latitude": 60 + chance.random(3 * count) * 0.45, "longitude": 24.5 + chance.random(3 * count) * 0.9})
+    places = pl.DataFrame(
+        {"latitude": 60 + chance.random(3 * count) * 0.45, "longitude": 24.5 + chance.random(3 * count) * 0.9}
+    )
     return places.select(geocell()).to_series().unique(maintain_order=True).head(count)
 
 
@@ -115,7 +119,16 @@ async def _measure(log: Log, port: int, load: _Load, settle: float, seconds: flo
     middle, most = np.quantile(lags, [0.5, 0.99])
     rss = after["process_resident_memory_bytes"] / 2**20
     sent = tally.bytes / passed / 2**20
-    return Cost(load.viewers, load.cells_per_s, cpu * 1000 / ticks, encoded / ticks, sent, float(middle), float(most), rss)
+    return Cost(
+        load.viewers,
+        load.cells_per_s,
+        cpu * 1000 / ticks,
+        encoded / ticks,
+        sent,
+        float(middle),
+        float(most),
+        rss,
+    )
 
 
 async def _append(log: Log, load: _Load, appended: dict[int, float], seconds: float) -> None:
@@ -124,14 +137,24 @@ async def _append(log: Log, load: _Load, appended: dict[int, float], seconds: fl
     while (begun := time.monotonic()) < until:
         chosen = cells.gather([(turn * share + place) % len(cells) for place in range(share)])
         end = time.time_ns() // 1_000_000
-        await asyncio.to_thread(log.append, CELL_COUNTS.name, encode(CELL_COUNTS, _results(chosen, end, turn), ingestion_time=end))
+        await asyncio.to_thread(
+            log.append, CELL_COUNTS.name, encode(CELL_COUNTS, _results(chosen, end, turn), ingestion_time=end)
+        )
         appended[end] = time.monotonic()
         turn += 1
         await asyncio.sleep(max(0.0, begun + PACE - time.monotonic()))
 
 
 def _results(cells: pl.Series, end: int, turn: int) -> pl.DataFrame:
-    pane = {"window_start": end - WINDOW, "window_end": end, "index": 0, "settled_index": 0, "timing": "on_time", "final": False, "op": "+"}
+    pane = {
+        "window_start": end - WINDOW,
+        "window_end": end,
+        "index": 0,
+        "settled_index": 0,
+        "timing": "on_time",
+        "final": False,
+        "op": "+",
+    }
     counts = (pl.int_range(len(cells)) + turn) % 7 + 1
     return pl.DataFrame({"geocell": cells}).with_columns(
         count=counts, event_time=pl.lit(end - 1), **{name: pl.lit(value) for name, value in pane.items()}
@@ -148,7 +171,9 @@ async def _watch(port: int, appended: dict[int, float], tally: _Tally) -> None:
             arrived = time.monotonic()
             tally.bytes += len(message)
             with suppress(KeyError):
-                if tally.arrived is not None and (said := re.match(r'\{"type":"tick".*?"time":(\d+)', str(message)[:200])):
+                if tally.arrived is not None and (
+                    said := re.match(r'\{"type":"tick".*?"time":(\d+)', str(message)[:200])
+                ):
                     tally.arrived.append(arrived - appended[int(said[1])])
 
 

@@ -120,7 +120,9 @@ class Lives:
     def __init__(self, url: str, folder: Path, *, seed: int, say: Say, tally: Tally | None = None) -> None:
         self.on_kafka = url.startswith("kafka:")
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["millrace.measure.lives", "millrace.runners.local", "millrace.log.kafka.log"])
+        self._context.set_forkserver_preload(
+            ["millrace.measure.lives", "millrace.runners.local", "millrace.log.kafka.log"]
+        )
         self._url, self.state = url, folder / "state"
         self._log = open_log(settings(url, self.state))
         self._luck = random.Random(seed)  # noqa: S311 - moments, not secrets
@@ -155,7 +157,9 @@ class Lives:
     def _killed(self, process: BaseProcess, how: str) -> None:
         process.join()
         if process.exitcode != -signal.SIGKILL:
-            raise RunFailed(f"it was to be {how}, but ended with code {process.exitcode}: {self._last_words()}")
+            raise RunFailed(
+                f"it was to be {how}, but ended with code {process.exitcode}: {self._last_words()}"
+            )
         self.tally.kills[how] += 1
         self._say(f"kill {sum(self.tally.kills.values())}: {how}")
 

@@ -12,7 +12,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def describe() -> str:
     """The machine in one line: a figure means little without it."""
-    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    model = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.machine(),
+    )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{os.cpu_count()} × {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
@@ -48,7 +51,9 @@ def _kinds(root: int) -> dict[int, str]:
 
 
 def _resident(pid: int) -> int:
-    return sum(int(line.split()[1]) for line in _lines(f"/proc/{pid}/smaps_rollup") if line.startswith("Pss:"))
+    return sum(
+        int(line.split()[1]) for line in _lines(f"/proc/{pid}/smaps_rollup") if line.startswith("Pss:")
+    )
 
 
 def _name(pid: int) -> str:

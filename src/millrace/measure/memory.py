@@ -50,16 +50,36 @@ def events(minutes: int, *, rate: int = RATE, seed: int = 1) -> Iterator[pl.Data
         who = rng.integers(0, VEHICLES, count)
         resting = (second + shift[who]) % HOUR < PAUSE
         at = readings.START + second * 1_000 + rng.integers(0, 1_000, count)
-        seen = at + np.where(rng.random(count) < 0.98, rng.integers(50, 1_000, count), rng.integers(1_000, 30_000, count))
-        frame = pl.DataFrame({"key": names[who], "value": second % 1_000, "place": who % 100, "event_time": at, "ingestion_time": seen})
+        seen = at + np.where(
+            rng.random(count) < 0.98, rng.integers(50, 1_000, count), rng.integers(1_000, 30_000, count)
+        )
+        frame = pl.DataFrame(
+            {
+                "key": names[who],
+                "value": second % 1_000,
+                "place": who % 100,
+                "event_time": at,
+                "ingestion_time": seen,
+            }
+        )
         yield frame.filter(pl.Series(~resting)).sort("ingestion_time")
 
 
 def jobs(topic: Topic) -> list[Job]:
     """Vehicles by place in the last half minute, and how long each was on duty."""
     rows = read(topic, watermark=watermarks.bounded("1s", idle="10s"))
-    sliding = rows.window(windows.sliding("30s", every="5s"), lateness="1m").by("key").latest("place").by("place").count()
-    duty = rows.window(windows.sessions("5m"), lateness="1m").by("key").aggregate(n=aggregates.count(), last=aggregates.max("value"))
+    sliding = (
+        rows.window(windows.sliding("30s", every="5s"), lateness="1m")
+        .by("key")
+        .latest("place")
+        .by("place")
+        .count()
+    )
+    duty = (
+        rows.window(windows.sessions("5m"), lateness="1m")
+        .by("key")
+        .aggregate(n=aggregates.count(), last=aggregates.max("value"))
+    )
     return [
         Job("memory-sliding", readings.written(sliding, "analytics.memory-sliding")),
         Job("memory-sessions", readings.written(duty, "analytics.memory-sessions")),
@@ -94,7 +114,9 @@ class Day:
 def simulate(hours: float, on: str, folder: Path) -> list[tuple[float, dict[str, float]]]:
     """Memory in megabytes by kind of process after each simulated minute, by the hour of the day."""
     topic = Topic("input.readings", readings.Reading, key="key", retention="30s")
-    settings = Settings().changed(log_url=f"embedded:{folder}/log", state_dir=folder / "state", run_name="memory")
+    settings = Settings().changed(
+        log_url=f"embedded:{folder}/log", state_dir=folder / "state", run_name="memory"
+    )
     with closing(open_log(settings.log.url)) as log:
         log.ensure(topic)
         day = Day(log, topic, events(int(hours * 60)))
@@ -110,13 +132,22 @@ def _runners() -> dict[str, Callable[[list[Job], Settings, Day], None]]:
 def _local(these: list[Job], settings: Settings, day: Day) -> None:
     from millrace.runners.local import Hooks, run_local
 
-    run_local(these, settings=settings, hooks=Hooks(stop=lambda: day.over, report=lambda results: day.done(results.counts.get("read", 0))))
+    run_local(
+        these,
+        settings=settings,
+        hooks=Hooks(stop=lambda: day.over, report=lambda results: day.done(results.counts.get("read", 0))),
+    )
 
 
 def _spark(these: list[Job], settings: Settings, day: Day) -> None:
     from millrace.runners.spark.foreground import run
 
-    run(these, settings=settings, report=lambda _, results: day.done(results.counts.get("read", 0)), stop=lambda: day.over)
+    run(
+        these,
+        settings=settings,
+        report=lambda _, results: day.done(results.counts.get("read", 0)),
+        stop=lambda: day.over,
+    )
 
 
 def growth(samples: list[tuple[float, dict[str, float]]]) -> float:
@@ -133,12 +164,16 @@ def write(samples: list[tuple[float, dict[str, float]]], on: str, out: Path) -> 
     with (out / f"memory-{on}.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["hour", *kinds])
-        table.writerows([f"{hour:.4f}", *(f"{parts.get(kind, 0):.1f}" for kind in kinds)] for hour, parts in samples)
+        table.writerows(
+            [f"{hour:.4f}", *(f"{parts.get(kind, 0):.1f}" for kind in kinds)] for hour, parts in samples
+        )
     series = {"all processes": [(hour, sum(parts.values())) for hour, parts in samples]}
     if len(kinds) > 1:
         series |= {kind: [(hour, parts.get(kind, 0.0)) for hour, parts in samples] for kind in kinds}
     title = f"Memory over {samples[-1][0]:.3g} simulated hours, runner {on}"
-    (out / f"memory-{on}.svg").write_text(plot.lines(title, series, across="hours", along="megabytes"), encoding="utf-8")
+    (out / f"memory-{on}.svg").write_text(
+        plot.lines(title, series, across="hours", along="megabytes"), encoding="utf-8"
+    )
 
 
 def main() -> None:

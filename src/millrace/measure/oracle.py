@@ -37,12 +37,18 @@ def expected(log: Log, topic: str) -> dict[Window, int]:
             for start in _starts(at):
                 if clock - DELAY < start + SIZE + LATENESS:
                     place = (start, vehicle)
-                    latest[place] = max(latest.get(place, (at, partition, offset, cell)), (at, partition, offset, cell))
+                    latest[place] = max(
+                        latest.get(place, (at, partition, offset, cell)), (at, partition, offset, cell)
+                    )
         watermarks.append(None if clock is None else clock - DELAY)
     if any(watermark is None for watermark in watermarks):
         return {}
     low = min(watermark for watermark in watermarks if watermark is not None)
-    return dict(Counter((cell, start, start + SIZE) for (start, _), (*_, cell) in latest.items() if start + SIZE <= low))
+    return dict(
+        Counter(
+            (cell, start, start + SIZE) for (start, _), (*_, cell) in latest.items() if start + SIZE <= low
+        )
+    )
 
 
 def _starts(at: int) -> Iterator[int]:
@@ -53,13 +59,17 @@ def _starts(at: int) -> Iterator[int]:
         start -= EVERY
 
 
-def _records(log: Log, topic: str, partition: int, end: int) -> Iterator[tuple[int, int, int, tuple[str, int] | None]]:
+def _records(
+    log: Log, topic: str, partition: int, end: int
+) -> Iterator[tuple[int, int, int, tuple[str, int] | None]]:
     """Offset, event time, ingestion time, and vehicle and cell where it says where it is; without what cannot be read."""
     import h3.api.basic_int as h3
 
     for first in range(0, end, 10_000):
         records = log.read(topic, partition, first, min(end, first + 10_000))
-        for offset, appended, value in zip(records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), strict=True):
+        for offset, appended, value in zip(
+            records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), strict=True
+        ):
             if value is None:
                 continue
             event, position = Event(), VehiclePosition()
@@ -69,7 +79,16 @@ def _records(log: Log, topic: str, partition: int, end: int) -> Iterator[tuple[i
                     continue
             except DecodeError:
                 continue
-            seen = event.ingestion_timestamp.ToMilliseconds() if event.HasField("ingestion_timestamp") else appended
+            seen = (
+                event.ingestion_timestamp.ToMilliseconds()
+                if event.HasField("ingestion_timestamp")
+                else appended
+            )
             inside = abs(position.latitude) <= 90 and abs(position.longitude) <= 180
             cell = h3.latlng_to_cell(position.latitude, position.longitude, RESOLUTION) if inside else None
-            yield offset, event.event_timestamp.ToMilliseconds(), seen, None if cell is None else (position.vehicle_id, cell)
+            yield (
+                offset,
+                event.event_timestamp.ToMilliseconds(),
+                seen,
+                None if cell is None else (position.vehicle_id, cell),
+            )

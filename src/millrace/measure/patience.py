@@ -60,8 +60,14 @@ class Row:
 def town(*, seconds: int, scale: float, hard_stops: float = 4.0, seed: int = 1) -> Town:
     """A stretch of a small city, made with its truth."""
     with tempfile.TemporaryDirectory() as folder:
-        city = City(Plan(seed=seed, scale=scale, volume="peak", hard_stops=hard_stops), start=START, truth=Path(folder))
-        rows = [frame for second in range(60, seconds + 1, 60) for _, frame in city.advance(START + second * 1000)]
+        city = City(
+            Plan(seed=seed, scale=scale, volume="peak", hard_stops=hard_stops),
+            start=START,
+            truth=Path(folder),
+        )
+        rows = [
+            frame for second in range(60, seconds + 1, 60) for _, frame in city.advance(START + second * 1000)
+        ]
         city.close()
         stops = pl.read_parquet(f"{folder}/hard-stops-*.parquet")
     clocked = stops.with_columns(pl.col("braked_at", "stopped_at") + pl.col("clock_ahead"))
@@ -76,7 +82,9 @@ def measured(place: Town, choices: tuple[str, ...] = CHOICES) -> Iterator[Row]:
     batch = max(1, len(first) * _TOGETHER // _LOOKED_AT)
     for choice in choices:
         delay = _delay(place.positions, choice)
-        counted = replay_all(vehicle_distribution(watermark=choice, lateness="1m"), {POSITIONS.name: first}, batch=batch)
+        counted = replay_all(
+            vehicle_distribution(watermark=choice, lateness="1m"), {POSITIONS.name: first}, batch=batch
+        )
         [shown] = counted.outputs.values()
         found = replay(emergency_stop(watermark=choice), events).filter(pl.col("event_time") < place.until)
         hits, true = _matched(found, place.hard_stops)
@@ -141,7 +149,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m millrace.measure.patience", description=__doc__)
     parser.add_argument("--seconds", type=int, default=3_600, help="how long a stretch")
     parser.add_argument("--scale", type=float, default=0.06, help="how large a city")
-    parser.add_argument("--page", type=Path, default=None, help=f"put the table into this page, such as {PAGE}")
+    parser.add_argument(
+        "--page", type=Path, default=None, help=f"put the table into this page, such as {PAGE}"
+    )
     asked = parser.parse_args()
     place = town(seconds=asked.seconds, scale=asked.scale)
     made = f"{len(place.positions):,} events, {len(place.hard_stops)} hard stops.\n\n{table(measured(place))}"
@@ -153,7 +163,12 @@ def main() -> None:
 
 def put(page: str, made: str) -> str:
     """The page with the table in its place."""
-    return re.sub(r"(<!-- measured -->\n).*?(<!-- end -->)", lambda found: f"{found[1]}{made}\n{found[2]}", page, flags=re.DOTALL)
+    return re.sub(
+        r"(<!-- measured -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}{made}\n{found[2]}",
+        page,
+        flags=re.DOTALL,
+    )
 
 
 if __name__ == "__main__":

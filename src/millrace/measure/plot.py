@@ -26,7 +26,10 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], *, ac
     _add(svg, "rect", "paper", width=WIDTH, height=HEIGHT)
     _add(svg, "text", x=LEFT, y=22).text = title
     for fifth in range(6):
-        x, y = LEFT + (WIDTH - LEFT - RIGHT) * fifth / 5, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * fifth / 5
+        x, y = (
+            LEFT + (WIDTH - LEFT - RIGHT) * fifth / 5,
+            HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * fifth / 5,
+        )
         _add(svg, "line", "grid", x1=LEFT, x2=WIDTH - RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}")
         _add(svg, "text", "end", x=LEFT - 8, y=f"{y + 4:.1f}").text = f"{most_y * fifth / 5:,.0f}"
         _add(svg, "text", "middle", x=f"{x:.1f}", y=HEIGHT - BOTTOM + 18).text = f"{most_x * fifth / 5:.3g}"
@@ -34,7 +37,13 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], *, ac
     _add(svg, "text", x=8, y=TOP - 6).text = along
     ends: dict[str, float] = {}
     for number, (name, points) in enumerate(series.items()):
-        places = [(LEFT + (WIDTH - LEFT - RIGHT) * x / most_x, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / most_y) for x, y in points]
+        places = [
+            (
+                LEFT + (WIDTH - LEFT - RIGHT) * x / most_x,
+                HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / most_y,
+            )
+            for x, y in points
+        ]
         drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         _add(svg, "polyline", "line", points=drawn, stroke=_COLOURS[number % len(_COLOURS)])
         ends[name] = places[-1][1] + 4
@@ -47,4 +56,8 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], *, ac
 
 
 def _add(parent: ET.Element, tag: str, kind: str = "", **attributes: object) -> ET.Element:
-    return ET.SubElement(parent, tag, ({"class": kind} if kind else {}) | {name: str(value) for name, value in attributes.items()})
+    return ET.SubElement(
+        parent,
+        tag,
+        ({"class": kind} if kind else {}) | {name: str(value) for name, value in attributes.items()},
+    )

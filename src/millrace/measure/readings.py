@@ -42,8 +42,12 @@ def readings(seconds: int, *, keys: int, start: int = START, seed: int = 1) -> I
     for first in range(0, seconds, step):
         shape = (min(step, seconds - first), keys)
         at = start + (first + np.arange(shape[0]))[:, None] * 1_000 + rng.integers(0, 1_000, shape)
-        lag = np.where(rng.random(shape) < 0.99, rng.integers(0, 1_000, shape), rng.integers(1_000, 20_000, shape))
-        yield _frame(rng, np.broadcast_to(names, shape).ravel(), at.ravel(), (at + lag).ravel()).sort("ingestion_time", maintain_order=True)
+        lag = np.where(
+            rng.random(shape) < 0.99, rng.integers(0, 1_000, shape), rng.integers(1_000, 20_000, shape)
+        )
+        yield _frame(rng, np.broadcast_to(names, shape).ravel(), at.ravel(), (at + lag).ravel()).sort(
+            "ingestion_time", maintain_order=True
+        )
 
 
 def touches(rows: int, *, keys: int, start: int, seed: int = 2) -> pl.DataFrame:
@@ -72,11 +76,15 @@ def written(stream: Stream, name: str) -> Output:
 
 def _frame(rng: np.random.Generator, keys: Any, at: Any, seen: Any) -> pl.DataFrame:
     value, place = rng.integers(0, 1_000, len(at)), rng.integers(0, 100, len(at))
-    return pl.DataFrame({"key": keys, "value": value, "place": place, "event_time": at, "ingestion_time": seen})
+    return pl.DataFrame(
+        {"key": keys, "value": value, "place": place, "event_time": at, "ingestion_time": seen}
+    )
 
 
 def _type(name: str, columns: dict[str, Any]) -> type:
-    return make_dataclass(name, [(column, _hint(f"{name}_{column}", dtype)) for column, dtype in columns.items()])
+    return make_dataclass(
+        name, [(column, _hint(f"{name}_{column}", dtype)) for column, dtype in columns.items()]
+    )
 
 
 def _hint(name: str, dtype: Any) -> Any:

@@ -42,7 +42,10 @@ class Series:
 def measure(series: Series) -> Iterator[Figures]:
     """The figures of each kind as soon as they are known."""
     chosen = [_scaled(kind, series.scale) for kind in kinds() if kind.label in series.labels]
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder, _runner(series.runner, Path(folder)) as run:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder,
+        _runner(series.runner, Path(folder)) as run,
+    ):
         settings = Settings().changed(log_url=f"embedded:{folder}/log", state_dir=Path(folder, "state"))
         for number, kind in enumerate(chosen):
             run_name = f"kind-{number}"
@@ -71,7 +74,9 @@ def _ensure_rows(kind: Kind, settings: Settings, topic: str, batches: int) -> No
     if kind.sparse:
         _append(settings, topic, iter([readings.touches(rows, keys=kind.keys, start=start)]))
     else:
-        _append(settings, topic, readings.readings(-(-rows // kind.keys), keys=kind.keys, start=start, seed=3))
+        _append(
+            settings, topic, readings.readings(-(-rows // kind.keys), keys=kind.keys, start=start, seed=3)
+        )
 
 
 def _append(settings: Settings, topic: str, frames: Iterator[pl.DataFrame]) -> None:
@@ -83,7 +88,9 @@ def _scaled(kind: Kind, scale: float) -> Kind:
     if scale >= 1.0:
         return kind
     before = max(1, int(kind.before * scale)) if kind.before else 0
-    return replace(kind, keys=max(10, int(kind.keys * scale)), before=before, rows=max(100, int(kind.rows * scale)))
+    return replace(
+        kind, keys=max(10, int(kind.keys * scale)), before=before, rows=max(100, int(kind.rows * scale))
+    )
 
 
 @contextmanager
@@ -98,7 +105,11 @@ def _runner(name: str, folder: Path) -> Iterator[Run]:
     scratch.mkdir()
     yield _on_spark(
         session.open_session(
-            spark_settings, name="bench", partitions=session.cores(spark_settings), scratch=scratch, output=scratch / "log"
+            spark_settings,
+            name="bench",
+            partitions=session.cores(spark_settings),
+            scratch=scratch,
+            output=scratch / "log",
         )
     )
 
@@ -109,7 +120,12 @@ def _local(job: Job, settings: Settings, meter: Meter | None) -> None:
     if meter is None:
         run_local([job], settings=settings, take_over=True, until_caught_up=True)
         return
-    run_local([job], settings=settings, take_over=True, hooks=Hooks(stop=lambda: meter.full, report=lambda results: _count(meter, results)))
+    run_local(
+        [job],
+        settings=settings,
+        take_over=True,
+        hooks=Hooks(stop=lambda: meter.full, report=lambda results: _count(meter, results)),
+    )
 
 
 def _count(meter: Meter, results: Results) -> None:

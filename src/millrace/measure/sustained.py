@@ -102,7 +102,9 @@ def bench(
                 _until(min(time.monotonic() + EVERY, begun + seconds), feeder, child, folder)
                 watch.look(time.monotonic() - begun)
                 progress(spent / seconds)
-            return watch.figures(jobs, scale=scale, on=on, kind=place.partition(":")[0], seconds=time.monotonic() - begun)
+            return watch.figures(
+                jobs, scale=scale, on=on, kind=place.partition(":")[0], seconds=time.monotonic() - begun
+            )
 
 
 def _until(moment: float, feeder: Feeder, child: subprocess.Popen[bytes], folder: Path) -> None:
@@ -120,9 +122,22 @@ class _Watch:
     """What was seen so far."""
 
     def __init__(
-        self, log: Log, name: str, topics: tuple[str, ...], child: subprocess.Popen[bytes], brokers: tuple[int, ...], rate: float
+        self,
+        log: Log,
+        name: str,
+        topics: tuple[str, ...],
+        child: subprocess.Popen[bytes],
+        brokers: tuple[int, ...],
+        rate: float,
     ) -> None:
-        self._log, self._name, self._topics, self._child, self._brokers, self._rate = log, name, topics, child, brokers, rate
+        self._log, self._name, self._topics, self._child, self._brokers, self._rate = (
+            log,
+            name,
+            topics,
+            child,
+            brokers,
+            rate,
+        )
         self._samples: list[Sample] = []
         self._batches: list[Status] = []
         self._upto: Mapping[int, int] = {}
@@ -131,7 +146,9 @@ class _Watch:
     def begin(self) -> None:
         """What was before does not count."""
         self._upto = self._log.ends(status_topic(self._name))
-        self._batches = statuses(self._log, self._name, {part: end - 1 for part, end in self._upto.items() if end})[-1:]
+        self._batches = statuses(
+            self._log, self._name, {part: end - 1 for part, end in self._upto.items() if end}
+        )[-1:]
         self._spent = self._cpu()
 
     def look(self, second: float) -> None:
@@ -143,7 +160,13 @@ class _Watch:
         behind = there - sum(self._batches[-1].reached.get(topic, 0) for topic in self._topics)
         held = machine.memory_by_kind(self._child.pid)
         held |= {"broker": sum(machine.memory_mb(pid) for pid in self._brokers)} if self._brokers else {}
-        self._samples.append(Sample(round(second, 1), round(behind / self._rate, 2), {kind: round(size, 1) for kind, size in held.items()}))
+        self._samples.append(
+            Sample(
+                round(second, 1),
+                round(behind / self._rate, 2),
+                {kind: round(size, 1) for kind, size in held.items()},
+            )
+        )
 
     def figures(self, jobs: Sequence[str], *, scale: float, on: str, kind: str, seconds: float) -> Sustained:
         """What all of it comes to."""
@@ -193,9 +216,19 @@ def write(found: Sustained, out: Path) -> list[Path]:
     with (out / f"{stem}.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["second", "behind_s", *kinds])
-        table.writerows([sample.second, sample.behind, *(sample.memory.get(kind, 0) for kind in kinds)] for sample in found.samples)
+        table.writerows(
+            [sample.second, sample.behind, *(sample.memory.get(kind, 0) for kind in kinds)]
+            for sample in found.samples
+        )
     series = {"all": [(sample.second / 60, sum(sample.memory.values())) for sample in found.samples]}
-    series |= {kind: [(sample.second / 60, sample.memory.get(kind, 0.0)) for sample in found.samples] for kind in kinds}
-    title = f"Memory at ×{found.scale:g}, {found.events_per_s:,.0f} events/s, runner {found.on}, log {found.log}"
-    (out / f"{stem}.svg").write_text(plot.lines(title, series, across="minutes", along="megabytes"), encoding="utf-8")
+    series |= {
+        kind: [(sample.second / 60, sample.memory.get(kind, 0.0)) for sample in found.samples]
+        for kind in kinds
+    }
+    title = (
+        f"Memory at ×{found.scale:g}, {found.events_per_s:,.0f} events/s, runner {found.on}, log {found.log}"
+    )
+    (out / f"{stem}.svg").write_text(
+        plot.lines(title, series, across="minutes", along="megabytes"), encoding="utf-8"
+    )
     return [out / f"{stem}.csv", out / f"{stem}.svg"]

@@ -51,17 +51,27 @@ def compare(log: Log, kills: int) -> Verdict:
     shown, expected = _shown(log), _uninterrupted(log)
     key = ["geocell", "window_start", "window_end"]
     times = Counter(shown.select(*key, "index", "op").iter_rows())
-    gaps = shown.group_by(key).agg((pl.col("index").max() + 1 - pl.col("index").n_unique()).alias("gap"))["gap"].sum()
+    gaps = (
+        shown.group_by(key)
+        .agg((pl.col("index").max() + 1 - pl.col("index").n_unique()).alias("gap"))["gap"]
+        .sum()
+    )
     last, right = panes.newest(shown, ["geocell"]), panes.newest(expected.outputs, ["geocell"])
     both = right.join(last, on=key, how="full", suffix="_shown", coalesce=True)
-    absent, other = both["count_shown"].is_null(), both["count"].is_null() | (both["count"] != both["count_shown"])
+    absent, other = (
+        both["count_shown"].is_null(),
+        both["count"].is_null() | (both["count"] != both["count_shown"]),
+    )
     letters = _letters(log, late_topic(expected.job)), _letters(log, dead_topic(POSITIONS.name))
     told = letters[0] + letters[1]
     counts = {(c, start, end): n for c, start, end, n in last.select(*key, "count").iter_rows() if n}
     oracle = expected_by_oracle(log, POSITIONS.name)
     return Verdict(
         kills,
-        len(oracle.keys() - counts.keys()) + int(absent.sum()) + int(gaps) + len(expected.letters - set(told)),
+        len(oracle.keys() - counts.keys())
+        + int(absent.sum())
+        + int(gaps)
+        + len(expected.letters - set(told)),
         sum(count - 1 for count in times.values()) + sum(count - 1 for count in told.values()),
         sum(oracle.get(place) != count for place, count in counts.items())
         + int((other & ~absent).sum())
@@ -89,17 +99,24 @@ def _uninterrupted(log: Log) -> Expected:
         results = engine.step(feed.pieces(log, engine.plan, start, end), end.clock)
         shown += list(results.outputs.values())
         for frame in (*results.late.values(), *([] if results.dead is None else [results.dead])):
-            letters |= {tuple(map(str, row)) for row in frame.select("reason", "partition", "offset").iter_rows()}
+            letters |= {
+                tuple(map(str, row)) for row in frame.select("reason", "partition", "offset").iter_rows()
+            }
         start = end
 
 
 def _shown(log: Log) -> pl.DataFrame:
     topic = CELL_COUNTS.name
-    return pl.concat([decode(CELL_COUNTS, p, log.read(topic, p, 0, end), panes=True).rows for p, end in log.ends(topic).items()]).drop(
-        "ingestion_time", "_off"
-    )
+    return pl.concat(
+        [
+            decode(CELL_COUNTS, p, log.read(topic, p, 0, end), panes=True).rows
+            for p, end in log.ends(topic).items()
+        ]
+    ).drop("ingestion_time", "_off")
 
 
 def _letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
     frames = [read_letters(log.read(topic, p, 0, end)) for p, end in log.ends(topic).items() if end]
-    return Counter(row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows())
+    return Counter(
+        row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows()
+    )

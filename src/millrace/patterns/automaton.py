@@ -101,12 +101,16 @@ class Automaton:
 
     def _state(self, **said: Any) -> State:
         if len(self.states) >= 2 * MOST_STATES:
-            raise DefinitionError(f"a pattern becomes more than {2 * MOST_STATES:,} states; use fewer optional parts and repetitions")
+            raise DefinitionError(
+                f"a pattern becomes more than {2 * MOST_STATES:,} states; use fewer optional parts and repetitions"
+            )
         state = State(len(self.states), **said)
         self.states.append(state)
         return state
 
-    def _enter(self, parts: tuple[Part, ...], place: int, nots: Nots, guard: Test | None, sink: Sink, around: Around) -> State:
+    def _enter(
+        self, parts: tuple[Part, ...], place: int, nots: Nots, guard: Test | None, sink: Sink, around: Around
+    ) -> State:
         """The state in which the part at `place` and those after it are waited for."""
         if place == len(parts):
             return sink(nots, guard)
@@ -130,7 +134,11 @@ class Automaton:
             else:
                 state.proceeds = [(passed, after)]
             return state
-        follows = around.after if place == len(parts) - 1 else tuple(self._refused(later, around) for later in _nots_after(parts, place))
+        follows = (
+            around.after
+            if place == len(parts) - 1
+            else tuple(self._refused(later, around) for later in _nots_after(parts, place))
+        )
         if part.inside:
             return self._group(part, nots, guard, rest, around, follows)
         after_loop = follows if part.repeated else ()
@@ -139,12 +147,16 @@ class Automaton:
     def _refused(self, part: Part, around: Around) -> Test:
         return _unless(self.tests.of(part.where), around.untils)
 
-    def _step(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after_loop: Nots) -> State:
+    def _step(
+        self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after_loop: Nots
+    ) -> State:
         ways, step = self._ways(part, around), self.names.index(part.name)
         greedy, loop_gap = _kept_by(part, ways), part.loop_gap
 
         def exits(before: Nots) -> list[tuple[Test, State]]:
-            return _left(before, greedy, ways, rest) or [(_unless(ALWAYS, around.untils), rest(before, greedy))]
+            return _left(before, greedy, ways, rest) or [
+                (_unless(ALWAYS, around.untils), rest(before, greedy))
+            ]
 
         inner = {"step": step, "take": ways.take, "nots": after_loop, "gap": loop_gap}
         if part.most is None:
@@ -159,7 +171,13 @@ class Automaton:
             state.proceeds = exits(()) if turn < more else []
             self._waits(state, ways.between, inner | {"to": target})
             target = state
-        own = {"step": step, "take": ways.take, "to": target, "nots": nots, "gap": around.gap if around.gap is not None else part.gap}
+        own = {
+            "step": step,
+            "take": ways.take,
+            "to": target,
+            "nots": nots,
+            "gap": around.gap if around.gap is not None else part.gap,
+        }
         state = self._state(**own)
         state.proceeds = [*(exits(nots) if part.optional else []), *((ALWAYS, also) for also in around.also)]
         self._waits(state, ways.first, own)
@@ -187,24 +205,39 @@ class Automaton:
             return _unless(ALWAYS if contiguity == "any" else negated(where), ended)
 
         first = passes(around.contiguity or CONTIGUITY[part.link], around.untils)
-        return Ways(_unless(where, (*own, *around.untils)), first, passes(part.inner, (*own, *around.untils)), until)
+        return Ways(
+            _unless(where, (*own, *around.untils)), first, passes(part.inner, (*own, *around.untils)), until
+        )
 
-    def _group(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after: Nots) -> State:
+    def _group(
+        self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after: Nots
+    ) -> State:
         untils = (*around.untils, *((self.tests.of(part.until),) if part.until is not None else ()))
         again = Around(untils, part.inner, part.loop_gap, after=after)
         if part.most is None:
             turn = self._state()
-            sink = _once(lambda _nots, guard: turn if guard is None else self._state(proceeds=[(negated(guard), turn)]))
-            turn.proceeds = [(ALWAYS, self._enter(part.inside, 0, (), None, sink, replace(again, also=(rest((), None),))))]
+            sink = _once(
+                lambda _nots, guard: turn if guard is None else self._state(proceeds=[(negated(guard), turn)])
+            )
+            turn.proceeds = [
+                (ALWAYS, self._enter(part.inside, 0, (), None, sink, replace(again, also=(rest((), None),))))
+            ]
             target, more = sink, 0
         else:
             target, more = rest, part.most - part.least
         for number in range(more + part.least - 1):
-            target = _once(self._turn(part, target, replace(again, also=(rest((), None),)) if number < more else again))
+            target = _once(
+                self._turn(part, target, replace(again, also=(rest((), None),)) if number < more else again)
+            )
         gap = around.gap if around.gap is not None else part.gap
         also = (*around.also, *((self._left_out(part, nots, guard, rest, untils),) if part.optional else ()))
         return self._enter(
-            part.inside, 0, nots, guard, target, Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also, after)
+            part.inside,
+            0,
+            nots,
+            guard,
+            target,
+            Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also, after),
         )
 
     def _left_out(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, untils: Nots) -> State:
@@ -237,7 +270,12 @@ def passes_over(automaton: Automaton, mask: int, *, timeouts: bool) -> bool:
 
     `timeouts`: and is not divided into two with the same events, of which each would have a timeout of its own.
     """
-    stood = {other.number: other for state in automaton.states for other in (state.to, state.stay) if other is not None and not other.final}
+    stood = {
+        other.number: other
+        for state in automaton.states
+        for other in (state.to, state.stay)
+        if other is not None and not other.final
+    }
     return all(
         _stays(other, mask) and (other is state or (not timeouts and other.nots == state.nots))
         for state in stood.values()
@@ -253,7 +291,9 @@ def _stays(state: State, mask: int) -> bool:
         return bool(state.proceeds)
     if (state.take is not None and state.take.may(mask)) or state.ignore is None or state.stay is None:
         return False
-    return state.ignore.must(mask) and (state.stay is state or (state.stay.take is state.take and state.stay.nots == state.nots))
+    return state.ignore.must(mask) and (
+        state.stay is state or (state.stay.take is state.take and state.stay.nots == state.nots)
+    )
 
 
 def conditions(pattern: Pattern) -> list[Condition | None]:

@@ -53,7 +53,9 @@ class Pattern:
         """The event may fulfil this instead."""
         last = self._single("or_where()")
         if last.where is None:
-            raise DefinitionError(f"step {last.name!r} takes any event, so or_where() says nothing; give the step a condition first")
+            raise DefinitionError(
+                f"step {last.name!r} takes any event, so or_where() says nothing; give the step a condition first"
+            )
         return self._last(where=last.where.either(Condition.of(condition, f"step {last.name!r}")))
 
     def times(self, least: int, most: int | None = None) -> Pattern:
@@ -158,7 +160,9 @@ class Pattern:
         """The pattern, if it is whole; `stream`: and if it can run for ever."""
         end = self.parts[-1]
         if end.link == "not_followed_by" and self.span is None and end.gap is None:
-            raise DefinitionError(f"the pattern ends with {end}, and without a bound that is never certain; add .within('30s'), say")
+            raise DefinitionError(
+                f"the pattern ends with {end}, and without a bound that is never certain; add .within('30s'), say"
+            )
         if stream and not self.bounded:
             raise DefinitionError(
                 f"the pattern {self} has no bound, so on a stream the beginnings of matches would be kept for ever; add .within('1m'), say"
@@ -189,12 +193,16 @@ class Pattern:
 
     def _positive(self, word: str) -> Part:
         if self.parts[-1].negative:
-            raise DefinitionError(f"{word} cannot follow {self.parts[-1]}: what must not come cannot be counted")
+            raise DefinitionError(
+                f"{word} cannot follow {self.parts[-1]}: what must not come cannot be counted"
+            )
         return self.parts[-1]
 
     def _repeated(self, word: str) -> Part:
         if not self.parts[-1].repeated:
-            raise DefinitionError(f"{word} is about repetitions, and {self.parts[-1]} has none; say one_or_more() or times() before it")
+            raise DefinitionError(
+                f"{word} is about repetitions, and {self.parts[-1]} has none; say one_or_more() or times() before it"
+            )
         return self.parts[-1]
 
     def _single(self, word: str) -> Part:
@@ -219,9 +227,13 @@ def pattern(step: str | Pattern, where: Any = None) -> Pattern:
 def _part(link: Link, step: str | Pattern, where: Any) -> Part:
     if isinstance(step, Pattern):
         if link in ("not_next", "not_followed_by") or where is not None:
-            raise DefinitionError(f"{link}({step}): a group has no condition and cannot be negated; give its steps conditions")
+            raise DefinitionError(
+                f"{link}({step}): a group has no condition and cannot be negated; give its steps conditions"
+            )
         if step.span is not None or step.skip.kind != "none":
-            raise DefinitionError(f"{link}({step}): within and skip are said of the whole pattern, not of a group")
+            raise DefinitionError(
+                f"{link}({step}): within and skip are said of the whole pattern, not of a group"
+            )
         return Part(link, inside=step.parts)
     if not step or any(c in step for c in "()."):
         raise DefinitionError(f"{step!r} names no step; use a text without brackets and dots")

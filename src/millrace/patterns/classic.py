@@ -48,7 +48,9 @@ def compare(keyed: Keyed, condition: pl.Expr, **values: Reduction) -> Stream:
 def sequence(*, within: Duration, **conditions: pl.Expr) -> Pattern:
     """Events in this order, others between them: `sequence(probe=…, purchase=…, within="10m")`. The names are the steps."""
     if not conditions:
-        raise DefinitionError("sequence() needs at least one step, such as sequence(probe=pl.col('amount') < 1, within='10m')")
+        raise DefinitionError(
+            "sequence() needs at least one step, such as sequence(probe=pl.col('amount') < 1, within='10m')"
+        )
     (name, where), *rest = conditions.items()
     made = pattern(name, where)
     for name, where in rest:
@@ -77,7 +79,12 @@ def trend(column: str, direction: Direction, *, length: int = 3, within: Duratio
 
 
 def towards(
-    latitude: float | str, longitude: float | str, *, length: int = 3, within: Duration, at: tuple[str, str] = ("latitude", "longitude")
+    latitude: float | str,
+    longitude: float | str,
+    *,
+    length: int = 3,
+    within: Duration,
+    at: tuple[str, str] = ("latitude", "longitude"),
 ) -> Pattern:
     """So many events one after the other, each nearer to a place than the one before: A moving towards B.
 
@@ -86,8 +93,12 @@ def towards(
     if length < 2:
         raise DefinitionError(f"towards(…, length={length}): a direction has at least two events")
     now = tuple(pl.col(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude))
-    then = tuple(previous(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude))
-    nearer = kilometres(pl.col(at[0]), pl.col(at[1]), *now) < kilometres(previous(at[0]), previous(at[1]), *then)
+    then = tuple(
+        previous(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude)
+    )
+    nearer = kilometres(pl.col(at[0]), pl.col(at[1]), *now) < kilometres(
+        previous(at[0]), previous(at[1]), *then
+    )
     return pattern("start").next("on", nearer).times(length - 1).consecutive().within(within).skip_past_last()
 
 
@@ -100,13 +111,19 @@ def near(stream: Stream, who: str, *, km: float, at: tuple[str, str] = ("latitud
     if not km > 0:
         raise DefinitionError(f"near(km={km}): give a distance greater than 0")
     if "window_start" in stream.columns or stream.windowing is None:
-        raise DefinitionError("near() follows .window(…) over rows: positions are compared at the end of each window")
+        raise DefinitionError(
+            "near() follows .window(…) over rows: positions are compared at the end of each window"
+        )
     resolution = resolution_for(km)
     dtype = stream.node.schema[who]
     newest = stream.by(who).aggregate(_latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1]))
-    homes = newest.with_columns(_home=home_cell("_latitude", "_longitude", resolution)).filter(pl.col("_home").is_not_null())
+    homes = newest.with_columns(_home=home_cell("_latitude", "_longitude", resolution)).filter(
+        pl.col("_home").is_not_null()
+    )
     guests = (
-        homes.with_columns(_cell=around("_home")).explode("_cell").with_columns(_one=pl.struct(who, "_latitude", "_longitude", "_home"))
+        homes.with_columns(_cell=around("_home"))
+        .explode("_cell")
+        .with_columns(_one=pl.struct(who, "_latitude", "_longitude", "_home"))
     )
     together = guests.by("_cell").aggregate(_all=aggregates.collect("_one"))
 
@@ -114,7 +131,10 @@ def near(stream: Stream, who: str, *, km: float, at: tuple[str, str] = ("latitud
         present = sorted(row["_all"], key=lambda one: str(one[who]))
         for one, other in itertools.combinations(present, 2):
             if one["_home"] == row["_cell"] and one[who] != other[who]:
-                far = kilometres(*(one[c] for c in ("_latitude", "_longitude")), *(other[c] for c in ("_latitude", "_longitude")))
+                far = kilometres(
+                    *(one[c] for c in ("_latitude", "_longitude")),
+                    *(other[c] for c in ("_latitude", "_longitude")),
+                )
                 if far < km:
                     yield {who: one[who], "other": other[who], "km": far}
 

@@ -157,7 +157,10 @@ class Condition:
 
     def __str__(self) -> str:
         """As short text."""
-        words = [str(term) if isinstance(term, Condition | pl.Expr) else getattr(term, "__name__", "function") for term in self.terms]
+        words = [
+            str(term) if isinstance(term, Condition | pl.Expr) else getattr(term, "__name__", "function")
+            for term in self.terms
+        ]
         return words[0] if len(words) == 1 else f"({(' or ' if self.any else ' and ').join(words)})"
 
 

@@ -41,7 +41,11 @@ class Contiguous:
     @staticmethod
     def suits(matcher: Matcher) -> bool:
         """Whether a pattern is found this way: it is regular, and goes on after a match where that needs no step to be known."""
-        return is_regular(matcher.rules.automaton) and matcher.pattern.skip.kind in ("none", "to_next", "past_last")
+        return is_regular(matcher.rules.automaton) and matcher.pattern.skip.kind in (
+            "none",
+            "to_next",
+            "past_last",
+        )
 
     @cached_property
     def schema(self) -> pl.Schema:
@@ -58,7 +62,9 @@ class Contiguous:
         old = kept.select(*columns, FIRST, pl.lit(value=False).alias("_new"))
         new = fresh.select(*columns, pl.lit(value=True).alias(FIRST), pl.lit(value=True).alias("_new"))
         rows = self._by_key(pl.concat([old, new]).with_columns(mask))
-        masks, times, keys = (rows[name].cast(pl.Int64).to_numpy() for name in ("_mask", self.matcher.time, "_key"))
+        masks, times, keys = (
+            rows[name].cast(pl.Int64).to_numpy() for name in ("_mask", self.matcher.time, "_key")
+        )
         ends = np.searchsorted(keys, keys, side="right")
         begins = rows.select(pl.col(FIRST) & pl.col("_mask").is_in(self._beginnings)).to_series().to_numpy()
         span = self.matcher.pattern.span or END
@@ -72,7 +78,11 @@ class Contiguous:
             told = ((found.latest >= 0) & is_new[found.latest]) | (overdue & self.timeouts)
             holds = waits
         after = self._found(rows, found, told, overdue, is_new, span)
-        return Read(self.matcher.rows(after.matches), self.matcher.rows(after.timeouts), self._kept(rows, keys, ends, found, waits, holds))
+        return Read(
+            self.matcher.rows(after.matches),
+            self.matcher.rows(after.timeouts),
+            self._kept(rows, keys, ends, found, waits, holds),
+        )
 
     @cached_property
     def _once(self) -> bool:
@@ -90,7 +100,9 @@ class Contiguous:
         if not keys:
             return rows.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
         numbers = rows.select(keys).unique().with_row_index("_key")
-        return rows.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort("_key", maintain_order=True)
+        return rows.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort(
+            "_key", maintain_order=True
+        )
 
     def _in_turn(self, found: Stretches, keys: Numbers, waits: Flags, overdue: Flags) -> tuple[Flags, Flags]:
         """Which beginnings are told of and which are held: one that began earlier goes first, so later ones wait for it."""
@@ -115,7 +127,9 @@ class Contiguous:
                     least = (found.latest[place] if past else found.starts[place]) + 1
         return told, holds
 
-    def _found(self, rows: pl.DataFrame, found: Stretches, told: Flags, overdue: Flags, is_new: Flags, span: int) -> Found:
+    def _found(
+        self, rows: pl.DataFrame, found: Stretches, told: Flags, overdue: Flags, is_new: Flags, span: int
+    ) -> Found:
         """The matches and timeouts of some beginnings: only their rows are gone through one by one."""
         after, rules = Found([], []), self.matcher.rules
         chosen = np.flatnonzero(told)
@@ -126,20 +140,30 @@ class Contiguous:
         bases = np.cumsum(lengths) - lengths
         places = np.arange(lengths.sum()) - np.repeat(bases, lengths) + np.repeat(starts, lengths)
         part = rows[places]
-        lists = part["_mask"].to_list(), part[self.matcher.time].to_list(), part.select(list(self.matcher.schema)).rows()
+        lists = (
+            part["_mask"].to_list(),
+            part[self.matcher.time].to_list(),
+            part.select(list(self.matcher.schema)).rows(),
+        )
         fresh, begins = is_new[places].tolist(), np.isin(np.arange(len(places)), bases).tolist()
         nothing: list[tuple[()]] = [()] * len(places)
-        for base, length, late in zip(bases.tolist(), lengths.tolist(), overdue[chosen].tolist(), strict=True):
+        for base, length, late in zip(
+            bases.tolist(), lengths.tolist(), overdue[chosen].tolist(), strict=True
+        ):
             end = base + length
             mine = Found([], [])
             time = lists[1][base] + span if late else LEAST
             rules.follow(Course(), Lane(*lists, nothing, begins, base, end), time, mine, ended=False)
             own = [match for match in mine.matches if match.start.seq == 0]
-            after.matches += own if self._once else [match for match in own if fresh[base + match.node.event.seq]]
+            after.matches += (
+                own if self._once else [match for match in own if fresh[base + match.node.event.seq]]
+            )
             after.timeouts += [match for match in mine.timeouts if match.start.seq == 0]
         return after
 
-    def _kept(self, rows: pl.DataFrame, keys: Numbers, ends: Numbers, found: Stretches, waits: Flags, holds: Flags) -> pl.DataFrame:
+    def _kept(
+        self, rows: pl.DataFrame, keys: Numbers, ends: Numbers, found: Stretches, waits: Flags, holds: Flags
+    ) -> pl.DataFrame:
         """From the first beginning that is held, the rows of each key."""
         starts = found.starts[holds]
         if not len(starts):
@@ -153,10 +177,16 @@ class Contiguous:
         span = self.matcher.pattern.span
         times = rows[self.matcher.time].to_numpy()
         held_back = np.isin(of_key, keys[found.starts[holds & ~waits]]) | self.timeouts
-        due = np.where(held_back, times[froms] + (span or 0), END) if span is not None else np.full(len(of_key), END)
+        due = (
+            np.where(held_back, times[froms] + (span or 0), END)
+            if span is not None
+            else np.full(len(of_key), END)
+        )
         last = np.append(first[1:], len(starts)) - 1
         until = times[starts[last]] + span if span is not None else np.full(len(of_key), END)
         kept: pl.DataFrame = rows[places].with_columns(
-            pl.Series(FIRST, begins[places]), pl.Series(DUE, np.repeat(due, lengths)), pl.Series(UNTIL, np.repeat(until, lengths))
+            pl.Series(FIRST, begins[places]),
+            pl.Series(DUE, np.repeat(due, lengths)),
+            pl.Series(UNTIL, np.repeat(until, lengths)),
         )
         return kept.select(list(self.schema))

@@ -123,7 +123,13 @@ class Rules:
             if runs:
                 runs, held = self._pass(runs, held, times[place], found)
             if runs or begins[place]:
-                event = Event(course.seq + place - lane.first, times[place], lane.masks[place], lane.rows[place], lane.extras[place])
+                event = Event(
+                    course.seq + place - lane.first,
+                    times[place],
+                    lane.masks[place],
+                    lane.rows[place],
+                    lane.extras[place],
+                )
                 links: Links = {}
                 runs, held = self._take(runs, held, event, links, found)
                 made += len(links)
@@ -138,11 +144,16 @@ class Rules:
     def _bounded(self, runs: list[Run], held: list[Match], event: Event) -> int:
         """How many links there are; they are counted only where there may be too many, as many end unseen."""
         alive: set[int] = set()
-        standing = [*((run.node, run.start.seq) for run in runs), *((match.node, match.start.seq) for match in held)]
+        standing = [
+            *((run.node, run.start.seq) for run in runs),
+            *((match.node, match.start.seq) for match in held),
+        ]
         for node, first in sorted(standing, key=lambda one: one[1]):  # who began first goes back the furthest
             alive.update(map(id, takewhile(lambda link: id(link) not in alive, chain(node, first))))
         if len(alive) > self.most * MOST_LINKS:
-            raise self._too_many(f"more than {self.most * MOST_LINKS:,} events to remember of partial matches", event)
+            raise self._too_many(
+                f"more than {self.most * MOST_LINKS:,} events to remember of partial matches", event
+            )
         return len(alive)
 
     def _too_many(self, what: str, event: Event) -> PatternFailed:
@@ -162,7 +173,9 @@ class Rules:
             ends.append(run.node.event.time + run.state.wait)
         return min(ends, default=None)
 
-    def _pass(self, runs: list[Run], held: list[Match], time: int, found: Found) -> tuple[list[Run], list[Match]]:
+    def _pass(
+        self, runs: list[Run], held: list[Match], time: int, found: Found
+    ) -> tuple[list[Run], list[Match]]:
         """Without the matches whose time is over; those that only waited for that are found."""
         if not runs or (self._in_order and runs[0].start.time + (self.span or 0) > time):
             return runs, held
@@ -181,7 +194,9 @@ class Rules:
             runs, held = self._settle(alive, held, done, found)
         return runs, held
 
-    def _take(self, runs: list[Run], held: list[Match], event: Event, links: Links, found: Found) -> tuple[list[Run], list[Match]]:
+    def _take(
+        self, runs: list[Run], held: list[Match], event: Event, links: Links, found: Found
+    ) -> tuple[list[Run], list[Match]]:
         after: list[Run] = []
         done: list[Match] = []
         alike: dict[tuple[int, int], Moves] = {}
@@ -227,14 +242,21 @@ class Rules:
                     on.append((here.to, longer))
                 if here.to.ends:
                     done.append(longer)
-            if node is not None and here.ignore is not None and here.stay is not None and here.ignore.holds(event, node):
+            if (
+                node is not None
+                and here.ignore is not None
+                and here.stay is not None
+                and here.ignore.holds(event, node)
+            ):
                 if here.stay.final:
                     done.append(node)
                 else:
                     on.append((here.stay, node))
         return Moves([] if is_refused else on, done, effort)
 
-    def _settle(self, runs: list[Run], held: list[Match], done: list[Match], found: Found) -> tuple[list[Run], list[Match]]:
+    def _settle(
+        self, runs: list[Run], held: list[Match], done: list[Match], found: Found
+    ) -> tuple[list[Run], list[Match]]:
         """Shows matches, and gives up what they rule out. One that began earlier goes first, so later ones wait for it."""
         if self.skip.kind == "none":
             found.matches += done
@@ -263,9 +285,17 @@ class Rules:
             return match.node.event.seq + 1
         step = self.automaton.names.index(self.skip.step or "")
         events = [link.event.seq for link in chain(match.node, match.start.seq) if link.step == step]
-        if self.skip.on_miss == "error" and (not events or events[-1 if self.skip.kind == "to_first" else 0] == match.start.seq):
-            why = "has no event of that step" if not events else "begins with that very event, so matching would not go on"
-            raise NoPlaceToSkip(f"skip {self.skip}: a match {why}; leave out on_miss='error', or skip to another step")
+        if self.skip.on_miss == "error" and (
+            not events or events[-1 if self.skip.kind == "to_first" else 0] == match.start.seq
+        ):
+            why = (
+                "has no event of that step"
+                if not events
+                else "begins with that very event, so matching would not go on"
+            )
+            raise NoPlaceToSkip(
+                f"skip {self.skip}: a match {why}; leave out on_miss='error', or skip to another step"
+            )
         return 0 if not events else events[-1] if self.skip.kind == "to_first" else events[0]
 
 

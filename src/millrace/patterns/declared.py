@@ -51,7 +51,9 @@ def _part(before: Pattern | None, said: Any) -> Pattern:
         raise DefinitionError(f"{said} is no step; it needs a name (`step: NAME`) or steps (`group: [..]`)")
     for key in said:
         if key not in KEYS:
-            raise DefinitionError(f"unknown key `{key}` in step {said.get('step', 'group')}; there are {', '.join(KEYS)}")
+            raise DefinitionError(
+                f"unknown key `{key}` in step {said.get('step', 'group')}; there are {', '.join(KEYS)}"
+            )
     for key in ("step", "where", "until"):
         if isinstance(said.get(key), list | dict):
             raise DefinitionError(f"`{key}: {said[key]}` is not a text; write `{key}: TEXT`")
@@ -65,7 +67,9 @@ def _part(before: Pattern | None, said: Any) -> Pattern:
     elif link in LINKS:
         made = getattr(before, link)(what, where)
     else:
-        raise DefinitionError(f"`link: {link}` of {said.get('step', 'a group')} is unknown; use {', '.join(LINKS)}")
+        raise DefinitionError(
+            f"`link: {link}` of {said.get('step', 'a group')} is unknown; use {', '.join(LINKS)}"
+        )
     return _quantified(made, said)
 
 
@@ -104,15 +108,23 @@ def _times(said: Any) -> tuple[int, int | None]:
 
 def _skip(made: Pattern, said: Any) -> Pattern:
     if isinstance(said, str) and said in SKIPS:
-        return {"none": made.skip_none, "to_next": made.skip_to_next, "past_last": made.skip_past_last}[said]()
-    if isinstance(said, Mapping) and len({"to_first", "to_last"} & set(said)) == 1 and set(said) <= {"to_first", "to_last", "on_miss"}:
+        return {"none": made.skip_none, "to_next": made.skip_to_next, "past_last": made.skip_past_last}[
+            said
+        ]()
+    if (
+        isinstance(said, Mapping)
+        and len({"to_first", "to_last"} & set(said)) == 1
+        and set(said) <= {"to_first", "to_last", "on_miss"}
+    ):
         on_miss = said.get("on_miss", "nothing")
         if on_miss not in ("nothing", "error"):
             raise DefinitionError(f"`on_miss: {on_miss}` is unknown; use error, or leave it out")
         if "to_first" in said:
             return made.skip_to_first(str(said["to_first"]), on_miss=on_miss)
         return made.skip_to_last(str(said["to_last"]), on_miss=on_miss)
-    raise DefinitionError(f"`skip: {said}` is unknown; use {', '.join(SKIPS)}, {{to_first: STEP}} or {{to_last: STEP}}")
+    raise DefinitionError(
+        f"`skip: {said}` is unknown; use {', '.join(SKIPS)}, {{to_first: STEP}} or {{to_last: STEP}}"
+    )
 
 
 def _text(said: Any) -> str:

@@ -103,7 +103,10 @@ class Definition:
         if self.pattern.skip.kind == "none":
             return [match.path for match in sorted(found, key=lambda match: match.known)]
         steps = [step.name for step in self.pattern.steps]
-        order = sorted(found, key=lambda m: (m.path[0][1], m.known, [(event, steps.index(step)) for step, event in m.path]))
+        order = sorted(
+            found,
+            key=lambda m: (m.path[0][1], m.known, [(event, steps.index(step)) for step, event in m.path]),
+        )
         shown: list[Path] = []
         least = 0
         for match in order:
@@ -162,7 +165,10 @@ class Definition:
         if place == len(parts) or (place == len(parts) - 1 and parts[place].negative):
             yield so
             return
-        part, later = parts[place], Bound(untils=bound.untils, leaving=bound.leaving, following=bound.following)
+        part, later = (
+            parts[place],
+            Bound(untils=bound.untils, leaving=bound.leaving, following=bound.following),
+        )
         if part.link == "not_followed_by":
             yield from self._parts(parts, place + 1, replace(so, nots=(*so.nots, part)), later)
         elif part.link == "not_next":
@@ -170,7 +176,9 @@ class Definition:
             blocked = after < len(self.rows) and (self._holds(part.where, after, so) or self._kept(so, after))
             yield from self._parts(parts, place + 1, replace(so, guards=(), over=so.over or blocked), later)
         else:
-            here = bound if place + 1 == len(parts) else replace(bound, following=_following(parts[place + 1 :]))
+            here = (
+                bound if place + 1 == len(parts) else replace(bound, following=_following(parts[place + 1 :]))
+            )
             for through in self._part(part, so, here, _heads(parts[place + 1 :], bound.leaving)):
                 yield from self._parts(parts, place + 1, through, later)
 
@@ -184,7 +192,11 @@ class Definition:
         turns = [replace(so, guards=once if part.optional or bound.leavable else so.guards, stops=seen)]
         link = bound.link or CONTIGUITY[part.link]
         here = replace(
-            bound, link=link, gap=part.gap if bound.gap is None else bound.gap, leavable=part.optional or bound.leavable, again=False
+            bound,
+            link=link,
+            gap=part.gap if bound.gap is None else bound.gap,
+            leavable=part.optional or bound.leavable,
+            again=False,
         )
         number = 0
         while turns and (part.most is None or number < part.most):
@@ -197,8 +209,17 @@ class Definition:
             if enough:
                 left = tuple(guard._replace(may_end=number != part.most) for guard in kept)
                 yield from (replace(_leave(part, turn, number), guards=left or turn.guards) for turn in turns)
-            here = Bound(part.inner, part.loop_gap, bound.untils, leavable=enough, again=True, following=bound.following)
-            turns = [_repeat(part, turn, nexts if enough else (), bound.following, enough=enough) for turn in turns]
+            here = Bound(
+                part.inner,
+                part.loop_gap,
+                bound.untils,
+                leavable=enough,
+                again=True,
+                following=bound.following,
+            )
+            turns = [
+                _repeat(part, turn, nexts if enough else (), bound.following, enough=enough) for turn in turns
+            ]
 
     def _turn(self, part: Part, so: So, bound: Bound) -> Iterator[So]:
         if part.inside:
@@ -215,7 +236,9 @@ class Definition:
                 yield So((*so.path, (part.name, event)), over=refused)
             if refused:
                 return
-            passed = bound.link == "any" or (bound.link == "relaxed" and not self._holds(part.where, event, so))
+            passed = bound.link == "any" or (
+                bound.link == "relaxed" and not self._holds(part.where, event, so)
+            )
             ended = bound.again and part.until is not None and self._holds(part.until, event, so)
             if so.path and (not passed or ended):
                 return
@@ -223,7 +246,9 @@ class Definition:
     def _may_come(self, so: So, event: int, bound: Bound) -> bool:
         """Whether an event may be taken or passed over at all, but for what must not come."""
         ended = any(self._holds(until, event, so) for until in bound.untils)
-        return not ended and not self._kept(so, event) and (not so.path or self._in_time(so, event, bound.gap))
+        return (
+            not ended and not self._kept(so, event) and (not so.path or self._in_time(so, event, bound.gap))
+        )
 
     def _refused(self, so: So, event: int) -> bool:
         """Whether an event must not come."""
@@ -245,7 +270,9 @@ class Definition:
         return (not guard.once or not so.path or event == so.last + 1) and self._takes(guard.part, event, so)
 
     def _takes(self, part: Part, event: int, so: So) -> bool:
-        return self._holds(part.where, event, so) and not (part.until is not None and self._holds(part.until, event, so))
+        return self._holds(part.where, event, so) and not (
+            part.until is not None and self._holds(part.until, event, so)
+        )
 
     def _in_time(self, so: So, event: int, gap: int | None) -> bool:
         span = self.pattern.span
@@ -349,5 +376,8 @@ def _repeat(part: Part, so: So, nexts: tuple[Stop, ...], following: tuple[Part, 
     """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
     if part.inside:
         return replace(so, nots=() if enough and part.most is None else (*so.nots, *following), stops=nexts)
-    own = tuple(stop._replace(unless=part if part.greedy and (stop.behind or stop.part.link == "not_next") else None) for stop in nexts)
+    own = tuple(
+        stop._replace(unless=part if part.greedy and (stop.behind or stop.part.link == "not_next") else None)
+        for stop in nexts
+    )
     return replace(so, nots=following, stops=own)

@@ -16,7 +16,9 @@ import polars as pl
 from millrace.errors import DefinitionError
 from millrace.patterns import conditions
 
-_TOKEN = re.compile(r"\s*(?:(\d+\.\d*|\.\d+|\d+)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|([A-Za-z_]\w*)|(==|!=|<>|<=|>=|[-+*/()<>=,.]))")
+_TOKEN = re.compile(
+    r"\s*(?:(\d+\.\d*|\.\d+|\d+)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|([A-Za-z_]\w*)|(==|!=|<>|<=|>=|[-+*/()<>=,.]))"
+)
 _COMPARISONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "==": lambda a, b: a == b,
     "=": lambda a, b: a == b,
@@ -59,10 +61,18 @@ class _Reader:
             if found is None:
                 raise self.wrong(f"{text[at:].strip()[0]!r} is not part of the language")
             kinds = ("number", "text", "word", "sign")
-            self.tokens.append(next((kind, group) for kind, group in zip(kinds, found.groups(), strict=True) if group is not None))
+            self.tokens.append(
+                next(
+                    (kind, group)
+                    for kind, group in zip(kinds, found.groups(), strict=True)
+                    if group is not None
+                )
+            )
             at = found.end()
             if len(self.tokens) > MOST_WORDS:
-                raise self.wrong(f"it has more than {MOST_WORDS} words and signs; divide it into several steps or rules")
+                raise self.wrong(
+                    f"it has more than {MOST_WORDS} words and signs; divide it into several steps or rules"
+                )
 
     def whole(self) -> pl.Expr:
         expr = self.either()
@@ -143,7 +153,9 @@ class _Reader:
             field = self.either()
             self.need(",")
             part = self.either()
-            expr = field.str.contains(part, literal=True) if name == "contains" else field.str.starts_with(part)
+            expr = (
+                field.str.contains(part, literal=True) if name == "contains" else field.str.starts_with(part)
+            )
         else:
             known = ", ".join((*_OF_FIELDS, "count", "previous", "contains", "starts_with", "abs"))
             raise self.wrong(f"there is no function {name!r}; there are {known}")

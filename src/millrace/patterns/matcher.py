@@ -55,7 +55,9 @@ class Matcher:
     _passing: dict[int, bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        missing = sorted(column for column in columns_of(conditions(self.pattern)) if column not in self.schema)
+        missing = sorted(
+            column for column in columns_of(conditions(self.pattern)) if column not in self.schema
+        )
         if missing:
             raise DefinitionError(
                 f"the pattern {self.pattern} asks for {', '.join(missing)}, which rows do not have; there are {', '.join(self.schema)}"
@@ -65,7 +67,9 @@ class Matcher:
             check_conditions(conditions(self.pattern), self.schema)
         except pl.exceptions.PolarsError as error:
             reason = str(error).partition("\n")[0]
-            raise DefinitionError(f"the pattern {self.pattern} does not fit the columns {dict(self.schema)}: {reason}") from error
+            raise DefinitionError(
+                f"the pattern {self.pattern} does not fit the columns {dict(self.schema)}: {reason}"
+            ) from error
 
     @cached_property
     def tests(self) -> Tests:
@@ -97,7 +101,9 @@ class Matcher:
         ready = ready if len(matters) == len(masks) else ready.filter(pl.col("_mask").is_in(matters))
         return ready.with_columns(pl.col("_mask").is_in(begins).alias("_begins"))
 
-    def follow(self, courses: Mapping[Key, Course], ready: pl.DataFrame, watermark: int, effort: Effort | None = None) -> Matched:
+    def follow(
+        self, courses: Mapping[Key, Course], ready: pl.DataFrame, watermark: int, effort: Effort | None = None
+    ) -> Matched:
         """What `step` does, with rows that are `ready`; `effort`: how much may be done for it."""
         found = Found([], [], effort or Effort())
         changed: dict[Key, Course | None] = {}
@@ -111,7 +117,15 @@ class Matcher:
                 self._follow(key, course, Lane(), watermark, changed, found)
         return Matched(changed, self.rows(found.matches), self.rows(found.timeouts if self.timeouts else []))
 
-    def _follow(self, key: Key, course: Course | None, lane: Lane, watermark: int, changed: dict[Key, Course | None], found: Found) -> None:
+    def _follow(
+        self,
+        key: Key,
+        course: Course | None,
+        lane: Lane,
+        watermark: int,
+        changed: dict[Key, Course | None],
+        found: Found,
+    ) -> None:
         after = self.rules.follow(course or Course(), lane, watermark, found, ended=watermark >= END)
         if course is not None or not after.over:
             changed[key] = None if after.over else after
@@ -123,17 +137,28 @@ class Matcher:
             numbers = ready.select(keys).unique().with_row_index("_key")
             begun = numbers.clear()
             if courses:
-                known = pl.DataFrame(list(courses), schema={key: self.schema[key] for key in keys}, orient="row")
+                known = pl.DataFrame(
+                    list(courses), schema={key: self.schema[key] for key in keys}, orient="row"
+                )
                 begun = numbers.join(known, on=keys, how="semi", nulls_equal=True)
-            ready = ready.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort("_key", maintain_order=True)
-            ready = ready.filter(pl.col("_begins").any().over("_key") | pl.col("_key").is_in(begun["_key"].to_list()))
+            ready = ready.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort(
+                "_key", maintain_order=True
+            )
+            ready = ready.filter(
+                pl.col("_begins").any().over("_key") | pl.col("_key").is_in(begun["_key"].to_list())
+            )
         else:
             ready = ready.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
         rows, more = ready.select(columns).rows(), [()] * ready.height
         if self.tests.extras:
             more = ready.select(f"_extra{i}" for i in range(len(self.tests.extras))).rows()
         lists = ready["_mask"].to_list(), ready[self.time].to_list(), rows, more, ready["_begins"].to_list()
-        ends = ready.with_row_index("_end").group_by("_key", maintain_order=True).agg(pl.col("_end").last() + 1)["_end"].to_list()
+        ends = (
+            ready.with_row_index("_end")
+            .group_by("_key", maintain_order=True)
+            .agg(pl.col("_end").last() + 1)["_end"]
+            .to_list()
+        )
         places = [columns.index(key) for key in keys]
         for first, end in zip([0, *ends], ends, strict=False):
             yield tuple(rows[first][place] for place in places), Lane(*lists, first, end)
@@ -168,7 +193,9 @@ class Matcher:
         ats = pl.Series(AT, [match.at for match in found], pl.Int64)
         which, step, row = (pl.Series(np.frombuffer(given, np.int64)) for given in (numbers, steps, taken))
         made = (which.alias(MATCH), pl.Series(STEP, names, pl.String).gather(step), ats.gather(which))
-        return pl.DataFrame(made).hstack(pl.DataFrame(events, schema=self.schema, orient="row").select(pl.all().gather(row)))
+        return pl.DataFrame(made).hstack(
+            pl.DataFrame(events, schema=self.schema, orient="row").select(pl.all().gather(row))
+        )
 
 
 def check_types(schema: pl.Schema) -> None:
@@ -184,7 +211,10 @@ def _storable(dtype: pl.DataType) -> bool:
     if isinstance(dtype, pl.List):
         return _storable(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner())
     if isinstance(dtype, pl.Struct):
-        return all(_storable(field.dtype if isinstance(field.dtype, pl.DataType) else field.dtype()) for field in dtype.fields)
+        return all(
+            _storable(field.dtype if isinstance(field.dtype, pl.DataType) else field.dtype())
+            for field in dtype.fields
+        )
     if isinstance(dtype, pl.Datetime):
         return dtype.time_zone is not None
     return dtype.is_integer() or dtype.is_float() or isinstance(dtype, _PLAIN)

@@ -78,7 +78,11 @@ class Memory:
         self.looks_back = True
         if asked.kind == "avg":
             total, number = self._slot("sum", asked), self._slot("number", asked)
-            return lambda node: None if node is None or not node.answers[number] else node.answers[total] / node.answers[number]
+            return lambda node: (
+                None
+                if node is None or not node.answers[number]
+                else node.answers[total] / node.answers[number]
+            )
         slot = self._slot(asked.kind, asked)
         empty = 0 if asked.kind in ("sum", "count") else None
         return lambda node: empty if node is None else node.answers[slot]
@@ -93,8 +97,14 @@ class Memory:
                 if kind == "last":
                     after[slot] = event.row[place]
                 else:
-                    seen = kind == "first" and before is not None and any(link.step == step for link in chain(before, before.first))
-                    after[slot] = _after(kind, after[slot], None if place < 0 else event.row[place], seen=seen)
+                    seen = (
+                        kind == "first"
+                        and before is not None
+                        and any(link.step == step for link in chain(before, before.first))
+                    )
+                    after[slot] = _after(
+                        kind, after[slot], None if place < 0 else event.row[place], seen=seen
+                    )
             answers = tuple(after)
         known = (step, 0 if before is None else id(before.link))
         link = links.get(known)

@@ -19,7 +19,9 @@ _EDGES = (1281.3, 483.1, 182.5, 68.98, 26.07, 9.854, 3.725, 1.406, 0.5314, 0.200
 @overload
 def kilometres(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float: ...
 @overload
-def kilometres(latitude: pl.Expr, longitude: pl.Expr, other_latitude: pl.Expr, other_longitude: pl.Expr) -> pl.Expr: ...
+def kilometres(
+    latitude: pl.Expr, longitude: pl.Expr, other_latitude: pl.Expr, other_longitude: pl.Expr
+) -> pl.Expr: ...
 def kilometres(latitude: Any, longitude: Any, other_latitude: Any, other_longitude: Any) -> Any:
     """How far two places are apart along the ground, of numbers or of columns, in degrees (haversine)."""
     columns = isinstance(latitude, pl.Expr)
@@ -32,7 +34,9 @@ def kilometres(latitude: Any, longitude: Any, other_latitude: Any, other_longitu
 
     degree = math.pi / 180
     north, east = (other_latitude - latitude) * degree, (other_longitude - longitude) * degree
-    part = sine(north / 2) * sine(north / 2) + cosine(latitude * degree) * cosine(other_latitude * degree) * sine(east / 2) * sine(east / 2)
+    part = sine(north / 2) * sine(north / 2) + cosine(latitude * degree) * cosine(
+        other_latitude * degree
+    ) * sine(east / 2) * sine(east / 2)
     angle = part.sqrt().arcsin() if columns else math.asin(min(1.0, math.sqrt(part)))
     return angle * (2 * RADIUS)
 
@@ -41,13 +45,17 @@ def resolution_for(km: float) -> int:
     """The finest resolution at which places less than `km` apart are in the same cell or in cells that touch."""
     fits = [resolution for resolution, edge in enumerate(_EDGES) if edge / 1.6 >= km]
     if not fits:
-        raise DefinitionError(f"{km} km is farther than the edge of any H3 cell; use less than {_EDGES[0] / 1.6:.0f}")
+        raise DefinitionError(
+            f"{km} km is farther than the edge of any H3 cell; use less than {_EDGES[0] / 1.6:.0f}"
+        )
     return fits[-1]
 
 
 def home_cell(latitude: str, longitude: str, resolution: int) -> pl.Expr:
     """The cell of a position; null where that is no place on Earth."""
-    return pl.struct(latitude, longitude).map_batches(_Home(resolution), return_dtype=pl.Int64, is_elementwise=True)
+    return pl.struct(latitude, longitude).map_batches(
+        _Home(resolution), return_dtype=pl.Int64, is_elementwise=True
+    )
 
 
 def around(cell: str) -> pl.Expr:
@@ -66,13 +74,17 @@ class _Home:
         latitude, longitude = places.struct.unnest()
         fits = (latitude.abs() <= 90) & (longitude.abs() <= 180)
         found = cells(
-            latitude.set(~fits, None).cast(pl.Float64).to_arrow(), longitude.set(~fits, None).cast(pl.Float64).to_arrow(), self.resolution
+            latitude.set(~fits, None).cast(pl.Float64).to_arrow(),
+            longitude.set(~fits, None).cast(pl.Float64).to_arrow(),
+            self.resolution,
         )
         return pl.Series(places.name, found).cast(pl.Int64)
 
 
 def _beside(cells: pl.Series) -> pl.Series:
-    return pl.Series(cells.name, _h3ronpy().grid_disk(cells.cast(pl.UInt64).to_arrow(), 1)).cast(pl.List(pl.Int64))
+    return pl.Series(cells.name, _h3ronpy().grid_disk(cells.cast(pl.UInt64).to_arrow(), 1)).cast(
+        pl.List(pl.Int64)
+    )
 
 
 def _h3ronpy() -> Any:

@@ -17,7 +17,12 @@ OnMiss = Literal["nothing", "error"]
 MOST_STEPS, MOST_STATES = 100, 10_000
 """How many steps a pattern may have, and how many states: a step that is repeated up to n times is n states."""
 
-CONTIGUITY: dict[Link, Inner] = {"first": "strict", "next": "strict", "followed_by": "relaxed", "followed_by_any": "any"}
+CONTIGUITY: dict[Link, Inner] = {
+    "first": "strict",
+    "next": "strict",
+    "followed_by": "relaxed",
+    "followed_by_any": "any",
+}
 """Which events a link may pass over: none, those that do not fit, or any."""
 
 
@@ -52,7 +57,9 @@ class Part:
     @property
     def skippable(self) -> bool:
         """Whether a match may have nothing of it."""
-        return self.optional or (bool(self.inside) and all(part.skippable or part.negative for part in self.inside))
+        return self.optional or (
+            bool(self.inside) and all(part.skippable or part.negative for part in self.inside)
+        )
 
     def steps(self) -> Iterator[Part]:
         """It, or the steps of its groups, in order."""
@@ -108,7 +115,9 @@ def check(parts: tuple[Part, ...]) -> None:
     names: set[str] = set()
     for step in (step for part in parts for step in part.steps()):
         if step.name in names:
-            raise DefinitionError(f"two steps are named {step.name!r}, so their events could not be told apart; name them differently")
+            raise DefinitionError(
+                f"two steps are named {step.name!r}, so their events could not be told apart; name them differently"
+            )
         names.add(step.name)
     _check_order(parts)
     for step in (step for part in parts for step in part.steps()):
@@ -128,7 +137,9 @@ def check(parts: tuple[Part, ...]) -> None:
 def _check_size(parts: tuple[Part, ...]) -> None:
     steps = sum(1 for part in parts for _ in part.steps())
     if steps > MOST_STEPS:
-        raise DefinitionError(f"a pattern has {steps} steps, and at most {MOST_STEPS} are possible; divide it into several patterns")
+        raise DefinitionError(
+            f"a pattern has {steps} steps, and at most {MOST_STEPS} are possible; divide it into several patterns"
+        )
     states = sum(map(_states, parts))
     if states > MOST_STATES:
         raise DefinitionError(
@@ -144,7 +155,9 @@ def _states(part: Part) -> int:
 def _check_order(parts: tuple[Part, ...], *, group: bool = False) -> None:
     for before, part in zip((None, *parts), parts, strict=False):
         if part.negative and before is None:
-            raise DefinitionError(f"{'a group' if group else 'a pattern'} cannot begin with {part}: there is nothing that it could follow")
+            raise DefinitionError(
+                f"{'a group' if group else 'a pattern'} cannot begin with {part}: there is nothing that it could follow"
+            )
         if part.negative and before is not None and before.skippable:
             raise DefinitionError(
                 f"{part} comes after {before}, which may be left out, so it is not clear after what; say it in two patterns, with and without"
@@ -155,7 +168,9 @@ def _check_order(parts: tuple[Part, ...], *, group: bool = False) -> None:
                 raise DefinitionError(
                     f"the group {part} ends with {part.inside[-1]}, which nothing in the group ends; move it out of the group"
                 )
-            if (part.repeated or part.optional) and all(inner.skippable or inner.negative for inner in part.inside):
+            if (part.repeated or part.optional) and all(
+                inner.skippable or inner.negative for inner in part.inside
+            ):
                 raise DefinitionError(
                     f"the group {part} is repeated or optional though it may be empty as it is, so it could go on for ever; make one of its steps due"
                 )

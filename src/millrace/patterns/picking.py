@@ -13,18 +13,24 @@ from millrace.patterns.conditions import Asked, asked
 from millrace.patterns.matcher import AT, MATCH, STEP
 
 
-def checked(pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str], schema: pl.Schema) -> pl.Schema:
+def checked(
+    pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str], schema: pl.Schema
+) -> pl.Schema:
     """The columns of what is shown; the error names what cannot be."""
     steps = [step.name for step in pattern.steps if not step.negative]
     if not select:
-        raise DefinitionError(f"match() shows nothing of a match; say select={{'at': patterns.first({steps[0]!r}, 'event_time')}}, say")
+        raise DefinitionError(
+            f"match() shows nothing of a match; say select={{'at': patterns.first({steps[0]!r}, 'event_time')}}, say"
+        )
     for name, expr in select.items():
         if not isinstance(expr, pl.Expr):
             raise DefinitionError(
                 f"select {name}={expr!r} is no expression; use patterns.first(step, column), last, sum, count, avg, min, max, collect"
             )
         if name in keys or name in panes.COLUMNS or name == "event_time":
-            raise DefinitionError(f"select {name}=…: results have a column {name!r} of their own; use another name")
+            raise DefinitionError(
+                f"select {name}=…: results have a column {name!r} of their own; use another name"
+            )
         for root in expr.meta.root_names():
             one = Asked.of(root)
             if one is None or one.kind == "previous":

@@ -23,8 +23,16 @@ MOST_BITS = 8
 
 def is_regular(automaton: Automaton) -> bool:
     """Whether the masks of the rows decide everything, and nothing is passed over."""
-    tests = [test for state in automaton.states for test in (state.take, *(test for test, _ in state.proceeds)) if test is not None]
-    plain = all(state.ignore is None and not state.nots and state.gap is None and not state.pending for state in automaton.states)
+    tests = [
+        test
+        for state in automaton.states
+        for test in (state.take, *(test for test, _ in state.proceeds))
+        if test is not None
+    ]
+    plain = all(
+        state.ignore is None and not state.nots and state.gap is None and not state.pending
+        for state in automaton.states
+    )
     return plain and all(test.pure for test in tests) and len(automaton.tests.bits) <= MOST_BITS
 
 
@@ -59,7 +67,9 @@ class Regular:
         self.table = np.full((2, 1 << len(self.automaton.tests.bits)), -1, dtype=np.int64)
         """From a set, with a mask: twice the next set, and one more if a match ends; -1: not asked yet."""
 
-    def follow(self, masks: Numbers, times: Numbers, ends: Numbers, starts: Numbers, span: int, *, once: bool) -> Stretches:
+    def follow(
+        self, masks: Numbers, times: Numbers, ends: Numbers, starts: Numbers, span: int, *, once: bool
+    ) -> Stretches:
         """Follows beginnings; `ends` says of each row where the rows of its key end. `once`: only to the end of the first match."""
         latest, until = (np.full(len(starts), -1, dtype=np.int64) for _ in range(2))
         open_, overdue = np.zeros(len(starts), dtype=np.bool_), np.zeros(len(starts), dtype=np.bool_)

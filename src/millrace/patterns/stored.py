@@ -21,7 +21,10 @@ def dump(course: Course) -> bytes:
     """A course as bytes."""
     links: dict[int, tuple[int, Link]] = {}
     events: dict[int, Event] = {}
-    standing = [*((run.node, run.start) for run in course.runs), *((match.node, match.start) for match in course.held)]
+    standing = [
+        *((run.node, run.start) for run in course.runs),
+        *((match.node, match.start) for match in course.held),
+    ]
     for node, start in sorted(standing, key=lambda one: one[1].seq):  # who began first goes back the furthest
         events.setdefault(start.seq, start)
         fresh = list(itertools.takewhile(lambda link: id(link) not in links, chain(node, start.seq)))
@@ -32,9 +35,18 @@ def dump(course: Course) -> bytes:
         VERSION,
         course.seq,
         [[event.seq, event.time, event.row] for event in events.values()],
-        [[links[id(one.before)][0] if id(one.before) in links else -1, one.step, one.event.seq] for _, one in links.values()],
-        [[run.state.number, links[id(run.node.link)][0], run.start.seq, run.node.answers] for run in course.runs],
-        [[links[id(match.node.link)][0], match.start.seq, match.at, match.node.answers] for match in course.held],
+        [
+            [links[id(one.before)][0] if id(one.before) in links else -1, one.step, one.event.seq]
+            for _, one in links.values()
+        ],
+        [
+            [run.state.number, links[id(run.node.link)][0], run.start.seq, run.node.answers]
+            for run in course.runs
+        ],
+        [
+            [links[id(match.node.link)][0], match.start.seq, match.at, match.node.answers]
+            for match in course.held
+        ],
     ]
     return msgspec.msgpack.encode(said)
 
@@ -48,7 +60,9 @@ def load(data: bytes, states: Sequence[State], columns: Sequence[str] = ()) -> C
             "without them (--reset JOB), go on with the version of millrace that wrote them, or compute results anew (millrace backfill)"
         )
     seq, rows, written, runs, held = rest
-    events: Mapping[int, Event] = {number: Event(number, time, 0, widened(row, len(columns), columns)) for number, time, row in rows}
+    events: Mapping[int, Event] = {
+        number: Event(number, time, 0, widened(row, len(columns), columns)) for number, time, row in rows
+    }
     links: list[Link] = []
     for before, step, event in written:
         links.append(Link(None if before < 0 else links[before], step, events[event]))
@@ -57,7 +71,10 @@ def load(data: bytes, states: Sequence[State], columns: Sequence[str] = ()) -> C
         return Node(links[link], links[link].event, start, tuple(answers))
 
     return Course(
-        tuple(Run(states[state], node(link, start, answers), events[start]) for state, link, start, answers in runs),
+        tuple(
+            Run(states[state], node(link, start, answers), events[start])
+            for state, link, start, answers in runs
+        ),
         tuple(Match(node(link, start, answers), events[start], at) for link, start, at, answers in held),
         seq,
         len(links),

@@ -49,7 +49,12 @@ ALWAYS = Test(lambda _event, _node: True, pure=True, must=lambda _mask: True)
 def negated(test: Test) -> Test:
     """Holds where it does not."""
     inner, may, must = test.holds, test.may, test.must
-    return Test(lambda event, node: not inner(event, node), test.pure, lambda mask: not must(mask), lambda mask: not may(mask))
+    return Test(
+        lambda event, node: not inner(event, node),
+        test.pure,
+        lambda mask: not must(mask),
+        lambda mask: not may(mask),
+    )
 
 
 def both(one: Test, other: Test) -> Test:
@@ -96,7 +101,10 @@ class Tests:
 
     def mask(self) -> pl.Expr:
         """The column of bits."""
-        bits = [expr.cast(pl.Boolean).fill_null(value=False).cast(pl.Int64) * (1 << i) for i, expr in enumerate(self.bits)]
+        bits = [
+            expr.cast(pl.Boolean).fill_null(value=False).cast(pl.Int64) * (1 << i)
+            for i, expr in enumerate(self.bits)
+        ]
         return pl.sum_horizontal(bits) if bits else pl.lit(0, pl.Int64)
 
     def _term(self, term: pl.Expr | Function | Condition) -> Test:
@@ -152,9 +160,18 @@ class Tests:
             case {"Column": str(name)}:
                 answer = self.memory.answer(Asked.of(name) or Asked("", None, None))
                 return lambda _event, node: answer(node)
-            case {"BinaryExpr": {"op": str(op)}} if op in _OPERATORS or op in ("And", "Or", "LogicalAnd", "LogicalOr"):
+            case {"BinaryExpr": {"op": str(op)}} if op in _OPERATORS or op in (
+                "And",
+                "Or",
+                "LogicalAnd",
+                "LogicalOr",
+            ):
                 right, left = (self._value(child) for child in expr.meta.pop())
-                return _logic(op.removeprefix("Logical"), left, right) if op not in _OPERATORS else _plain(_OPERATORS[op], left, right)
+                return (
+                    _logic(op.removeprefix("Logical"), left, right)
+                    if op not in _OPERATORS
+                    else _plain(_OPERATORS[op], left, right)
+                )
             case {"Function": {"function": name}} if (function := _FUNCTIONS.get(str(name))) is not None:
                 [inner] = (self._value(child) for child in expr.meta.pop())
                 return lambda event, node: None if (value := inner(event, node)) is None else function(value)
@@ -164,7 +181,11 @@ class Tests:
     def _by_polars(self, expr: pl.Expr) -> Value:
         self.memory.weight = 100
         values = {name: self._value(pl.col(name)) for name in dict.fromkeys(expr.meta.root_names())}
-        return lambda event, node: pl.select(pl.lit(value(event, node)).alias(name) for name, value in values.items()).select(expr).item()
+        return lambda event, node: (
+            pl.select(pl.lit(value(event, node)).alias(name) for name, value in values.items())
+            .select(expr)
+            .item()
+        )
 
 
 def _true_divide(a: Any, b: Any) -> Any:
@@ -261,4 +282,6 @@ def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> No
         answers = [one.over(pl.col(one.column or next(iter(schema)))) for one in asked(expr)]
         [dtype] = rows.select(pl.all(), *answers).select(expr).dtypes
         if dtype not in (pl.Boolean, pl.Null):
-            raise DefinitionError(f"the condition {expr} is {dtype}, which is neither true nor false; compare it, as in `... > 0`")
+            raise DefinitionError(
+                f"the condition {expr} is {dtype}, which is neither true nor false; compare it, as in `... > 0`"
+            )

@@ -78,7 +78,9 @@ def run(
     if not names:
         raise DefinitionError("run() needs at least one job")
     if twice := {name for name in names if names.count(name) > 1}:
-        raise DefinitionError(f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs apart, so give each its own")
+        raise DefinitionError(
+            f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs apart, so give each its own"
+        )
     chosen = (settings or load()).changed(run_on=on, **options)
     from millrace.runners.evolution import Wishes
     from millrace.runners.refusals import Refusals
@@ -98,7 +100,9 @@ def run(
                 from millrace.runners.local import Hooks, run_local
 
                 hooks = Hooks(
-                    report=lambda results: told_all(Batch(results.counts, results.watermarks, results.holds, results.quarantined))
+                    report=lambda results: told_all(
+                        Batch(results.counts, results.watermarks, results.holds, results.quarantined)
+                    )
                 )
                 run_local(
                     jobs,
@@ -112,7 +116,9 @@ def run(
                 )
             case "spark":
                 if importlib.util.find_spec("pyspark") is None:
-                    raise ComponentMissing("on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'")
+                    raise ComponentMissing(
+                        "on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'"
+                    )
                 from millrace.engine.progress import Hold
                 from millrace.runners import spark
 
@@ -121,7 +127,11 @@ def run(
                 def told(said: dict[str, Any]) -> None:
                     for job in said["quarantined"].keys() - stopped:
                         stopped.add(job)
-                        _log.error("job %s is under quarantine: %s; the other jobs go on", job, said["quarantined"][job])
+                        _log.error(
+                            "job %s is under quarantine: %s; the other jobs go on",
+                            job,
+                            said["quarantined"][job],
+                        )
                     holds = {name: Hold(**held) for name, held in said["holds"].items()}
                     told_all(Batch(said["counts"], said["watermarks"], holds, said["quarantined"]))
 

@@ -43,7 +43,10 @@ class Backfilled:
 def versioned(job: Job, version: str) -> Job:
     """The same job under a name of its own, writing to topics of its own."""
     check_name(version)
-    nodes = [replace(write, topic=replace(write.topic, name=f"{write.topic.name}.{version}")) for write in job.outputs]
+    nodes = [
+        replace(write, topic=replace(write.topic, name=f"{write.topic.name}.{version}"))
+        for write in job.outputs
+    ]
     return Job(f"{job.name}.{version}", *(Output(node) for node in nodes), delivery=job.delivery)
 
 
@@ -92,10 +95,24 @@ def _from_events(job: Job, events: Given, settings: Settings) -> None:
         for write in job.outputs:
             log.ensure(write.topic)
             if any(log.ends(write.topic.name).values()):
-                raise DefinitionError(f"backfill: {write.topic.name} already holds results; choose another version")
-        claim(log, [write.topic.name for write in job.outputs], Owner("backfill", job.name), folder="the events that were given")
+                raise DefinitionError(
+                    f"backfill: {write.topic.name} already holds results; choose another version"
+                )
+        claim(
+            log,
+            [write.topic.name for write in job.outputs],
+            Owner("backfill", job.name),
+            folder="the events that were given",
+        )
         outputs = replay_all(job, events, log=settings.log.url).outputs
         with closing(log.writer(f"{job.name}.backfill")) as writer:
-            topics, now = {write.topic.name: write.topic for write in job.outputs}, time.time_ns() // 1_000_000
-            made = {name: encode(topics[name], frame, ingestion_time=now) for name, frame in outputs.items() if not frame.is_empty()}
+            topics, now = (
+                {write.topic.name: write.topic for write in job.outputs},
+                time.time_ns() // 1_000_000,
+            )
+            made = {
+                name: encode(topics[name], frame, ingestion_time=now)
+                for name, frame in outputs.items()
+                if not frame.is_empty()
+            }
             writer.commit(writer.last + 1, made)

@@ -79,7 +79,9 @@ class Checkpoint:
         """Already open."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Closes the file."""
         self._db.close()
 
@@ -158,15 +160,23 @@ def store(db: sqlite3.Connection, changes: Mapping[Place, Changes]) -> None:
     """What batches changed in each place."""
     for place, change in changes.items():
         db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
-        db.executemany("insert or replace into chunks values (?, ?, ?, ?)", [(*place, id, data) for id, data in change.put.items()])
-        db.executemany("delete from chunks where stage = ? and slot = ? and id = ?", [(*place, id) for id in change.delete])
+        db.executemany(
+            "insert or replace into chunks values (?, ?, ?, ?)",
+            [(*place, id, data) for id, data in change.put.items()],
+        )
+        db.executemany(
+            "delete from chunks where stage = ? and slot = ? and id = ?",
+            [(*place, id) for id in change.delete],
+        )
 
 
 def read_states(db: sqlite3.Connection, path: Path) -> States:
     """The states in a file; their chunks are fetched, and checked, when needed."""
 
     def fetch(stage: int, slot: int, id: int) -> bytes:
-        row: Any = db.execute("select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, id)).fetchone()
+        row: Any = db.execute(
+            "select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, id)
+        ).fetchone()
         if row is None:
             raise LookupError("it is not there")
         return bytes(row[0])
@@ -201,7 +211,9 @@ def read_facts(db: sqlite3.Connection, path: Path) -> dict[str, str]:
 def check_places(db: sqlite3.Connection, facts: Mapping[str, str], path: Path) -> None:
     """That state is there for the stages and slots that it was stored for: what is missing would be taken for none."""
     if "places" in facts and (found := _places(db)) != facts["places"]:
-        raise damaged(str(path), "its descriptions", f"they are there for the places {found}, not for {facts['places']}")
+        raise damaged(
+            str(path), "its descriptions", f"they are there for the places {found}, not for {facts['places']}"
+        )
 
 
 def _places(db: sqlite3.Connection) -> str:
@@ -211,7 +223,11 @@ def _places(db: sqlite3.Connection) -> str:
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether SQLite says that a file is not what it wrote."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error) or "decode to UTF-8" in str(error)
+    return (
+        code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        or "no such" in str(error)
+        or "decode to UTF-8" in str(error)
+    )
 
 
 def begun(db: sqlite3.Connection) -> bool:

@@ -31,7 +31,9 @@ def elapsed_time() -> int:
 class BatchClock:
     """Asked for the clock of the next batch. That is recorded with the batch, so a repeated batch has the same."""
 
-    def __init__(self, wall: Callable[[], int] = wall_clock, elapsed: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, wall: Callable[[], int] = wall_clock, elapsed: Callable[[], int] | None = None
+    ) -> None:
         """`elapsed`: by default the machine's, where `wall` is; where another clock is given, that alone counts."""
         self._wall = wall
         self._elapsed = elapsed or (elapsed_time if wall is wall_clock else lambda: 0)

@@ -41,7 +41,9 @@ EXPIRE_EVERY = 60_000
 class Committer:
     """The writer of one run's results. A second one of the same run and state fences the first."""
 
-    def __init__(self, log: Log, plan: Plan, *, run: str, state: str, quarantine: Quarantine | None = None) -> None:
+    def __init__(
+        self, log: Log, plan: Plan, *, run: str, state: str, quarantine: Quarantine | None = None
+    ) -> None:
         """Makes sure that the topics exist, and takes over. `state`: the id of the state folder that the run goes on from.
 
         `quarantine`: what to say of jobs that were stopped.
@@ -111,7 +113,9 @@ class Committer:
                 failures += self._unencodable(jobs, topic, frame, error, results.now)
         return replace(results, encoded=records, failures=failures)
 
-    def _unencodable(self, jobs: list[str], topic: Topic, frame: pl.DataFrame, error: Exception, now: int) -> list[Failure]:
+    def _unencodable(
+        self, jobs: list[str], topic: Topic, frame: pl.DataFrame, error: Exception, now: int
+    ) -> list[Failure]:
         [bad] = culprits(lambda parts: encode(topic, parts[0], ingestion_time=now), [frame])
         rows = letters(bad, None)
         running = [job for job in jobs if self._quarantine is None or job not in self._quarantine.cases]
@@ -155,7 +159,9 @@ class Committer:
             for marker, dead in quarantine.numbered(after=writer.last).items():
                 at = _clock()
                 status = self._status(self.last + 1, Results({}, {}, None, {}, {}, at), at).outgoing()
-                letters = {topic: fit(dead_letters(frame), self._log.largest(topic)) for topic, frame in dead.items()}
+                letters = {
+                    topic: fit(dead_letters(frame), self._log.largest(topic)) for topic, frame in dead.items()
+                }
                 writer.commit(marker, {**letters, status_topic(self._run): status}, now=at)
         raise quarantine.error()
 
@@ -171,7 +177,9 @@ class Committer:
             self._expired = now
             try:
                 self._log.expire(now, passed=passed)
-            except LogUnreachable as error:  # housekeeping must not end a run; the next batch waits for the brokers it needs
+            except (
+                LogUnreachable
+            ) as error:  # housekeeping must not end a run; the next batch waits for the brokers it needs
                 _log.warning("records past their retention were not removed: %s", error)
 
     def close(self) -> None:
@@ -189,7 +197,11 @@ class Committer:
                 records, large = without_large(name, encoded, self._log.largest(name))
                 yield name, records
                 if large is not None:
-                    _add(dead, dead_topic(next(job for job, written in self._writes.items() if name in written)), large)
+                    _add(
+                        dead,
+                        dead_topic(next(job for job, written in self._writes.items() if name in written)),
+                        large,
+                    )
         for job, frame in results.late.items():
             yield late_topic(job), fit(late_records(frame), self._log.largest(late_topic(job)))
         if results.dead is not None:
@@ -209,7 +221,11 @@ class Committer:
             read=counts.get("read", 0),
             results={topic.name: len(results.outputs.get(topic.name, ())) for topic in self._plan.outputs},
             watermarks=results.watermarks,
-            lag={name: sum(self._log.ends(name).values()) - reached for name, reached in upto.items() if reached is not None},
+            lag={
+                name: sum(self._log.ends(name).values()) - reached
+                for name, reached in upto.items()
+                if reached is not None
+            },
             reached={name: reached for name, reached in upto.items() if reached is not None},
             took_ms=at - results.now if self._since <= results.now <= at else None,
             latency={name: at - end for name, end in on_time.items() if end is not None},
@@ -217,7 +233,10 @@ class Committer:
             writes=self._writes,
             quarantined={} if self._quarantine is None else self._quarantine.reasons,
             lookups=_lookups(counts),
-            holds={operator: HeldBack(held.topic, held.partition, held.behind) for operator, held in results.holds.items()},
+            holds={
+                operator: HeldBack(held.topic, held.partition, held.behind)
+                for operator, held in results.holds.items()
+            },
         )
 
 
@@ -225,7 +244,11 @@ def _deliveries(plan: Plan) -> dict[str, Delivery]:
     """How the topics of jobs are delivered; refuses one that two jobs want differently."""
     said: dict[str, tuple[str, Delivery]] = {}
     for job in plan.jobs:
-        for topic in (*(output.topic.name for output in job.outputs), late_topic(job.name), dead_topic(job.name)):
+        for topic in (
+            *(output.topic.name for output in job.outputs),
+            late_topic(job.name),
+            dead_topic(job.name),
+        ):
             other, delivery = said.setdefault(topic, (job.name, job.delivery))
             if delivery != job.delivery:
                 raise DefinitionError(
@@ -275,4 +298,6 @@ def late_records(frame: pl.DataFrame) -> Outgoing:
         json.dumps(row, default=str).encode() if value is None else value
         for value, row in zip(frame["_value"], frame.select(known).iter_rows(named=True), strict=True)
     ]
-    return late_letters(Outgoing(pa.array(values, pa.binary()), pa.array(frame["_key"].to_list(), pa.binary())), frame)
+    return late_letters(
+        Outgoing(pa.array(values, pa.binary()), pa.array(frame["_key"].to_list(), pa.binary())), frame
+    )

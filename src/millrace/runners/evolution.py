@@ -44,11 +44,15 @@ class Evolved:
     """None: as it was."""
 
 
-def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wishes: Wishes, where: str) -> Evolved:
+def evolved(
+    known: Identity, plan: Plan, states: Mapping[Place, SlotState], wishes: Wishes, where: str
+) -> Evolved:
     """Refuses operators that changed, with the choices; lets jobs join at the present and leave, and cuts state anew where slots changed."""
     names = [job.name for job in plan.jobs]
     if strange := sorted({*wishes.reset, *wishes.migrate} - {*names}):
-        raise DefinitionError(f"reset or migrate {', '.join(strange)}: there is no such job in this run; it has {', '.join(names)}")
+        raise DefinitionError(
+            f"reset or migrate {', '.join(strange)}: there is no such job in this run; it has {', '.join(names)}"
+        )
     if not {*names} & {*known.jobs}:
         raise StateMismatch(
             f"{where} holds the state of {', '.join(known.jobs)}, not of {', '.join(names)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
@@ -61,14 +65,24 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
         old = [job for job in operator.jobs if job not in fresh]
         if old and was is None and any(id.split("/")[0] in operator.jobs for id in known.operators):
             raise StateMismatch(_refused(where, operator.id, "is new in a job that has state", old[0]))
-        if old and was is not None and not {*operator.jobs} & {*wishes.migrate} and (why := fingerprints.difference(was, operator)):
+        if (
+            old
+            and was is not None
+            and not {*operator.jobs} & {*wishes.migrate}
+            and (why := fingerprints.difference(was, operator))
+        ):
             raise StateMismatch(_refused(where, operator.id, why, old[0]))
     gone = {o.id for o in plan.operators if {*o.jobs} <= fresh}
     birth = _present(states)
     births = {job: at for job, at in known.births.items() if job in names and job not in fresh}
     births |= {job: birth for job in fresh if birth is not None}
     identity = replace(
-        known, jobs=tuple(names), fingerprint=plan.fingerprint, slots=plan.slots, operators=dict(plan.fingerprints), births=births
+        known,
+        jobs=tuple(names),
+        fingerprint=plan.fingerprint,
+        slots=plan.slots,
+        operators=dict(plan.fingerprints),
+        births=births,
     )
     adapting = {
         o: asked
@@ -77,9 +91,18 @@ def evolved(known: Identity, plan: Plan, states: Mapping[Place, SlotState], wish
         and not {*o.jobs} & {*wishes.migrate}
         and (asked := fingerprints.adaptation(known.operators.get(o.id, ""), o))
     }
-    fits = all(o.id in known.operators and fingerprints.difference(known.operators[o.id], o) is None for o in plan.operators)
+    fits = all(
+        o.id in known.operators and fingerprints.difference(known.operators[o.id], o) is None
+        for o in plan.operators
+    )
     fits = fits and not adapting
-    same = fits and len(known.operators) == len(identity.operators) and known.slots == plan.slots and not fresh and not wishes.migrate
+    same = (
+        fits
+        and len(known.operators) == len(identity.operators)
+        and known.slots == plan.slots
+        and not fresh
+        and not wishes.migrate
+    )
     if same and sorted(known.jobs) == sorted(names):
         return Evolved(identity, None)
     left = {place: state.only({*known.operators} - gone) for place, state in states.items()}
@@ -110,7 +133,12 @@ def _present(states: Mapping[Place, SlotState]) -> int | None:
 
 
 def _migrated(state: SlotState, operators: set[str], fn: Migration) -> SlotState:
-    made = replace(state, tables={name: table for name, table in state.tables.items() if name.rsplit(":", 1)[0] not in operators})
+    made = replace(
+        state,
+        tables={
+            name: table for name, table in state.tables.items() if name.rsplit(":", 1)[0] not in operators
+        },
+    )
     for name, table in state.tables.items():
         operator, _, short = name.rpartition(":")
         if operator in operators:

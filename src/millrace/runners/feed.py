@@ -50,7 +50,14 @@ class Offsets:
     def to_json(self) -> str:
         """As text."""
         more = {"bounded": True} if self.bounded else {}
-        return json.dumps({"topics": self.topics, "clock": self.clock, **more, **({"ids": dict(self.ids)} if self.ids else {})})
+        return json.dumps(
+            {
+                "topics": self.topics,
+                "clock": self.clock,
+                **more,
+                **({"ids": dict(self.ids)} if self.ids else {}),
+            }
+        )
 
     @property
     def has_empty(self) -> bool:
@@ -59,12 +66,25 @@ class Offsets:
 
     def reached(self, by: Offsets) -> bool:
         """Whether `by` is at least as far in every partition."""
-        return all(by.topics[topic][p] >= offset for topic, partitions in self.topics.items() for p, offset in partitions.items())
+        return all(
+            by.topics[topic][p] >= offset
+            for topic, partitions in self.topics.items()
+            for p, offset in partitions.items()
+        )
 
     def moved(self, since: Offsets) -> set[Place]:
         """The partitions that are elsewhere than before, or new."""
-        before = {(topic, p): offset for topic, partitions in since.topics.items() for p, offset in partitions.items()}
-        return {(t, p) for t, partitions in self.topics.items() for p, offset in partitions.items() if before.get((t, p)) != offset}
+        before = {
+            (topic, p): offset
+            for topic, partitions in since.topics.items()
+            for p, offset in partitions.items()
+        }
+        return {
+            (t, p)
+            for t, partitions in self.topics.items()
+            for p, offset in partitions.items()
+            if before.get((t, p)) != offset
+        }
 
     def anew(self, since: Offsets) -> set[str]:
         """The topics that were made anew, so that offsets of before mean nothing in them."""
@@ -74,7 +94,9 @@ class Offsets:
     def from_json(cls, text: str) -> Offsets:
         """The offsets of `to_json`."""
         said = json.loads(text)
-        topics = {topic: {int(p): offset for p, offset in ends.items()} for topic, ends in said["topics"].items()}
+        topics = {
+            topic: {int(p): offset for p, offset in ends.items()} for topic, ends in said["topics"].items()
+        }
         return cls(topics, said["clock"], said.get("bounded", False), said.get("ids", {}))
 
 
@@ -86,8 +108,14 @@ def begin(log: Log, topics: Iterable[Topic]) -> Offsets:
 def joined(log: Log, start: Offsets, topics: Iterable[str]) -> Offsets:
     """Offsets of these topics: those that were not read so far begin with what the log holds; others are let go."""
     names = list(topics)
-    ids = {name: id for name, id in start.ids.items() if name in names} | _ids(log, [name for name in names if name not in start.topics])
-    return Offsets({name: start.topics[name] if name in start.topics else log.begins(name) for name in names}, start.clock, ids=ids)
+    ids = {name: id for name, id in start.ids.items() if name in names} | _ids(
+        log, [name for name in names if name not in start.topics]
+    )
+    return Offsets(
+        {name: start.topics[name] if name in start.topics else log.begins(name) for name in names},
+        start.clock,
+        ids=ids,
+    )
 
 
 def _ids(log: Ends, topics: Iterable[str]) -> dict[str, str]:
@@ -111,7 +139,11 @@ class Pace:
         """
         far, near = set[Place](), set[Place]()
         for reaches in self.reaches if self.ahead is not None else ():
-            known = {(r.topic, r.partition): r.watermark for r in reaches if r.watermark is not None and (r.topic, r.partition) in waiting}
+            known = {
+                (r.topic, r.partition): r.watermark
+                for r in reaches
+                if r.watermark is not None and (r.topic, r.partition) in waiting
+            }
             for place, reached in known.items():
                 (far if reached - min(known.values()) > (self.ahead or 0) else near).add(place)
         return far - near
@@ -139,7 +171,11 @@ def advance(
             f"{topic} was made anew since it was read, so what was read of it tells nothing about what it holds now: {CHOICES}"
         )
     ends = {topic: log.ends(topic) for topic in start.topics}
-    waiting = {(t, p): end - start.topics[t].get(p, 0) for t, partitions in ends.items() for p, end in partitions.items()}
+    waiting = {
+        (t, p): end - start.topics[t].get(p, 0)
+        for t, partitions in ends.items()
+        for p, end in partitions.items()
+    }
     whole = {place: count for place, count in waiting.items() if place[0] in anew}
     waiting = {place: count for place, count in waiting.items() if place not in whole}
     for (topic, partition), count in waiting.items():
@@ -151,9 +187,14 @@ def advance(
     waiting = {place: 0 if place in far else count for place, count in waiting.items()}
     total = sum(count for count in waiting.values() if count > 0)
     if limit is not None and total > limit:
-        waiting = {place: -(-count * limit // total) if count > 0 else count for place, count in waiting.items()}
+        waiting = {
+            place: -(-count * limit // total) if count > 0 else count for place, count in waiting.items()
+        }
     waiting |= whole
-    topics = {t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions} for t, partitions in ends.items()}
+    topics = {
+        t: {p: start.topics[t].get(p, 0) + waiting[t, p] for p in partitions}
+        for t, partitions in ends.items()
+    }
     return Offsets(topics, max(now, start.clock), bounded, {**start.ids, **ids})
 
 
@@ -167,7 +208,9 @@ def ranges(log: Ends, start: Offsets, end: Offsets, lost: Lost = "fail") -> list
         raise OffsetGone(
             f"{topic} was made anew while a batch of it was begun and not finished, so the batch cannot be repeated: {CHOICES}"
         )
-    begins = {(topic, p): offset for topic, partitions in start.topics.items() for p, offset in partitions.items()}
+    begins = {
+        (topic, p): offset for topic, partitions in start.topics.items() for p, offset in partitions.items()
+    }
     ends = {(topic, p): stop for topic, partitions in end.topics.items() for p, stop in partitions.items()}
     begins |= {place: stop + 1 for place, stop in ends.items() if place[0] in end.anew(start)}
     begins |= {place: stop for place, stop in ends.items() if place[0] in gone}
@@ -176,7 +219,10 @@ def ranges(log: Ends, start: Offsets, end: Offsets, lost: Lost = "fail") -> list
 
 def again(log: Log, target: Offsets, loops: Collection[str]) -> Offsets:
     """Where a run has caught up: what the log held when it began and, of what goes around through some topics, all that they hold now."""
-    return Offsets({name: log.ends(name) if name in loops else ends for name, ends in target.topics.items()}, target.clock)
+    return Offsets(
+        {name: log.ends(name) if name in loops else ends for name, ends in target.topics.items()},
+        target.clock,
+    )
 
 
 def waits_for_empty(offsets: Offsets, since: int, tick: int) -> bool:
@@ -204,7 +250,14 @@ def check_caught_up(target: Offsets, done: Offsets | None) -> None:
 
 
 def read_piece(
-    log: Log, topic: Topic, partition: int, start: int, end: int, *, lost: Lost = "fail", wanted: frozenset[str] | None = None
+    log: Log,
+    topic: Topic,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    lost: Lost = "fail",
+    wanted: frozenset[str] | None = None,
 ) -> Piece:
     """The rows of one range of one partition; where the log no longer has all of it, what `lost` says. With `wanted`, those columns of its type alone."""
     records = None if start == end else _read(log, topic.name, partition, start, end, lost)
@@ -219,9 +272,17 @@ def _read(log: Log, topic: str, partition: int, start: int, end: int, lost: Lost
             return log.read(topic, partition, start, end)
     except OffsetGone as error:
         if lost == "fail":
-            raise OffsetGone(f"{topic}[{partition}] no longer has what comes next ({error}); {CHOICES}") from error
+            raise OffsetGone(
+                f"{topic}[{partition}] no longer has what comes next ({error}); {CHOICES}"
+            ) from error
     begin = log.begins(topic)[partition]
-    _log.warning("%s[%d] no longer has what comes next, from %d on: going on with the %s", topic, partition, start, lost)
+    _log.warning(
+        "%s[%d] no longer has what comes next, from %d on: going on with the %s",
+        topic,
+        partition,
+        start,
+        lost,
+    )
     return log.read(topic, partition, begin, end) if lost == "earliest" and begin < end else None
 
 

@@ -57,7 +57,9 @@ class StateFolder:
     def of_spark(self) -> bool:
         """Whether a run on Spark has been here, or is to begin with what was restored."""
         known = self.identity()
-        return known is not None and (checkpoint_of(self.path, known).exists() or seed_of(self.path, known).exists())
+        return known is not None and (
+            checkpoint_of(self.path, known).exists() or seed_of(self.path, known).exists()
+        )
 
     @property
     def scratch(self) -> Path:
@@ -93,7 +95,9 @@ class StateFolder:
         try:
             return Identity(**{**said, "jobs": tuple(said["jobs"])})
         except (TypeError, KeyError) as error:
-            raise StateUnreadable(f"{self.path}/identity.json is damaged ({error}); restore the folder from a backup") from error
+            raise StateUnreadable(
+                f"{self.path}/identity.json is damaged ({error}); restore the folder from a backup"
+            ) from error
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:

@@ -37,11 +37,19 @@ POLL = 0.02
 class Engine:
     """All stages and slots of a plan in this process, a batch at a time."""
 
-    def __init__(self, jobs: Sequence[Job], *, slots: int = 1, partitions: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], *, slots: int = 1, partitions: Mapping[str, int] | None = None
+    ) -> None:
         """`partitions`: how many each topic has, by default as declared."""
         self.plan = Plan.of(jobs, slots=slots)
-        self.partitions = {topic.name: topic.partitions for topic in self.plan.topics} | dict(partitions or {})
-        self.states: States = {(depth, slot): SlotState() for depth in range(1, self.plan.depth + 1) for slot in range(self.plan.slots)}
+        self.partitions = {topic.name: topic.partitions for topic in self.plan.topics} | dict(
+            partitions or {}
+        )
+        self.states: States = {
+            (depth, slot): SlotState()
+            for depth in range(1, self.plan.depth + 1)
+            for slot in range(self.plan.slots)
+        }
         self.reaches: Mapping[str, list[Reach]] = {}
         """How far partitions had come after the last batch."""
 
@@ -59,7 +67,9 @@ class Engine:
                 inboxes[packet.slot].append(packet.body)
             packets = []
             for slot, bodies in inboxes.items():
-                self.states[depth, slot], sent = stage.step(self.plan, depth, slot, self.states[depth, slot], bodies)
+                self.states[depth, slot], sent = stage.step(
+                    self.plan, depth, slot, self.states[depth, slot], bodies
+                )
                 packets += sent
         results = gather(self.plan, [packet.body for packet in packets])
         self.reaches = results.reaches
@@ -112,18 +122,26 @@ def run_local(
         _opened(folder, engine.plan, wishes, restore) as checkpoint,
         _claimed(log, engine.plan, checkpoint, folder, settings.run.name, take_over=take_over),
         quarantined(folder.path, engine.plan, retry) as quarantine,
-        closing(Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)) as committer,
+        closing(
+            Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)
+        ) as committer,
         closing(log),
         stop_signals(_at_work) as stopping,
     ):
-        committer.check(folder.path, complete=checkpoint.batch - 1, planned=checkpoint.batch - (checkpoint.planned is None))
+        committer.check(
+            folder.path,
+            complete=checkpoint.batch - 1,
+            planned=checkpoint.batch - (checkpoint.planned is None),
+        )
         committer.check_left()
         engine.states = checkpoint.restore(engine.states)
         engine.plan = quarantine.plan(engine.plan.born(checkpoint.identity.births))
         asked = hooks or Hooks()
         stoppable = replace(asked, stop=lambda: stopping.is_set() or asked.stop())
         clock = BatchClock(asked.clock, asked.elapsed)
-        run = _Run(log, engine, checkpoint, committer, quarantine, settings.run, stoppable, clock, asked.clock())
+        run = _Run(
+            log, engine, checkpoint, committer, quarantine, settings.run, stoppable, clock, asked.clock()
+        )
         run.batches(until_caught_up=until_caught_up)
     if stopping.is_set():
         raise KeyboardInterrupt
@@ -135,10 +153,14 @@ def _at_work() -> str:
 
 
 @contextmanager
-def _claimed(log: Log, plan: Plan, checkpoint: Checkpoint, folder: StateFolder, run: str, *, take_over: bool) -> Iterator[None]:
+def _claimed(
+    log: Log, plan: Plan, checkpoint: Checkpoint, folder: StateFolder, run: str, *, take_over: bool
+) -> Iterator[None]:
     """With the output topics as this state's own."""
     names, heir_of = [topic.name for topic in plan.outputs], checkpoint.identity.heir_of
-    claim(log, names, Owner(checkpoint.id, run), folder=str(folder.path), take_over=take_over, heir_of=heir_of)
+    claim(
+        log, names, Owner(checkpoint.id, run), folder=str(folder.path), take_over=take_over, heir_of=heir_of
+    )
     yield
 
 
@@ -174,14 +196,24 @@ class _Run:
     def batches(self, *, until_caught_up: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
         topics = self.engine.plan.topics
-        start = feed.joined(self.log, self.checkpoint.committed or feed.begin(self.log, topics), [topic.name for topic in topics])
+        start = feed.joined(
+            self.log,
+            self.checkpoint.committed or feed.begin(self.log, topics),
+            [topic.name for topic in topics],
+        )
         target = feed.advance(self.log, start, now=0, lost=self.settings.lost) if until_caught_up else None
         while not self.hooks.stop():
             pace = feed.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
             limit = self.settings.max_events_per_batch
             lost = self.settings.lost
             end = self.checkpoint.planned or feed.advance(
-                self.log, start, now=self.clock.after(start.clock), limit=limit, pace=pace, lost=lost, bounded=until_caught_up
+                self.log,
+                start,
+                now=self.clock.after(start.clock),
+                limit=limit,
+                pace=pace,
+                lost=lost,
+                bounded=until_caught_up,
             )
             if self.checkpoint.planned is None and not self._due(start, end):
                 if target is not None:
@@ -209,7 +241,9 @@ class _Run:
         pieces = feed.pieces(self.log, self.engine.plan, start, end, self.settings.lost)
         results = self.committer.encoded(self.engine.step(pieces, end.clock, bounded=end.bounded))
         while results.failures:  # once more, from the state before, without the jobs that failed
-            self.quarantine.commit_failures(max(self.checkpoint.batch, self.committer.last + 1), end.clock, results.failures)
+            self.quarantine.commit_failures(
+                max(self.checkpoint.batch, self.committer.last + 1), end.clock, results.failures
+            )
             if self.quarantine.stops_all(self.engine.plan) and self.committer.last < self.checkpoint.batch:
                 self.checkpoint.withdraw_batch()  # nothing of it is in the log, so mended jobs, or others beside them, may cut it otherwise
             self.committer.check_left()

@@ -57,7 +57,9 @@ class Quarantine:
         self._path = folder / "quarantine.json"
         try:
             said = read_checked(self._path.read_bytes())
-            said = said["jobs"] if said.keys() == {"jobs"} and "batch" not in said["jobs"] else said  # earlier versions had only the jobs
+            said = (
+                said["jobs"] if said.keys() == {"jobs"} and "batch" not in said["jobs"] else said
+            )  # earlier versions had only the jobs
             self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in said.items()}
         except FileNotFoundError:
             self.cases = {}
@@ -69,7 +71,9 @@ class Quarantine:
     def release(self, jobs: Sequence[str], known: Iterable[str]) -> None:
         """These jobs are to be tried again."""
         if strange := sorted(set(jobs) - set(known)):
-            raise DefinitionError(f"retry {', '.join(strange)}: there is no such job in this run; it has {', '.join(known)}")
+            raise DefinitionError(
+                f"retry {', '.join(strange)}: there is no such job in this run; it has {', '.join(known)}"
+            )
         if set(jobs) & set(self.cases):
             for job in jobs:
                 self._trace_of(job).unlink(missing_ok=True)
@@ -82,7 +86,9 @@ class Quarantine:
             rows = [new[failure.job].rows] if failure.job in new else []
             reason = new[failure.job].reason if failure.job in new else failure.reason
             letters = pl.concat([*rows, failure.rows if failure.rows.height else _no_row(failure.reason)])
-            new[failure.job] = Case(batch, now, reason, base64.b64encode(dump(letters)).decode(), self._keep_trace(failure))
+            new[failure.job] = Case(
+                batch, now, reason, base64.b64encode(dump(letters)).decode(), self._keep_trace(failure)
+            )
         self._write({**self.cases, **new})
         for job, case in new.items():
             _log.error("%s", describe(job, case))
@@ -97,13 +103,19 @@ class Quarantine:
 
     def dead(self, batch: int) -> dict[str, pl.DataFrame]:
         """The offending rows of the jobs that failed in `batch`, by topic."""
-        return {dead_topic(job): case.rows for job, case in self.cases.items() if case.batch == batch and case.marker is None}
+        return {
+            dead_topic(job): case.rows
+            for job, case in self.cases.items()
+            if case.batch == batch and case.marker is None
+        }
 
     def number(self, marker: int, *, last: int) -> bool:
         """Gives letters that no batch up to `last` brought, and none will, a number of their own; whether there are any. On disk when it returns."""
         waiting = {job: case for job, case in self.cases.items() if case.batch > last and case.marker is None}
         if waiting:
-            self._write({**self.cases, **{job: replace(case, marker=marker) for job, case in waiting.items()}})
+            self._write(
+                {**self.cases, **{job: replace(case, marker=marker) for job, case in waiting.items()}}
+            )
         return bool(waiting)
 
     def numbered(self, *, after: int) -> dict[int, dict[str, pl.DataFrame]]:
@@ -137,7 +149,13 @@ class Quarantine:
         try:
             path.write_text(failure.trace, errors="replace")
         except OSError as error:
-            _log.warning("the traceback of job %s cannot be kept in %s (%s):\n%s", failure.job, path, error.strerror, failure.trace)
+            _log.warning(
+                "the traceback of job %s cannot be kept in %s (%s):\n%s",
+                failure.job,
+                path,
+                error.strerror,
+                failure.trace,
+            )
             return ""
         return str(path)
 
@@ -173,5 +191,6 @@ def describe(job: str, case: Case) -> str:
 def _no_row(reason: str) -> pl.DataFrame:
     """A letter that says why, where no row is to blame: an answer that could not be read off what was kept."""
     return pl.DataFrame({"value": [b""], "reason": [reason]}, schema_overrides={"value": pl.Binary}).select(
-        pl.col(name) if name in ("value", "reason") else pl.lit(None, dtype).alias(name) for name, dtype in DEAD.items()
+        pl.col(name) if name in ("value", "reason") else pl.lit(None, dtype).alias(name)
+        for name, dtype in DEAD.items()
     )

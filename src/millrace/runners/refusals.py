@@ -35,7 +35,9 @@ class Refusals:
     def add(self, counts: Mapping[str, int]) -> None:
         """Takes a batch into account: its counts `read/TOPIC`, `late/JOB` and `future/JOB`."""
         for job, share in self._shares.items():
-            share.rows += sum(counts.get(f"read/{topic}", 0) for topic in {read.topic.name for read in self._reads[job]})
+            share.rows += sum(
+                counts.get(f"read/{topic}", 0) for topic in {read.topic.name for read in self._reads[job]}
+            )
             share.late += counts.get(f"late/{job}", 0)
             share.future += counts.get(f"future/{job}", 0)
             if share.rows >= SOON and job not in self._warned:

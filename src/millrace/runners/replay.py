@@ -64,7 +64,9 @@ def replay(job: Job, events: Given, *, log: Where | None = None, batch: int = BA
     need("replay", job, Job, "a job; say Job('name', stream.write(topic))")
     if len(job.outputs) > 1:
         names = ", ".join(output.topic.name for output in job.outputs)
-        raise DefinitionError(f"job {job.name!r} has several outputs ({names}), so one frame cannot hold them; use replay_all()")
+        raise DefinitionError(
+            f"job {job.name!r} has several outputs ({names}), so one frame cannot hold them; use replay_all()"
+        )
     outputs = replay_all(job, events, log=log, batch=batch).outputs
     return outputs[job.outputs[0].topic.name]
 
@@ -95,10 +97,14 @@ def replay_all(job: Job, events: Given, *, log: Where | None = None, batch: int 
     dead = [step.dead for step in steps if step.dead is not None]
     return Replayed(
         {
-            output.topic.name: _joined([s.outputs[output.topic.name] for s in steps if output.topic.name in s.outputs], output.schema)
+            output.topic.name: _joined(
+                [s.outputs[output.topic.name] for s in steps if output.topic.name in s.outputs], output.schema
+            )
             for output in job.outputs
         },
-        pl.concat(late, how="diagonal_relaxed") if late else pl.DataFrame(schema={"reason": pl.String, "missed": pl.Int64}),
+        pl.concat(late, how="diagonal_relaxed")
+        if late
+        else pl.DataFrame(schema={"reason": pl.String, "missed": pl.Int64}),
         pl.concat(dead) if dead else pl.DataFrame(schema=DEAD),
         share.made,
     )
@@ -110,7 +116,9 @@ class _Share:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.made = engine, LateShare()
         reads = (route.edge.origin for route in engine.plan.routes)
-        self._clocks = {read.topic.name: read.watermark.clock() for read in reads if isinstance(read, graph.Read)}
+        self._clocks = {
+            read.topic.name: read.watermark.clock() for read in reads if isinstance(read, graph.Read)
+        }
         self._reached: dict[Place, int | None] = {}
 
     def step(self, pieces: list[Piece], now: int) -> Results:
@@ -136,7 +144,9 @@ def check_reads(job: Job, topics: Sequence[Topic], given: Topic | str) -> None:
     name = given.name if isinstance(given, Topic) else given
     known = [topic.name for topic in topics]
     if name not in known:
-        raise DefinitionError(f"job {job.name!r} does not read {name!r}, so nothing of it could be replayed; it reads {', '.join(known)}")
+        raise DefinitionError(
+            f"job {job.name!r} does not read {name!r}, so nothing of it could be replayed; it reads {', '.join(known)}"
+        )
 
 
 def whole(engine: Engine, events: Given, log: Where | None) -> dict[Place, pl.DataFrame]:
@@ -155,7 +165,9 @@ def whole(engine: Engine, events: Given, log: Where | None) -> dict[Place, pl.Da
 
 def _opened(url: Where | None) -> Log:
     if url is None:
-        raise DefinitionError("replaying a topic needs the log it is in: replay(job, topic, log='embedded:millrace-data/log')")
+        raise DefinitionError(
+            "replaying a topic needs the log it is in: replay(job, topic, log='embedded:millrace-data/log')"
+        )
     return open_log(url, create=False)
 
 
@@ -165,19 +177,30 @@ def _joined(frames: list[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
     return made.select(*columns, *[column for column in panes.COLUMNS if column in made.columns])
 
 
-def _by_topic(engine: Engine, events: Events | Mapping[str, Events] | Mapping[Topic, Events]) -> dict[str, pl.DataFrame]:
+def _by_topic(
+    engine: Engine, events: Events | Mapping[str, Events] | Mapping[Topic, Events]
+) -> dict[str, pl.DataFrame]:
     topics = engine.plan.topics
     if not isinstance(events, Mapping):
         if len(topics) > 1:
-            raise DefinitionError(f"the job reads {', '.join(topic.name for topic in topics)}; give events for each of them in a mapping")
+            raise DefinitionError(
+                f"the job reads {', '.join(topic.name for topic in topics)}; give events for each of them in a mapping"
+            )
         events = {topics[0].name: events}
-    events = {key if isinstance(key, str) else getattr(key, "name", shown(key)): given for key, given in events.items()}
+    events = {
+        key if isinstance(key, str) else getattr(key, "name", shown(key)): given
+        for key, given in events.items()
+    }
     if missing := [topic.name for topic in topics if topic.name not in events]:
-        raise DefinitionError(f"the job reads {', '.join(missing)}, but events are given only for {', '.join(events) or 'nothing'}")
+        raise DefinitionError(
+            f"the job reads {', '.join(missing)}, but events are given only for {', '.join(events) or 'nothing'}"
+        )
     return {topic.name: _rows(topic, events[topic.name]) for topic in topics}
 
 
-def _from_frames(engine: Engine, frames: Mapping[str, pl.DataFrame], batch: int) -> Iterator[tuple[list[Piece], int]]:
+def _from_frames(
+    engine: Engine, frames: Mapping[str, pl.DataFrame], batch: int
+) -> Iterator[tuple[list[Piece], int]]:
     engine.partitions = dict.fromkeys(frames, 1)
     now = 0
     longest = max(frame.height for frame in frames.values())
@@ -193,7 +216,11 @@ def _sifted(topic: str, frame: pl.DataFrame) -> Decoded:
     """Rows whose times events can have; the others are dead letters, as they are where a log is read."""
     known = pl.col("event_time", "ingestion_time").is_between(durations.FIRST, durations.LAST)
     wrong = frame.filter(~pl.all_horizontal(known))
-    dead = {"topic": pl.lit(topic), "offset": pl.col("_off"), "reason": pl.lit("event time is outside the years 1 to 9999")}
+    dead = {
+        "topic": pl.lit(topic),
+        "offset": pl.col("_off"),
+        "reason": pl.lit("event time is outside the years 1 to 9999"),
+    }
     unknown = {"key": pl.lit(None), "value": pl.lit(None)}
     filled = {name: dead.get(name, unknown.get(name, pl.lit(0))) for name in DEAD}
     letters = wrong.select(filled[name].cast(kind).alias(name) for name, kind in DEAD.items())
@@ -208,7 +235,11 @@ def _from_log(engine: Engine, url: Where | None, batch: int) -> Iterator[tuple[l
     while start.topics != last.topics:
         end = feed.advance(log, start, now=0, limit=batch, pace=feed.Pace(engine.reaches.values(), MAX_AHEAD))
         end = feed.Offsets(
-            {t: {p: min(o, last.topics[t][p]) for p, o in ps.items() if p in last.topics[t]} for t, ps in end.topics.items()}, 0
+            {
+                t: {p: min(o, last.topics[t][p]) for p, o in ps.items() if p in last.topics[t]}
+                for t, ps in end.topics.items()
+            },
+            0,
         )
         pieces = feed.pieces(log, engine.plan, start, end)
         now = max(now, *(_clock(piece) for piece in pieces)) if engine.plan.clocked else 0
@@ -224,7 +255,12 @@ def _clock(piece: Piece) -> int:
 
 def _rows(topic: Topic, events: Events) -> pl.DataFrame:
     """The rows as the log's codec would give them."""
-    need(f"the events of {topic.name}", events, pl.DataFrame | Path, "a polars DataFrame or the Path of a .parquet, .csv or .jsonl file")
+    need(
+        f"the events of {topic.name}",
+        events,
+        pl.DataFrame | Path,
+        "a polars DataFrame or the Path of a .parquet, .csv or .jsonl file",
+    )
     frame = events if isinstance(events, pl.DataFrame) else tables.read(events)
     if "event_time" not in frame.columns:
         raise InputError(
@@ -234,10 +270,14 @@ def _rows(topic: Topic, events: Events) -> pl.DataFrame:
         frame = frame.with_columns(pl.col("event_time").alias("ingestion_time"))
     missing = [column for column in topic.schema if column not in frame.columns]
     if missing:
-        raise InputError(f"the events lack {', '.join(missing)} of {topic.type.__name__}; they have {', '.join(frame.columns)}")
+        raise InputError(
+            f"the events lack {', '.join(missing)} of {topic.type.__name__}; they have {', '.join(frame.columns)}"
+        )
     if isinstance(events, Path) and events.suffix == ".csv":
         types: dict[str, pl.DataType] = {**topic.schema, **graph.TIMES}
-        frame = frame.with_columns(tables.typed(frame[name], types[name]) for name in frame.columns if name in types)
+        frame = frame.with_columns(
+            tables.typed(frame[name], types[name]) for name in frame.columns if name in types
+        )
     fields = [event_times.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
     for column in fields:
         if column.name in event_values.shape(topic.type).required and column.null_count():

@@ -16,7 +16,16 @@ from millrace.engine.recutting import recut
 from millrace.engine.state import SlotState, damaged
 from millrace.errors import StateMismatch, StateUnwritable
 from millrace.local_paths import local
-from millrace.runners.checkpoint import TABLES, Place, begun, checked_facts, is_damage, read_facts, read_states, store
+from millrace.runners.checkpoint import (
+    TABLES,
+    Place,
+    begun,
+    checked_facts,
+    is_damage,
+    read_facts,
+    read_states,
+    store,
+)
 from millrace.runners.evolution import Wishes, evolved
 from millrace.runners.feed import Offsets
 from millrace.runners.folder import Identity, StateFolder
@@ -35,7 +44,9 @@ def save(folder: StateFolder, target: Path) -> Savepoint:
     """Writes the state of a local run whose folder is held; refuses a batch that was begun and not finished, which another run could not tell from one that was."""
     identity, source = folder.identity(), folder.path / "local.db"
     if identity is None or not source.exists():
-        raise StateMismatch(f"{folder.path} holds no state; name the folder (state.dir) and run (run.name) of a run")
+        raise StateMismatch(
+            f"{folder.path} holds no state; name the folder (state.dir) and run (run.name) of a run"
+        )
     check_target(target)
     with _making(target):
         with sqlite3.connect(source) as db:
@@ -43,7 +54,10 @@ def save(folder: StateFolder, target: Path) -> Savepoint:
                 raise StateMismatch(unfinished(folder.path, "make the savepoint"))
             db.execute("vacuum into ?", (str(target),))
         with sqlite3.connect(target) as copy:
-            facts = {**dict(copy.execute("select name, value from facts")), "identity": json.dumps(asdict(identity))}
+            facts = {
+                **dict(copy.execute("select name, value from facts")),
+                "identity": json.dumps(asdict(identity)),
+            }
             copy.executemany("insert or replace into facts values (?, ?)", _whole(copy, facts).items())
     return load(target)
 
@@ -77,7 +91,9 @@ def _making(target: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise StateUnwritable(f"savepoint {target}: {error}; name a file in a folder that can be written") from error
+        raise StateUnwritable(
+            f"savepoint {target}: {error}; name a file in a folder that can be written"
+        ) from error
 
 
 def unfinished(path: Path, then: str) -> str:
@@ -101,7 +117,9 @@ def _whole(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
         check = zlib.crc32(json.dumps(row).encode(), check)
     for stage, slot, meta in db.execute("select stage, slot, meta from metas order by stage, slot"):
         check = zlib.crc32(meta, zlib.crc32(f"{stage} {slot}".encode(), check))
-    for stage, slot, id, data in db.execute("select stage, slot, id, data from chunks order by stage, slot, id"):
+    for stage, slot, id, data in db.execute(
+        "select stage, slot, id, data from chunks order by stage, slot, id"
+    ):
         check = zlib.crc32(data, zlib.crc32(f"{stage} {slot} {id}".encode(), check))
     return checked_facts({**rest, "whole": f"{check:08x}"})
 
@@ -124,6 +142,8 @@ def load(path: Path) -> Savepoint:
     except (sqlite3.Error, KeyError, ValueError) as error:
         if isinstance(error, sqlite3.Error) and is_damage(error) and _begins_like_sqlite(path):
             raise damaged(str(path), "some page", str(error)) from error
-        raise StateMismatch(f"{path} is no savepoint ({error}); make one with millrace savepoint FILE") from error
+        raise StateMismatch(
+            f"{path} is no savepoint ({error}); make one with millrace savepoint FILE"
+        ) from error
     offsets = Offsets.from_json(facts["committed"]) if facts.get("committed") else Offsets({}, 0)
     return Savepoint(Identity(**{**said, "jobs": tuple(said["jobs"])}), offsets, states)

@@ -89,7 +89,11 @@ class Standstill:
 
 def _sentence(hold: Hold, what: str) -> str:
     place = f"{hold.topic}[{hold.partition}]"
-    behind = "has brought no event yet" if hold.behind is None else f"is {durations.text(hold.behind)} behind the others"
+    behind = (
+        "has brought no event yet"
+        if hold.behind is None
+        else f"is {durations.text(hold.behind)} behind the others"
+    )
     return (
         f"{what}: {place} {behind}, so windows wait for it; if nobody writes to it "
         f"any more, let it fall idle: mr.read(topic, watermark=watermarks.bounded(delay, idle='10s'))"

@@ -38,7 +38,11 @@ def stop_signals(at_work: Callable[[], str] | None = None) -> Iterator[threading
         if at_work is not None:
             threading.Thread(target=_say_at_work, args=(at_work, over), daemon=True).start()
 
-    numbers = (number for number in _SIGNALS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN)
+    numbers = (
+        number
+        for number in _SIGNALS
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    )
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield stopping

@@ -34,14 +34,26 @@ def verify_state(folder: Path, walked: Walked) -> Iterator[Damage]:
             try:
                 Quarantine(path)
             except MillraceError as error:
-                yield Damage(str(path / "quarantine.json"), "all of it", str(error), "which jobs are under quarantine", _RESTORE)
+                yield Damage(
+                    str(path / "quarantine.json"),
+                    "all of it",
+                    str(error),
+                    "which jobs are under quarantine",
+                    _RESTORE,
+                )
         if (path / "local.db").exists():
             yield from _verify_database(path / "local.db", walked)
         for file in sorted(path.glob("checkpoint*/**/*")):
             if file.is_file() and file.suffix != ".crc":
                 walked.files += 1
                 if not fits(file):
-                    yield Damage(str(file), "some place", "its checksum does not fit", "what the jobs remember", _RESTORE)
+                    yield Damage(
+                        str(file),
+                        "some place",
+                        "its checksum does not fit",
+                        "what the jobs remember",
+                        _RESTORE,
+                    )
         for seed in sorted(path.glob("seed-*.savepoint")):
             yield from verify_savepoint(seed, walked)
 
@@ -78,4 +90,10 @@ def _verify_chunks(path: Path, state: SlotState, walked: Walked, remedy: str) ->
             try:
                 chunk.checked()
             except MillraceError as error:
-                yield Damage(str(path), f"{chunk.where} chunk {chunk.id}", str(error), f"{chunk.rows} rows of {name}", remedy)
+                yield Damage(
+                    str(path),
+                    f"{chunk.where} chunk {chunk.id}",
+                    str(error),
+                    f"{chunk.rows} rows of {name}",
+                    remedy,
+                )

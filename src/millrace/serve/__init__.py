@@ -18,7 +18,9 @@ def serve(log: "Where", views: "Sequence[View]", *, host: str = "127.0.0.1", por
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         from millrace.errors import ComponentMissing
 
-        raise ComponentMissing(f"serving needs {', '.join(missing)}, not installed here; run: pip install 'millrace[serve]'")
+        raise ComponentMissing(
+            f"serving needs {', '.join(missing)}, not installed here; run: pip install 'millrace[serve]'"
+        )
     from millrace.serve.server import serve as run
 
     run(log, views, host=host, port=port)

@@ -43,7 +43,9 @@ def make_app(state: State, *, pages: Path | None) -> Starlette:
         Route("/api/{rest:path}", unknown),
         Mount("/", app=Pages(directory=pages)) if pages is not None else Route("/", not_built),
     ]
-    app = Starlette(routes=routes, lifespan=_running, exception_handlers={Refused: _refused, HTTPException: _failed})
+    app = Starlette(
+        routes=routes, lifespan=_running, exception_handlers={Refused: _refused, HTTPException: _failed}
+    )
     app.state.millrace = state
     return app
 
@@ -67,7 +69,10 @@ async def healthz(request: Request) -> Response:
     state = _state(request.app)
     reader, viewers = state.reader, len(state.hub.viewers)
     if reader.problem is not None:
-        return _json({"status": "waiting", "problem": reader.problem, "log": reader.url, "viewers": viewers}, status=503)
+        return _json(
+            {"status": "waiting", "problem": reader.problem, "log": reader.url, "viewers": viewers},
+            status=503,
+        )
     return _json({"status": "ok", "log": reader.url, "missing_topics": reader.missing, "viewers": viewers})
 
 
@@ -89,7 +94,9 @@ async def view(request: Request) -> Response:
         raise HTTPException(404, f"there is no view {name!r}; there are {', '.join(state.views) or 'none'}")
     asked = request.query_params
     if unknown := sorted(set(asked) - {"box", "cell", "top"}):
-        raise Refused(f"{unknown[0]}={asked[unknown[0]]} is not understood; use box=west,south,east,north, cell=NAME and top=N")
+        raise Refused(
+            f"{unknown[0]}={asked[unknown[0]]} is not understood; use box=west,south,east,north, cell=NAME and top=N"
+        )
     cells = state.views[name]
     snapshot, chosen = cells.snapshot(), cells.view
     rows = snapshot.rows
@@ -100,10 +107,19 @@ async def view(request: Request) -> Response:
     rows = rows.sort("cell")
     if "top" in asked:
         rank = pl.col(chosen.values[0]).abs() if chosen.kind == "points" else pl.col(chosen.values[0])
-        rows = rows.sort(rank, descending=True, nulls_last=True, maintain_order=True).head(_count(asked["top"]))
+        rows = rows.sort(rank, descending=True, nulls_last=True, maintain_order=True).head(
+            _count(asked["top"])
+        )
     called = chosen.key if chosen.kind == "points" else "cell"
-    found = rows.select(pl.col("cell").alias(called), *chosen.values, "latitude", "longitude", "window_start", "window_end").write_json()
-    about = {"view": chosen.name, "time": snapshot.time, "window_ms": chosen.window_ms, "every_ms": chosen.every_ms}
+    found = rows.select(
+        pl.col("cell").alias(called), *chosen.values, "latitude", "longitude", "window_start", "window_end"
+    ).write_json()
+    about = {
+        "view": chosen.name,
+        "time": snapshot.time,
+        "window_ms": chosen.window_ms,
+        "every_ms": chosen.every_ms,
+    }
     return _json({**about, "cells": msgspec.Raw(found.encode())})
 
 
@@ -161,7 +177,10 @@ async def unknown(request: Request) -> Response:
 
 async def not_built(_: Request) -> Response:
     """In place of the map."""
-    return PlainTextResponse("The map is not built yet: run `make web` in a checkout of millrace and start the server again.\n", 503)
+    return PlainTextResponse(
+        "The map is not built yet: run `make web` in a checkout of millrace and start the server again.\n",
+        503,
+    )
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -79,10 +79,14 @@ class Cells:
         settled = rows.filter(pl.col("timing").ne_missing("early"))["window_end"].max()
         self._complete = _later(self._complete, settled)
         self._newest = _later(self._newest, rows["window_end"].max())
-        rows = rows.with_columns(order=self._order + pl.int_range(pl.len(), dtype=pl.Int64)).filter(self._may_be_shown())
+        rows = rows.with_columns(order=self._order + pl.int_range(pl.len(), dtype=pl.Int64)).filter(
+            self._may_be_shown()
+        )
         self._order += len(results)
         rows = rows.unique([self.view.key, *_WINDOW], keep="last", maintain_order=True)
-        placed = place(rows.with_columns(live=pl.col("op").ne_missing(panes.RETRACT)), self.view, self.omissions)
+        placed = place(
+            rows.with_columns(live=pl.col("op").ne_missing(panes.RETRACT)), self.view, self.omissions
+        )
         kept = pl.concat([self._kept, placed.select(*self._columns)]).filter(self._may_be_shown())
         self._kept = kept.unique([self.view.key, *_WINDOW], keep="last", maintain_order=True)
 
@@ -119,7 +123,9 @@ class Cells:
         if self.view.by_window:
             return results
         at = pl.col("event_time")
-        return results.with_columns(pl.col("window_start").fill_null(at), pl.col("window_end").fill_null(at + 1))
+        return results.with_columns(
+            pl.col("window_start").fill_null(at), pl.col("window_end").fill_null(at + 1)
+        )
 
     def _may_be_shown(self) -> pl.Expr:
         """Whether a result can be shown now or later."""
@@ -158,7 +164,11 @@ _COLUMNS: dict[str, type[pl.DataType]] = {
     "tile": pl.Int64,
 }
 """What is kept of a result besides its key and values."""
-_TOLD: dict[str, tuple[str, ...]] = {"cells": (), "arcs": (), "points": ("longitude", "latitude", "window_end")}
+_TOLD: dict[str, tuple[str, ...]] = {
+    "cells": (),
+    "arcs": (),
+    "points": ("longitude", "latitude", "window_end"),
+}
 """By kind: what viewers are told of a result after its values."""
 
 

@@ -50,7 +50,9 @@ def _job(job: str, run: str, kept: list[Status], now: int) -> dict[str, Any]:
         "quarantined": last.quarantined.get(job),
         "lag_events": sum(last.lag.get(topic, 0) for topic in reads),
         "events_per_s": _rate([(status.at, status.read) for status in kept], now),
-        "results_per_s": _rate([(status.at, sum(status.results.get(topic, 0) for topic in writes)) for status in kept], now),
+        "results_per_s": _rate(
+            [(status.at, sum(status.results.get(topic, 0) for topic in writes)) for status in kept], now
+        ),
         "latency_ms": round(median(late)) if late else None,
         "batch": last.batch,
         "batch_ms": last.took_ms,
@@ -62,7 +64,11 @@ def _held_back(status: Status, job: str) -> dict[str, Any] | None:
     """What holds the job's watermark back: first a partition that has brought nothing, then the one furthest behind."""
     holds = [held for operator, held in status.holds.items() if operator.partition("/")[0] == job]
     worst = min(holds, key=lambda held: (held.behind is not None, -(held.behind or 0)), default=None)
-    return None if worst is None else {"topic": worst.topic, "partition": worst.partition, "behind_ms": worst.behind}
+    return (
+        None
+        if worst is None
+        else {"topic": worst.topic, "partition": worst.partition, "behind_ms": worst.behind}
+    )
 
 
 def _rate(counted: list[tuple[int, int]], now: int) -> float | None:

@@ -129,7 +129,9 @@ class Hub:
     def hello(self) -> str:
         """What a viewer is told first."""
         views = [layer.cells.view for layer in self._layers.values()]
-        return _text({"type": "hello", "layers": [_about(view) for view in views], "tick_ms": round(self._tick * 1000)})
+        return _text(
+            {"type": "hello", "layers": [_about(view) for view in views], "tick_ms": round(self._tick * 1000)}
+        )
 
     async def run(self) -> None:
         """Ticks until cancelled."""
@@ -166,8 +168,12 @@ class Hub:
         """Encodes how the jobs are, once for all."""
         if self.viewers:
             now = self._clock()
-            problems = {name: found for name, layer in self._layers.items() if (found := layer.cells.omissions.texts)}
-            self._status = _text({"type": "status", "now": now, "jobs": self._jobs(now), "problems": problems})
+            problems = {
+                name: found for name, layer in self._layers.items() if (found := layer.cells.omissions.texts)
+            }
+            self._status = _text(
+                {"type": "status", "now": now, "jobs": self._jobs(now), "problems": problems}
+            )
         for viewer in self.viewers:
             viewer.status_due = True
             viewer.awake.set()
@@ -181,9 +187,14 @@ class Hub:
                 f'{_short(said)} is not understood ({error}); send {{"layers": ["name", ...], "box": [west, south, east, north]}}'
             ) from None
         if unknown := [name for name in asked.layers if name not in self._layers]:
-            raise Refused(f"there is no layer {_short(unknown[0])}; there are {', '.join(self._layers) or 'none'}")
+            raise Refused(
+                f"there is no layer {_short(unknown[0])}; there are {', '.join(self._layers) or 'none'}"
+            )
         viewer.box, viewer.layers = Box.of(asked.box), tuple(dict.fromkeys(asked.layers))
-        viewer.due = {name: viewer.box.covered(self._layers[name].tiles | viewer.held.get(name, set())) for name in viewer.layers}
+        viewer.due = {
+            name: viewer.box.covered(self._layers[name].tiles | viewer.held.get(name, set()))
+            for name in viewer.layers
+        }
         viewer.awake.set()
 
     async def serve(self, viewer: Viewer) -> None:
@@ -222,7 +233,12 @@ class Hub:
 
 def _about(view: View) -> dict[str, object]:
     """All that a page needs to know in order to show a view that it has never heard of."""
-    words = {"noun": view.noun or view.title.lower(), "legend": view.legend or view.title, "unit": view.unit, "values": view.values}
+    words = {
+        "noun": view.noun or view.title.lower(),
+        "legend": view.legend or view.title,
+        "unit": view.unit,
+        "values": view.values,
+    }
     return {
         "name": view.name,
         "title": view.title,

@@ -16,7 +16,12 @@ _JOB_FIGURES = (
     ("lag_events", "job_lag_events", "Events that the job had not read yet, as of its last batch.", 1),
     ("events_per_s", "job_events_per_second", "Events that the job's run reads, over the last 10 s.", 1),
     ("results_per_s", "job_results_per_second", "Results that the job writes, over the last 10 s.", 1),
-    ("latency_ms", "job_latency_seconds", "From the end of a window to its results, median of the last minute.", 0.001),
+    (
+        "latency_ms",
+        "job_latency_seconds",
+        "From the end of a window to its results, median of the last minute.",
+        0.001,
+    ),
 )
 
 
@@ -40,20 +45,32 @@ class Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         """One family after the other."""
         hub = self._state.hub
-        yield GaugeMetricFamily("millrace_serve_viewers", "Open connections of the live map.", len(hub.viewers))
+        yield GaugeMetricFamily(
+            "millrace_serve_viewers", "Open connections of the live map.", len(hub.viewers)
+        )
         yield CounterMetricFamily("millrace_serve_ticks", "Looks at what changed.", hub.ticks)
         yield CounterMetricFamily("millrace_serve_messages_sent", "Messages sent to viewers.", hub.sent)
-        yield CounterMetricFamily("millrace_serve_undecodable_results", "Results that could not be read.", self._state.reader.dead)
+        yield CounterMetricFamily(
+            "millrace_serve_undecodable_results", "Results that could not be read.", self._state.reader.dead
+        )
         yield from self._views()
         yield from self._jobs()
 
     def _views(self) -> Iterator[Metric]:
         size = GaugeMetricFamily("millrace_serve_view_results", "Results that a view shows.", labels=["view"])
-        time = GaugeMetricFamily("millrace_serve_view_timestamp_seconds", "The end of a view's newest window.", labels=["view"])
-        taken = CounterMetricFamily("millrace_serve_view_results_read", "Results that a view has taken.", labels=["view"])
-        encoded = CounterMetricFamily("millrace_serve_tiles_encoded", "Times that a tile was encoded.", labels=["view"])
+        time = GaugeMetricFamily(
+            "millrace_serve_view_timestamp_seconds", "The end of a view's newest window.", labels=["view"]
+        )
+        taken = CounterMetricFamily(
+            "millrace_serve_view_results_read", "Results that a view has taken.", labels=["view"]
+        )
+        encoded = CounterMetricFamily(
+            "millrace_serve_tiles_encoded", "Times that a tile was encoded.", labels=["view"]
+        )
         problems = CounterMetricFamily(
-            "millrace_serve_view_problems", "Results that a view cannot show as they are.", labels=["view", "cause"]
+            "millrace_serve_view_problems",
+            "Results that a view cannot show as they are.",
+            labels=["view", "cause"],
         )
         for name, cells in self._state.views.items():
             for cause, count in cells.omissions.counts.items():

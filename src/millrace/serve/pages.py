@@ -31,7 +31,11 @@ class Pages(StaticFiles):
         super().__init__(directory=directory, html=True)
 
     def file_response(
-        self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
     ) -> Response:
         """A file, or word that it has not changed."""
         response = super().file_response(full_path, stat_result, scope, status_code)

@@ -41,16 +41,26 @@ def _check_keys(added: pl.DataFrame, view: View, omissions: Omissions) -> None:
     """A key with several results of one window and index: the job groups by more columns than the view has in its key."""
     one = [view.key, "window_start", "window_end", "index"]
     different = added.select(*one, *(column for column in view.values if column not in one)).unique()
-    again = different.filter(different.select(pl.struct(one).is_duplicated()).to_series(), pl.col(view.key).is_not_null())
+    again = different.filter(
+        different.select(pl.struct(one).is_duplicated()).to_series(), pl.col(view.key).is_not_null()
+    )
     if view.by_window and len(again):
         example = f"{view.key}={again[view.key][-1]!r} has several results of one window, and only the last one is shown"
-        omissions.add("several_of_one_key", len(again), example, f"group the job's results by {view.key!r} alone")
+        omissions.add(
+            "several_of_one_key", len(again), example, f"group the job's results by {view.key!r} alone"
+        )
 
 
 def place(rows: pl.DataFrame, view: View, omissions: Omissions) -> pl.DataFrame:
     """With the name, place and tile of each key. Latency markers are left out; what has no place is left out and counted."""
     keyed = rows.filter(pl.col(view.key).is_not_null())
-    _omit(rows.filter(pl.col(view.key).is_null()), "no_key", omissions, f"{view.key} is null, so it is not shown", _FILTER)
+    _omit(
+        rows.filter(pl.col(view.key).is_null()),
+        "no_key",
+        omissions,
+        f"{view.key} is null, so it is not shown",
+        _FILTER,
+    )
     named = _name_points(keyed, view) if view.kind == "points" else _name_cells(keyed, view)
     there = pl.col("latitude").is_between(-90, 90) & pl.col("longitude").is_between(-180, 180)
     placed = named.filter(there)
@@ -59,7 +69,13 @@ def place(rows: pl.DataFrame, view: View, omissions: Omissions) -> pl.DataFrame:
         where = _values(lost, ("latitude", "longitude"))
         _omit(lost, "no_place", omissions, f"{where} is not a place on Earth, so it is not shown", _FILTER)
     else:
-        _omit(lost, "not_a_cell", omissions, f"{_values(lost, (view.key,))} is not an H3 cell, so it is not shown", _cells(view))
+        _omit(
+            lost,
+            "not_a_cell",
+            omissions,
+            f"{_values(lost, (view.key,))} is not an H3 cell, so it is not shown",
+            _cells(view),
+        )
         _check_resolutions(placed, view, omissions)
     if view.kind == "arcs":
         placed = _with_ends(placed, omissions)
@@ -74,7 +90,9 @@ def _check_resolutions(rows: pl.DataFrame, view: View, omissions: Omissions) -> 
     if len(mixed):
         several = " and ".join(map(str, sorted(set(mixed["resolution"]))))
         example = f"cells of resolutions {several} in one window, so that hexagons overlap"
-        omissions.add("resolutions", len(mixed), example, "use one resolution of geocell() for all of the job's results")
+        omissions.add(
+            "resolutions", len(mixed), example, "use one resolution of geocell() for all of the job's results"
+        )
 
 
 def _name_points(rows: pl.DataFrame, view: View) -> pl.DataFrame:
@@ -83,7 +101,11 @@ def _name_points(rows: pl.DataFrame, view: View) -> pl.DataFrame:
 
 
 def _name_cells(rows: pl.DataFrame, view: View) -> pl.DataFrame:
-    return rows.drop("cell", "latitude", "longitude", strict=False).hstack(centres(rows[view.key])) if len(rows) else _unnamed(rows)
+    return (
+        rows.drop("cell", "latitude", "longitude", strict=False).hstack(centres(rows[view.key]))
+        if len(rows)
+        else _unnamed(rows)
+    )
 
 
 def _unnamed(rows: pl.DataFrame) -> pl.DataFrame:
@@ -93,7 +115,9 @@ def _unnamed(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _with_ends(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     """The cells that arcs lead to, by their names."""
-    named = rows.with_columns(_to=pl.col("to"), to=centres(rows["to"])["cell"] if len(rows) else pl.lit(None, pl.String))
+    named = rows.with_columns(
+        _to=pl.col("to"), to=centres(rows["to"])["cell"] if len(rows) else pl.lit(None, pl.String)
+    )
     lost = named.filter(pl.col("to").is_null()).with_columns(to=pl.col("_to"))
     said = f"{_values(lost, ('to',))} is not an H3 cell, so the arc leads nowhere and is not shown"
     _omit(lost, "no_end", omissions, said, "make the column with geocell(), or filter such rows out")

@@ -108,7 +108,9 @@ class Reader:
             with suppress(TopicMissing):
                 self._places[name] = self._start_of(log, name)
         read = {self._topic(cells) for cells in self._views}
-        self._places = {name: places for name, places in self._places.items() if name in read or run_of(name) is not None}
+        self._places = {
+            name: places for name, places in self._places.items() if name in read or run_of(name) is not None
+        }
         for name in log.list():
             if run_of(name) is not None and name not in self._places:
                 self._places[name] = self._start_of(log, name)
@@ -148,10 +150,14 @@ class Reader:
     def _read_to(self, log: Log, name: str, ends: Mapping[int, int]) -> bool:
         """Takes pieces of all partitions until these ends are reached; whether there were any."""
         at, begun = self._places[name], False
-        while news := {p: (at.get(p, 0), min(end, at.get(p, 0) + PIECE)) for p, end in ends.items() if end > at.get(p, 0)}:
+        while news := {
+            p: (at.get(p, 0), min(end, at.get(p, 0) + PIECE)) for p, end in ends.items() if end > at.get(p, 0)
+        }:
             if self._stopping.is_set():
                 return False
-            self._take(name, {partition: _read(log, name, partition, *place) for partition, place in news.items()})
+            self._take(
+                name, {partition: _read(log, name, partition, *place) for partition, place in news.items()}
+            )
             at.update({p: end for p, (_, end) in news.items()})
             begun = True
         return begun
@@ -164,7 +170,10 @@ class Reader:
             return
         for cells in self._views:
             if self._topic(cells) == name:
-                decoded = [decode(cells.view.topic, partition, records, panes=True) for partition, records in pieces.items()]
+                decoded = [
+                    decode(cells.view.topic, partition, records, panes=True)
+                    for partition, records in pieces.items()
+                ]
                 self.dead += sum(len(each.dead) for each in decoded)
                 cells.take(pl.concat([each.rows for each in decoded]))
 
@@ -182,7 +191,11 @@ def fill(log: Log, cells: Cells, name: str | None = None) -> dict[int, int]:
     """Reads back as far as results are still shown, and no further; where to go on in each partition. What the view had before is forgotten."""
     topic = name or cells.view.topic.name
     begins, ends = log.begins(topic), log.ends(topic)
-    pieces = [piece for p, end in ends.items() for piece in reversed(_read_back(log, cells, topic, p, (begins[p], end)))]
+    pieces = [
+        piece
+        for p, end in ends.items()
+        for piece in reversed(_read_back(log, cells, topic, p, (begins[p], end)))
+    ]
     cells.clear()
     for piece in pieces:
         cells.take(piece)
@@ -190,7 +203,9 @@ def fill(log: Log, cells: Cells, name: str | None = None) -> dict[int, int]:
     return dict(ends)
 
 
-def _read_back(log: Log, cells: Cells, topic: str, partition: int, held: tuple[int, int]) -> list[pl.DataFrame]:
+def _read_back(
+    log: Log, cells: Cells, topic: str, partition: int, held: tuple[int, int]
+) -> list[pl.DataFrame]:
     """The results of a partition that may still be shown, in pieces, the last one first.
 
     Windows fire in the order of their ends. So before an on-time pane there are only on-time and late panes of windows no later than its own, and
@@ -204,7 +219,9 @@ def _read_back(log: Log, cells: Cells, topic: str, partition: int, held: tuple[i
         start = max(begin, end - PIECE)
         piece = decode(view.topic, partition, log.read(topic, partition, start, end), panes=True).rows
         pieces.append(piece)
-        newest = max(newest, piece.filter(pl.col("timing") != "early").select(pl.col("window_end").max()).item() or 0)
+        newest = max(
+            newest, piece.filter(pl.col("timing") != "early").select(pl.col("window_end").max()).item() or 0
+        )
         oldest = piece.filter(pl.col("timing") == "on_time").select(pl.col("window_end").min()).item()
         if oldest is not None and oldest < newest - shown:
             break

@@ -27,7 +27,9 @@ _log = logging.getLogger("millrace.serve")
 def listen(host: str, port: int) -> socket.socket:
     """A socket at that address; 0 is any port that is free."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         opened = socket.create_server(address[:2], family=family, backlog=512)
     except OSError as error:
         raise ConfigError(_explained(host, port, error)) from error
@@ -42,9 +44,7 @@ def _explained(host: str, port: int, error: OSError) -> str:
         return f"port {port} of {host} is in use, perhaps by another millrace; end that one, or choose another port with --port (0: any that is free)"
     if error.errno == errno.EACCES:
         return f"port {port} of {host} may not be used by this user; choose one above 1023 with --port"
-    return (
-        f"cannot listen at {host}, port {port}: {error.strerror or error}; name an address of this machine with --host, such as 127.0.0.1"
-    )
+    return f"cannot listen at {host}, port {port}: {error.strerror or error}; name an address of this machine with --host, such as 127.0.0.1"
 
 
 class Server(uvicorn.Server):

@@ -25,7 +25,9 @@ def tile_of(latitude: pl.Expr, longitude: pl.Expr) -> pl.Expr:
 
 def _row(latitude: pl.Expr) -> pl.Expr:
     turned = latitude.clip(-89, 89).radians()
-    row: pl.Expr = ((1 - turned.tan().arcsinh() / math.pi) / 2 * SIDE).floor().clip(0, SIDE - 1).cast(pl.Int64)
+    row: pl.Expr = (
+        ((1 - turned.tan().arcsinh() / math.pi) / 2 * SIDE).floor().clip(0, SIDE - 1).cast(pl.Int64)
+    )
     return row
 
 
@@ -48,14 +50,24 @@ class Box:
         """The box of `[west, south, east, north]`; one whose west is greater than its east crosses the antimeridian."""
         said = ",".join(f"{number:g}" for number in degrees)
         if len(degrees) != 4 or not all(map(math.isfinite, degrees)):
-            raise Refused(f"box={said} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4")
+            raise Refused(
+                f"box={said} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
+            )
         west, south, east, north = degrees
         if not -90 <= south <= north <= 90:
-            raise Refused(f"box={said}: south={south:g} and north={north:g} must be between -90 and 90, the lesser first")
+            raise Refused(
+                f"box={said}: south={south:g} and north={north:g} must be between -90 and 90, the lesser first"
+            )
         if not all(-1e6 <= degree <= 1e6 for degree in (west, east)):
-            raise Refused(f"box={said}: west={west:g} and east={east:g} are no degrees; use numbers between -180 and 180")
+            raise Refused(
+                f"box={said}: west={west:g} and east={east:g} are no degrees; use numbers between -180 and 180"
+            )
         span = east - west if east >= west else (east - west) % 360
-        return cls(-180.0, south, 360.0, north) if span >= 360 else cls((west + 180) % 360 - 180, south, span, north)
+        return (
+            cls(-180.0, south, 360.0, north)
+            if span >= 360
+            else cls((west + 180) % 360 - 180, south, span, north)
+        )
 
     @classmethod
     def parse(cls, text: str) -> "Box":
@@ -75,7 +87,9 @@ class Box:
     def covered(self, tiles: Iterable[int]) -> set[int]:
         """Those of the tiles that it touches."""
         first, width, top, bottom = self._edges
-        return {tile for tile in tiles if top <= tile % SIDE <= bottom and (tile // SIDE - first) % SIDE <= width}
+        return {
+            tile for tile in tiles if top <= tile % SIDE <= bottom and (tile // SIDE - first) % SIDE <= width
+        }
 
     @cached_property
     def _edges(self) -> tuple[int, int, int, int]:

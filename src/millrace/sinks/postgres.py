@@ -60,12 +60,18 @@ class PostgresTable:
     def __post_init__(self) -> None:
         """Refuses what could not be a table, or has nothing to tell its rows apart."""
         if not _NAME.match(self.table):
-            raise DefinitionError(f"table {self.table!r}: use small letters, digits and '_', and begin with a letter")
+            raise DefinitionError(
+                f"table {self.table!r}: use small letters, digits and '_', and begin with a letter"
+            )
         if not self.keys:
-            raise DefinitionError(f"topic {self.topic.name!r} has no key, so a pane could not be found again; say key=('column', ...)")
+            raise DefinitionError(
+                f"topic {self.topic.name!r} has no key, so a pane could not be found again; say key=('column', ...)"
+            )
         for column in self.keys:
             if column not in self.topic.schema:
-                raise DefinitionError(f"key {column!r} is no field of {self.topic.type.__name__}; it has {', '.join(self.topic.schema)}")
+                raise DefinitionError(
+                    f"key {column!r} is no field of {self.topic.type.__name__}; it has {', '.join(self.topic.schema)}"
+                )
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -92,7 +98,9 @@ def follow(log: Log, into: PostgresTable, *, wait: Callable[[], bool] = lambda: 
             news = 0
             for partition, end in log.ends(into.topic.name).items():
                 for start, stop in _pieces(connection, into, log, partition, end):
-                    found = decode(into.topic, partition, log.read(into.topic.name, partition, start, stop), panes=True)
+                    found = decode(
+                        into.topic, partition, log.read(into.topic.name, partition, start, stop), panes=True
+                    )
                     with connection.transaction():
                         aside = [(row["offset"], row["reason"]) for row in found.dead.iter_rows(named=True)]
                         aside += _write_or_name(connection, into, found.rows)
@@ -108,7 +116,9 @@ def _connected(url: str) -> psycopg.Connection[Any]:
     try:
         import psycopg
     except ImportError as error:
-        raise ComponentMissing("PostgreSQL needs psycopg, which is not installed; run: pip install 'millrace[postgres]'") from error
+        raise ComponentMissing(
+            "PostgreSQL needs psycopg, which is not installed; run: pip install 'millrace[postgres]'"
+        ) from error
     return psycopg.connect(url, autocommit=True)
 
 
@@ -118,14 +128,18 @@ def _prepare(connection: psycopg.Connection[Any], into: PostgresTable) -> None:
     numbers = [f'"{name}" bigint NOT NULL' for name in ("event_time", "window_start", "window_end", "index")]
     flags = [f'"{name}" boolean NOT NULL' for name in ("final", "withdrawn")]
     unique = f"UNIQUE NULLS NOT DISTINCT ({', '.join(map(_quoted, into.identity))})"
-    _do(connection, f"CREATE TABLE IF NOT EXISTS {into.table} ({', '.join([*own, *numbers, *flags, unique])})")
+    _do(
+        connection, f"CREATE TABLE IF NOT EXISTS {into.table} ({', '.join([*own, *numbers, *flags, unique])})"
+    )
     place = '"table" text, topic text, partition integer, next bigint NOT NULL, PRIMARY KEY ("table", topic, partition)'
     _do(connection, f"CREATE TABLE IF NOT EXISTS {OFFSETS} ({place})")
     aside = '"table" text, topic text, partition integer, "offset" bigint, reason text, PRIMARY KEY ("table", topic, partition, "offset")'
     _do(connection, f"CREATE TABLE IF NOT EXISTS {ASIDE} ({aside})")
 
 
-def _pieces(connection: psycopg.Connection[Any], into: PostgresTable, log: Log, partition: int, end: int) -> Iterator[tuple[int, int]]:
+def _pieces(
+    connection: psycopg.Connection[Any], into: PostgresTable, log: Log, partition: int, end: int
+) -> Iterator[tuple[int, int]]:
     """The ranges of a partition that are still to be written."""
     query = f'SELECT next FROM {OFFSETS} WHERE "table" = %s AND topic = %s AND partition = %s'  # noqa: S608 - a name of our own
     found = connection.execute(query.encode(), (into.table, into.topic.name, partition)).fetchone()
@@ -136,20 +150,33 @@ def _pieces(connection: psycopg.Connection[Any], into: PostgresTable, log: Log, 
         start = stop
 
 
-def _write_or_name(connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.DataFrame) -> list[tuple[int, str]]:
+def _write_or_name(
+    connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.DataFrame
+) -> list[tuple[int, str]]:
     """Writes the rows that the table takes; the offsets of the others, and why. Halves are tried until the culprits are alone."""
     import psycopg
 
-    whole = pl.all_horizontal(pl.col(name).is_not_null() for name in ("window_start", "window_end", "index", "final", "op"))
+    whole = pl.all_horizontal(
+        pl.col(name).is_not_null() for name in ("window_start", "window_end", "index", "final", "op")
+    )
     paneless = rows.filter(~whole)
-    aside = [(offset, "has no pane, so it has no place in a table by key and window") for offset in paneless["_off"].to_list()]
+    aside = [
+        (offset, "has no pane, so it has no place in a table by key and window")
+        for offset in paneless["_off"].to_list()
+    ]
     parts = [rows.filter(whole)]
     while parts:
         part = parts.pop()
         try:
             with connection.transaction():
                 _write(connection, into, part)
-        except (psycopg.DataError, psycopg.IntegrityError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        except (
+            psycopg.DataError,
+            psycopg.IntegrityError,
+            ValueError,
+            OverflowError,
+            pl.exceptions.PolarsError,
+        ) as error:
             if len(part) == 1:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 aside.append((part["_off"][0], reason.replace("\0", "\\0")[:2_000]))
@@ -159,15 +186,26 @@ def _write_or_name(connection: psycopg.Connection[Any], into: PostgresTable, row
     return aside
 
 
-def _set_aside(connection: psycopg.Connection[Any], into: PostgresTable, partition: int, aside: list[tuple[int, str]]) -> None:
+def _set_aside(
+    connection: psycopg.Connection[Any], into: PostgresTable, partition: int, aside: list[tuple[int, str]]
+) -> None:
     if not aside:
         return
     query = f'INSERT INTO {ASIDE} ("table", topic, partition, "offset", reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING'  # noqa: S608 - a name of our own
     with connection.cursor() as cursor:
-        cursor.executemany(query.encode(), [(into.table, into.topic.name, partition, offset, reason) for offset, reason in aside])
+        cursor.executemany(
+            query.encode(),
+            [(into.table, into.topic.name, partition, offset, reason) for offset, reason in aside],
+        )
     offset, reason = aside[0]
     _log.warning(
-        "%s[%d]: %d rows were set aside in %s, the first at offset %d: %s", into.topic.name, partition, len(aside), ASIDE, offset, reason
+        "%s[%d]: %d rows were set aside in %s, the first at offset %d: %s",
+        into.topic.name,
+        partition,
+        len(aside),
+        ASIDE,
+        offset,
+        reason,
     )
 
 
@@ -179,11 +217,15 @@ def _write(connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.Da
     if newest.is_empty():
         return
     names = ", ".join(map(_quoted, into.columns))
-    changed = ", ".join(f"{_quoted(c)} = excluded.{_quoted(c)}" for c in into.columns if c not in into.identity)
+    changed = ", ".join(
+        f"{_quoted(c)} = excluded.{_quoted(c)}" for c in into.columns if c not in into.identity
+    )
     _do(connection, f"CREATE TEMPORARY TABLE arriving (LIKE {into.table}) ON COMMIT DROP")
     with connection.cursor() as cursor, cursor.copy(f"COPY arriving ({names}) FROM STDIN".encode()) as copy:
         for row in newest.iter_rows():
-            copy.write_row([json.dumps(value, default=str) if isinstance(value, dict | list) else value for value in row])
+            copy.write_row(
+                [json.dumps(value, default=str) if isinstance(value, dict | list) else value for value in row]
+            )
     _do(
         connection,
         f"INSERT INTO {into.table} AS kept ({names}) SELECT {names} FROM arriving "  # noqa: S608 - names that were checked

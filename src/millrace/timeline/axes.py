@@ -9,7 +9,9 @@ from millrace import durations
 from millrace.timeline.seen import Timeline, Window
 
 _STEPS = [n * unit for unit in (1, 10, 100, 1_000, 10_000) for n in (1, 2, 5)]
-_STEPS += [n * 60_000 for n in (1, 2, 5, 10, 15, 30)] + [n * 3_600_000 for n in (1, 2, 3, 6, 12, 24, 48, 96, 168)]
+_STEPS += [n * 60_000 for n in (1, 2, 5, 10, 15, 30)] + [
+    n * 3_600_000 for n in (1, 2, 3, 6, 12, 24, 48, 96, 168)
+]
 _CALENDAR = 10**11
 """Times from here on (1973) are written as times of the day, smaller ones as time passed."""
 
@@ -44,7 +46,11 @@ class Axis:
 
     def day(self) -> str:
         """The day that times of the day belong to; empty for time passed."""
-        return datetime.fromtimestamp(self.low / 1000, UTC).strftime("%Y-%m-%d UTC") if self.low >= _CALENDAR else ""
+        return (
+            datetime.fromtimestamp(self.low / 1000, UTC).strftime("%Y-%m-%d UTC")
+            if self.low >= _CALENDAR
+            else ""
+        )
 
 
 def axes(timeline: Timeline) -> tuple[Axis, Axis]:
@@ -55,7 +61,12 @@ def axes(timeline: Timeline) -> tuple[Axis, Axis]:
     happened = [dot.event_time for dot in timeline.dots if dot.event_time <= dot.at] or [first, last]
     if not timeline.by_clock:
         span = max(max(happened) - min(happened), 1)
-        happened += [edge for window in timeline.windows for edge in window if min(happened) - span <= edge <= max(happened) + span]
+        happened += [
+            edge
+            for window in timeline.windows
+            for edge in window
+            if min(happened) - span <= edge <= max(happened) + span
+        ]
     return _wide(min(happened), max(happened)), Axis(first - room, last + 2 * room)
 
 

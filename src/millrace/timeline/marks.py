@@ -36,10 +36,15 @@ def marks(timeline: Timeline) -> list[Mark]:
     found: dict[tuple[int, bool, Window, str], list[Pane]] = {}
     for i, pane in enumerate(timeline.panes):
         found.setdefault((pane.at, i >= last, pane.window, pane.timing), []).append(pane)
-    return [Mark(at, window, timing, tuple(panes), over) for (at, over, window, timing), panes in found.items()]
+    return [
+        Mark(at, window, timing, tuple(panes), over) for (at, over, window, timing), panes in found.items()
+    ]
 
 
 def tally(shown: Sequence[Pane]) -> str:
     """How many panes of each timing."""
     counts = {timing: sum(pane.timing == timing for pane in shown) for timing in ("early", "on_time", "late")}
-    return ", ".join(f"{count} {timing.replace('_', ' ')}" for timing, count in counts.items() if count) or "none"
+    return (
+        ", ".join(f"{count} {timing.replace('_', ' ')}" for timing, count in counts.items() if count)
+        or "none"
+    )

@@ -51,7 +51,9 @@ def record(
     watched = _watched(job, topic)
     recorder = _Recorder(job, watched, _wanted(watched, key))
     stretch = _stretch(
-        rows, durations.not_negative(since, name="since"), None if until is None else durations.positive(until, name="until")
+        rows,
+        durations.not_negative(since, name="since"),
+        None if until is None else durations.positive(until, name="until"),
     )
     before = stretch[0] - 1
     engine.step(_pieces(rows, None, before), before)
@@ -63,7 +65,9 @@ def record(
     if until is None:
         recorder.note(before, [], engine.step([], before, end=True))
     if key and not recorder.dots and not recorder.panes:
-        raise DefinitionError(f"key={key!r} has neither events nor panes here; results are by {', '.join(_keys(watched))}")
+        raise DefinitionError(
+            f"key={key!r} has neither events nor panes here; results are by {', '.join(_keys(watched))}"
+        )
     return recorder.timeline(key or "", at_end=len(recorder.panes) - streamed, ended=until is None)
 
 
@@ -99,7 +103,11 @@ def _moments(engine: Engine, rows: Mapping[Place, pl.DataFrame], stretch: tuple[
 
 def _pieces(rows: Mapping[Place, pl.DataFrame], after: int | None, until: int) -> list[Piece]:
     """What arrives in `(after, until]`; None: since ever."""
-    late = pl.col("_seen") <= until if after is None else pl.col("_seen").is_between(after, until, closed="right")
+    late = (
+        pl.col("_seen") <= until
+        if after is None
+        else pl.col("_seen").is_between(after, until, closed="right")
+    )
     return [_piece(place, frame.filter(late)) for place, frame in rows.items()]
 
 
@@ -111,10 +119,16 @@ def _piece(place: Place, frame: pl.DataFrame) -> Piece:
 
 def _watched(job: Job, topic: str | None) -> graph.Write:
     """The output to look at."""
-    shown = [write for write in job.outputs if "window_end" in write.schema and (topic is None or write.topic.name == topic)]
+    shown = [
+        write
+        for write in job.outputs
+        if "window_end" in write.schema and (topic is None or write.topic.name == topic)
+    ]
     if not shown:
         said = f"does not write panes to {topic!r}" if topic else "has no windows"
-        raise DefinitionError(f"job {job.name!r} {said}, so there is no time to draw; name a job that aggregates, and its topic")
+        raise DefinitionError(
+            f"job {job.name!r} {said}, so there is no time to draw; name a job that aggregates, and its topic"
+        )
     return shown[0]
 
 
@@ -133,13 +147,17 @@ def _wanted(write: graph.Write, key: str | None) -> dict[str, str]:
         return {keys[0]: key}
     wanted = dict(part.split("=", 1) for part in parts if "=" in part)
     if len(wanted) < len(parts) or set(wanted) - set(keys):
-        raise DefinitionError(f"key={key!r}: results are by {', '.join(keys)}; write {','.join(f'{name}=VALUE' for name in keys)}")
+        raise DefinitionError(
+            f"key={key!r}: results are by {', '.join(keys)}; write {','.join(f'{name}=VALUE' for name in keys)}"
+        )
     return wanted
 
 
 def _these(frame: pl.DataFrame, wanted: Mapping[str, str]) -> pl.DataFrame:
     """The rows of the key, as far as their columns say."""
-    conditions = [pl.col(column).cast(pl.String) == value for column, value in wanted.items() if column in frame.columns]
+    conditions = [
+        pl.col(column).cast(pl.String) == value for column, value in wanted.items() if column in frame.columns
+    ]
     return frame.filter(*conditions) if conditions else frame
 
 
@@ -168,7 +186,16 @@ class _Recorder:
         shown = [dot for i, dot in enumerate(self.dots) if i % apart == 0 or dot.fate == "refused"]
         left_out = len(self.dots) - len(shown)
         about = self.job.name, self.write.topic.name, key
-        return Timeline(*about, tuple(shown), tuple(self.moments), tuple(self.panes), at_end, ended, self._by_clock(), left_out)
+        return Timeline(
+            *about,
+            tuple(shown),
+            tuple(self.moments),
+            tuple(self.panes),
+            at_end,
+            ended,
+            self._by_clock(),
+            left_out,
+        )
 
     def _by_clock(self) -> bool:
         """Whether the windows lie in processing time."""
@@ -181,9 +208,14 @@ class _Recorder:
             return {}
         told = late.filter(pl.col("offset").is_not_null())
         rows = told.select("topic", "partition", "offset", "reason", "missed").iter_rows()
-        return {(topic, part, offset): f"{reason}: missing from {missed} windows" for topic, part, offset, reason, missed in rows}
+        return {
+            (topic, part, offset): f"{reason}: missing from {missed} windows"
+            for topic, part, offset, reason, missed in rows
+        }
 
-    def _dots(self, piece: Piece, now: int, low: int | None, refused: Mapping[tuple[str, int, int], str]) -> Iterator[Dot]:
+    def _dots(
+        self, piece: Piece, now: int, low: int | None, refused: Mapping[tuple[str, int, int], str]
+    ) -> Iterator[Dot]:
         if piece.rows is None:
             return
         mine = self._of_key(piece)
@@ -211,7 +243,9 @@ class _Recorder:
     def _watermark(self, results: Results) -> int | None:
         """Of the operator whose panes are looked at."""
         lows = [
-            results.watermarks.get(self.job.operator_ids[e.origin]) for e in graph.edges(self.write) if e.origin in self.job.operator_ids
+            results.watermarks.get(self.job.operator_ids[e.origin])
+            for e in graph.edges(self.write)
+            if e.origin in self.job.operator_ids
         ]
         known = [low for low in lows if low is not None]
         return min(known) if known and len(known) == len(lows) else None
@@ -219,13 +253,23 @@ class _Recorder:
     def _panes(self, frame: pl.DataFrame, now: int) -> list[Pane]:
         """In the order of windows and keys, which a batch leaves open; what is taken back stands before what takes its place."""
         keys = _keys(self.write)
-        values = [c for c in frame.columns if c not in keys and c not in panes.COLUMNS and c not in graph.TIMES]
-        shown = [self._pane(row, keys, values, now) for row in _these(frame, self.wanted).iter_rows(named=True)]
-        return sorted(shown, key=lambda pane: (pane.window, pane.index, pane.key, pane.op == panes.ADD, pane.value))
+        values = [
+            c for c in frame.columns if c not in keys and c not in panes.COLUMNS and c not in graph.TIMES
+        ]
+        shown = [
+            self._pane(row, keys, values, now) for row in _these(frame, self.wanted).iter_rows(named=True)
+        ]
+        return sorted(
+            shown, key=lambda pane: (pane.window, pane.index, pane.key, pane.op == panes.ADD, pane.value)
+        )
 
     def _pane(self, row: Row, keys: list[str], values: list[str], now: int) -> Pane:
         key = "" if self.wanted else ", ".join(_text(row[column]) for column in keys)
-        value = _text(row[values[0]]) if len(values) == 1 else ", ".join(f"{name} {_text(row[name])}" for name in values)
+        value = (
+            _text(row[values[0]])
+            if len(values) == 1
+            else ", ".join(f"{name} {_text(row[name])}" for name in values)
+        )
         window = row["window_start"], row["window_end"]
         return Pane(now, window, key, value, row["timing"], row["index"], row["final"], row["op"])
 

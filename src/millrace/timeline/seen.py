@@ -80,4 +80,8 @@ class Timeline:
     def steps(self) -> tuple[Moment, ...]:
         """The moments at which the watermark moved."""
         before = [None, *(moment.watermark for moment in self.moments)]
-        return tuple(moment for moment, old in zip(self.moments, before, strict=False) if moment.watermark not in (None, old))
+        return tuple(
+            moment
+            for moment, old in zip(self.moments, before, strict=False)
+            if moment.watermark not in (None, old)
+        )

@@ -41,17 +41,32 @@ class _Drawing:
     def scales(self) -> tuple[Axis, Axis]:
         """Event time and processing time, on pixels."""
         happened, seen = axes(self.timeline)
-        return replace(happened, start=LEFT, stop=WIDTH - RIGHT), replace(seen, start=HEIGHT - BOTTOM, stop=TOP)
+        return replace(happened, start=LEFT, stop=WIDTH - RIGHT), replace(
+            seen, start=HEIGHT - BOTTOM, stop=TOP
+        )
 
     def root(self) -> ET.Element:
         size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": str(WIDTH), "height": str(HEIGHT)}
-        svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, "role": "img", "aria-labelledby": "title desc"})
+        svg = ET.Element(
+            "svg",
+            {"xmlns": "http://www.w3.org/2000/svg", **size, "role": "img", "aria-labelledby": "title desc"},
+        )
         _add(svg, "title", id="title").text = self._title()
         _add(svg, "desc", id="desc").text = self._description()
-        _add(svg, "style").text = resources.files("millrace.timeline").joinpath("picture.css").read_text(encoding="utf-8")
+        _add(svg, "style").text = (
+            resources.files("millrace.timeline").joinpath("picture.css").read_text(encoding="utf-8")
+        )
         _add(svg, "rect", "paper", width=WIDTH, height=HEIGHT)
         _add(svg, "text", "title", x=LEFT, y=22).text = self._title()
-        for draw in (self._windows, self._scales, self._ideal, self._watermark, self._dots, self._panes, self._legend):
+        for draw in (
+            self._windows,
+            self._scales,
+            self._ideal,
+            self._watermark,
+            self._dots,
+            self._panes,
+            self._legend,
+        ):
             draw(_add(svg, "g", draw.__name__[1:]))
         ET.indent(svg)
         return svg
@@ -80,7 +95,12 @@ class _Drawing:
                 along = y.place(window[0]), y.place(window[1])
             else:
                 across = x.place(window[0]), x.place(window[1])
-            band = {"x": _n(across[0]), "y": _n(along[1]), "width": _n(across[1] - across[0]), "height": _n(along[0] - along[1])}
+            band = {
+                "x": _n(across[0]),
+                "y": _n(along[1]),
+                "width": _n(across[1] - across[0]),
+                "height": _n(along[0] - along[1]),
+            }
             drawn = _add(group, "rect", "window odd" if number % 2 else "window", **band)
             _add(drawn, "title").text = f"window {window_text(window, y if self.timeline.by_clock else x)}"
 
@@ -129,7 +149,14 @@ class _Drawing:
             if dot.fate == "refused":
                 drawn = _add(group, "path", "event refused", d=f"M{at[0]} {at[1]}m-4-4l8 8m0-8l-8 8")
             else:
-                drawn = _add(group, "circle", "event" if dot.fate == "taken" else "event behind", cx=at[0], cy=at[1], r="3.5")
+                drawn = _add(
+                    group,
+                    "circle",
+                    "event" if dot.fate == "taken" else "event behind",
+                    cx=at[0],
+                    cy=at[1],
+                    r="3.5",
+                )
             _add(drawn, "title").text = self._about(dot)
 
     def _about(self, dot: Dot) -> str:
@@ -142,7 +169,11 @@ class _Drawing:
         for mark in marks(self.timeline):
             x, _ = self.scales
             level = self._level(mark)
-            start, end = (x.start, x.stop) if self.timeline.by_clock else (x.place(mark.window[0]), x.place(mark.window[1]))
+            start, end = (
+                (x.start, x.stop)
+                if self.timeline.by_clock
+                else (x.place(mark.window[0]), x.place(mark.window[1]))
+            )
             drawn = _add(group, "g", f"pane {mark.timing}")
             _add(drawn, "title").text = self._story(mark)
             _add(drawn, "line", x1=_n(start + 1), x2=_n(end - 1), y1=_n(level), y2=_n(level))
@@ -155,7 +186,9 @@ class _Drawing:
         x, y = self.scales
         window = window_text(mark.window, y if self.timeline.by_clock else x)
         shown = "at the end" if mark.last else f"at {y.text(mark.at)}"
-        told = "; ".join(f"{pane.text} (pane {pane.index}{', final' if pane.final else ''})" for pane in mark.panes[:20])
+        told = "; ".join(
+            f"{pane.text} (pane {pane.index}{', final' if pane.final else ''})" for pane in mark.panes[:20]
+        )
         return f"{mark.timing.replace('_', ' ')} {shown}, window {window}: {told}"
 
     def _level(self, mark: Mark) -> float:
@@ -201,7 +234,9 @@ def _free(taken: list[tuple[float, float, float]], right: float, line: float, wi
     """A line on which a label of this width covers no other; None where there is no room for it."""
     for shift in (0, -_TALL, _TALL + 6, -2 * _TALL):
         place = line + shift
-        if place > TOP and all(abs(place - other) >= _TALL or right <= left or right - wide >= end for left, end, other in taken):
+        if place > TOP and all(
+            abs(place - other) >= _TALL or right <= left or right - wide >= end for left, end, other in taken
+        ):
             taken.append((right - wide, right, place))
             return place
     return None

@@ -23,7 +23,9 @@ _TIMINGS = {"early": "magenta", "on_time": "green", "late": "yellow"}
 _WATERMARK = ("┃", "green")
 _IDEAL = ("·", "dim")
 _LABEL = 13
-KEY = "● event  ◐ behind the watermark  × refused  · ideal  ┃ watermark  ├─┤ pane: its window, value and timing"
+KEY = (
+    "● event  ◐ behind the watermark  × refused  · ideal  ┃ watermark  ├─┤ pane: its window, value and timing"
+)
 
 
 def to_text(timeline: Timeline, *, width: int = 100) -> list[Line]:
@@ -59,25 +61,36 @@ def _stretches(timeline: Timeline) -> Iterator[list[Moment]]:
         yield list(together)
 
 
-def _stretch(timeline: Timeline, shown: Sequence[Moment], across: Axis, seen: Axis, room: int) -> Iterator[Line]:
+def _stretch(
+    timeline: Timeline, shown: Sequence[Moment], across: Axis, seen: Axis, room: int
+) -> Iterator[Line]:
     first, last = shown[0].at, shown[-1].at
     dots = [dot for dot in timeline.dots if first <= dot.at <= last]
     panes = [mark for mark in marks(timeline) if first <= mark.at <= last and not mark.last]
     if not dots and not panes:
         return
     before = [
-        moment.watermark for moment in timeline.moments if moment.at < first and moment.watermark is not None and not timeline.by_clock
+        moment.watermark
+        for moment in timeline.moments
+        if moment.at < first and moment.watermark is not None and not timeline.by_clock
     ]
-    yield [(seen.text(first).rjust(_LABEL - 2) + "  ", "dim"), *_cells(_row(dots, before[-1] if before else None, last, across), room)]
+    yield [
+        (seen.text(first).rjust(_LABEL - 2) + "  ", "dim"),
+        *_cells(_row(dots, before[-1] if before else None, last, across), room),
+    ]
     after = None if timeline.by_clock else shown[-1].watermark
-    yield from _panes(panes, after, across, seen if timeline.by_clock else across, room, by_clock=timeline.by_clock)
+    yield from _panes(
+        panes, after, across, seen if timeline.by_clock else across, room, by_clock=timeline.by_clock
+    )
 
 
 def _ending(timeline: Timeline, across: Axis, seen: Axis, room: int) -> Iterator[Line]:
     panes = [mark for mark in marks(timeline) if mark.last]
     if panes:
         yield [("the end".rjust(_LABEL - 2), "dim")]
-    yield from _panes(panes, None, across, seen if timeline.by_clock else across, room, by_clock=timeline.by_clock)
+    yield from _panes(
+        panes, None, across, seen if timeline.by_clock else across, room, by_clock=timeline.by_clock
+    )
 
 
 def _row(dots: Sequence[Dot], watermark: int | None, now: int, across: Axis) -> dict[int, tuple[str, str]]:
@@ -95,7 +108,9 @@ def _row(dots: Sequence[Dot], watermark: int | None, now: int, across: Axis) -> 
     return cells
 
 
-def _panes(shown: Sequence[Mark], watermark: int | None, across: Axis, named: Axis, room: int, *, by_clock: bool) -> Iterator[Line]:
+def _panes(
+    shown: Sequence[Mark], watermark: int | None, across: Axis, named: Axis, room: int, *, by_clock: bool
+) -> Iterator[Line]:
     for mark in shown[:SHOWN]:
         yield _pane(mark, watermark, across, named, room, by_clock=by_clock)
     if len(shown) > SHOWN:
@@ -103,7 +118,11 @@ def _panes(shown: Sequence[Mark], watermark: int | None, across: Axis, named: Ax
 
 
 def _pane(mark: Mark, watermark: int | None, across: Axis, named: Axis, room: int, *, by_clock: bool) -> Line:
-    start, end = (0, room - 1) if by_clock else (round(across.place(mark.window[0])), max(0, round(across.place(mark.window[1])) - 1))
+    start, end = (
+        (0, room - 1)
+        if by_clock
+        else (round(across.place(mark.window[0])), max(0, round(across.place(mark.window[1])) - 1))
+    )
     style = _TIMINGS[mark.timing]
     cells = dict.fromkeys(range(start, end), ("─", style))
     if watermark is not None and watermark <= across.high:

@@ -37,7 +37,22 @@ KEYS = (
     "steps",
 )
 STEPS = ("events", "watermark", "clock", "restart", "expect", "expect_dropped")
-PANE = ("key", "window", "values", "value", "pair", "gone", "emits", "aside", "retracts", "timing", "index", "settled_index", "final", "at")
+PANE = (
+    "key",
+    "window",
+    "values",
+    "value",
+    "pair",
+    "gone",
+    "emits",
+    "aside",
+    "retracts",
+    "timing",
+    "index",
+    "settled_index",
+    "final",
+    "at",
+)
 TIMINGS = ("early", "on_time", "late")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -117,12 +132,18 @@ def understand(document: Any) -> Transcript:
     if must_fail not in (None, "missing", "unexpected"):
         raise Wrong(f"`must_fail: {text(must_fail)}` is unknown; use missing or unexpected")
     steps = tuple(_steps(document["steps"]))
-    for event in (event for kind, what in steps if kind == "events" and process is not None for event in what):
+    for event in (
+        event for kind, what in steps if kind == "events" and process is not None for event in what
+    ):
         processes.checked(event["value"], f"an event at {event['t']}", shared=event["side"] == "right")
     idle = number(document["idle"], "idle", least=1) if "idle" in document else None
     watermark = watermark_of(document["watermarks"], idle) if "watermarks" in document else None
-    if watermark is not None and any(kind == "watermark" and what != {"at": "end", "partition": None} for kind, what in steps):
-        raise Wrong("with `watermarks` events move the watermark, so the only step of its own is `watermark: end`")
+    if watermark is not None and any(
+        kind == "watermark" and what != {"at": "end", "partition": None} for kind, what in steps
+    ):
+        raise Wrong(
+            "with `watermarks` events move the watermark, so the only step of its own is `watermark: end`"
+        )
     return Transcript(
         window_of(document.get("window", "global")),
         trigger_of(document.get("trigger", "default")),
@@ -222,9 +243,22 @@ def _join(document: Mapping[str, Any]) -> Joining | None:
 def _process(document: Mapping[str, Any]) -> Processing | None:
     if "process" not in document:
         return None
-    for key in ("window", "trigger", "output", "lateness", "output_time", "on_time", "closing", "value", "then", "join"):
+    for key in (
+        "window",
+        "trigger",
+        "output",
+        "lateness",
+        "output_time",
+        "on_time",
+        "closing",
+        "value",
+        "then",
+        "join",
+    ):
         if key in document:
-            raise Wrong(f"`{key}` has no meaning beside `process`: rows come one by one, and what is shown is what the processor emits")
+            raise Wrong(
+                f"`{key}` has no meaning beside `process`: rows come one by one, and what is shown is what the processor emits"
+            )
     return processes.understand(document["process"])
 
 
@@ -232,7 +266,9 @@ def _deduplicate(said: Any) -> Deduplicating | None:
     if said is None:
         return None
     if not isinstance(said, dict) or "within" not in said:
-        raise Wrong(f"`deduplicate: {text(said)}` does not say for how long copies are known; write {{within: N}}")
+        raise Wrong(
+            f"`deduplicate: {text(said)}` does not say for how long copies are known; write {{within: N}}"
+        )
     known(said, ("within", "time"), "deduplicate")
     return Deduplicating(number(said["within"], "within", least=1), bool(said.get("time", False)))
 
@@ -242,7 +278,9 @@ def _event(said: Any, where: str) -> Row:
     if isinstance(said, int) and not isinstance(said, bool):
         return {"t": said, "key": None, "value": said, "side": "left", "partition": 0, "more": {}}
     if not isinstance(said, dict) or "t" not in said:
-        raise Wrong(f"{where}: {text(said)} is no event; write a time, or {{t: TIME, key: KEY, value: VALUE}}")
+        raise Wrong(
+            f"{where}: {text(said)} is no event; write a time, or {{t: TIME, key: KEY, value: VALUE}}"
+        )
     known(said, ("t", "key", "value", "side", "partition", "ingested", "says"), f"{where}, an event")
     if said.get("side", "left") not in ("left", "right"):
         raise Wrong(f"{where}: `side: {text(said['side'])}` is unknown; use left or right")
@@ -266,5 +304,7 @@ def _pane(said: Any, where: str) -> Row:
         if timing not in TIMINGS:
             raise Wrong(f"{where}: `timing: {text(timing)}` is unknown; use {', '.join(TIMINGS)}")
     if "values" in said and not isinstance(said["values"], list):
-        raise Wrong(f"{where}: `values: {text(said['values'])}` is no list; write the values in brackets, or `value` for a sum")
+        raise Wrong(
+            f"{where}: `values: {text(said['values'])}` is no list; write the values in brackets, or `value` for a sum"
+        )
     return said

@@ -33,7 +33,9 @@ class _Turn:
 def _clock(turns: Sequence[_Turn]) -> int:
     clocks = {turn.now for turn in turns}
     if len(clocks) > 1:
-        raise LaneFailed(f"a batch has one clock, but these scripts say {', '.join(map(str, sorted(clocks)))}")
+        raise LaneFailed(
+            f"a batch has one clock, but these scripts say {', '.join(map(str, sorted(clocks)))}"
+        )
     return clocks.pop()
 
 
@@ -133,7 +135,9 @@ class Lane:
         self.shared.leave(self.number)
 
 
-def run_together(make: Making, runs: Sequence[Callable[[Making], str | None]]) -> list[str | LaneFailed | None]:
+def run_together(
+    make: Making, runs: Sequence[Callable[[Making], str | None]]
+) -> list[str | LaneFailed | None]:
     """Runs each on a lane of its own; what each says, or that the query they shared has failed."""
     shared = Lanes(make, len(runs))
     answers: list[str | LaneFailed | None] = [None] * len(runs)

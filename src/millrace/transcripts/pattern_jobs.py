@@ -35,15 +35,25 @@ class PatternSubject:
 
     def job(self) -> stream.Job:
         """Matches to one topic, timeouts to another: the ids that each step took."""
-        said, topics = self.transcript, [Topic(f"{kind}.transcript-{self.number}", self._result) for kind in ("analytics", "timeouts")]
-        read = stream.read(Topic(f"input.transcript-{self.number}", self._event), watermark=watermarks.bounded(0))
-        fields = {name: pl.col(f"field_{place}").cast(dtype) for place, (name, dtype) in enumerate(said.schema.items())}
+        said, topics = (
+            self.transcript,
+            [Topic(f"{kind}.transcript-{self.number}", self._result) for kind in ("analytics", "timeouts")],
+        )
+        read = stream.read(
+            Topic(f"input.transcript-{self.number}", self._event), watermark=watermarks.bounded(0)
+        )
+        fields = {
+            name: pl.col(f"field_{place}").cast(dtype)
+            for place, (name, dtype) in enumerate(said.schema.items())
+        }
         rows = read.select(_SAID, **fields, **({} if said.key else {_EVERYONE: pl.lit(0)}))
         select = {f"step_{place}": patterns.collect(step, _SAID) for place, step in enumerate(self.steps)}
         match = sequencing.match(rows.node, (said.key or _EVERYONE,), said.pattern, select, endless=False)
         found = stream.Stream(match, None)
         ways = [made.select(*select) for made in (found, found.timeouts())]
-        return stream.Job(f"transcript-{self.number}", *(way.write(topic) for way, topic in zip(ways, topics, strict=True)))
+        return stream.Job(
+            f"transcript-{self.number}", *(way.write(topic) for way, topic in zip(ways, topics, strict=True))
+        )
 
     @property
     def steps(self) -> list[str]:
@@ -55,13 +65,20 @@ class PatternSubject:
         kinds: dict[Any, type] = {pl.Int64: int, pl.Float64: float, pl.String: str, pl.Boolean: bool}
         for name in self.transcript.schema:
             if name in graph.TIMES or name.startswith("_") or name in (_SAID, _EVERYONE):
-                raise Wrong(f"events have a field `{name}`, a name that rows of streams use for themselves; rename it")
-        fields = [(f"field_{place}", kinds[dtype.base_type()] | None) for place, dtype in enumerate(self.transcript.schema.values())]
+                raise Wrong(
+                    f"events have a field `{name}`, a name that rows of streams use for themselves; rename it"
+                )
+        fields = [
+            (f"field_{place}", kinds[dtype.base_type()] | None)
+            for place, dtype in enumerate(self.transcript.schema.values())
+        ]
         return make_dataclass("Event", [(_SAID, str), *fields], frozen=True)
 
     @property
     def _result(self) -> type:
-        return make_dataclass("Taken", [(f"step_{place}", list[str]) for place in range(len(self.steps))], frozen=True)
+        return make_dataclass(
+            "Taken", [(f"step_{place}", list[str]) for place in range(len(self.steps))], frozen=True
+        )
 
     def play(self, on: On | Making, seed: int) -> tuple[list[Taken], list[tuple[int, Taken]]]:
         """The matches and timeouts that the operator shows, however batches are cut."""
@@ -70,16 +87,22 @@ class PatternSubject:
             for kind, what in self._steps(random.Random(seed)):  # noqa: S311 - cuts are no secret
                 match kind:
                     case "events":
-                        script.events(*map(self._row, what), partition=[self._partition(event) for event in what])
+                        script.events(
+                            *map(self._row, what), partition=[self._partition(event) for event in what]
+                        )
                     case "watermark":
                         script.watermark(what)
                     case _:
                         script.restart()
             script.end()
-            matches, late = (script.panes(f"{kind}.transcript-{self.number}") for kind in ("analytics", "timeouts"))
+            matches, late = (
+                script.panes(f"{kind}.transcript-{self.number}") for kind in ("analytics", "timeouts")
+            )
         finally:
             script.close()
-        return [self._taken(pane) for pane in matches], [(pane["window_end"], self._taken(pane)) for pane in late]
+        return [self._taken(pane) for pane in matches], [
+            (pane["window_end"], self._taken(pane)) for pane in late
+        ]
 
     def _steps(self, chance: random.Random) -> Iterator[Step]:
         """The events in order of arrival, cut anywhere; at some cuts time passes as far as the rest allows; one restart."""
@@ -93,7 +116,9 @@ class PatternSubject:
                 batch, batches = [], batches + 1
                 if batches == 2:
                     yield "restart", True
-                if chance.random() < 0.5 and (rest := [time for time in self._in_time[place + 1 :] if time is not None]):
+                if chance.random() < 0.5 and (
+                    rest := [time for time in self._in_time[place + 1 :] if time is not None]
+                ):
                     yield "watermark", min(rest)
             if ID not in event:
                 yield "watermark", event["advance_to"]

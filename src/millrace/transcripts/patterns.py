@@ -75,14 +75,20 @@ def understand(document: Row) -> PatternTranscript:
     if must_fail not in (None, "missing", "unexpected"):
         raise Wrong(f"`must_fail: {text(must_fail)}` is unknown; use missing or unexpected")
     events = tuple(_events(document["events"]))
-    pattern = read(document["pattern"], within=document.get("within"), skip=document.get("skip")).checked(stream=False)
-    return PatternTranscript(pattern, document.get("key"), events, _schema(events, document.get("key")), expect, must_fail)
+    pattern = read(document["pattern"], within=document.get("within"), skip=document.get("skip")).checked(
+        stream=False
+    )
+    return PatternTranscript(
+        pattern, document.get("key"), events, _schema(events, document.get("key")), expect, must_fail
+    )
 
 
 def run(transcript: PatternTranscript, on: On | Making, number: int = 0) -> list[tuple[str, str]]:
     """Every difference between what came and what was expected; `number` keeps transcripts apart that run together."""
     subject = PatternSubject(transcript, number)
-    answers: list[Answer] = [by_definition(transcript)] if on == "model" and "error" not in transcript.expect else []
+    answers: list[Answer] = (
+        [by_definition(transcript)] if on == "model" and "error" not in transcript.expect else []
+    )
     try:
         answers += [subject.play(on, seed) for seed in range(CUTS if on == "engine" else 1)]
     except PatternFailed as failed:
@@ -112,7 +118,9 @@ def by_definition(transcript: PatternTranscript) -> Answer:
 
 def by_rows(transcript: PatternTranscript, seed: int) -> tuple[list[Taken], list[tuple[int, Taken]]] | None:
     """The same of a regular pattern as it is found on columns; None: it is not one."""
-    matcher = Matcher(transcript.pattern, transcript.schema, (transcript.key,) if transcript.key else (), TIME)
+    matcher = Matcher(
+        transcript.pattern, transcript.schema, (transcript.key,) if transcript.key else (), TIME
+    )
     if not Contiguous.suits(matcher):
         return None
     matches: list[Taken] = []
@@ -120,7 +128,9 @@ def by_rows(transcript: PatternTranscript, seed: int) -> tuple[list[Taken], list
     reader = Contiguous(matcher)
     kept = reader.schema.to_frame()
     for rows, watermark in _batches(transcript, random.Random(seed)):  # noqa: S311 - cuts are no secret
-        frame = pl.DataFrame([{name: row.get(name) for name in transcript.schema} for row in rows], schema=transcript.schema)
+        frame = pl.DataFrame(
+            [{name: row.get(name) for name in transcript.schema} for row in rows], schema=transcript.schema
+        )
         done = reader.step(kept, frame, watermark)
         kept = done.kept
         matches += [taken for _, taken in _taken(done.matches)]
@@ -128,7 +138,9 @@ def by_rows(transcript: PatternTranscript, seed: int) -> tuple[list[Taken], list
     return matches, timeouts
 
 
-def by_matcher(transcript: PatternTranscript, seed: int, *, timeouts_too: bool = True) -> tuple[list[Taken], list[tuple[int, Taken]]]:
+def by_matcher(
+    transcript: PatternTranscript, seed: int, *, timeouts_too: bool = True
+) -> tuple[list[Taken], list[tuple[int, Taken]]]:
     """The matches and timeouts that the matcher finds; between batches all it knows becomes bytes and comes back."""
     keys = (transcript.key,) if transcript.key else ()
     matcher = Matcher(transcript.pattern, transcript.schema, keys, TIME, timeouts=timeouts_too)
@@ -136,8 +148,12 @@ def by_matcher(transcript: PatternTranscript, seed: int, *, timeouts_too: bool =
     matches: list[Taken] = []
     timeouts: list[tuple[int, Taken]] = []
     for rows, watermark in _batches(transcript, random.Random(seed)):  # noqa: S311 - cuts are no secret
-        frame = pl.DataFrame([{name: row.get(name) for name in transcript.schema} for row in rows], schema=transcript.schema)
-        done = matcher.step({key: stored.load(data, matcher.states) for key, data in known.items()}, frame, watermark)
+        frame = pl.DataFrame(
+            [{name: row.get(name) for name in transcript.schema} for row in rows], schema=transcript.schema
+        )
+        done = matcher.step(
+            {key: stored.load(data, matcher.states) for key, data in known.items()}, frame, watermark
+        )
         for key, course in done.courses.items():
             known.pop(key, None)
             if course is not None:
@@ -164,7 +180,9 @@ def _taken(frame: pl.DataFrame) -> Iterator[tuple[int | None, Taken]]:
         yield rows[AT][0], tuple(zip(rows[STEP].to_list(), map(plain, rows[ID].to_list()), strict=True))
 
 
-def _compared(expect: Row, matches: Sequence[Taken], timeouts: Sequence[tuple[int, Taken]] | None, where: str) -> list[tuple[str, str]]:
+def _compared(
+    expect: Row, matches: Sequence[Taken], timeouts: Sequence[tuple[int, Taken]] | None, where: str
+) -> list[tuple[str, str]]:
     problems: list[tuple[str, str]] = []
     if "matches" in expect:
         problems += _differences([_shape(said) for said in expect["matches"]], matches, f"matches{where}")
@@ -223,7 +241,9 @@ def _events(said: Any) -> Iterator[Row]:
             number(event[TIME], TIME)
             yield event
         else:
-            raise Wrong(f"{text(event)} is no event; write {{id: ID, t: TIME, FIELD: VALUE}} or {{advance_to: TIME}}")
+            raise Wrong(
+                f"{text(event)} is no event; write {{id: ID, t: TIME, FIELD: VALUE}} or {{advance_to: TIME}}"
+            )
 
 
 def _schema(events: Sequence[Row], key: str | None) -> pl.Schema:
@@ -239,7 +259,9 @@ def _schema(events: Sequence[Row], key: str | None) -> pl.Schema:
         elif len(kinds) == 1 and kinds <= {str, bool}:
             schema[name] = pl.String() if kinds == {str} else pl.Boolean()
         else:
-            raise Wrong(f"`{name}` has values of several kinds: {', '.join(sorted(kind.__name__ for kind in kinds))}; use one")
+            raise Wrong(
+                f"`{name}` has values of several kinds: {', '.join(sorted(kind.__name__ for kind in kinds))}; use one"
+            )
     if key is not None and key not in schema:
         raise Wrong(f"`key: {key}` is no field of the events; there are {', '.join(schema)}")
     return pl.Schema(schema)

@@ -48,7 +48,9 @@ def checked(said: Any, where: str, *, shared: bool = False) -> list[Any]:
         if isinstance(call, int) and not isinstance(call, bool) and not shared:
             continue
         if not isinstance(call, dict) or len(call) != 1:
-            raise Wrong(f"{where}: {text(call)} is no call of a processor; write a number, or one of {', '.join(CALLS)}")
+            raise Wrong(
+                f"{where}: {text(call)} is no call of a processor; write a number, or one of {', '.join(CALLS)}"
+            )
         known(call, SHARED if shared else CALLS, f"{where}, {'a broadcast row' if shared else 'a call'}")
         ((name, what),) = call.items()
         if name in ("put", "timer", "after", "alarm") and not isinstance(what, dict):
@@ -127,7 +129,10 @@ class Scripted(Processor):
 def processor(said: Processing) -> Processor:
     """The processor of a transcript, whose cells live as long as it says."""
     makes = {"items": processors.items, "entries": processors.entries}
-    cells = {"total": processors.value(0, ttl=said.ttl), **{name: make(ttl=said.ttl) for name, make in makes.items()}}
+    cells = {
+        "total": processors.value(0, ttl=said.ttl),
+        **{name: make(ttl=said.ttl) for name, make in makes.items()},
+    }
     made: Processor = type("Lasting", (Scripted,), cells)(said.on_timer)
     return made
 

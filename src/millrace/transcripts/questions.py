@@ -38,7 +38,11 @@ def _kind(kind: str, said: Any, offset: Any) -> WindowFn:
         case "sliding":
             inner = _map(said, "sliding", ("size", "every"), ("offset",))
             place = _offset(inner.get("offset", offset))
-            return windows.sliding(number(inner["size"], "size", least=1), every=number(inner["every"], "every", least=1), offset=place)
+            return windows.sliding(
+                number(inner["size"], "size", least=1),
+                every=number(inner["every"], "every", least=1),
+                offset=place,
+            )
         case "session":
             return windows.sessions(number(said, "session", least=1))
         case "global":
@@ -47,7 +51,9 @@ def _kind(kind: str, said: Any, offset: Any) -> WindowFn:
             if not isinstance(said, dict):
                 return windows.counted(number(said, "counted", least=1))
             inner = _map(said, "counted", ("size", "every"), ())
-            return windows.counted(number(inner["size"], "size", least=1), every=number(inner["every"], "every", least=1))
+            return windows.counted(
+                number(inner["size"], "size", least=1), every=number(inner["every"], "every", least=1)
+            )
         case "delta":
             if not isinstance(said, dict):
                 return windows.delta("value", said)
@@ -67,7 +73,9 @@ def _offset(said: Any) -> int | pl.Expr:
 
 def _map(said: Any, name: str, needed: tuple[str, ...], more: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(said, dict) or not {*needed} <= said.keys():
-        raise Wrong(f"`{name}: {text(said)}` needs {' and '.join(needed)}, such as {{{', '.join(f'{key}: 10' for key in needed)}}}")
+        raise Wrong(
+            f"`{name}: {text(said)}` needs {' and '.join(needed)}, such as {{{', '.join(f'{key}: 10' for key in needed)}}}"
+        )
     known(said, (*needed, *more), name)
     return said
 
@@ -98,7 +106,9 @@ def trigger_of(said: Any) -> Trigger:
     if isinstance(said, str) and said in _PLAIN:
         return _PLAIN[said]()
     if not isinstance(said, dict) or len(said) != 1:
-        raise Wrong(f"`trigger: {text(said)}` is unknown; use {', '.join((*_PLAIN, *_OF_NUMBER, 'repeat', *_OF_SEVERAL))}")
+        raise Wrong(
+            f"`trigger: {text(said)}` is unknown; use {', '.join((*_PLAIN, *_OF_NUMBER, 'repeat', *_OF_SEVERAL))}"
+        )
     [(kind, inner)] = said.items()
     if kind == "watermark":
         return _at_watermark(inner)
@@ -107,9 +117,13 @@ def trigger_of(said: Any) -> Trigger:
     if kind in _OF_NUMBER:
         return _OF_NUMBER[kind](number(inner, kind, least=0 if kind == "clock_delay" else 1))
     if kind not in _OF_SEVERAL:
-        raise Wrong(f"`trigger: {text(said)}` is unknown; use {', '.join((*_PLAIN, *_OF_NUMBER, 'repeat', *_OF_SEVERAL))}")
+        raise Wrong(
+            f"`trigger: {text(said)}` is unknown; use {', '.join((*_PLAIN, *_OF_NUMBER, 'repeat', *_OF_SEVERAL))}"
+        )
     if not isinstance(inner, list) or not inner or (kind == "or_finally" and len(inner) != 2):
-        raise Wrong(f"`{kind}: {text(inner)}` needs a list of {'two' if kind == 'or_finally' else 'some'} triggers")
+        raise Wrong(
+            f"`{kind}: {text(inner)}` needs a list of {'two' if kind == 'or_finally' else 'some'} triggers"
+        )
     return _OF_SEVERAL[kind](*map(trigger_of, inner))
 
 
@@ -136,7 +150,9 @@ def watermark_of(said: Any, idle: int | None) -> Watermark:
             return watermarks.punctuation(pl.col("says"), idle=idle)
         case "percentile":
             learned = _map(inner, "percentile", ("share", "start"), ())
-            return watermarks.percentile(learned["share"], start=number(learned["start"], "start", least=0), idle=idle)
+            return watermarks.percentile(
+                learned["share"], start=number(learned["start"], "start", least=0), idle=idle
+            )
         case _:
             raise Wrong(
                 f"`watermarks: {text(said)}` is unknown; use {{bounded: N}}, ascending, ingestion_time, punctuation or "

@@ -36,17 +36,34 @@ class RowSubject:
         """Of each row of the result its partition, its time, which is its place there, and its measures."""
         for name in self.looking.schema:
             if name in graph.TIMES or name.startswith("_") or name == LANE:
-                raise Wrong(f"the table has a column `{name}`, a name that rows of streams use for themselves; rename it")
-        read = stream.read(Topic(f"input.transcript-{self.number}", self._event), watermark=watermarks.bounded(0))
-        fields = {name: pl.col(f"field_{place}").cast(dtype) for place, (name, dtype) in enumerate(self.looking.schema.items())}
+                raise Wrong(
+                    f"the table has a column `{name}`, a name that rows of streams use for themselves; rename it"
+                )
+        read = stream.read(
+            Topic(f"input.transcript-{self.number}", self._event), watermark=watermarks.bounded(0)
+        )
+        fields = {
+            name: pl.col(f"field_{place}").cast(dtype)
+            for place, (name, dtype) in enumerate(self.looking.schema.items())
+        }
         said = replace(self.looking.said, partition=(), order=(), span=LONG)
-        found = stream.Stream(sequencing.match_rows(read.select(LANE, **fields).node, (LANE,), said, endless=False), None)
-        shown = found.select(LANE, **{f"measure_{place}": pl.col(name) for place, name in enumerate(self.looking.measures)})
-        return stream.Job(f"transcript-{self.number}", shown.write(Topic(f"analytics.transcript-{self.number}", self._result)))
+        found = stream.Stream(
+            sequencing.match_rows(read.select(LANE, **fields).node, (LANE,), said, endless=False), None
+        )
+        shown = found.select(
+            LANE, **{f"measure_{place}": pl.col(name) for place, name in enumerate(self.looking.measures)}
+        )
+        return stream.Job(
+            f"transcript-{self.number}",
+            shown.write(Topic(f"analytics.transcript-{self.number}", self._result)),
+        )
 
     @property
     def _event(self) -> type:
-        fields = [(f"field_{place}", _kind(name, dtype)) for place, (name, dtype) in enumerate(self.looking.schema.items())]
+        fields = [
+            (f"field_{place}", _kind(name, dtype))
+            for place, (name, dtype) in enumerate(self.looking.schema.items())
+        ]
         return make_dataclass("Event", [(LANE, int), *fields], frozen=True)
 
     @property
@@ -72,12 +89,18 @@ class RowSubject:
             panes = script.panes()
         for pane in sorted(panes, key=lambda pane: (pane[LANE], pane["window_start"], pane["index"])):
             row = self.lanes[pane[LANE]][pane["event_time"]]
-            yield Shown(row, tuple(pane[f"measure_{place}"] for place in range(len(self.looking.measures))), row, row)
+            yield Shown(
+                row, tuple(pane[f"measure_{place}"] for place in range(len(self.looking.measures))), row, row
+            )
 
     def _rows(self) -> list[Row]:
         """The rows of all partitions side by side, each at its place."""
         rows = [
-            {LANE: lane, "event_time": place, **{f"field_{column}": value for column, value in enumerate(values)}}
+            {
+                LANE: lane,
+                "event_time": place,
+                **{f"field_{column}": value for column, value in enumerate(values)},
+            }
             for lane, given in enumerate(self.lanes)
             for place, values in enumerate(given)
         ]
@@ -87,7 +110,14 @@ class RowSubject:
 def _kind(name: str, dtype: pl.DataType) -> Any:
     """The type of a field."""
     inner = dtype.inner if isinstance(dtype, pl.List) else dtype
-    kinds: dict[Any, type] = {pl.Int64: int, pl.Int32: int, pl.Float64: float, pl.String: str, pl.Boolean: bool, pl.Null: str}
+    kinds: dict[Any, type] = {
+        pl.Int64: int,
+        pl.Int32: int,
+        pl.Float64: float,
+        pl.String: str,
+        pl.Boolean: bool,
+        pl.Null: str,
+    }
     if inner.base_type() not in kinds:
         raise Unavailable(f"{name}, which is {dtype}, in events of a topic")
     kind = kinds[inner.base_type()]

@@ -28,7 +28,16 @@ from millrace.transcripts.words import Wrong, known, plain, text
 
 KEYS = ("name", "table", "match_recognize", "select", "query", "expect", "must_fail", "tags")
 TABLE = ("columns", "rows")
-CLAUSE = ("partition_by", "order_by", "measures", "rows_per_match", "after_match_skip", "pattern", "subset", "define")
+CLAUSE = (
+    "partition_by",
+    "order_by",
+    "measures",
+    "rows_per_match",
+    "after_match_skip",
+    "pattern",
+    "subset",
+    "define",
+)
 EXPECT = ("rows", "error")
 CUTS = 5
 """How often the engine runs a transcript, each time with other batches."""
@@ -65,7 +74,14 @@ def understand(document: Row) -> RowTranscript:
                 raise Wrong(f"`{key}` is missing")
         known(document["match_recognize"], CLAUSE, "match_recognize")
     table = _table(document["table"]) if "table" in document else None
-    return RowTranscript(table, document.get("match_recognize"), str(document.get("select", "*")), document.get("query"), expect, must_fail)
+    return RowTranscript(
+        table,
+        document.get("match_recognize"),
+        str(document.get("select", "*")),
+        document.get("query"),
+        expect,
+        must_fail,
+    )
 
 
 def run(transcript: RowTranscript, on: On | Making, number: int = 0) -> list[tuple[str, str]]:
@@ -89,7 +105,11 @@ def run(transcript: RowTranscript, on: On | Making, number: int = 0) -> list[tup
 
 def shares(transcript: RowTranscript) -> bool:
     """Whether it can run together with others: it has one row pattern, and is not to fail."""
-    found = [] if transcript.query is None else [word for word in words(transcript.query) if word.upper == "MATCH_RECOGNIZE"]
+    found = (
+        []
+        if transcript.query is None
+        else [word for word in words(transcript.query) if word.upper == "MATCH_RECOGNIZE"]
+    )
     return "error" not in transcript.expect and len(found) < 2
 
 
@@ -149,10 +169,14 @@ def _means(failed: MillraceError, said: str) -> bool:
 def _compared(wanted: Any, came: Sequence[Sequence[Any]], where: str) -> list[tuple[str, str]]:
     if not isinstance(wanted, list) or not all(isinstance(row, list) for row in wanted):
         raise Wrong(f"`rows: {text(wanted)}` is no list of lists")
-    expected, found = (Counter(plain([_rounded(value) for value in row]) for row in some) for some in (wanted, came))
+    expected, found = (
+        Counter(plain([_rounded(value) for value in row]) for row in some) for some in (wanted, came)
+    )
     missing, more = expected - found, found - expected
     problems = [("missing", f"missing rows{where} {', '.join(missing.elements())}")] if missing else []
-    return problems + ([("unexpected", f"unexpected rows{where} {', '.join(more.elements())}")] if more else [])
+    return problems + (
+        [("unexpected", f"unexpected rows{where} {', '.join(more.elements())}")] if more else []
+    )
 
 
 def _rounded(value: Any) -> Any:
@@ -168,6 +192,10 @@ def _table(said: Any) -> pl.DataFrame:
         if not isinstance(row, list) or len(row) != len(columns):
             raise Wrong(f"the row {text(row)} does not have the columns {', '.join(columns)}")
     try:
-        return pl.DataFrame({name: [row[place] for row in said["rows"]] for place, name in enumerate(columns)}, strict=True)
+        return pl.DataFrame(
+            {name: [row[place] for row in said["rows"]] for place, name in enumerate(columns)}, strict=True
+        )
     except (TypeError, pl.exceptions.PolarsError):
-        return pl.DataFrame(said["rows"], schema=columns, orient="row", infer_schema_length=None, strict=False)
+        return pl.DataFrame(
+            said["rows"], schema=columns, orient="row", infer_schema_length=None, strict=False
+        )

@@ -76,7 +76,11 @@ class Unreadable:
 
 def _documents(path: Path) -> Iterator[Named]:
     try:
-        documents = [document for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER) if document is not None]
+        documents = [
+            document
+            for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER)
+            if document is not None
+        ]
     except (OSError, ValueError, yaml.YAMLError) as error:
         yield path.name, Unreadable(f"cannot be read: {' '.join(str(error).split())}")
         return
@@ -99,7 +103,11 @@ def _together(documents: Sequence[Any], on: On) -> dict[int, str | None]:
             numbers = able[start : start + LANES]
             runs = [partial(_in_lane, documents[number], number) for number in numbers]
             answers = run_together(lambda jobs, partitions: backend(jobs, partitions, on), runs)
-            done |= {number: said for number, said in zip(numbers, answers, strict=True) if not isinstance(said, LaneFailed)}
+            done |= {
+                number: said
+                for number, said in zip(numbers, answers, strict=True)
+                if not isinstance(said, LaneFailed)
+            }
     return done
 
 
@@ -184,12 +192,22 @@ def _do(script: Script, kind: str, what: Any, subject: Subject, where: str, find
         case "expect_dropped":
             expected = [{name: event[name] for name in ("t", "key", "value")} for event in what]
             _compare(
-                expected, list(map(subject.dropped, script.late())), lambda a, b: plain(a) == plain(b), where, "dropped events", findings
+                expected,
+                list(map(subject.dropped, script.late())),
+                lambda a, b: plain(a) == plain(b),
+                where,
+                "dropped events",
+                findings,
             )
 
 
 def _compare(
-    expected: Sequence[Any], came: Sequence[Any], fits: Callable[[Any, Any], bool], where: str, what: str, findings: Findings
+    expected: Sequence[Any],
+    came: Sequence[Any],
+    fits: Callable[[Any, Any], bool],
+    where: str,
+    what: str,
+    findings: Findings,
 ) -> None:
     """Pairs as many as can be paired, since an expectation that says little may fit several."""
     partner: dict[int, int] = {}
@@ -222,4 +240,8 @@ def _fits(expected: Row, pane: Row) -> bool:
 
 
 def _unordered(key: str, value: Any) -> Any:
-    return sorted(map(plain, value)) if key in ("values", "retracts") and isinstance(value, list) else plain(value)
+    return (
+        sorted(map(plain, value))
+        if key in ("values", "retracts") and isinstance(value, list)
+        else plain(value)
+    )

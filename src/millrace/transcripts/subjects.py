@@ -35,7 +35,11 @@ class Subject:
         """Events of key and value, aggregated once or several times."""
         said = self.transcript
         kind: type = self._number() if self.numbers else str
-        topic = Topic(f"input.transcript-{self.number}", _row("Event", kind, said.watermark, sided=self.sided), partitions=said.partitions)
+        topic = Topic(
+            f"input.transcript-{self.number}",
+            _row("Event", kind, said.watermark, sided=self.sided),
+            partitions=said.partitions,
+        )
         read = stream.read(topic, watermark=said.watermark or watermarks.bounded(0, idle=said.idle))
         if said.deduplicate is not None:
             same = ["value", *(["event_time"] if said.deduplicate.time else [])]
@@ -55,7 +59,11 @@ class Subject:
             return stream.Job(f"transcript-{self.number}", self._joined(made, said.join))
         made = made.by("key").aggregate(value=_aggregate(said.value))
         for then in said.then:
-            made = made.with_columns(_key_of(then["by"]).alias("key")).by("key").aggregate(value=_aggregate(then["value"]))
+            made = (
+                made.with_columns(_key_of(then["by"]).alias("key"))
+                .by("key")
+                .aggregate(value=_aggregate(then["value"]))
+            )
         result = made.node.schema["value"]
         inner = result.inner if isinstance(result, pl.List) else result
         python: Any = {pl.Int64: int, pl.Float64: float, pl.String: str}[inner.base_type()]  # type: ignore[index]  # one of these
@@ -70,28 +78,46 @@ class Subject:
 
     def _processed(self, read: stream.Stream, said: Processing) -> stream.Job:
         """What the processor emits to one topic, what it says aside to another; events of the right side are broadcast, if there are any."""
-        sides = {event["side"] for kind, events in self.transcript.steps if kind == "events" for event in events}
+        sides = {
+            event["side"] for kind, events in self.transcript.steps if kind == "events" for event in events
+        }
         rows, rules = [read.filter(pl.col("side") == side) for side in ("left", "right")]
         made = rows.by("key").process(processor(said), broadcast=rules if "right" in sides else None)
         outputs = [
-            way.write(Topic(f"{name}.transcript-{self.number}", make_dataclass(name.title(), [("key", str), (name, str)])))
+            way.write(
+                Topic(
+                    f"{name}.transcript-{self.number}",
+                    make_dataclass(name.title(), [("key", str), (name, str)]),
+                )
+            )
             for name, way in (("emits", made), ("aside", made.side("aside")))
         ]
         return stream.Job(f"transcript-{self.number}", *outputs)
 
     def _joined(self, made: stream.Stream, join: Joining) -> stream.Output:
         """The values of both sides, in pairs."""
-        left, right = [made.filter(pl.col("side") == side).select("key", **{side: pl.col("value")}) for side in ("left", "right")]
+        left, right = [
+            made.filter(pl.col("side") == side).select("key", **{side: pl.col("value")})
+            for side in ("left", "right")
+        ]
         other = Table(right, ("key",), None) if join.table else right.by("key")
         kind: Any = self._number() if self.numbers else str
         pair = make_dataclass("Pair", [("key", str), ("left", kind | None), ("right", kind | None)])
-        return left.by("key").join(other, how=join.how, within=join.within).write(Topic(f"analytics.transcript-{self.number}", pair))
+        return (
+            left.by("key")
+            .join(other, how=join.how, within=join.within)
+            .write(Topic(f"analytics.transcript-{self.number}", pair))
+        )
 
     def _number(self) -> type:
-        values = [event["value"] for kind, events in self.transcript.steps if kind == "events" for event in events]
+        values = [
+            event["value"] for kind, events in self.transcript.steps if kind == "events" for event in events
+        ]
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise Wrong(f"`value: {self.transcript.value}` needs numbers, but an event's value is {text(value)}; use `value: list`")
+                raise Wrong(
+                    f"`value: {self.transcript.value}` needs numbers, but an event's value is {text(value)}; use `value: list`"
+                )
         return int if all(isinstance(value, int) for value in values) else float
 
     def event(self, said: Row) -> Row:
@@ -105,7 +131,11 @@ class Subject:
 
     def dropped(self, row: Row) -> Row:
         """A refused event, as transcripts speak of it."""
-        return {"t": row["event_time"], "key": json.loads(row["key"]), "value": row["value"] if self.numbers else json.loads(row["value"])}
+        return {
+            "t": row["event_time"],
+            "key": json.loads(row["key"]),
+            "value": row["value"] if self.numbers else json.loads(row["value"]),
+        }
 
     def panes(self, script: Script) -> list[Row]:
         """The panes since last asked; a withdrawn value is part of the pane that takes its place."""
@@ -119,16 +149,27 @@ class Subject:
             value = self._value(row)
             said = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]]}
             said["values" if isinstance(value, list) else "value"] = value
-            said |= {name: row[name] for name in ("timing", "index", "settled_index", "final")} | {"at": row["event_time"]}
+            said |= {name: row[name] for name in ("timing", "index", "settled_index", "final")} | {
+                "at": row["event_time"]
+            }
             taken_back = came if self.transcript.output == "value_and_retract" else []
-            gone = [self._value(other) for other in taken_back if other["op"] == "-" and _replaces(row, other)]
+            gone = [
+                self._value(other) for other in taken_back if other["op"] == "-" and _replaces(row, other)
+            ]
             panes.append({**said, "retracts": _together(gone)} if gone else said)
         return panes
 
     def _pair(self, row: Row) -> Row:
         """A row of a join: a pair that is new, or one that is gone."""
-        values = [row[side] if self.numbers or row[side] is None else json.loads(row[side]) for side in ("left", "right")]
-        said = {"key": json.loads(row["key"]), "window": [row["window_start"], row["window_end"]], "at": row["event_time"]}
+        values = [
+            row[side] if self.numbers or row[side] is None else json.loads(row[side])
+            for side in ("left", "right")
+        ]
+        said = {
+            "key": json.loads(row["key"]),
+            "window": [row["window_start"], row["window_end"]],
+            "at": row["event_time"],
+        }
         said["pair" if row["op"] == "+" else "gone"] = values
         return said | {name: row[name] for name in ("timing", "index", "settled_index", "final")}
 
@@ -144,7 +185,11 @@ class Subject:
 
 def _emitted(row: Row) -> Row:
     """A row that a processor emitted, or said aside."""
-    said = {"key": json.loads(row["key"]), "at": row["event_time"], "window": [row["window_start"], row["window_end"]]}
+    said = {
+        "key": json.loads(row["key"]),
+        "at": row["event_time"],
+        "window": [row["window_start"], row["window_end"]],
+    }
     said |= {name: json.loads(row[name]) for name in ("emits", "aside") if name in row}
     return said | {name: row[name] for name in ("timing", "index", "settled_index", "final")}
 
@@ -182,4 +227,8 @@ def _together(gone: list[Any]) -> Any:
     """What a pane replaces: one value, or those of several windows that became one."""
     if len(gone) == 1:
         return gone[0]
-    return [one for values in gone for one in values] if all(isinstance(values, list) for values in gone) else sum(gone)
+    return (
+        [one for values in gone for one in values]
+        if all(isinstance(values, list) for values in gone)
+        else sum(gone)
+    )

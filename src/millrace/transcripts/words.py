@@ -48,7 +48,9 @@ def known(said: Mapping[Any, Any], keys: tuple[str, ...], where: str) -> None:
 
 def is_row_transcript(document: Any) -> bool:
     """Whether a document is about row patterns; where the parser of SQL is missing, that is said."""
-    found = isinstance(document, dict) and any(key in document for key in ("table", "match_recognize", "query"))
+    found = isinstance(document, dict) and any(
+        key in document for key in ("table", "match_recognize", "query")
+    )
     if found:
         need_sqlglot()
     return found

@@ -38,7 +38,9 @@ def final_stops(where: str | FinalStops) -> FinalStops:
         return where
     if where.startswith(("http://", "https://")):
         if "{route}" not in where or "{direction}" not in where:
-            raise DefinitionError(f"stops={where!r} does not say where the route goes; write {{route}} and {{direction}} into the URL")
+            raise DefinitionError(
+                f"stops={where!r} does not say where the route goes; write {{route}} and {{direction}} into the URL"
+            )
         return Service(where)
     files(Path(where))
     return Files(where)
@@ -67,10 +69,15 @@ def files(folder: Path) -> dict[tuple[str, int], FinalStop]:
             f"stops={str(folder)!r} holds no GTFS feed ({str(error).splitlines()[0]}); name a folder with trips.txt, stop_times.txt and stops.txt"
         ) from error
     last = (
-        calls.with_columns(pl.col("stop_sequence").cast(pl.Int64)).sort("stop_sequence").group_by("trip_id").agg(pl.col("stop_id").last())
+        calls.with_columns(pl.col("stop_sequence").cast(pl.Int64))
+        .sort("stop_sequence")
+        .group_by("trip_id")
+        .agg(pl.col("stop_id").last())
     )
     counted = trips.join(last, on="trip_id").group_by("route_id", "direction_id", "stop_id").len()
-    most = counted.sort("len", "stop_id").group_by("route_id", "direction_id").last().join(stops, on="stop_id")
+    most = (
+        counted.sort("len", "stop_id").group_by("route_id", "direction_id").last().join(stops, on="stop_id")
+    )
     return {
         (route, int(direction) + 1): FinalStop(stop, float(latitude), float(longitude))
         for route, direction, stop, latitude, longitude in most.select(

@@ -12,7 +12,9 @@ RESOLUTION = 9
 _FINEST = 15
 
 
-def geocell(latitude: str = "latitude", longitude: str = "longitude", *, resolution: int = RESOLUTION) -> pl.Expr:
+def geocell(
+    latitude: str = "latitude", longitude: str = "longitude", *, resolution: int = RESOLUTION
+) -> pl.Expr:
     """The H3 cell (Int64) of the position in two columns of degrees; null where that is no place on Earth."""
     if resolution not in range(_FINEST + 1):
         raise DefinitionError(
@@ -30,7 +32,9 @@ class _Cells:
         self.resolution = resolution
 
     def __call__(self, places: pl.Series) -> pl.Series:
-        latitude, longitude = (_within(degrees, limit) for degrees, limit in zip(places.struct.unnest(), (90, 180), strict=True))
+        latitude, longitude = (
+            _within(degrees, limit) for degrees, limit in zip(places.struct.unnest(), (90, 180), strict=True)
+        )
         cells = _coordinates_to_cells()(latitude.to_arrow(), longitude.to_arrow(), self.resolution)
         return pl.Series(places.name, cells).cast(pl.Int64)
 
@@ -45,7 +49,9 @@ def _coordinates_to_cells() -> Any:
     try:
         from h3ronpy.vector import coordinates_to_cells
     except ImportError as error:
-        raise ComponentMissing("geocells need h3ronpy, which is not installed; install it with: pip install 'millrace[transit]'") from error
+        raise ComponentMissing(
+            "geocells need h3ronpy, which is not installed; install it with: pip install 'millrace[transit]'"
+        ) from error
     return coordinates_to_cells
 
 
@@ -63,9 +69,13 @@ def _adjacent(pairs: pl.Series) -> pl.Series:
 
     frame = pairs.struct.unnest().with_row_index("row")
     cells = frame["one"].drop_nulls().unique()
-    around = pl.DataFrame({"one": cells, "other": pl.Series(grid_disk(cells.cast(pl.UInt64).to_arrow(), 1))}).explode("other")
+    around = pl.DataFrame(
+        {"one": cells, "other": pl.Series(grid_disk(cells.cast(pl.UInt64).to_arrow(), 1))}
+    ).explode("other")
     near = around.with_columns(pl.col("other").cast(pl.Int64)).filter(pl.col("one") != pl.col("other"))
-    found = frame.join(near.with_columns(near=pl.lit(value=True)), on=["one", "other"], how="left", maintain_order="left")
+    found = frame.join(
+        near.with_columns(near=pl.lit(value=True)), on=["one", "other"], how="left", maintain_order="left"
+    )
     return found["near"].fill_null(value=False).alias(pairs.name)
 
 
@@ -77,4 +87,6 @@ def centres(cells: pl.Series) -> pl.DataFrame:
 
     valid = cells_valid(cells.cast(pl.UInt64, strict=False).to_arrow())
     places = pl.DataFrame(cells_to_coordinates(valid))
-    return pl.DataFrame({"cell": pl.Series(cells_to_string(valid)), "latitude": places["lat"], "longitude": places["lng"]})
+    return pl.DataFrame(
+        {"cell": pl.Series(cells_to_string(valid)), "latitude": places["lat"], "longitude": places["lng"]}
+    )

@@ -10,7 +10,15 @@ from typing import TypeAlias
 import polars as pl
 
 from millrace.topics import Topic
-from millrace.transit.topics import ARRIVALS, CELL_COUNTS, DELAYS, EMERGENCY_STOPS, FINAL_STOPS, FLOWS, POSITIONS
+from millrace.transit.topics import (
+    ARRIVALS,
+    CELL_COUNTS,
+    DELAYS,
+    EMERGENCY_STOPS,
+    FINAL_STOPS,
+    FLOWS,
+    POSITIONS,
+)
 
 Place: TypeAlias = tuple[float, float]
 """Latitude and longitude."""
@@ -56,14 +64,25 @@ class _Counted:
 
     def rows(self, start: int, end: int) -> pl.DataFrame:
         ends = range(-(-(start + 1) // _EVERY) * _EVERY, end + 1, _EVERY)
-        events = [(last - len(self.places) + place, *where) for last in ends for place, where in enumerate(self.places)]
+        events = [
+            (last - len(self.places) + place, *where)
+            for last in ends
+            for place, where in enumerate(self.places)
+        ]
         rows = pl.DataFrame(events, schema=["event_time", "latitude", "longitude"], orient="row")
         return _reported(
-            self.reads, rows.with_columns(vehicle_id=pl.lit(f"{PREFIX}{self.job}"), **{name: pl.lit(it) for name, it in self.said})
+            self.reads,
+            rows.with_columns(
+                vehicle_id=pl.lit(f"{PREFIX}{self.job}"), **{name: pl.lit(it) for name, it in self.said}
+            ),
         )
 
     def results(self, results: pl.DataFrame) -> pl.DataFrame:
-        mine = (pl.col("geocell") == _cell(self.found or self.places[0])) & (pl.col("timing") == "on_time") & (pl.col("index") == 0)
+        mine = (
+            (pl.col("geocell") == _cell(self.found or self.places[0]))
+            & (pl.col("timing") == "on_time")
+            & (pl.col("index") == 0)
+        )
         return results.filter(mine).select(event=pl.col("window_end") - 1, complete="window_end")
 
 
@@ -75,12 +94,21 @@ def _cell(place: Place) -> int:
 
 def _stopping(start: int, end: int) -> pl.DataFrame:
     """One vehicle each 250 ms, which brakes from 12 m/s to a standstill within two seconds."""
-    begun = pl.DataFrame({"begun": range(-(-start // _APART) * _APART, end, _APART)}, schema={"begun": pl.Int64})
-    phases = pl.DataFrame([(0, 12.0, 0.0), (1000, 5.0, -7.0), (2000, 0.0, -5.0)], schema=["after", "speed", "acceleration"], orient="row")
-    rows = begun.join(phases, how="cross").with_columns(
-        vehicle_id=pl.format(f"{PREFIX}emergency-stop/{{}}", "begun"), event_time=pl.col("begun") + pl.col("after")
+    begun = pl.DataFrame(
+        {"begun": range(-(-start // _APART) * _APART, end, _APART)}, schema={"begun": pl.Int64}
     )
-    return _reported(POSITIONS, rows.with_columns(latitude=pl.lit(SEA[0]), longitude=pl.lit(SEA[1]))).sort("event_time")
+    phases = pl.DataFrame(
+        [(0, 12.0, 0.0), (1000, 5.0, -7.0), (2000, 0.0, -5.0)],
+        schema=["after", "speed", "acceleration"],
+        orient="row",
+    )
+    rows = begun.join(phases, how="cross").with_columns(
+        vehicle_id=pl.format(f"{PREFIX}emergency-stop/{{}}", "begun"),
+        event_time=pl.col("begun") + pl.col("after"),
+    )
+    return _reported(POSITIONS, rows.with_columns(latitude=pl.lit(SEA[0]), longitude=pl.lit(SEA[1]))).sort(
+        "event_time"
+    )
 
 
 def _stops(results: pl.DataFrame) -> pl.DataFrame:
@@ -93,7 +121,10 @@ def _reported(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
     """As events of a topic, all columns there; they come in as soon as they happen."""
     rows = rows.with_columns(operator=pl.lit(PREFIX.rstrip("/")), ingestion_time=pl.col("event_time"))
     columns: dict[str, pl.DataType] = {**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
-    return rows.select((pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name) for name, dtype in columns.items())
+    return rows.select(
+        (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in columns.items()
+    )
 
 
 _EVERY, _APART = 5_000, 250
@@ -103,7 +134,9 @@ END = SEA[0] - 1, SEA[1] + 1
 
 _HERE = _Counted("vehicle-distribution", (SEA,))
 _ARRIVED = _Counted("delay-distribution", ((SEA[0] + 1, SEA[1] - 1),), ARRIVALS, said=(("delay", 0),))
-_HEADING = _Counted("final-stop-distribution", ((SEA[0] - 1, SEA[1]),), found=END, said=(("route", ROUTE), ("direction", 1)))
+_HEADING = _Counted(
+    "final-stop-distribution", ((SEA[0] - 1, SEA[1]),), found=END, said=(("route", ROUTE), ("direction", 1))
+)
 _CROSSING = _Counted("flow-direction", ((SEA[0] + 1, SEA[1]), (SEA[0] + 0.997, SEA[1])))
 
 MARKERS = {

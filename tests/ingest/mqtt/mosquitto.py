@@ -51,7 +51,9 @@ class Mosquitto:
 
     def start(self) -> None:
         with (self.folder / "mosquitto.log").open("ab") as log:
-            self.process = subprocess.Popen([program() or "", "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [program() or "", "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
+            )
         eventually(self._answers, f"mosquitto listens: {(self.folder / 'mosquitto.log').read_text()}")
 
     def stop(self) -> None:

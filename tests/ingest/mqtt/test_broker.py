@@ -33,7 +33,9 @@ SECRET = "swordfish-31"
         ({"url": "mqtt://host", "session": "long"}, "session='long'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_remedy_and_without_the_password(options: dict[str, object], said: str) -> None:
+def test_what_cannot_be_is_refused_with_the_remedy_and_without_the_password(
+    options: dict[str, object], said: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         Mqtt(**options)  # type: ignore[arg-type]
     assert said in str(refused.value)
@@ -57,7 +59,9 @@ def guarded(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 @pytest.mark.mqtt
-def test_a_password_from_a_file_opens_and_a_wrong_one_is_refused_without_being_shown(guarded: Mosquitto, tmp_path: Path) -> None:
+def test_a_password_from_a_file_opens_and_a_wrong_one_is_refused_without_being_shown(
+    guarded: Mosquitto, tmp_path: Path
+) -> None:
     url, file = guarded.url.replace("//", "//me@"), tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
     with Mqtt(url, topics="#", client_id="one", password_file=file):
@@ -74,11 +78,25 @@ def openssl(*words: object, cwd: Path) -> None:
 
 
 @pytest.mark.mqtt
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket")  # paho leaves it to the collector after a refusal
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <ssl.SSLSocket"
+)  # paho leaves it to the collector after a refusal
 def test_an_encrypted_connection_needs_the_right_authority(tmp_path: Path) -> None:
     for name in ("ours", "another"):
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-days", 2, "-keyout", f"{name}.key", "-out", f"{name}.pem", cwd=tmp_path)  # fmt: skip
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-keyout", "server.key", "-out", "server.csr", cwd=tmp_path)
+    openssl(
+        "req",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=127.0.0.1",
+        "-keyout",
+        "server.key",
+        "-out",
+        "server.csr",
+        cwd=tmp_path,
+    )
     (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1")
     openssl("x509", "-req", "-in", "server.csr", "-CA", "ours.pem", "-CAkey", "ours.key", "-CAcreateserial", "-days", 2, "-extfile", "names", "-out", "server.pem", cwd=tmp_path)  # fmt: skip
     settings = ("allow_anonymous true", f"certfile {tmp_path}/server.pem", f"keyfile {tmp_path}/server.key")

@@ -143,7 +143,9 @@ def test_a_lost_connection_is_made_again_and_nothing_is_lost(broker: Mosquitto) 
         broker.stop()
         while len(batch := connector.poll(limit=10, wait=20) or Batch()):
             connector.acknowledge(batch)
-        eventually(lambda: (connector.poll(limit=10, wait=10), connector.troubles())[1], "the loss is noticed")
+        eventually(
+            lambda: (connector.poll(limit=10, wait=10), connector.troubles())[1], "the loss is noticed"
+        )
         broker.start()
         connector.acknowledge(before)  # by a connection that is no more: the broker is not told
         broker.publish(numbered(3))
@@ -206,8 +208,16 @@ class Sensors(Processor):
         return Event(READINGS, 5, values)
 
 
-def test_a_message_that_does_not_fit_is_a_dead_letter_and_does_not_come_again(broker: Mosquitto, tmp_path: Path) -> None:
-    bad = [b'{"sensor": "a", "count": null}', b'{"sensor": "b"}', b'{"sensor": "broken", "count": 1}', b"[]", b"\xff"]
+def test_a_message_that_does_not_fit_is_a_dead_letter_and_does_not_come_again(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    bad = [
+        b'{"sensor": "a", "count": null}',
+        b'{"sensor": "b"}',
+        b'{"sensor": "broken", "count": 1}',
+        b"[]",
+        b"\xff",
+    ]
     good = [b'{"sensor": "c", "count": 1}', b'{"sensor": "d", "count": 2}']
     with connected(broker):
         pass  # from here on the broker keeps messages for it
@@ -234,7 +244,10 @@ def test_a_message_that_does_not_fit_is_a_dead_letter_and_does_not_come_again(br
 
 def _records(log: Log) -> tuple[int, int]:
     known = set(log.list())
-    read, dead = (sum(log.ends(name).values()) if name in known else 0 for name in ("input.readings", "dead.input.readings"))
+    read, dead = (
+        sum(log.ends(name).values()) if name in known else 0
+        for name in ("input.readings", "dead.input.readings")
+    )
     return read, dead
 
 

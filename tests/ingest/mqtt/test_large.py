@@ -18,7 +18,9 @@ TOPIC = "/hfp/v2/journey/ongoing/vp/bus/0001/00002/1/1/x/12:00/1/5/60;24/11/22/3
 GOOD = b'{"VP": {"oper": 1, "veh": 2, "tst": "2024-03-01T12:00:00Z", "lat": 60.1, "long": 24.9}}'
 
 
-def test_a_malformed_message_of_more_than_a_megabyte_is_one_letter_and_what_follows_is_written(broker: Mosquitto, tmp_path: Path) -> None:
+def test_a_malformed_message_of_more_than_a_megabyte_is_one_letter_and_what_follows_is_written(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
     large = b"\xff" * 1_200_000
     log = open_log(f"embedded:{tmp_path / 'log'}")
     connector, stop = Mqtt(broker.url, topics=["#"], client_id="one"), Stop()
@@ -33,7 +35,11 @@ def test_a_malformed_message_of_more_than_a_megabyte_is_one_letter_and_what_foll
     counts = ingest(connector, Hsl(), log, stop=stop, report=report)
     assert (counts.received, counts.written.total(), counts.rejected.total()) == (2, 1, 1)
     dead = "dead.input.vehicle-positions"
-    [letter] = [row for p, end in log.ends(dead).items() for row in read_letters(log.read(dead, p, 0, end)).rows(named=True)]
+    [letter] = [
+        row
+        for p, end in log.ends(dead).items()
+        for row in read_letters(log.read(dead, p, 0, end)).rows(named=True)
+    ]
     assert letter["value"] == large, "the embedded log takes it whole"
     log.close()
 

@@ -43,7 +43,19 @@ class Node:
 
     def __init__(self, name: str, broker: Mosquitto, log: Log) -> None:
         self.name, self.broker = name, broker
-        words = ["ingest", "--mqtt", broker.url, "--client-id", name, "--share", "city", "--processor", "hsl", "--log", log.url]
+        words = [
+            "ingest",
+            "--mqtt",
+            broker.url,
+            "--client-id",
+            name,
+            "--share",
+            "city",
+            "--processor",
+            "hsl",
+            "--log",
+            log.url,
+        ]
         self.command = [str(Path(sys.executable).with_name("millrace")), *words]
         self.starts = 0
 
@@ -80,8 +92,16 @@ def held(log: Log) -> int:
 def events(log: Log) -> dict[str, pl.DataFrame]:
     """What was said, once each, whenever and however often it came."""
     topics = Hsl().topics
-    found = {t.name: pl.concat([decode(t, p, log.read(t.name, p, 0, end)).rows for p, end in log.ends(t.name).items()]) for t in topics}
-    return {name: distinct(rows.select(*topic.schema, "event_time")) for (name, rows), topic in zip(found.items(), topics, strict=True)}
+    found = {
+        t.name: pl.concat(
+            [decode(t, p, log.read(t.name, p, 0, end)).rows for p, end in log.ends(t.name).items()]
+        )
+        for t in topics
+    }
+    return {
+        name: distinct(rows.select(*topic.schema, "event_time"))
+        for (name, rows), topic in zip(found.items(), topics, strict=True)
+    }
 
 
 def distinct(rows: pl.DataFrame) -> pl.DataFrame:
@@ -89,7 +109,11 @@ def distinct(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dead_letters(log: Log) -> set[bytes]:
-    return {value for p, end in log.ends(DEAD).items() for value in read_letters(log.read(DEAD, p, 0, end))["value"].to_list()}
+    return {
+        value
+        for p, end in log.ends(DEAD).items()
+        for value in read_letters(log.read(DEAD, p, 0, end))["value"].to_list()
+    }
 
 
 @pytest.mark.recordings
@@ -113,7 +137,10 @@ def test_a_node_that_is_killed_again_and_again_loses_nothing(
             publishing.result()
             mortal.start()
     assert mortal.starts >= 5
-    eventually(lambda: sum(map(len, events(log).values())) + len(dead_letters(log)) >= 5_133, "every distinct event is in the log")
+    eventually(
+        lambda: sum(map(len, events(log).values())) + len(dead_letters(log)) >= 5_133,
+        "every distinct event is in the log",
+    )
     expected = recorded(path, processor="hsl")
     for topic in Hsl().topics:
         found = events(log)[topic.name]
@@ -128,16 +155,24 @@ def test_a_node_that_is_killed_again_and_again_loses_nothing(
 
 def each_job_counts_each_event_once(log: Log, recorded: dict[str, pl.DataFrame]) -> None:
     """However often and in whatever order the log has them: what nodes that died had not acknowledged came again, minutes of the recording later."""
-    once = {name: rows.unique([c for c in rows.columns if c != "ingestion_time"], maintain_order=True) for name, rows in recorded.items()}
+    once = {
+        name: rows.unique([c for c in rows.columns if c != "ingestion_time"], maintain_order=True)
+        for name, rows in recorded.items()
+    }
     expected = five.expected(once, five.far_away, patience=PATIENCE)
     for job in five.jobs(five.far_away, patience=PATIENCE):
         [topic] = [output.topic for output in job.outputs]
         assert len(expected[topic.name]), job.name
-        assert five.last_words(topic.name, replay(job, reads(job)[0].topic.name, log=log.url)).equals(expected[topic.name]), job.name
+        assert five.last_words(topic.name, replay(job, reads(job)[0].topic.name, log=log.url)).equals(
+            expected[topic.name]
+        ), job.name
 
 
 def test_ctrl_c_acknowledges_what_the_log_has(broker: Mosquitto, log: Log, nodes: tuple[Node, Node]) -> None:
-    messages = [("/hfp/v2/journey/ongoing/vp/bus/0012", json.dumps({"VP": {**VEHICLE, "veh": n}}).encode()) for n in range(200)]
+    messages = [
+        ("/hfp/v2/journey/ongoing/vp/bus/0012", json.dumps({"VP": {**VEHICLE, "veh": n}}).encode())
+        for n in range(200)
+    ]
     broker.publish([*messages, ("/other/things", b"are not asked for")])
     eventually(lambda: held(log) >= 200, "all are written")
     for node in nodes:

@@ -19,7 +19,19 @@ from millrace.ingest.progress import Progress
 from millrace.ingest.record import line, record
 from millrace.ingest.recording import Recording
 
-PAYLOADS = [b'{"a": 1}', b"[1, 2]", b'"text"', b"5", b"", b"{", b'{"a":\n1}', b"plain \xc3\xa4", b"\xff\x00\xfe", b" {} ", b"{\xff}"]
+PAYLOADS = [
+    b'{"a": 1}',
+    b"[1, 2]",
+    b'"text"',
+    b"5",
+    b"",
+    b"{",
+    b'{"a":\n1}',
+    b"plain \xc3\xa4",
+    b"\xff\x00\xfe",
+    b" {} ",
+    b"{\xff}",
+]
 
 
 def played(path: Path) -> list[Raw]:
@@ -31,14 +43,22 @@ def played(path: Path) -> list[Raw]:
     return [raw for batch in batches for raw in batch]
 
 
-@given(st.lists(st.one_of(st.binary(max_size=30), st.text(max_size=20).map(str.encode), st.sampled_from(PAYLOADS)), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=30), st.text(max_size=20).map(str.encode), st.sampled_from(PAYLOADS)),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_any_payload_comes_back_byte_for_byte(payloads: list[bytes]) -> None:
     data = b"".join(line(Raw("t/ä", payload, 5)) for payload in payloads)
     path = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp")
     file = path / f"millrace-{id(payloads)}.jsonl"
     file.write_bytes(data)
     try:
-        assert [(raw.topic, raw.payload) for raw in played(file)] == [("t/ä", payload) for payload in payloads]
+        assert [(raw.topic, raw.payload) for raw in played(file)] == [
+            ("t/ä", payload) for payload in payloads
+        ]
     finally:
         file.unlink()
 
@@ -50,10 +70,14 @@ def test_what_a_broker_sends_is_recorded_and_plays_back(broker: Mosquitto, tmp_p
     with connector:  # the session is there before anything is said
         pass
     broker.publish([(f"t/{n}", payload) for n, payload in enumerate(PAYLOADS)])
-    counts = record(connector, tmp_path / name, stop=Stop(), progress=Progress("r", io.StringIO()), messages=len(PAYLOADS))
+    counts = record(
+        connector, tmp_path / name, stop=Stop(), progress=Progress("r", io.StringIO()), messages=len(PAYLOADS)
+    )
     assert counts.received == len(PAYLOADS)
     raws = played(tmp_path / name)
-    assert [(raw.topic, raw.payload) for raw in raws] == [(f"t/{n}", payload) for n, payload in enumerate(PAYLOADS)]
+    assert [(raw.topic, raw.payload) for raw in raws] == [
+        (f"t/{n}", payload) for n, payload in enumerate(PAYLOADS)
+    ]
     with pytest.raises(InputError, match="is there already"):
         record(connector, tmp_path / name, stop=Stop(), progress=Progress("r", io.StringIO()))
 
@@ -62,7 +86,16 @@ def test_what_a_broker_sends_is_recorded_and_plays_back(broker: Mosquitto, tmp_p
 def test_ctrl_c_ends_a_recording_that_can_be_read(broker: Mosquitto, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl.gz"
     process = subprocess.Popen(
-        [str(Path(sys.executable).with_name("millrace")), "record", broker.url, str(path), "--topic", "t/#", "--client-id", "recorder"],
+        [
+            str(Path(sys.executable).with_name("millrace")),
+            "record",
+            broker.url,
+            str(path),
+            "--topic",
+            "t/#",
+            "--client-id",
+            "recorder",
+        ],
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -62,7 +62,11 @@ EXPECTED = {
 
 
 def many(*payloads: bytes, topic: str = TOPIC) -> Processed:
-    return GtfsRt().process_many(Batch([topic] * len(payloads), payloads, [RECEIVED] * len(payloads), range(1, len(payloads) + 1), "file"))
+    return GtfsRt().process_many(
+        Batch(
+            [topic] * len(payloads), payloads, [RECEIVED] * len(payloads), range(1, len(payloads) + 1), "file"
+        )
+    )
 
 
 def rows(done: Processed) -> pl.DataFrame:
@@ -70,14 +74,22 @@ def rows(done: Processed) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "payload", [HEADER + vehicle(), json.dumps(FEATURE).encode(), json.dumps({"type": "FeatureCollection", "features": [FEATURE]}).encode()]
+    "payload",
+    [
+        HEADER + vehicle(),
+        json.dumps(FEATURE).encode(),
+        json.dumps({"type": "FeatureCollection", "features": [FEATURE]}).encode(),
+    ],
 )
 def test_a_vehicle_says_the_same_in_either_form(payload: bytes) -> None:
     assert rows(many(payload)).rows(named=True) == [EXPECTED]
 
 
 def test_a_feed_of_many_vehicles_is_an_event_for_each() -> None:
-    done = many(HEADER + vehicle("1") + vehicle("2") + field(2, field(1, "alert") + field(5, b"")), HEADER + vehicle("3"))
+    done = many(
+        HEADER + vehicle("1") + vehicle("2") + field(2, field(1, "alert") + field(5, b"")),
+        HEADER + vehicle("3"),
+    )
     assert rows(done)["vehicle_id"].to_list() == ["tampere/1", "tampere/2", "tampere/3"]
     assert done.passed == {"no vehicle position": 1}
 
@@ -123,7 +135,21 @@ def test_what_cannot_be_understood_is_rejected_with_one_of_a_few_reasons(payload
     assert len(rows(done)) == 1
 
 
-ODD = [None, True, -1, 10**400, 1e308, "", "9" * 10_000, "💥\0", [], {}, [1, 2], {"a": 1}, "2020-02-30T00:00:00Z"]
+ODD = [
+    None,
+    True,
+    -1,
+    10**400,
+    1e308,
+    "",
+    "9" * 10_000,
+    "💥\0",
+    [],
+    {},
+    [1, 2],
+    {"a": 1},
+    "2020-02-30T00:00:00Z",
+]
 
 
 @pytest.mark.parametrize("place", ["", "geometry", "properties"])
@@ -140,7 +166,9 @@ def test_each_field_of_a_feature_may_be_missing_or_anything(place: str, odd: Any
             inside[name] = odd
         payloads.append(json.dumps(feature).encode())
     done = many(*payloads)
-    assert sum(len(frame) for _, frame in done.rows) + len(done.rejects) + done.passed.total() >= len(payloads)
+    assert sum(len(frame) for _, frame in done.rows) + len(done.rejects) + done.passed.total() >= len(
+        payloads
+    )
     assert len({reject.reason for reject in done.rejects}) <= 9
 
 

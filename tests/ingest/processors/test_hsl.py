@@ -27,7 +27,9 @@ RECEIVED = 1600657201148
 
 def raw(payload: Any = None, **changes: Any) -> Raw:
     body = {"VP": {**VP, **changes}} if payload is None else payload
-    return Raw(_topic(body), body if isinstance(body, bytes) else json.dumps(body).encode(), RECEIVED, "file:1")
+    return Raw(
+        _topic(body), body if isinstance(body, bytes) else json.dumps(body).encode(), RECEIVED, "file:1"
+    )
 
 
 def _topic(body: Any) -> str:
@@ -40,7 +42,11 @@ def _topic(body: Any) -> str:
 
 
 def many(*messages: Raw) -> Processed:
-    topics, payloads, received = [m.topic for m in messages], [m.payload for m in messages], [m.received for m in messages]
+    topics, payloads, received = (
+        [m.topic for m in messages],
+        [m.payload for m in messages],
+        [m.received for m in messages],
+    )
     return Hsl().process_many(Batch(topics, payloads, received, range(1, len(messages) + 1), "file"))
 
 
@@ -66,13 +72,19 @@ def test_a_vehicle_position_says_what_the_message_says() -> None:
 def test_rows_have_the_columns_of_the_topic_and_the_times() -> None:
     ((topic, rows),) = many(raw(), raw(veh=457)).rows
     assert topic is POSITIONS
-    assert rows.schema == {**POSITIONS.schema, "event_time": rows.schema["event_time"], "ingestion_time": rows.schema["ingestion_time"]}
+    assert rows.schema == {
+        **POSITIONS.schema,
+        "event_time": rows.schema["event_time"],
+        "ingestion_time": rows.schema["ingestion_time"],
+    }
     assert rows["vehicle_id"].to_list() == ["40/456", "40/457"]
     assert rows["ingestion_time"].to_list() == [RECEIVED, RECEIVED]
 
 
 def test_what_a_vehicle_does_not_know_is_absent_rather_than_zero() -> None:
-    unknown = dict.fromkeys(("spd", "hdg", "acc", "dl", "odo", "drst", "route", "dir", "oday", "start", "stop"))
+    unknown = dict.fromkeys(
+        ("spd", "hdg", "acc", "dl", "odo", "drst", "route", "dir", "oday", "start", "stop")
+    )
     event = Hsl().process(raw(**unknown))
     assert event is not None
     assert {name for name, value in event.details.items() if value is not None} == {
@@ -108,7 +120,11 @@ def test_version_1_takes_the_route_from_the_topic() -> None:
     body = {name: value for name, value in VP.items() if name not in ("route", "dir")}
     event = Hsl().process(Raw(topic, json.dumps({"VP": body}).encode(), RECEIVED))
     assert event is not None
-    assert (event.details["route"], event.details["direction"], event.details["vehicle_id"]) == ("1006T", 2, "40/456")
+    assert (event.details["route"], event.details["direction"], event.details["vehicle_id"]) == (
+        "1006T",
+        2,
+        "40/456",
+    )
 
 
 @pytest.mark.recordings
@@ -123,7 +139,11 @@ def test_a_vehicle_of_a_recording_is_never_two(recordings: Path, name: str) -> N
             done = Hsl().process_many(batch)
             rejected = {reject.raw.origin for reject in done.rejects}
             vehicles.update(name for _, rows in done.rows for name in rows["vehicle_id"].unique())
-            good = [batch.topics[i] for i in range(len(batch)) if f"{batch.source}:{batch.positions[i]}" not in rejected]
+            good = [
+                batch.topics[i]
+                for i in range(len(batch))
+                if f"{batch.source}:{batch.positions[i]}" not in rejected
+            ]
             topics.update((int(topic.split("/")[7]), int(topic.split("/")[8])) for topic in good)
     assert vehicles == {f"{operator}/{vehicle}" for operator, vehicle in topics}
 
@@ -163,7 +183,11 @@ def test_a_batch_is_divided_by_topic_in_the_order_of_arrival() -> None:
 
 
 def test_messages_of_version_1_have_the_next_stop_one_place_earlier() -> None:
-    message = Raw("/hfp/v1/journey/ongoing/tram/0040/00456/1006/1/Arabia/05:47/1111428/5/60;24/19/75/80", raw().payload, RECEIVED)
+    message = Raw(
+        "/hfp/v1/journey/ongoing/tram/0040/00456/1006/1/Arabia/05:47/1111428/5/60;24/19/75/80",
+        raw().payload,
+        RECEIVED,
+    )
     event = Hsl().process(message)
     assert event is not None
     assert (event.topic, event.details["next_stop"]) == (POSITIONS, "1111428")
@@ -211,7 +235,9 @@ def test_messages_of_version_1_have_the_next_stop_one_place_earlier() -> None:
 def test_what_cannot_be_understood_is_rejected_with_one_of_a_few_reasons(message: Raw, expected: str) -> None:
     assert reason(message) == expected
     done = many(raw(), message, raw(veh=9))
-    assert [(reject.reason, reject.raw.payload, reject.raw.origin) for reject in done.rejects] == [(expected, message.payload, "file:2")]
+    assert [(reject.reason, reject.raw.payload, reject.raw.origin) for reject in done.rejects] == [
+        (expected, message.payload, "file:2")
+    ]
     assert done.rejects[0].detail
     assert done.rows[0][1]["vehicle_id"].to_list() == ["40/456", "40/9"]
 
@@ -222,7 +248,16 @@ def test_a_batch_of_nothing_good_has_no_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "topic", ["", "x", "/hfp/v2", "/hfp/v1/journey/ongoing/tram/0040", "/" * 30, "ä/\0/💥", TOPIC.replace("1111428", "EOL")]
+    "topic",
+    [
+        "",
+        "x",
+        "/hfp/v2",
+        "/hfp/v1/journey/ongoing/tram/0040",
+        "/" * 30,
+        "ä/\0/💥",
+        TOPIC.replace("1111428", "EOL"),
+    ],
 )
 def test_a_topic_that_says_nothing_costs_only_the_next_stop(topic: str) -> None:
     event = Hsl().process(Raw(topic, raw().payload, RECEIVED))
@@ -318,9 +353,11 @@ def test_each_field_may_be_removed_nulled_retyped_or_huge(kind: str, field: str,
     if how == "removed":
         del message[field]
     else:
-        message[field] = {"nulled": None, "retyped": {"not": ["this"]}, "huge": 10**400 if not isinstance(VP[field], str) else "9" * 10**6}[
-            how
-        ]
+        message[field] = {
+            "nulled": None,
+            "retyped": {"not": ["this"]},
+            "huge": 10**400 if not isinstance(VP[field], str) else "9" * 10**6,
+        }[how]
     done = many(raw({kind: message}), raw())
     assert sum(len(frame) for _, frame in done.rows) + len(done.rejects) == 2
     assert all(reject.reason.split()[0] in ("no", "wrong", "malformed") for reject in done.rejects)
@@ -336,7 +373,15 @@ def test_all_messages_of_the_recorded_hour_are_understood(recordings: Path) -> N
     assert {name: len(frame) for name, frame in rows.items()} == {
         "input.vehicle-positions": 4_956, "input.arrivals": 34, "input.departures": 41, "input.door-events": 64, "input.vehicle-events": 138,
     }  # fmt: skip
-    assert Counter(rows["input.vehicle-events"]["kind"]) == {"ARR": 45, "DUE": 44, "PDE": 31, "PAS": 10, "VJA": 3, "WAIT": 3, "VJOUT": 2}
+    assert Counter(rows["input.vehicle-events"]["kind"]) == {
+        "ARR": 45,
+        "DUE": 44,
+        "PDE": 31,
+        "PAS": 10,
+        "VJA": 3,
+        "WAIT": 3,
+        "VJOUT": 2,
+    }
     assert rows["input.door-events"]["open"].sum() == 32
     assert Counter(reject.reason for reject in done.rejects) == {"no position": 4}
     assert not done.passed

@@ -13,10 +13,18 @@ MORNING = 1_772_431_200_000
 def events(plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30) -> pl.DataFrame:
     """All positions that come within some seconds, made in stretches."""
     city = City(plan, start=start)
-    return pl.concat([frame for at in range(0, seconds, stretch) for _, frame in city.advance(min(at + stretch, seconds) * 1000 + start)])
+    return pl.concat(
+        [
+            frame
+            for at in range(0, seconds, stretch)
+            for _, frame in city.advance(min(at + stretch, seconds) * 1000 + start)
+        ]
+    )
 
 
-def calls(plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30) -> dict[str, pl.DataFrame]:
+def calls(
+    plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30
+) -> dict[str, pl.DataFrame]:
     """What happened at stops, by topic."""
     city = City(plan, start=start)
     found: dict[str, list[pl.DataFrame]] = {topic.name: [] for topic in plan.topics[1:]}

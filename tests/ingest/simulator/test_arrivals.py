@@ -25,7 +25,11 @@ def half_an_hour() -> pl.DataFrame:
 
 def lags() -> pl.Series:
     """Of vehicles whose clocks are right."""
-    return half_an_hour().select(lag=pl.col("ingestion_time") - pl.col("event_time")).filter(pl.col("lag") > 0)["lag"]
+    return (
+        half_an_hour()
+        .select(lag=pl.col("ingestion_time") - pl.col("event_time"))
+        .filter(pl.col("lag") > 0)["lag"]
+    )
 
 
 def test_most_events_come_at_once_and_some_after_an_outage() -> None:
@@ -46,14 +50,24 @@ def test_two_in_a_hundred_messages_repeat_another() -> None:
 
 def test_a_backlog_is_sent_in_order() -> None:
     """Only some tens of milliseconds can put two messages of a vehicle in the wrong order."""
-    by_vehicle = half_an_hour().unique(maintain_order=True).with_columns(step=pl.col("event_time").diff().over("vehicle_id"))
+    by_vehicle = (
+        half_an_hour()
+        .unique(maintain_order=True)
+        .with_columns(step=pl.col("event_time").diff().over("vehicle_id"))
+    )
     assert (by_vehicle["step"] < 0).mean() < 0.004  # type: ignore[operator]  # a number
 
 
 def test_arrivals_do_not_depend_on_which_others_are_asked_for() -> None:
-    links, vehicle, time = Links(3, 50), np.repeat(np.arange(50), 100), MORNING + np.tile(np.arange(100) * 1000, 50)
+    links, vehicle, time = (
+        Links(3, 50),
+        np.repeat(np.arange(50), 100),
+        MORNING + np.tile(np.arange(100) * 1000, 50),
+    )
     together, _ = links.arrivals(vehicle, time)
-    alone = [int(links.arrivals(vehicle[one : one + 1], time[one : one + 1])[0][0]) for one in range(0, 5_000, 97)]
+    alone = [
+        int(links.arrivals(vehicle[one : one + 1], time[one : one + 1])[0][0]) for one in range(0, 5_000, 97)
+    ]
     assert alone == together[::97].tolist()
 
 
@@ -89,16 +103,33 @@ def test_the_scale_multiplies_the_fleet() -> None:
 @pytest.fixture(scope="module")
 def calibration(recordings: Path) -> dict[str, dict[str, float]]:
     """Quantiles of 64,251 real arrivals."""
-    said: dict[str, dict[str, float]] = json.loads((recordings.parent / "calibration" / "calibration.json").read_text())[
-        "ptinsight_thesis_lag"
-    ]
+    said: dict[str, dict[str, float]] = json.loads(
+        (recordings.parent / "calibration" / "calibration.json").read_text()
+    )["ptinsight_thesis_lag"]
     return said
 
 
 @pytest.mark.recordings
 def test_lags_have_the_quantiles_of_real_ones(calibration: dict[str, dict[str, float]]) -> None:
     real = {float(share): lag for share, lag in calibration["corrected_lag_ms_quantiles"].items()}
-    for share in (0.05, 0.1, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995):
+    for share in (
+        0.05,
+        0.1,
+        0.25,
+        0.5,
+        0.75,
+        0.8,
+        0.85,
+        0.9,
+        0.925,
+        0.95,
+        0.96,
+        0.97,
+        0.98,
+        0.985,
+        0.99,
+        0.995,
+    ):
         assert lags().quantile(share) == pytest.approx(real[share], rel=0.15), share
     assert lags().quantile(0.999) == pytest.approx(real[0.999], rel=0.35)
 
@@ -109,12 +140,18 @@ def test_lateness_is_that_of_real_events(calibration: dict[str, dict[str, float]
     clock = pl.min_horizontal("event_time", "ingestion_time").cum_max()
     late = half_an_hour().select(late=clock - pl.col("event_time"))["late"]
     for limit in (100, 250, 500, 1000, 2000, 3000, 5000, 10_000, 20_000, 30_000, 60_000):
-        assert (late > limit).mean() == pytest.approx(calibration["fraction_later_than_ms"][str(limit)], rel=0.2), limit
+        assert (late > limit).mean() == pytest.approx(
+            calibration["fraction_later_than_ms"][str(limit)], rel=0.2
+        ), limit
 
 
 @pytest.mark.recordings
 def test_the_daily_curve_is_that_of_a_real_day(recordings: Path) -> None:
-    real = pl.read_csv(recordings.parent / "calibration" / "volume_by_minute_of_day.csv").sort("minute_of_day")["eps"].to_numpy()
+    real = (
+        pl.read_csv(recordings.parent / "calibration" / "volume_by_minute_of_day.csv")
+        .sort("minute_of_day")["eps"]
+        .to_numpy()
+    )
     made = daytime.events_per_second(MORNING - 8 * 3_600_000 + np.arange(1440) * 60_000)
     assert np.quantile(np.abs(made - real) / (real + 30), 0.9) < 0.05
     assert np.quantile(made, [0.05, 0.25, 0.5, 0.75, 0.95]) == pytest.approx(
@@ -126,11 +163,17 @@ def test_the_daily_curve_is_that_of_a_real_day(recordings: Path) -> None:
 @pytest.mark.recordings
 def test_a_whole_day_brings_as_much_as_a_real_one(recordings: Path) -> None:
     """By the minute of arrival."""
-    real = pl.read_csv(recordings.parent / "calibration" / "volume_by_minute_of_day.csv").sort("minute_of_day")["eps"].to_numpy()
+    real = (
+        pl.read_csv(recordings.parent / "calibration" / "volume_by_minute_of_day.csv")
+        .sort("minute_of_day")["eps"]
+        .to_numpy()
+    )
     plan, midnight = Plan(scale=0.25), MORNING - 8 * 3_600_000
     city = City(plan, start=midnight - 160_000)
     city.advance(midnight)
-    rates = np.array([len(city.advance(midnight + minute * 60_000)[0][1]) / 60 / plan.scale for minute in range(1, 1441)])
+    rates = np.array(
+        [len(city.advance(midnight + minute * 60_000)[0][1]) / 60 / plan.scale for minute in range(1, 1441)]
+    )
     assert rates.mean() == pytest.approx(676, rel=0.01)
     assert rates.min() < 12
     assert int(rates.argmin()) in (239, 240, 241)

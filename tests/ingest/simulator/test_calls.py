@@ -23,21 +23,38 @@ def quarter() -> dict[str, pl.DataFrame]:
 
 def test_the_columns_are_those_of_the_topics() -> None:
     for one in (ARRIVALS, DEPARTURES, DOOR_EVENTS):
-        assert dict(quarter()[one.name].schema) == {**one.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
+        assert dict(quarter()[one.name].schema) == {
+            **one.schema,
+            "event_time": pl.Int64(),
+            "ingestion_time": pl.Int64(),
+        }
 
 
 def test_a_vehicle_leaves_each_stop_at_which_it_arrives() -> None:
-    kinds = [quarter()[topic.name].select(*KEY, "stop", "route", "direction", kind=pl.lit(topic.name)) for topic in (ARRIVALS, DEPARTURES)]
-    both = pl.concat(kinds).sort(*KEY).with_columns(pl.col("kind", "stop").shift().over("vehicle_id").name.prefix("before_"))
+    kinds = [
+        quarter()[topic.name].select(*KEY, "stop", "route", "direction", kind=pl.lit(topic.name))
+        for topic in (ARRIVALS, DEPARTURES)
+    ]
+    both = (
+        pl.concat(kinds)
+        .sort(*KEY)
+        .with_columns(pl.col("kind", "stop").shift().over("vehicle_id").name.prefix("before_"))
+    )
     left = both.filter((pl.col("kind") == DEPARTURES.name) & (pl.col("before_kind") == ARRIVALS.name))
     turned = left.filter(pl.col("stop") != pl.col("before_stop"))
     assert len(left) > 1_000
-    assert len(turned) < 0.1 * len(left), "only at the end of a route is the stop another one: that of the way back"
+    assert len(turned) < 0.1 * len(left), (
+        "only at the end of a route is the stop another one: that of the way back"
+    )
     assert both.filter(pl.col("kind") == pl.col("before_kind")).height < 0.02 * len(both)
 
 
 def test_doors_open_before_they_close() -> None:
-    doors = quarter()[DOOR_EVENTS.name].with_columns(before=pl.col("open").shift().over("vehicle_id")).drop_nulls("before")
+    doors = (
+        quarter()[DOOR_EVENTS.name]
+        .with_columns(before=pl.col("open").shift().over("vehicle_id"))
+        .drop_nulls("before")
+    )
     assert len(doors) > 1_000
     assert (doors["open"] != doors["before"]).mean() > 0.98  # type: ignore[operator]  # a number; the rest is still on its way
 
@@ -48,7 +65,12 @@ def test_an_arrival_is_where_and_when_the_position_says_so() -> None:
     standing = frames[POSITIONS.name].filter(pl.col("stop").is_not_null()).sort("event_time")
     arrivals = frames[ARRIVALS.name].filter(pl.col("next_stop").is_not_null()).sort("event_time")
     near = arrivals.join_asof(
-        standing, on="event_time", by=["vehicle_id", "stop"], strategy="forward", tolerance=1_001, check_sortedness=False
+        standing,
+        on="event_time",
+        by=["vehicle_id", "stop"],
+        strategy="forward",
+        tolerance=1_001,
+        check_sortedness=False,
     )
     found = near.drop_nulls("speed")
     assert len(found) > 0.9 * len(arrivals)
@@ -65,7 +87,9 @@ def test_delays_are_those_of_a_city() -> None:
 
 @pytest.mark.recordings
 def test_delays_are_about_those_of_real_arrivals(recordings: Path) -> None:
-    real = json.loads((recordings.parent / "calibration" / "calibration.json").read_text())["arrival_delay_2022_s"]["quantiles"]
+    real = json.loads((recordings.parent / "calibration" / "calibration.json").read_text())[
+        "arrival_delay_2022_s"
+    ]["quantiles"]
     delay = quarter()[ARRIVALS.name]["delay"]
     for share in ("0.05", "0.1", "0.25", "0.5", "0.75", "0.9", "0.95"):
         assert delay.quantile(float(share)) == pytest.approx(real[share], rel=0.3, abs=40), share

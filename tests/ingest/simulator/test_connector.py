@@ -30,7 +30,14 @@ def test_events_do_not_depend_on_how_much_is_made_or_taken_at_once() -> None:
 
 
 def test_as_fast_as_possible_gives_the_same_events() -> None:
-    fast = Simulator(scale=0.05, volume="mean", duration="20s", speed="max", start="2026-03-02T06:00:00Z", clock=FakeClock())
+    fast = Simulator(
+        scale=0.05,
+        volume="mean",
+        duration="20s",
+        speed="max",
+        start="2026-03-02T06:00:00Z",
+        clock=FakeClock(),
+    )
     assert_frame_equal(polled(fast, limit=10_000), polled(live(FakeClock(MORNING)), limit=10_000))
 
 
@@ -55,7 +62,9 @@ def test_no_batch_is_larger_than_asked_for_though_it_holds_several_topics() -> N
 
 
 def test_another_seed_is_another_city() -> None:
-    one, other = (events(Plan(seed=seed, scale=0.05, volume="mean"), seconds=3)["latitude"].sort() for seed in (1, 2))
+    one, other = (
+        events(Plan(seed=seed, scale=0.05, volume="mean"), seconds=3)["latitude"].sort() for seed in (1, 2)
+    )
     assert not one.equals(other)
 
 
@@ -94,7 +103,9 @@ def test_a_city_that_is_started_again_goes_on_where_it_would_have_been() -> None
     long = events(SMALL, start=MORNING, seconds=120)
     again = events(SMALL, start=MORNING + 60_000, seconds=60)
     here, there = (
-        frame.filter(pl.col("event_time") >= MORNING + 70_000).select("vehicle_id", "event_time", "latitude", "longitude").unique()
+        frame.filter(pl.col("event_time") >= MORNING + 70_000)
+        .select("vehicle_id", "event_time", "latitude", "longitude")
+        .unique()
         for frame in (long, again)
     )
     assert len(there) > 1_000

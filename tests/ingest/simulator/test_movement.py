@@ -23,11 +23,17 @@ def ten_minutes() -> pl.DataFrame:
 
 
 def test_the_columns_are_those_of_the_topic() -> None:
-    assert dict(ten_minutes().schema) == {**POSITIONS.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
+    assert dict(ten_minutes().schema) == {
+        **POSITIONS.schema,
+        "event_time": pl.Int64(),
+        "ingestion_time": pl.Int64(),
+    }
 
 
 def test_speed_changes_only_as_brakes_and_engines_allow() -> None:
-    change = ten_minutes().with_columns(change=pl.col("speed").diff().over("vehicle_id")).filter(PAIR)["change"]
+    change = (
+        ten_minutes().with_columns(change=pl.col("speed").diff().over("vehicle_id")).filter(PAIR)["change"]
+    )
     assert change.max() <= legs.ACCELERATION[1] + 0.02  # type: ignore[operator]  # a number
     assert change.min() >= -legs.HARD_BRAKE[1] - 0.02  # type: ignore[operator]  # a number
     hard = (change < -legs.SERVICE_BRAKE[1] - 0.02).mean()
@@ -45,13 +51,21 @@ def test_speeds_are_those_of_a_city() -> None:
 def test_a_vehicle_is_where_its_speed_brought_it() -> None:
     north = pl.col("latitude").diff().over("vehicle_id") * 111_300
     east = pl.col("longitude").diff().over("vehicle_id") * 111_300 * np.cos(np.radians(60.2))
-    moved = ten_minutes().with_columns(moved=(north**2 + east**2).sqrt(), mean=(pl.col("speed") + pl.col("speed").shift()) / 2).filter(PAIR)
+    moved = (
+        ten_minutes()
+        .with_columns(moved=(north**2 + east**2).sqrt(), mean=(pl.col("speed") + pl.col("speed").shift()) / 2)
+        .filter(PAIR)
+    )
     assert (moved["moved"] - moved["mean"]).abs().quantile(0.99) < 1.5  # type: ignore[operator]  # a number
     assert (moved["moved"] - moved["mean"]).abs().max() < 5  # type: ignore[operator]  # a number
 
 
 def test_the_odometer_grows_until_the_trip_ends() -> None:
-    grown = ten_minutes().with_columns(grown=pl.col("odometer").diff().over("vehicle_id", "trip_start", "direction"))["grown"].drop_nulls()
+    grown = (
+        ten_minutes()
+        .with_columns(grown=pl.col("odometer").diff().over("vehicle_id", "trip_start", "direction"))["grown"]
+        .drop_nulls()
+    )
     assert grown.min() >= 0  # type: ignore[operator]  # a number
 
 
@@ -69,16 +83,19 @@ def test_stops_come_in_the_order_of_the_route() -> None:
         .filter(pl.col("stop").is_not_null())
         .unique(["vehicle_id", "trip_start", "direction", "stop"], keep="first", maintain_order=True)
     )
-    following = seen.with_columns(came=pl.col("stop").shift(-1).over("vehicle_id", "trip_start", "direction")).filter(
-        pl.col("came").is_not_null()
-    )
+    following = seen.with_columns(
+        came=pl.col("stop").shift(-1).over("vehicle_id", "trip_start", "direction")
+    ).filter(pl.col("came").is_not_null())
     assert len(following) > 500
     assert (following["next_stop"] == following["came"]).all()
 
 
 def test_delays_build_up_along_a_route() -> None:
     driving = ten_minutes().filter(pl.col("odometer") > 0)
-    early, late = (driving.filter(pl.col("odometer").is_between(a, b))["delay"] for a, b in ((0, 3_000), (12_000, 40_000)))
+    early, late = (
+        driving.filter(pl.col("odometer").is_between(a, b))["delay"]
+        for a, b in ((0, 3_000), (12_000, 40_000))
+    )
     assert early.mean() + 30 < late.mean()  # type: ignore[operator]  # numbers
     assert early.std() < late.std()  # type: ignore[operator]  # numbers
 

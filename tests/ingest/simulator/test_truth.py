@@ -23,7 +23,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def events(folder: Path) -> pl.DataFrame:
     """Each once, by vehicle and time; the truth is beside them."""
     city = City(PLAN, start=MORNING, truth=folder)
-    came = pl.concat([frame for minute in range(MINUTES + 3) for _, frame in city.advance(MORNING + (minute + 1) * 60_000)])
+    came = pl.concat(
+        [frame for minute in range(MINUTES + 3) for _, frame in city.advance(MORNING + (minute + 1) * 60_000)]
+    )
     city.close()
     return came.unique(["vehicle_id", "event_time"]).sort("vehicle_id", "event_time")
 
@@ -89,9 +91,16 @@ def test_stops_and_routes_are_told_as_events_name_them(events: pl.DataFrame, fol
     stops, routes = pl.read_parquet(folder / "stops.parquet"), pl.read_parquet(folder / "routes.parquet")
     assert set(events["stop"].drop_nulls()) <= set(stops["stop"])
     ways = routes.group_by("route", "direction", maintain_order=True).agg("stop", "sequence")
-    assert events.select("route", "direction").unique().join(ways, on=["route", "direction"], how="anti").is_empty()
+    assert (
+        events.select("route", "direction")
+        .unique()
+        .join(ways, on=["route", "direction"], how="anti")
+        .is_empty()
+    )
     assert all(sequence == list(range(len(sequence))) for sequence in ways["sequence"].to_list())
-    standing = events.filter(pl.col("stop").is_not_null()).join(routes, on=["route", "direction", "stop"], suffix="_stop")
+    standing = events.filter(pl.col("stop").is_not_null()).join(
+        routes, on=["route", "direction", "stop"], suffix="_stop"
+    )
     assert (((standing["latitude"] - standing["latitude_stop"]).abs() * 111_300) < 2).all()
 
 

@@ -34,4 +34,10 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def settings(tmp_path: Path, log: Log) -> Settings:
-    return Settings().changed(log_url=log.url, state_dir=tmp_path / "state", run_name="test", spark_partitions=2, spark_master="local[2]")
+    return Settings().changed(
+        log_url=log.url,
+        state_dir=tmp_path / "state",
+        run_name="test",
+        spark_partitions=2,
+        spark_master="local[2]",
+    )

@@ -48,7 +48,11 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
         list(source.read(share))
     (desk,) = place.iterdir()
     deadline = time.monotonic() + 30
-    while mishap in ("none", "broken") and len(list(desk.glob("*.ready"))) < len(asked) and time.monotonic() < deadline:
+    while (
+        mishap in ("none", "broken")
+        and len(list(desk.glob("*.ready"))) < len(asked)
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     held = [hold(request) for request in desk.glob("*.asked")] if mishap == "stuck" else []
     ready = len(list(desk.glob("*.ready")))

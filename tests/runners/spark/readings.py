@@ -55,27 +55,47 @@ KEYS = {TOTALS.name: ["sensor"], SPREADS.name: ["value"], CLIMBS.name: ["sensor"
 def totals() -> mr.Job:
     """The sum of each sensor, 10 s every 5 s."""
     readings = mr.read(READINGS, watermark=watermarks.bounded("1s"))
-    return mr.Job("totals", readings.window(windows.sliding("10s", every="5s"), lateness="5s").by("sensor").sum("value").write(TOTALS))
+    return mr.Job(
+        "totals",
+        readings.window(windows.sliding("10s", every="5s"), lateness="5s")
+        .by("sensor")
+        .sum("value")
+        .write(TOTALS),
+    )
 
 
 def spreads() -> mr.Job:
     """How many sensors last said the same."""
     readings = mr.read(READINGS, watermark=watermarks.bounded("2s")).filter(pl.col("value") > 0)
     window = readings.window(windows.fixed("10s"), lateness="20s")
-    return mr.Job("spreads", window.by("sensor").latest("value").by("value").count(name="sensors").write(SPREADS))
+    return mr.Job(
+        "spreads", window.by("sensor").latest("value").by("value").count(name="sensors").write(SPREADS)
+    )
 
 
 def climbs() -> mr.Job:
     """A relaxed pattern that looks back: what is kept of a sensor is the matches that have begun."""
     value, low = pl.col("value"), patterns.last("low", "value")
-    climb = mr.pattern("low", value < 6).followed_by("high", (value > 20) & (value > 6 * low)).within("15s").skip_to_next()
+    climb = (
+        mr.pattern("low", value < 6)
+        .followed_by("high", (value > 20) & (value > 6 * low))
+        .within("15s")
+        .skip_to_next()
+    )
     found = mr.read(READINGS, watermark=watermarks.bounded("2s")).by("sensor").match(climb, select=ENDS)
     return mr.Job("climbs", found.write(CLIMBS))
 
 
 def falls() -> mr.Job:
     """A regular pattern: what is kept of a sensor is its newest rows."""
-    fall = mr.pattern("high", pl.col("value") > 20).next("low", pl.col("value") < 15).times(2).consecutive().within("15s").skip_past_last()
+    fall = (
+        mr.pattern("high", pl.col("value") > 20)
+        .next("low", pl.col("value") < 15)
+        .times(2)
+        .consecutive()
+        .within("15s")
+        .skip_past_last()
+    )
     found = mr.read(READINGS, watermark=watermarks.bounded("2s")).by("sensor").match(fall, select=ENDS)
     return mr.Job("falls", found.write(FALLS))
 
@@ -104,12 +124,18 @@ def append(log: Log, frame: pl.DataFrame) -> None:
     """In a few appends, with something unreadable after each."""
     for part in frame.iter_slices(max(1, len(frame) // 3)):
         log.append(READINGS.name, encode(READINGS, part))
-        log.append(READINGS.name, Outgoing(pa.array([b"\xffnonsense", b""], pa.binary()), pa.array([b"x", b"y"], pa.binary())))
+        log.append(
+            READINGS.name,
+            Outgoing(pa.array([b"\xffnonsense", b""], pa.binary()), pa.array([b"x", b"y"], pa.binary())),
+        )
 
 
 def written(log: Log, topic: mr.Topic) -> pl.DataFrame:
     """All that a topic holds, as it was written."""
-    parts = [decode(topic, p, log.read(topic.name, p, 0, end), panes=topic.name in KEYS).rows for p, end in log.ends(topic.name).items()]
+    parts = [
+        decode(topic, p, log.read(topic.name, p, 0, end), panes=topic.name in KEYS).rows
+        for p, end in log.ends(topic.name).items()
+    ]
     return pl.concat(parts).drop("ingestion_time", "_off")
 
 
@@ -120,7 +146,9 @@ def last_words(frame: pl.DataFrame, topic: mr.Topic) -> pl.DataFrame:
 def letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
     """How often each record was set aside."""
     frames = [read_letters(log.read(topic, p, 0, end)) for p, end in log.ends(topic).items() if end]
-    return Counter(row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows())
+    return Counter(
+        row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows()
+    )
 
 
 def in_one_piece(log: Log, jobs: Sequence[mr.Job]) -> tuple[dict[str, pl.DataFrame], set[tuple[str, ...]]]:
@@ -130,7 +158,11 @@ def in_one_piece(log: Log, jobs: Sequence[mr.Job]) -> tuple[dict[str, pl.DataFra
     end = feed.advance(log, start, now=2_000_000)
     results = engine.step(feed.pieces(log, engine.plan, start, end), end.clock)
     aside = [*results.late.values(), *([] if results.dead is None else [results.dead])]
-    return results.outputs, {tuple(map(str, row)) for frame in aside for row in frame.select("reason", "partition", "offset").iter_rows()}
+    return results.outputs, {
+        tuple(map(str, row))
+        for frame in aside
+        for row in frame.select("reason", "partition", "offset").iter_rows()
+    }
 
 
 def assert_exactly_once(log: Log, jobs: Sequence[mr.Job], topics: Sequence[mr.Topic]) -> None:
@@ -141,7 +173,9 @@ def assert_exactly_once(log: Log, jobs: Sequence[mr.Job], topics: Sequence[mr.To
         assert shown.height > 10
         key = [*KEYS[topic.name], "window_start", "window_end", "index", "op"]
         assert shown.select(key).is_duplicated().sum() == 0, "no pane is there twice"
-        assert last_words(shown, topic).equals(last_words(outputs[topic.name], topic)), "no last word is missing or wrong"
+        assert last_words(shown, topic).equals(last_words(outputs[topic.name], topic)), (
+            "no last word is missing or wrong"
+        )
     told = letters(log, dead_topic(READINGS.name))
     for job in jobs:
         told += letters(log, late_topic(job.name))

@@ -22,4 +22,13 @@ if __name__ == "__main__":
         spark_partitions=2,
         spark_standby="standby" in sys.argv,
     )
-    run(totals(), spreads(), climbs(), falls(), on="spark", settings=chosen, until_caught_up="caught-up" in sys.argv, report=report)
+    run(
+        totals(),
+        spreads(),
+        climbs(),
+        falls(),
+        on="spark",
+        settings=chosen,
+        until_caught_up="caught-up" in sys.argv,
+        report=report,
+    )

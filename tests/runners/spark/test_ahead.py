@@ -28,18 +28,28 @@ def second_batch(log: Log, folder: Path, mishap: str) -> dict[str, Any]:
 def said(body: Body) -> tuple[Any, ...]:
     """All that a body says, in an order of its own."""
     sources = sorted((s.topic, s.partition, s.active, tuple(s.clocks.items())) for s in body.sources)
-    rows = sorted((block.target, block.kind, block.channel, *map(str, row)) for block in body.blocks for row in block.frame.rows())
+    rows = sorted(
+        (block.target, block.kind, block.channel, *map(str, row))
+        for block in body.blocks
+        for row in block.frame.rows()
+    )
     return body.now, body.end, sources, body.counts, rows
 
 
-@pytest.mark.parametrize(("mishap", "ahead"), [("none", True), ("broken", True), ("killed", False), ("stalled", False), ("stuck", False)])
+@pytest.mark.parametrize(
+    ("mishap", "ahead"),
+    [("none", True), ("broken", True), ("killed", False), ("stalled", False), ("stuck", False)],
+)
 def test_a_batch_read_ahead_is_the_batch(log: Log, tmp_path: Path, mishap: str, *, ahead: bool) -> None:
     append(log, 200)
     found = second_batch(log, tmp_path / "ahead", mishap)
     assert found["asked"] == 2
     assert found["ready"] == (2 if ahead else 0)
     first, second = found["offsets"]
-    ranges = [(READINGS.name, int(p), first["topics"][READINGS.name][p], end) for p, end in second["topics"][READINGS.name].items()]
+    ranges = [
+        (READINGS.name, int(p), first["topics"][READINGS.name][p], end)
+        for p, end in second["topics"][READINGS.name].items()
+    ]
     direct = packets(reader(log, Clock())._feed, Share(second["clock"], ranges))
     assert said(merge(map(bytes.fromhex, found["bodies"]))) == said(merge(packet.body for packet in direct))
 
@@ -47,6 +57,10 @@ def test_a_batch_read_ahead_is_the_batch(log: Log, tmp_path: Path, mishap: str, 
 def test_nobody_reads_ahead_unless_there_is_a_folder_for_it(log: Log) -> None:
     source = reader(log, Clock())
     append(log, 10)
-    share = Share(1, [(READINGS.name, 0, 0, log.ends(READINGS.name)[0])], following=[Share(1, [(READINGS.name, 0, 0, 1)])])
+    share = Share(
+        1,
+        [(READINGS.name, 0, 0, log.ends(READINGS.name)[0])],
+        following=[Share(1, [(READINGS.name, 0, 0, 1)])],
+    )
     (batch,) = source.read(share)
     assert batch.num_rows == 4

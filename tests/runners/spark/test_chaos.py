@@ -18,4 +18,6 @@ def test_killed_at_random_moments_nothing_is_missing_doubled_or_wrong(tmp_path: 
 
 @pytest.mark.kafka
 def test_nor_is_anything_on_kafka(tmp_path: Path, brokers: Cluster) -> None:
-    assert chaos(tmp_path, kills=1, vehicles=200, url=f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}") == Verdict(1, 0, 0, 0)
+    assert chaos(
+        tmp_path, kills=1, vehicles=200, url=f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}"
+    ) == Verdict(1, 0, 0, 0)

@@ -28,7 +28,11 @@ KAFKA = (  # Spark 4.3's own are not to be had everywhere; those before it do th
     "org.apache.commons:commons-pool2:2.12.1",
 )
 SALES = [("ab"[second % 2], second, f"2026-01-01T00:00:{second:02}Z") for second in range(40)]
-SOLD = sorted((name, sum(n for n in range(start, start + 10) if "ab"[n % 2] == name)) for start in (0, 10, 20) for name in "ab")
+SOLD = sorted(
+    (name, sum(n for n in range(start, start + 10) if "ab"[n % 2] == name))
+    for start in (0, 10, 20)
+    for name in "ab"
+)
 
 
 def jars(folder: Path, artifacts: tuple[str, ...]) -> str:
@@ -36,7 +40,14 @@ def jars(folder: Path, artifacts: tuple[str, ...]) -> str:
     if shutil.which("mvn") is None:
         pytest.skip("there is no mvn on the PATH to fetch the connector")
     for artifact in artifacts:
-        command = ["mvn", "--batch-mode", "--quiet", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+        command = [
+            "mvn",
+            "--batch-mode",
+            "--quiet",
+            "dependency:copy",
+            f"-Dartifact={artifact}",
+            f"-DoutputDirectory={folder}",
+        ]
         if subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode:
             pytest.skip(f"mvn could not fetch {artifact}")
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
@@ -53,7 +64,12 @@ def server() -> Iterator[tuple[str, int]]:
 
 
 def show(kind: str, needed: str, where: str, folder: Path) -> None:
-    ended = subprocess.run([sys.executable, str(EXAMPLE), kind, needed, where, str(folder)], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLE), kind, needed, where, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr[-2_000:]
 
 

@@ -19,7 +19,11 @@ from millrace.runners.spark.pacing import tell, told
 from millrace.runners.verifying import verify_state
 
 OFFSETS = Offsets({"input.a": {0: 191, 1: 257}}, 1_795_037_146_816)
-SAID = ["v1", json.dumps({"batchWatermarkMs": 0, "conf": {f"spark.some.setting.{n}": "x" * 40 for n in range(20)}}), OFFSETS.to_json()]
+SAID = [
+    "v1",
+    json.dumps({"batchWatermarkMs": 0, "conf": {f"spark.some.setting.{n}": "x" * 40 for n in range(20)}}),
+    OFFSETS.to_json(),
+]
 
 
 def write(path: Path, text: str) -> None:
@@ -36,7 +40,9 @@ def checkpoint(tmp_path: Path) -> Path:
     write(made / "offsets" / "3", "\n".join(SAID))
     write(made / "commits" / "3", 'v1\n{"nextBatchWatermarkMs":0}')
     known = Identity("id", ("job",), "", 1, 1)
-    (tmp_path / "run" / "identity.json").write_bytes(write_checked({**vars(known), "operators": {}, "births": {}}))
+    (tmp_path / "run" / "identity.json").write_bytes(
+        write_checked({**vars(known), "operators": {}, "births": {}})
+    )
     return made
 
 

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import ComponentMissing, ConfigError, LogDenied, LogUnwritable, MillraceError, OffsetGone, RunFailed, StateUnwritable
+from millrace.errors import (
+    ComponentMissing,
+    ConfigError,
+    LogDenied,
+    LogUnwritable,
+    MillraceError,
+    OffsetGone,
+    RunFailed,
+    StateUnwritable,
+)
 from millrace.runners.spark.failures import explain, may_pass, rebuilt
 
 STATE = Path("/some/state")
@@ -69,7 +78,10 @@ def test_a_heap_that_is_too_small_is_named(text: str) -> None:
     assert str(STATE / "spark.log") in str(found)
 
 
-MISSING = WORKER.replace("millrace.errors.OffsetGone: input.a[0]: 0 to 7 are gone; start anew", "ModuleNotFoundError: No module named 'h3'")
+MISSING = WORKER.replace(
+    "millrace.errors.OffsetGone: input.a[0]: 0 to 7 are gone; start anew",
+    "ModuleNotFoundError: No module named 'h3'",
+)
 GATEWAY = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
 
 
@@ -79,7 +91,9 @@ def test_a_module_that_executors_lack_is_named_and_not_tried_again() -> None:
     assert "module 'h3'" in str(found)
     assert "spark.submit.pyFiles" in str(found)
     assert not may_pass(found)
-    assert type(explain(ModuleNotFoundError("No module named 'h3'"), state=STATE)) is ComponentMissing, "also in the query's own process"
+    assert type(explain(ModuleNotFoundError("No module named 'h3'"), state=STATE)) is ComponentMissing, (
+        "also in the query's own process"
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,10 +103,15 @@ def test_a_module_that_executors_lack_is_named_and_not_tried_again() -> None:
             "Exception in thread \"main\" org.apache.spark.SparkException: When running with master 'yarn' HADOOP_CONF_DIR must be set.\n\tat org",
             "When running with master 'yarn' HADOOP_CONF_DIR must be set.",
         ),
-        ("Invalid maximum heap size: -Xmx1q\nError: Could not create the Java Virtual Machine.", "Invalid maximum heap size: -Xmx1q"),
+        (
+            "Invalid maximum heap size: -Xmx1q\nError: Could not create the Java Virtual Machine.",
+            "Invalid maximum heap size: -Xmx1q",
+        ),
     ],
 )
-def test_settings_with_which_spark_does_not_start_are_not_tried_again(tmp_path: Path, words: str, reason: str) -> None:
+def test_settings_with_which_spark_does_not_start_are_not_tried_again(
+    tmp_path: Path, words: str, reason: str
+) -> None:
     (tmp_path / "spark.log").write_text(f"of an earlier attempt\nWARNING: Using incubator modules\n{words}\n")
     found = explain(Exception(GATEWAY), state=tmp_path)
     assert type(found) is ConfigError
@@ -103,7 +122,9 @@ def test_settings_with_which_spark_does_not_start_are_not_tried_again(tmp_path: 
 
 def test_a_jvm_that_ended_without_a_reason_is_tried_again(tmp_path: Path) -> None:
     assert may_pass(explain(Exception(GATEWAY), state=tmp_path))
-    (tmp_path / "spark.log").write_text("There is insufficient memory for the Java Runtime Environment to continue.\n")
+    (tmp_path / "spark.log").write_text(
+        "There is insufficient memory for the Java Runtime Environment to continue.\n"
+    )
     assert may_pass(explain(Exception(GATEWAY), state=tmp_path))
 
 
@@ -136,9 +157,7 @@ def test_a_wrong_password_is_not_tried_again() -> None:
     ],
 )
 def test_a_password_that_java_says_is_wrong_is_not_tried_again(said: str) -> None:
-    text = (
-        f"[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat org.apache\nCaused by: {said}\n\tat org.apache"
-    )
+    text = f"[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat org.apache\nCaused by: {said}\n\tat org.apache"
     found = explain(Exception(text), state=STATE)
     assert type(found) is LogDenied
     assert str(found).startswith(re.sub(r"^[a-z.]+", "", said))
@@ -163,6 +182,8 @@ def test_a_session_that_cannot_be_made_of_its_settings_is_not_tried_again(said: 
 
 
 def test_a_session_that_could_not_be_made_by_chance_is_tried_again_and_says_why() -> None:
-    found = explain(Exception(PY4J.format("java.net.BindException: Cannot assign requested address")), state=STATE)
+    found = explain(
+        Exception(PY4J.format("java.net.BindException: Cannot assign requested address")), state=STATE
+    )
     assert str(found) == "java.net.BindException: Cannot assign requested address"
     assert may_pass(found)

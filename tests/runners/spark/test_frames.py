@@ -69,7 +69,9 @@ def test_files_in_and_files_out(spark: SparkSession, log: Log, settings: Setting
     assert results.filter("op = '+'").count() == len(shown(log).filter(pl.col("op") == "+"))
 
 
-def test_a_stream_of_files_is_in_the_log_once_over_restarts(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+def test_a_stream_of_files_is_in_the_log_once_over_restarts(
+    spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
+) -> None:
     from millrace.runners.spark.frames import from_dataframe
 
     folder, out = tmp_path / "in", tmp_path / "out"
@@ -78,15 +80,21 @@ def test_a_stream_of_files_is_in_the_log_once_over_restarts(spark: SparkSession,
         frame = spark.readStream.schema("sensor string, value bigint, at timestamp").parquet(str(folder))
         with pytest.raises(DefinitionError, match="in another file"):
             from_dataframe(frame, READINGS, time="at", log=log.url, checkpoint=str(tmp_path / "refused"))
-        query = from_dataframe(frame, OWN, time="at", log=log.url, checkpoint=str(tmp_path / "checkpoint"), available_now=True)
+        query = from_dataframe(
+            frame, OWN, time="at", log=log.url, checkpoint=str(tmp_path / "checkpoint"), available_now=True
+        )
         assert query is not None
         query.awaitTermination()
-        assert held(log, OWN) == sorted(readings(0, 300 * (n + 1)).select("event_time", "sensor", "value").rows())
+        assert held(log, OWN) == sorted(
+            readings(0, 300 * (n + 1)).select("event_time", "sensor", "value").rows()
+        )
         from_dataframe(spark.read.parquet(str(folder / f"{n}.parquet")), READINGS, time="at", log=log.url)
         run_local([totals()], settings=settings.changed(log_url=log.url), until_caught_up=True)
         stream = totals().to_dataframe(spark, log=log.url, streaming=True)
         writing = (
-            stream.writeStream.format("parquet").option("path", str(out)).option("checkpointLocation", str(tmp_path / "out-checkpoint"))
+            stream.writeStream.format("parquet")
+            .option("path", str(out))
+            .option("checkpointLocation", str(tmp_path / "out-checkpoint"))
         )
         writing.trigger(availableNow=True).start().awaitTermination()
         assert len(spark.read.parquet(str(out)).collect()) == len(shown(log))

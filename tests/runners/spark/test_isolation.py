@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_the_millionth_event_stops_one_job_and_not_the_other(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+def test_the_millionth_event_stops_one_job_and_not_the_other(
+    spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
+) -> None:
     fill(log, 0, 1_100_000)
     told: list[tuple[int, list[str]]] = []
 
@@ -34,7 +36,9 @@ def test_the_millionth_event_stops_one_job_and_not_the_other(spark: SparkSession
     assert max(end for end, *_ in written(log, BAD)) <= 800_000
 
 
-def test_an_answer_that_fails_in_one_slot_is_taken_back_in_all(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+def test_an_answer_that_fails_in_one_slot_is_taken_back_in_all(
+    spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
+) -> None:
     cut = settings.changed(run_max_events_per_batch=10_000)
     fill(log, 0, 15_001)
     fill(log, 20_000, 20_000)
@@ -49,10 +53,14 @@ def test_an_answer_that_fails_in_one_slot_is_taken_back_in_all(spark: SparkSessi
         mine, theirs = ([row for row in panes if row[0] == end] for panes in (after, sums))
         assert mine == theirs, "all slots go on from the state before the batch"
     assert len(letters(log)) == 1
-    assert not list(settings.state.dir.rglob("*.tmp")), "no file of the attempt that was taken back was left in the place of a newer one"
+    assert not list(settings.state.dir.rglob("*.tmp")), (
+        "no file of the attempt that was taken back was left in the place of a newer one"
+    )
 
 
-def test_the_letters_of_a_job_that_runs_alone_are_committed_once(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+def test_the_letters_of_a_job_that_runs_alone_are_committed_once(
+    spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
+) -> None:
     fill(log, 0, 30_000)
     for _ in range(2):
         with pytest.raises(JobQuarantined, match=r"traceback is in .*quarantine-bad\.txt"):

@@ -47,7 +47,9 @@ def partitions_as_before(spark: SparkSession) -> Iterator[None]:
     spark.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
-def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(spark: SparkSession, log: Log, settings: Settings) -> None:
+def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(
+    spark: SparkSession, log: Log, settings: Settings
+) -> None:
     rows = readings(1_500)
 
     def go(first: int, last: int, *jobs: mr.Job, **more: Any) -> None:
@@ -62,11 +64,16 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(spark
     (checkpoint,) = folder.glob("checkpoint*")
     wide = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("20s"), lateness="5s")
     changed = mr.Job("totals", wide.by("sensor").sum("value").write(TOTALS))
-    with pytest.raises(StateMismatch, match=r"totals/aggregation-1 has another window.* --reset totals; .* another name.* migrate="):
+    with pytest.raises(
+        StateMismatch,
+        match=r"totals/aggregation-1 has another window.* --reset totals; .* another name.* migrate=",
+    ):
         go(700, 700, changed, spreads())
     done = max(checkpoint.glob("commits/[0-9]*"), key=lambda file: int(file.name))
     done.unlink()
-    with pytest.raises(StateMismatch, match=r"begun and not finished.*until-caught-up first, then change them"):
+    with pytest.raises(
+        StateMismatch, match=r"begun and not finished.*until-caught-up first, then change them"
+    ):
         go(700, 700, totals())
     go(700, 900, totals(), spreads(), spark_partitions=3)
     assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
@@ -74,12 +81,16 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(spark
     go(1_000, 1_500, totals(), spreads())
     assert_exactly_once(log, [totals()], [TOTALS])
     later, outputs = pl.col("window_end") > 1_060_000, in_one_piece(log, [spreads()])[0]
-    joined, whole = (last_words(frame, SPREADS).filter(later) for frame in (written(log, SPREADS), outputs[SPREADS.name]))
+    joined, whole = (
+        last_words(frame, SPREADS).filter(later) for frame in (written(log, SPREADS), outputs[SPREADS.name])
+    )
     assert joined.height > 10, "a job that joined shows all windows that began after it"
     assert joined.equals(whole)
 
 
-def test_a_savepoint_goes_from_one_runner_to_the_other(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
+def test_a_savepoint_goes_from_one_runner_to_the_other(
+    spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
+) -> None:
     jobs, rows = [totals(), spreads()], readings(900)
     first, second = tmp_path / "first.savepoint", tmp_path / "second.savepoint"
     append(log, rows[:300])
@@ -97,7 +108,13 @@ def test_a_savepoint_goes_from_one_runner_to_the_other(spark: SparkSession, log:
     with hold(settings.state.dir / "two") as folder:
         save_stopped(folder, second, cut, spark)
     append(log, rows[600:])
-    run_on(*jobs, on="local", settings=settings.changed(run_name="three", spark_slots=1), until_caught_up=True, restore=second)
+    run_on(
+        *jobs,
+        on="local",
+        settings=settings.changed(run_name="three", spark_slots=1),
+        until_caught_up=True,
+        restore=second,
+    )
     assert_exactly_once(log, jobs, [TOTALS, SPREADS])
 
 
@@ -109,8 +126,24 @@ def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Setting
         append(log, rows[number * 300 : number * 300 + 300])
         run_on(*jobs, on="spark", settings=settings.changed(spark_slots=slots), until_caught_up=True)
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
-    command = [sys.executable, "-m", "millrace.cli", "savepoint", str(file), "--state", str(settings.state.dir), "--name", "test"]
+    command = [
+        sys.executable,
+        "-m",
+        "millrace.cli",
+        "savepoint",
+        str(file),
+        "--state",
+        str(settings.state.dir),
+        "--name",
+        "test",
+    ]
     subprocess.run(command, check=True)
     append(log, rows[600:])
-    run_on(*jobs, on="spark", settings=settings.changed(run_name="restored", spark_slots=2), until_caught_up=True, restore=file)
+    run_on(
+        *jobs,
+        on="spark",
+        settings=settings.changed(run_name="restored", spark_slots=2),
+        until_caught_up=True,
+        restore=file,
+    )
     assert_exactly_once(log, jobs, [TOTALS, SPREADS])

@@ -38,33 +38,50 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(spark: SparkSession, log: Log, settings: Settings) -> None:
+def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(
+    spark: SparkSession, log: Log, settings: Settings
+) -> None:
     """Two jobs, one and two stages deep; each run goes on where the last one stopped."""
     jobs, rows = [totals(), spreads()], readings(1_500)
     sizes: list[int] = []
     for first, last, most in ((0, 700, 100_000), (700, 1_100, 60), (1_100, 1_500, 250)):
         append(log, rows[first:last])
         cut = settings.changed(run_max_events_per_batch=most)
-        run(jobs, settings=cut, spark=spark, until_caught_up=True, report=lambda _, results: sizes.append(results.counts["read"]))
+        run(
+            jobs,
+            settings=cut,
+            spark=spark,
+            until_caught_up=True,
+            report=lambda _, results: sizes.append(results.counts["read"]),
+        )
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
     assert sum(sizes) == sum(log.ends(READINGS.name).values())
     assert len(sizes) >= 9
     said = read_status(log.read("status.test", 0, 0, log.ends("status.test")[0]))
     assert [status.read for status in said] == sizes
-    assert {topic: sum(status.results[topic] for status in said) for topic in (TOTALS.name, SPREADS.name)} == {
-        topic: sum(log.ends(topic).values()) for topic in (TOTALS.name, SPREADS.name)
-    }
+    assert {
+        topic: sum(status.results[topic] for status in said) for topic in (TOTALS.name, SPREADS.name)
+    } == {topic: sum(log.ends(topic).values()) for topic in (TOTALS.name, SPREADS.name)}
     assert (said[-1].lag, said[-1].watermark_of("spreads") is not None) == ({READINGS.name: 0}, True)
-    assert max(status.lag[READINGS.name] for status in said) > 200, "small batches leave the rest for the next"
+    assert max(status.lag[READINGS.name] for status in said) > 200, (
+        "small batches leave the rest for the next"
+    )
 
 
-def test_with_one_slot_all_depths_share_a_stage_and_say_the_same(spark: SparkSession, log: Log, settings: Settings) -> None:
+def test_with_one_slot_all_depths_share_a_stage_and_say_the_same(
+    spark: SparkSession, log: Log, settings: Settings
+) -> None:
     """State of both depths is in one map, and found again after a stop."""
     jobs, rows = [totals(), spreads()], readings(900)
     assert stages(2, 1) == [(1, 2)]
     for first, last, most in ((0, 400, 60), (400, 900, 200)):
         append(log, rows[first:last])
-        run(jobs, settings=settings.changed(spark_slots=1, run_max_events_per_batch=most), spark=spark, until_caught_up=True)
+        run(
+            jobs,
+            settings=settings.changed(spark_slots=1, run_max_events_per_batch=most),
+            spark=spark,
+            until_caught_up=True,
+        )
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
 
 
@@ -76,16 +93,24 @@ def test_a_job_without_keys_needs_no_stage(spark: SparkSession, log: Log, settin
     assert sorted(written(log, COPIES).select("sensor", "value", "event_time").rows()) == sorted(
         expected.select("sensor", "value", "event_time").rows()
     )
-    assert sum(letters(log, dead_topic(READINGS.name)).values()) == len(letters(log, dead_topic(READINGS.name))) > 0
+    assert (
+        sum(letters(log, dead_topic(READINGS.name)).values())
+        == len(letters(log, dead_topic(READINGS.name)))
+        > 0
+    )
 
 
-def test_an_empty_topic_is_no_error_and_a_run_on_it_ends(spark: SparkSession, log: Log, settings: Settings) -> None:
+def test_an_empty_topic_is_no_error_and_a_run_on_it_ends(
+    spark: SparkSession, log: Log, settings: Settings
+) -> None:
     for _ in range(2):
         run([totals()], settings=settings, spark=spark, until_caught_up=True)
         assert written(log, TOTALS).is_empty()
 
 
-def test_a_batch_that_is_already_in_the_log_is_not_written_again(spark: SparkSession, log: Log, settings: Settings) -> None:
+def test_a_batch_that_is_already_in_the_log_is_not_written_again(
+    spark: SparkSession, log: Log, settings: Settings
+) -> None:
     """As after a kill between the log's commit and Spark's."""
     rows = readings(800)
     append(log, rows[:400])
@@ -95,12 +120,20 @@ def test_a_batch_that_is_already_in_the_log_is_not_written_again(spark: SparkSes
         (commits / name).unlink(missing_ok=True)
     append(log, rows[400:])
     batches: list[int] = []
-    run([totals()], settings=settings, spark=spark, until_caught_up=True, report=lambda batch, _: batches.append(batch))
+    run(
+        [totals()],
+        settings=settings,
+        spark=spark,
+        until_caught_up=True,
+        report=lambda batch, _: batches.append(batch),
+    )
     assert batches == [0, 1], "the first batch is computed again"
     assert_exactly_once(log, [totals()], [TOTALS])
 
 
-def test_a_batch_that_is_repeated_is_written_as_each_job_says(spark: SparkSession, log: Log, settings: Settings) -> None:
+def test_a_batch_that_is_repeated_is_written_as_each_job_says(
+    spark: SparkSession, log: Log, settings: Settings
+) -> None:
     deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once", "at_most_once")
     topics = [dataclasses.replace(TOTALS, name=f"analytics.{delivery}") for delivery in deliveries]
     window = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("5s"))
@@ -116,12 +149,22 @@ def test_a_batch_that_is_repeated_is_written_as_each_job_says(spark: SparkSessio
         file.unlink()
     run(jobs, settings=settings, spark=spark, until_caught_up=True)
     exact, least, most = (sum(log.ends(topic.name).values()) for topic in topics)
-    assert (exact, least, most) == (first[0], first[0], first[0]), "the log knew the batch, so nothing of it was written again"
-    run(jobs[1:], settings=settings.changed(run_name="loose"), spark=spark, until_caught_up=True, take_over=True)
+    assert (exact, least, most) == (first[0], first[0], first[0]), (
+        "the log knew the batch, so nothing of it was written again"
+    )
+    run(
+        jobs[1:],
+        settings=settings.changed(run_name="loose"),
+        spark=spark,
+        until_caught_up=True,
+        take_over=True,
+    )
     for file in (settings.state.dir / "loose" / "checkpoint" / "commits").glob("*0*"):
         file.unlink()
     run(jobs[1:], settings=settings.changed(run_name="loose"), spark=spark, until_caught_up=True)
-    assert [sum(log.ends(topic.name).values()) for topic in topics[1:]] == [3 * first[0], 2 * first[0]], "twice more, and once more"
+    assert [sum(log.ends(topic.name).values()) for topic in topics[1:]] == [3 * first[0], 2 * first[0]], (
+        "twice more, and once more"
+    )
 
 
 def test_a_log_that_lacks_what_the_state_has_completed_is_refused(
@@ -141,6 +184,14 @@ def test_an_exception_in_a_jobs_own_code_is_named(spark: SparkSession, log: Log,
         return frame
 
     append(log, readings(10))
-    job = mr.Job("broken", mr.read(READINGS).map_batches(broken).window(windows.fixed("1s")).by("sensor").sum("value").write(TOTALS))  # type: ignore[arg-type]
+    job = mr.Job(
+        "broken",
+        mr.read(READINGS)
+        .map_batches(broken)  # type: ignore[arg-type]
+        .window(windows.fixed("1s"))
+        .by("sensor")
+        .sum("value")
+        .write(TOTALS),
+    )
     with pytest.raises(RunFailed, match="ZeroDivisionError: by design"):
         run([job], settings=settings, spark=spark, until_caught_up=True)

@@ -21,12 +21,18 @@ def written_by_hand(*, clocked: bool) -> list[Any]:
     """Our transcripts that set the clock, or those that do not; the woven ones are many."""
     files = [path for path in sorted(TRANSCRIPTS.glob("*.yaml")) if not path.name.startswith("woven")]
     documents = [document for path in files for document in yaml.safe_load_all(path.read_text())]
-    return [document for document in documents if any("clock" in step for step in document["steps"]) is clocked]
+    return [
+        document for document in documents if any("clock" in step for step in document["steps"]) is clocked
+    ]
 
 
 def of(files: str) -> list[Any]:
     """Our transcripts in some files."""
-    return [document for path in sorted(TRANSCRIPTS.glob(files)) for document in yaml.safe_load_all(path.read_text())]
+    return [
+        document
+        for path in sorted(TRANSCRIPTS.glob(files))
+        for document in yaml.safe_load_all(path.read_text())
+    ]
 
 
 def failures(documents: list[Any], folder: Path) -> dict[str, str]:
@@ -73,7 +79,10 @@ def test_fused_jobs_say_the_same_on_the_model_the_engine_and_spark() -> None:
         steps: list[object] = []
         for n in range(6):
             script.events(
-                *[{"sensor": f"s{n % 3}", "value": n + k, "event_time": 4_000 * n + 900 * k} for k in range(4)],
+                *[
+                    {"sensor": f"s{n % 3}", "value": n + k, "event_time": 4_000 * n + 900 * k}
+                    for k in range(4)
+                ],
                 topic=READINGS,
                 partition=n % 2,
             )

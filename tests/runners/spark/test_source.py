@@ -55,7 +55,9 @@ class Clock:
 
 
 def reader(log: Log, clock: Clock, *, ticks: bool = False) -> Reader:
-    job = mr.Job("totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS))
+    job = mr.Job(
+        "totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS)
+    )
     shipped = Shipped.pack(Plan.of([job], slots=4))
     feed = Feed(
         shipped,
@@ -88,7 +90,9 @@ def test_the_very_first_batch_comes_at_once_so_that_all_partitions_are_known_fro
     source = reader(log, clock)
     assert source.latestOffset(source.initialOffset(), ALL) == {**source.initialOffset(), "clock": clock.now}
     source.prepareForTriggerAvailableNow()
-    assert source.latestOffset(source.initialOffset(), ALL)["clock"] == clock.now, "also where it is to end when it has caught up"
+    assert source.latestOffset(source.initialOffset(), ALL)["clock"] == clock.now, (
+        "also where it is to end when it has caught up"
+    )
 
 
 def test_a_batch_without_events_comes_when_a_tick_is_due(log: Log) -> None:
@@ -165,7 +169,9 @@ def test_a_small_batch_is_one_task_and_a_large_one_as_many_as_there_are_cores() 
 def test_a_task_sends_one_packet_to_every_slot_under_its_label(log: Log) -> None:
     source = reader(log, Clock())
     append(log, 50)
-    (batch,) = source.read(Share(now=77, ranges=[(READINGS.name, 0, 0, log.ends(READINGS.name)[0]), (READINGS.name, 1, 0, 0)]))
+    (batch,) = source.read(
+        Share(now=77, ranges=[(READINGS.name, 0, 0, log.ends(READINGS.name)[0]), (READINGS.name, 1, 0, 0)])
+    )
     assert batch["slot"].to_pylist() == [10, 11, 12, 13]
     bodies = [Body.decode(body) for body in batch["packet"].to_pylist()]
     assert {body.now for body in bodies} == {77}
@@ -175,7 +181,9 @@ def test_a_task_sends_one_packet_to_every_slot_under_its_label(log: Log) -> None
 def test_a_partition_far_ahead_is_not_read_until_the_others_have_caught_up(log: Log, tmp_path: Path) -> None:
     append(log, 30)
     clock = Clock()
-    paced = Reader(replace(reader(log, clock)._feed, pace=str(tmp_path / "reaches.json"), ahead=1_000), clock=clock)
+    paced = Reader(
+        replace(reader(log, clock)._feed, pace=str(tmp_path / "reaches.json"), ahead=1_000), clock=clock
+    )
     start = paced.initialOffset()
     every = paced.latestOffset(start, ALL)["topics"][READINGS.name]
     marks = [Reach(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)]
@@ -184,7 +192,10 @@ def test_a_partition_far_ahead_is_not_read_until_the_others_have_caught_up(log: 
 
 
 def ahead_of(log: Log, clock: Clock, *, pace: Path | None = None) -> Reader:
-    return Reader(replace(reader(log, clock)._feed, name="query", pace=str(pace) if pace else None, ahead=1_000), clock=clock)
+    return Reader(
+        replace(reader(log, clock)._feed, name="query", pace=str(pace) if pace else None, ahead=1_000),
+        clock=clock,
+    )
 
 
 def test_where_a_whole_batch_waits_its_shares_are_known_before_and_stay_as_they_were_told(log: Log) -> None:
@@ -206,10 +217,14 @@ def test_what_is_less_than_a_batch_is_left_to_grow(log: Log) -> None:
     first = source.latestOffset(start, ReadMaxRows(30))
     assert not any(share.following for share in source.partitions(start, first))
     append(log, 50)
-    assert total(source.latestOffset(first, ReadMaxRows(30))) - total(first) == pytest.approx(30, abs=READINGS.partitions)
+    assert total(source.latestOffset(first, ReadMaxRows(30))) - total(first) == pytest.approx(
+        30, abs=READINGS.partitions
+    )
 
 
-def test_what_was_told_does_not_hold_where_a_partition_has_come_too_far_ahead_meanwhile(log: Log, tmp_path: Path) -> None:
+def test_what_was_told_does_not_hold_where_a_partition_has_come_too_far_ahead_meanwhile(
+    log: Log, tmp_path: Path
+) -> None:
     source = ahead_of(log, Clock(), pace=tmp_path / "reaches.json")
     append(log, 100)
     start = source.initialOffset()

@@ -20,7 +20,19 @@ from millrace.log import Log
 from millrace.runners.folder import hold
 from millrace.runners.processes import alive, tree
 from millrace.runners.spark import run, supervise
-from runners.spark.readings import CLIMBS, FALLS, SPREADS, TOTALS, append, assert_exactly_once, climbs, falls, readings, spreads, totals
+from runners.spark.readings import (
+    CLIMBS,
+    FALLS,
+    SPREADS,
+    TOTALS,
+    append,
+    assert_exactly_once,
+    climbs,
+    falls,
+    readings,
+    spreads,
+    totals,
+)
 
 SCRIPT = Path(__file__).with_name("supervised.py")
 PATIENCE = 180
@@ -53,7 +65,9 @@ def query_of(child: subprocess.Popen[str]) -> int:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("more", [[], ["standby"]], ids=["alone", "with a standby"])
-def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(log: Log, settings: Settings, more: list[str]) -> None:
+def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(
+    log: Log, settings: Settings, more: list[str]
+) -> None:
     """One run through all of it, since each start takes its time; windows and patterns, killed in the middle."""
     rows = readings(1_200)
     append(log, rows[:600])
@@ -92,7 +106,9 @@ def test_ctrl_c_while_spark_is_still_starting_ends_everything(log: Log, settings
         assert not any(alive(pid) for pid in started)
 
 
-def test_without_java_a_run_says_what_to_do(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_java_a_run_says_what_to_do(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ComponentMissing, match="install"):
@@ -121,7 +137,9 @@ def test_a_query_that_keeps_failing_is_given_up_with_its_last_words(
     assert len(caplog.records) == 2
 
 
-def test_progress_gives_the_attempts_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+def test_progress_gives_the_attempts_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
     count = tmp_path / "count"
     count.write_text("0")
     body = f"""
@@ -156,7 +174,11 @@ if number == 1:
 say(event='done')"""
     fake(tmp_path, monkeypatch, body)
     batches: list[int] = []
-    run([totals()], settings=settings.changed(spark_standby=True), report=lambda said: batches.append(said["batch"]))
+    run(
+        [totals()],
+        settings=settings.changed(spark_standby=True),
+        report=lambda said: batches.append(said["batch"]),
+    )
     assert batches == [1, 2]
     assert ["now" in record.getMessage() for record in caplog.records] == [True]
     pids = [int(line) for line in begun.read_text().split()]
@@ -164,7 +186,9 @@ say(event='done')"""
     assert not any(alive(pid) for pid in pids)
 
 
-def test_what_a_user_must_mend_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+def test_what_a_user_must_mend_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
     fake(tmp_path, monkeypatch, "say(event='failed', kind='StateUnwritable', message='no space')")
     with pytest.raises(StateUnwritable, match="no space"):
         run([totals()], settings=settings)
@@ -176,10 +200,14 @@ def test_slots_and_partitions_are_those_of_the_state(settings: Settings) -> None
     with hold(settings.state.dir / "test") as folder:
         supervise.prepare(folder, [totals()], settings.changed(spark_slots=6), until_caught_up=True)
         task = supervise.prepare(folder, [totals()], free, until_caught_up=True)
-        assert (task.plan.slots, task.identity.partitions) == (6, 2), "a machine with more cores goes on as it was"
+        assert (task.plan.slots, task.identity.partitions) == (6, 2), (
+            "a machine with more cores goes on as it was"
+        )
         assert task.move is None
         task = supervise.prepare(folder, [totals()], settings.changed(spark_slots=4), until_caught_up=True)
-        assert (task.plan.slots, task.move.known.slots) == (4, 6), "where others are asked for, the state is moved first"
+        assert (task.plan.slots, task.move.known.slots) == (4, 6), (
+            "where others are asked for, the state is moved first"
+        )
         with pytest.raises(StateMismatch, match="holds the state of totals, not of spreads"):
             supervise.prepare(folder, [spreads()], settings, until_caught_up=True)
 

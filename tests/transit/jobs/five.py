@@ -6,7 +6,13 @@ from millrace import panes
 from millrace.stream import Job
 from millrace.transit import ARRIVALS, CELL_COUNTS, DELAYS, EMERGENCY_STOPS, FINAL_STOPS, FLOWS, POSITIONS
 from millrace.transit.final_stops import FinalStop, FinalStops
-from millrace.transit.jobs import delay_distribution, emergency_stop, final_stop_distribution, flow_direction, vehicle_distribution
+from millrace.transit.jobs import (
+    delay_distribution,
+    emergency_stop,
+    final_stop_distribution,
+    flow_direction,
+    vehicle_distribution,
+)
 from transit.jobs import plainly
 
 RESULTS = (CELL_COUNTS, DELAYS, FINAL_STOPS, FLOWS, EMERGENCY_STOPS)
@@ -15,13 +21,21 @@ SIZE, SECOND = 300_000, 1_000
 
 def far_away(route: str, direction: int) -> FinalStop | None:
     """Every route but one ends somewhere, a few of them in the same cell."""
-    return None if route == "1003" else FinalStop(route, 60.1 + int(route[:4]) % 7 / 100, 24.8 + direction / 50)
+    return (
+        None if route == "1003" else FinalStop(route, 60.1 + int(route[:4]) % 7 / 100, 24.8 + direction / 50)
+    )
 
 
 def jobs(stops: str | FinalStops, *, patience: int) -> list[Job]:
     """As they are by default, but that nothing is refused which comes within `patience` milliseconds."""
-    windowed = [make(lateness=patience) for make in (vehicle_distribution, delay_distribution, flow_direction)]
-    return [*windowed, final_stop_distribution(stops=stops, lateness=patience), emergency_stop(watermark=patience)]
+    windowed = [
+        make(lateness=patience) for make in (vehicle_distribution, delay_distribution, flow_direction)
+    ]
+    return [
+        *windowed,
+        final_stop_distribution(stops=stops, lateness=patience),
+        emergency_stop(watermark=patience),
+    ]
 
 
 def expected(events: dict[str, pl.DataFrame], ends: FinalStops, *, patience: int) -> dict[str, pl.DataFrame]:
@@ -39,8 +53,14 @@ def expected(events: dict[str, pl.DataFrame], ends: FinalStops, *, patience: int
 def heading(rows: pl.DataFrame, ends: FinalStops) -> pl.DataFrame:
     """Rows with the cell to which they are on the way, where that is known."""
     ways = rows.select("route", "direction").drop_nulls().unique().rows()
-    cells = [(*way, plainly.cell(end.stop_latitude, end.stop_longitude)) for way in ways if (end := ends(*way)) is not None]
-    known = pl.DataFrame(cells, schema={"route": pl.String, "direction": pl.Int32, "geocell": pl.Int64}, orient="row")
+    cells = [
+        (*way, plainly.cell(end.stop_latitude, end.stop_longitude))
+        for way in ways
+        if (end := ends(*way)) is not None
+    ]
+    known = pl.DataFrame(
+        cells, schema={"route": pl.String, "direction": pl.Int32, "geocell": pl.Int64}, orient="row"
+    )
     return rows.drop("geocell").join(known, on=["route", "direction"], how="inner", maintain_order="left")
 
 

@@ -23,12 +23,19 @@ def placed(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows in the order of arrival, with their number and cell, and their watermark before any delay is taken off."""
     cells = [cell(*place) for place in rows.select("latitude", "longitude").iter_rows()]
     clock = pl.min_horizontal("event_time", "ingestion_time").cum_max()
-    return rows.with_row_index("number").with_columns(clock.alias("clock"), geocell=pl.Series(cells, dtype=pl.Int64))
+    return rows.with_row_index("number").with_columns(
+        clock.alias("clock"), geocell=pl.Series(cells, dtype=pl.Int64)
+    )
 
 
 def windowed(rows: pl.DataFrame, *, size: int, lateness: int, delay: int = 1_000) -> pl.DataFrame:
     """Each row once for each window that takes it, by the window's `end`."""
-    ends = pl.concat([rows.with_columns(end=pl.col("event_time") // EVERY * EVERY + EVERY * n) for n in range(1, size // EVERY + 1)])
+    ends = pl.concat(
+        [
+            rows.with_columns(end=pl.col("event_time") // EVERY * EVERY + EVERY * n)
+            for n in range(1, size // EVERY + 1)
+        ]
+    )
     return ends.filter(pl.col("clock") - delay < pl.col("end") + lateness)
 
 
@@ -44,21 +51,30 @@ def counted(rows: pl.DataFrame, *, size: int, lateness: int) -> pl.DataFrame:
 
 
 def delays(arrivals: pl.DataFrame, *, lateness: int, size: int = 300_000) -> pl.DataFrame:
-    once = last_of(windowed(arrivals.drop_nulls("delay"), size=size, lateness=lateness), "vehicle_id", "event_time")
+    once = last_of(
+        windowed(arrivals.drop_nulls("delay"), size=size, lateness=lateness), "vehicle_id", "event_time"
+    )
     groups = once.group_by("geocell", "end").agg(pl.col("delay").sort(), count=pl.len().cast(pl.Int64))
     found = groups.with_columns(
-        pl.col("delay").list.get((pl.col("count") * share / 100).ceil().cast(pl.Int64) - 1).alias(f"p{share}") for share in (50, 90, 99)
+        pl.col("delay").list.get((pl.col("count") * share / 100).ceil().cast(pl.Int64) - 1).alias(f"p{share}")
+        for share in (50, 90, 99)
     )
     return _shown(found.drop("delay"), size)
 
 
 def flows(rows: pl.DataFrame, *, lateness: int, size: int = 300_000) -> pl.DataFrame:
     way = windowed(rows, size=size, lateness=lateness).sort("vehicle_id", "end", "event_time", "number")
-    steps = way.with_columns(to=pl.col("geocell").shift(-1).over("vehicle_id", "end")).filter(pl.col("geocell") != pl.col("to"))
+    steps = way.with_columns(to=pl.col("geocell").shift(-1).over("vehicle_id", "end")).filter(
+        pl.col("geocell") != pl.col("to")
+    )
     crossed = steps.select("vehicle_id", "end", "geocell", "to").unique()
     pairs = crossed.select("geocell", "to").unique()
     near = pairs.filter(pl.Series([adjacent(*pair) for pair in pairs.iter_rows()], dtype=pl.Boolean))
-    counts = crossed.join(near, on=["geocell", "to"]).group_by("geocell", "to", "end").agg(count=pl.len().cast(pl.Int64))
+    counts = (
+        crossed.join(near, on=["geocell", "to"])
+        .group_by("geocell", "to", "end")
+        .agg(count=pl.len().cast(pl.Int64))
+    )
     return _shown(counts.sort("count", "to").group_by("geocell", "end").last(), size)
 
 
@@ -80,8 +96,12 @@ STOP = {
 
 def stops(rows: pl.DataFrame, *, delay: int, within: int = 10_000) -> pl.DataFrame:
     """Hard stops by plain loops, of each event once: for each beginning in order the first end, then nothing before that end."""
-    once = rows.filter(pl.col("event_time") >= pl.col("clock") - delay).unique(["vehicle_id", "event_time"], keep="first")
-    found = [stop for _, own in once.sort("event_time").group_by("vehicle_id") for stop in _stops_of(own, within)]
+    once = rows.filter(pl.col("event_time") >= pl.col("clock") - delay).unique(
+        ["vehicle_id", "event_time"], keep="first"
+    )
+    found = [
+        stop for _, own in once.sort("event_time").group_by("vehicle_id") for stop in _stops_of(own, within)
+    ]
     return pl.DataFrame(found, schema=STOP, orient="row").sort("event_time", "vehicle_id")
 
 
@@ -96,7 +116,15 @@ def _stops_of(own: pl.DataFrame, within: int) -> Iterator[tuple[object, ...]]:
                 break
             if end > start + 1 and speeds[end] is not None and speeds[end] < 1:
                 hardest = min(changes[start + 1 : end])
-                yield vehicle, times[start], times[end], speed - speeds[end], hardest, own["latitude"][end], own["longitude"][end]
+                yield (
+                    vehicle,
+                    times[start],
+                    times[end],
+                    speed - speeds[end],
+                    hardest,
+                    own["latitude"][end],
+                    own["longitude"][end],
+                )
                 free = end + 1
                 break
 

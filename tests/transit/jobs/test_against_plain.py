@@ -41,7 +41,13 @@ def city() -> Events:
     return {name: pl.concat(frames) for name, frames in found.items()}
 
 
-@pytest.fixture(params=["simulated", pytest.param(HOUR, marks=pytest.mark.recordings), pytest.param(DAY, marks=pytest.mark.recordings)])
+@pytest.fixture(
+    params=[
+        "simulated",
+        pytest.param(HOUR, marks=pytest.mark.recordings),
+        pytest.param(DAY, marks=pytest.mark.recordings),
+    ]
+)
 def events(request: pytest.FixtureRequest) -> Events:
     if request.param == "simulated":
         return city()
@@ -59,7 +65,9 @@ def test_vehicle_distribution(events: Events, lateness: int) -> None:
 
 
 @pytest.mark.parametrize("lateness", LATE.values(), ids=LATE)
-@pytest.mark.parametrize("events", ["simulated", pytest.param(HOUR, marks=pytest.mark.recordings)], indirect=True)
+@pytest.mark.parametrize(
+    "events", ["simulated", pytest.param(HOUR, marks=pytest.mark.recordings)], indirect=True
+)
 def test_delay_distribution(events: Events, lateness: int) -> None:
     expected = plainly.delays(plainly.placed(events[ARRIVALS.name]), lateness=lateness)
     assert last_word(replay(delay_distribution(lateness=lateness), events, batch=700)).equals(expected)
@@ -77,7 +85,9 @@ def test_final_stop_distribution(events: Events, lateness: int) -> None:
     heading = five.heading(plainly.placed(events[POSITIONS.name]), five.far_away)
     expected = plainly.counted(heading, size=300_000, lateness=lateness)
     assert len(expected) > 500
-    assert last_word(replay(final_stop_distribution(stops=five.far_away, lateness=lateness), events)).equals(expected)
+    assert last_word(replay(final_stop_distribution(stops=five.far_away, lateness=lateness), events)).equals(
+        expected
+    )
 
 
 @pytest.mark.parametrize("watermark", [1_000, 5_000, 30_000])
@@ -100,15 +110,24 @@ def test_the_jobs_for_measuring(events: Events) -> None:
 def test_exactly_what_comes_too_late_is_told_with_the_reason(job: Job) -> None:
     late = replay_all(job, city()).late
     assert late["reason"].null_count() == 0
-    assert late.select(pl.col("_rows").fill_null(1).sum()).item() == five.too_late(job, city(), patience=2_000) > 2
+    assert (
+        late.select(pl.col("_rows").fill_null(1).sum()).item()
+        == five.too_late(job, city(), patience=2_000)
+        > 2
+    )
 
 
 @pytest.mark.recordings
 @pytest.mark.parametrize("job", five.jobs(five.far_away, patience=60_000), ids=lambda job: job.name)
 def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> None:
     events = bounded.recorded(recordings / HOUR, processor="hsl")
-    twice = {name: pl.concat([rows, rows.head(2_000)]).sort("ingestion_time", maintain_order=True) for name, rows in events.items()}
-    once, again = (five.last_words(job.outputs[0].topic.name, replay(job, given)) for given in (events, twice))
+    twice = {
+        name: pl.concat([rows, rows.head(2_000)]).sort("ingestion_time", maintain_order=True)
+        for name, rows in events.items()
+    }
+    once, again = (
+        five.last_words(job.outputs[0].topic.name, replay(job, given)) for given in (events, twice)
+    )
     assert len(once)
     assert again.equals(once)
 

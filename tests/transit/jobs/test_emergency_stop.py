@@ -22,8 +22,12 @@ Row = tuple[str, int, float, float]
 
 def positions(rows: list[Row]) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema=["vehicle_id", "event_time", "speed", "acceleration"], orient="row")
-    frame = frame.with_columns(pl.col("event_time") * 1000, operator=pl.lit("1"), latitude=pl.lit(60.0), longitude=pl.lit(25.0))
-    return frame.with_columns(pl.lit(None, t).alias(c) for c, t in POSITIONS.schema.items() if c not in frame.columns)
+    frame = frame.with_columns(
+        pl.col("event_time") * 1000, operator=pl.lit("1"), latitude=pl.lit(60.0), longitude=pl.lit(25.0)
+    )
+    return frame.with_columns(
+        pl.lit(None, t).alias(c) for c, t in POSITIONS.schema.items() if c not in frame.columns
+    )
 
 
 def stops(rows: list[Row], **said: str) -> list[tuple[str, int, int, float, float]]:
@@ -35,7 +39,11 @@ def stops(rows: list[Row], **said: str) -> list[tuple[str, int, int, float, floa
 
 def shown(panes: pl.DataFrame) -> list[tuple[str, int, int, float, float]]:
     seconds = [pl.col(name) // 1000 for name in ("window_start", "event_time")]
-    return panes.sort("window_start", "vehicle_id").select("vehicle_id", *seconds, "speed_difference", "deceleration").rows()
+    return (
+        panes.sort("window_start", "vehicle_id")
+        .select("vehicle_id", *seconds, "speed_difference", "deceleration")
+        .rows()
+    )
 
 
 def test_a_vehicle_that_brakes_to_a_standstill_is_found() -> None:
@@ -75,10 +83,15 @@ def test_it_runs_by_name() -> None:
 @pytest.mark.recordings
 @pytest.mark.parametrize("batch", [200_000, 97])
 @pytest.mark.parametrize(
-    ("job", "delay"), [(emergency_stop, "1s"), (emergency_stop, "5s"), (emergency_stop, "70s"), (emergency_stop_in_sql, "5s")]
+    ("job", "delay"),
+    [(emergency_stop, "1s"), (emergency_stop, "5s"), (emergency_stop, "70s"), (emergency_stop_in_sql, "5s")],
 )
-def test_the_real_hour_holds_exactly_one(recordings: Path, job: Callable[..., Job], delay: str, batch: int) -> None:
-    found = replay_all(job(watermark=delay), bounded.recorded(recordings / HOUR, processor="hsl"), batch=batch)
+def test_the_real_hour_holds_exactly_one(
+    recordings: Path, job: Callable[..., Job], delay: str, batch: int
+) -> None:
+    found = replay_all(
+        job(watermark=delay), bounded.recorded(recordings / HOUR, processor="hsl"), batch=batch
+    )
     [stop] = found.outputs[EMERGENCY_STOPS.name].to_dicts()
     assert stop["vehicle_id"] == "12/1315"
     assert (stop["window_start"], stop["event_time"]) == (1_600_660_197_373, 1_600_660_206_373)
@@ -134,22 +147,38 @@ def test_hundreds_of_stops_equal_a_plain_computation(job: Callable[..., Job], ba
 
 
 def test_a_position_that_came_twice_counts_once() -> None:
-    rows = [("a", 1, 12.0, 0.1), ("a", 2, 8.0, -4.0), ("a", 2, 8.0, -4.0), ("a", 3, 0.0, -3.0), ("a", 3, 0.0, -3.0)]
+    rows = [
+        ("a", 1, 12.0, 0.1),
+        ("a", 2, 8.0, -4.0),
+        ("a", 2, 8.0, -4.0),
+        ("a", 3, 0.0, -3.0),
+        ("a", 3, 0.0, -3.0),
+    ]
     assert stops(rows) == [("a", 1, 3, 12.0, -4.0)]
 
 
 @pytest.mark.parametrize("job", [emergency_stop, emergency_stop_in_sql])
-def test_the_stops_of_a_simulated_city_are_those_that_happened(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_the_stops_of_a_simulated_city_are_those_that_happened(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
     minutes, begun = 8, MORNING + 60_000
     city = City(Plan(scale=0.4, volume="mean", hard_stops=8), start=MORNING, truth=tmp_path)
-    came = pl.concat([frame for minute in range(minutes) for _, frame in city.advance(MORNING + (minute + 1) * 60_000)])
+    came = pl.concat(
+        [frame for minute in range(minutes) for _, frame in city.advance(MORNING + (minute + 1) * 60_000)]
+    )
     city.close()
     assert came.height > came.unique(["vehicle_id", "event_time"]).height
     found = replay(job(watermark="5m"), came).select("vehicle_id", "window_start", "event_time")
-    truth = pl.read_parquet(tmp_path / "hard-stops-*.parquet").select("vehicle_id", at=pl.col("braked_at") + pl.col("clock_ahead"))
-    paired = truth.join(found, on="vehicle_id", how="left").filter((pl.col("at") - pl.col("window_start")).abs() <= 2500)
+    truth = pl.read_parquet(tmp_path / "hard-stops-*.parquet").select(
+        "vehicle_id", at=pl.col("braked_at") + pl.col("clock_ahead")
+    )
+    paired = truth.join(found, on="vehicle_id", how="left").filter(
+        (pl.col("at") - pl.col("window_start")).abs() <= 2500
+    )
     due = truth.filter(pl.col("at").is_between(begun, MORNING + (minutes - 2) * 60_000))
     missed = due.join(paired, on=["vehicle_id", "at"], how="anti")
-    invented = found.filter(pl.col("window_start") > begun).join(paired, on=["vehicle_id", "window_start"], how="anti")
+    invented = found.filter(pl.col("window_start") > begun).join(
+        paired, on=["vehicle_id", "window_start"], how="anti"
+    )
     assert due.height > 50
     assert (missed.height, invented.height) == (0, 0)

@@ -36,7 +36,10 @@ def events(gtfs: Path) -> Events:
     city = City(Plan(scale=0.012, volume="peak", calls=True, hard_stops=20.0), start=MORNING, truth=gtfs)
     made = [part for minute in range(1, MINUTES + 1) for part in city.advance(MORNING + minute * 60_000)]
     city.close()
-    return {each.name: pl.concat([frame for topic, frame in made if topic == each]) for each in (POSITIONS, ARRIVALS)}
+    return {
+        each.name: pl.concat([frame for topic, frame in made if topic == each])
+        for each in (POSITIONS, ARRIVALS)
+    }
 
 
 @pytest.fixture
@@ -53,14 +56,19 @@ def log(brokers: Cluster, events: Events) -> Iterator[Log]:
 def _end(rows: pl.DataFrame) -> pl.DataFrame:
     """Two hours later something is heard in every partition, so that all windows before are complete."""
     later = pl.col("event_time").max() + 7_200_000
-    last = rows.select(pl.exclude("vehicle_id", "event_time", "ingestion_time"), event_time=later, ingestion_time=later).head(1)
+    last = rows.select(
+        pl.exclude("vehicle_id", "event_time", "ingestion_time"), event_time=later, ingestion_time=later
+    ).head(1)
     names = pl.DataFrame({"vehicle_id": [f"9/{number}" for number in range(64)]})
     return names.join(last, how="cross").select(rows.columns)
 
 
 def said(log: Log, topic: Topic, until: int) -> pl.DataFrame:
     """The last words of a topic on what was before the end."""
-    found = [decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows for p, end in log.ends(topic.name).items()]
+    found = [
+        decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
+        for p, end in log.ends(topic.name).items()
+    ]
     return five.last_words(topic.name, pl.concat(found).filter(pl.col("window_start") < until))
 
 
@@ -74,12 +82,18 @@ def assert_as_computed(log: Log, events: Events, gtfs: Path) -> None:
 
 
 def settings(log: Log, tmp_path: Path) -> Settings:
-    chosen = Settings().changed(log_url=log.url, state_dir=tmp_path / "state", run_name="five", run_max_events_per_batch=MOST)
+    chosen = Settings().changed(
+        log_url=log.url, state_dir=tmp_path / "state", run_name="five", run_max_events_per_batch=MOST
+    )
     return chosen.changed(spark_partitions=2, spark_master="local[2]")
 
 
 def test_on_the_local_runner(log: Log, events: Events, gtfs: Path, tmp_path: Path) -> None:
-    run_local(five.jobs(str(gtfs / "gtfs"), patience=PATIENCE), settings=settings(log, tmp_path), until_caught_up=True)
+    run_local(
+        five.jobs(str(gtfs / "gtfs"), patience=PATIENCE),
+        settings=settings(log, tmp_path),
+        until_caught_up=True,
+    )
     assert_as_computed(log, events, gtfs)
 
 
@@ -90,6 +104,12 @@ def test_on_spark(log: Log, events: Events, gtfs: Path, tmp_path: Path) -> None:
 
     jobs, sizes = five.jobs(str(gtfs / "gtfs"), patience=PATIENCE), list[int]()
     chosen = settings(log, tmp_path)
-    run(jobs, settings=chosen, spark=shared_session(), until_caught_up=True, report=lambda _, results: sizes.append(results.counts["read"]))
+    run(
+        jobs,
+        settings=chosen,
+        spark=shared_session(),
+        until_caught_up=True,
+        report=lambda _, results: sizes.append(results.counts["read"]),
+    )
     assert len(sizes) > 3, "state goes from batch to batch"
     assert_as_computed(log, events, gtfs)

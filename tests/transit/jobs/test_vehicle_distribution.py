@@ -58,17 +58,29 @@ def outcome(job: Job, batches: Iterator[tuple[list[Piece], int]], partitions: in
 
 def positions(*rows: tuple[str, int, tuple[float, float]]) -> Decoded:
     """Vehicle, event time and place, each received at its time."""
-    columns = {"vehicle_id": pl.String, "event_time": pl.Int64, "latitude": pl.Float64, "longitude": pl.Float64}
+    columns = {
+        "vehicle_id": pl.String,
+        "event_time": pl.Int64,
+        "latitude": pl.Float64,
+        "longitude": pl.Float64,
+    }
     frame = pl.DataFrame([(v, at, *place) for v, at, place in rows], schema=columns, orient="row")
-    frame = frame.with_columns(pl.lit(None, t).alias(c) for c, t in POSITIONS.schema.items() if c not in frame.columns)
-    frame = frame.with_columns(ingestion_time=pl.col("event_time"), _off=pl.int_range(pl.len(), dtype=pl.Int64))
+    frame = frame.with_columns(
+        pl.lit(None, t).alias(c) for c, t in POSITIONS.schema.items() if c not in frame.columns
+    )
+    frame = frame.with_columns(
+        ingestion_time=pl.col("event_time"), _off=pl.int_range(pl.len(), dtype=pl.Int64)
+    )
     return Decoded(frame.select(*POSITIONS.schema, "event_time", "ingestion_time", "_off"), pl.DataFrame())
 
 
 def at_end_of(window_end: int, *rows: tuple[str, int, tuple[float, float]]) -> dict[int, int]:
     piece = Piece(POSITIONS.name, 0, positions(*rows))
     counts = outcome(vehicle_distribution(idle=None), iter([([piece], 0)]), partitions=1).counts
-    return {row["geocell"]: row["count"] for row in counts.filter(pl.col("window_end") == window_end).iter_rows(named=True)}
+    return {
+        row["geocell"]: row["count"]
+        for row in counts.filter(pl.col("window_end") == window_end).iter_rows(named=True)
+    }
 
 
 def test_a_vehicle_counts_where_it_was_last() -> None:
@@ -90,7 +102,9 @@ def test_messages_out_of_order_count_as_if_in_order() -> None:
 
 def test_a_vehicle_that_is_nowhere_keeps_its_last_place() -> None:
     nowhere = (float("nan"), 24.9)
-    assert at_end_of(30_000, ("a", 3_000, HERE), ("a", 4_000, nowhere), ("b", 5_000, nowhere)) == {cell(HERE): 1}
+    assert at_end_of(30_000, ("a", 3_000, HERE), ("a", 4_000, nowhere), ("b", 5_000, nowhere)) == {
+        cell(HERE): 1
+    }
 
 
 def test_an_event_at_the_end_of_a_window_belongs_to_the_next() -> None:
@@ -116,7 +130,13 @@ def recorded(path: Path, resolution: int = 9) -> pl.DataFrame:
             said = line["payload"].get("VP")
             if said is not None and said["lat"] is not None:
                 rows.append(
-                    (f"{said['oper']}/{said['veh']}", said["tst"], line["received"], cell((said["lat"], said["long"]), resolution), number)
+                    (
+                        f"{said['oper']}/{said['veh']}",
+                        said["tst"],
+                        line["received"],
+                        cell((said["lat"], said["long"]), resolution),
+                        number,
+                    )
                 )
     frame = pl.DataFrame(rows, schema=["vehicle_id", "tst", "received", "geocell", "number"], orient="row")
     return frame.with_columns(time=pl.col("tst").str.to_datetime("%Y-%m-%dT%H:%M:%S%.3fZ").dt.epoch("ms"))
@@ -126,13 +146,20 @@ def computed(rows: pl.DataFrame, partition: dict[str, int], lateness: int) -> Ou
     """What the job is defined to say, in plain polars over all rows at once."""
     placed = rows.with_columns(p=pl.col("vehicle_id").replace_strict(partition)).sort("number")
     judged = placed.with_columns(w=pl.min_horizontal("time", "received").cum_max().over("p") - DELAY)
-    ends = pl.concat([judged.with_columns(end=pl.col("time") // EVERY * EVERY + EVERY * n) for n in range(1, SIZE // EVERY + 1)])
+    ends = pl.concat(
+        [
+            judged.with_columns(end=pl.col("time") // EVERY * EVERY + EVERY * n)
+            for n in range(1, SIZE // EVERY + 1)
+        ]
+    )
     refused = ends.filter(pl.col("w") >= pl.col("end") + lateness)
     kept = ends.filter(pl.col("w") < pl.col("end") + lateness)
     last = kept.sort("time", "number").group_by("vehicle_id", "end").last()
     counts = last.group_by("geocell", "end").agg(count=pl.len().cast(pl.Int64))
     counts = counts.select("geocell", window_start=pl.col("end") - SIZE, window_end="end", count="count")
-    return Outcome(counts.sort("window_end", "window_start", "geocell"), refused["number"].n_unique(), len(refused))
+    return Outcome(
+        counts.sort("window_end", "window_start", "geocell"), refused["number"].n_unique(), len(refused)
+    )
 
 
 def ingested(path: Path, folder: Path) -> Log:
@@ -143,7 +170,11 @@ def ingested(path: Path, folder: Path) -> Log:
 
 def partitions_of(log: Log) -> dict[str, int]:
     ends = log.ends(POSITIONS.name)
-    return {key.decode(): p for p, end in ends.items() for key in set(log.read(POSITIONS.name, p, 0, end).keys.to_pylist())}
+    return {
+        key.decode(): p
+        for p, end in ends.items()
+        for key in set(log.read(POSITIONS.name, p, 0, end).keys.to_pylist())
+    }
 
 
 PLAN = Plan.of([vehicle_distribution()], slots=1)
@@ -162,7 +193,9 @@ HOUR, DAY = "hsl-2020-09-21.jsonl.gz", "hsl-route2510-2020-09-23.jsonl.gz"
 
 @pytest.mark.recordings
 @pytest.mark.parametrize(("name", "at_most"), [(HOUR, 10_000), (HOUR, 97), (DAY, 5_000)])
-def test_from_the_log_it_equals_plain_polars(recordings: Path, tmp_path: Path, name: str, at_most: int) -> None:
+def test_from_the_log_it_equals_plain_polars(
+    recordings: Path, tmp_path: Path, name: str, at_most: int
+) -> None:
     log = ingested(recordings / name, tmp_path)
     expected = computed(recorded(recordings / name), partitions_of(log), lateness=60_000)
     found = outcome(vehicle_distribution(idle=None), cut(log, at_most))
@@ -173,17 +206,29 @@ def test_from_the_log_it_equals_plain_polars(recordings: Path, tmp_path: Path, n
 
 def one_partition(path: Path, at_most: int) -> Iterator[tuple[list[Piece], int]]:
     """All vehicles in one partition, so that the backlog of one comes late behind the others."""
-    rows = bounded.recorded(path, processor="hsl")[POSITIONS.name].with_row_index("_off").with_columns(pl.col("_off").cast(pl.Int64))
+    rows = (
+        bounded.recorded(path, processor="hsl")[POSITIONS.name]
+        .with_row_index("_off")
+        .with_columns(pl.col("_off").cast(pl.Int64))
+    )
     for part in rows.iter_slices(at_most):
         yield [Piece(POSITIONS.name, 0, Decoded(part, pl.DataFrame()))], 0
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize(("lateness", "late", "at_most"), [(0, 105, 5_000), (2_000, 96, 500), (10_000, 74, 97), (60_000, 0, 500)])
-def test_rows_too_late_are_refused_each_for_exactly_the_windows_they_miss(recordings: Path, lateness: int, late: int, at_most: int) -> None:
+@pytest.mark.parametrize(
+    ("lateness", "late", "at_most"), [(0, 105, 5_000), (2_000, 96, 500), (10_000, 74, 97), (60_000, 0, 500)]
+)
+def test_rows_too_late_are_refused_each_for_exactly_the_windows_they_miss(
+    recordings: Path, lateness: int, late: int, at_most: int
+) -> None:
     rows = recorded(recordings / HOUR)
     expected = computed(rows, dict.fromkeys(rows["vehicle_id"], 0), lateness)
-    found = outcome(vehicle_distribution(idle=None, lateness=lateness), one_partition(recordings / HOUR, at_most), partitions=1)
+    found = outcome(
+        vehicle_distribution(idle=None, lateness=lateness),
+        one_partition(recordings / HOUR, at_most),
+        partitions=1,
+    )
     assert found.counts.equals(expected.counts)
     assert (found.late, found.missed) == (expected.late, expected.missed)
     assert found.late == late
@@ -193,7 +238,9 @@ def test_rows_too_late_are_refused_each_for_exactly_the_windows_they_miss(record
 def test_vehicles_that_share_a_cell_are_counted_together(recordings: Path) -> None:
     rows = recorded(recordings / DAY, resolution=5)
     expected = computed(rows, dict.fromkeys(rows["vehicle_id"], 0), lateness=60_000)
-    found = outcome(vehicle_distribution(idle=None, resolution=5), one_partition(recordings / DAY, 4_000), partitions=1)
+    found = outcome(
+        vehicle_distribution(idle=None, resolution=5), one_partition(recordings / DAY, 4_000), partitions=1
+    )
     assert found.counts.equals(expected.counts)
     assert found.counts["count"].max() == 5
 

@@ -35,11 +35,15 @@ class Broker:
         if self.password is not None and not isinstance(self.password, str):
             raise ConfigError("password is no text; write it in quotes")
         if parts.password is not None:
-            raise ConfigError("url holds a password, and addresses are shown; put it into password_file (or password) instead")
+            raise ConfigError(
+                "url holds a password, and addresses are shown; put it into password_file (or password) instead"
+            )
         if self.password is not None and self.password_file is not None:
             raise ConfigError("password and password_file are both given; keep one")
         if (self.password or self.password_file) and not parts.username:
-            raise ConfigError(f"a password needs a user; write url = '{parts.scheme}://USER@{parts.hostname}'")
+            raise ConfigError(
+                f"a password needs a user; write url = '{parts.scheme}://USER@{parts.hostname}'"
+            )
         if not self.encrypted and (self.ca_file or self.cert_file or self.key_file):
             raise ConfigError(
                 f"ca_file, cert_file and key_file have no effect on an open connection; write url = 'mqtts://{parts.hostname}'"
@@ -49,11 +53,18 @@ class Broker:
     def _parts(self) -> SplitResult:
         try:
             parts = urlsplit(str(self.url))
-            named = parts.scheme in _PORTS and parts.hostname and parts.path in ("", "/") and (parts.port or 1) > 0
+            named = (
+                parts.scheme in _PORTS
+                and parts.hostname
+                and parts.path in ("", "/")
+                and (parts.port or 1) > 0
+            )
         except ValueError:
             named = None
         if not named:
-            raise ConfigError("url is no address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' (mqtts: encrypted)")
+            raise ConfigError(
+                "url is no address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' (mqtts: encrypted)"
+            )
         return parts
 
     @property
@@ -81,15 +92,21 @@ class Broker:
             from paho.mqtt import client as paho
             from paho.mqtt.enums import CallbackAPIVersion
         except ImportError as error:
-            raise ComponentMissing("MQTT needs paho-mqtt, which is not installed; install it with: pip install 'millrace[mqtt]'") from error
-        made = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5, manual_ack=True)
+            raise ComponentMissing(
+                "MQTT needs paho-mqtt, which is not installed; install it with: pip install 'millrace[mqtt]'"
+            ) from error
+        made = paho.Client(
+            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5, manual_ack=True
+        )
         if self._parts.username:
             made.username_pw_set(self._parts.username, self._secret())
         if self.encrypted:
             try:
                 made.tls_set(*map(_path, (self.ca_file, self.cert_file, self.key_file)))
             except (OSError, ValueError) as error:
-                raise ConfigError(f"the certificates for {self} cannot be used ({error}); check ca_file, cert_file and key_file") from error
+                raise ConfigError(
+                    f"the certificates for {self} cannot be used ({error}); check ca_file, cert_file and key_file"
+                ) from error
         return made
 
     def _secret(self) -> str | None:

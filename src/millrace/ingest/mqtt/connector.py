@@ -72,7 +72,9 @@ class Mqtt(Connector):
         self.client_id = _name("client_id", client_id or own_name())
         self.share = None if share is None else _name("share", share)
         if type(window) is not int or not 1 <= window <= 65_535:
-            raise ConfigError(f"window={window!r}: the most messages ahead of the log must be a whole number from 1 to 65535")
+            raise ConfigError(
+                f"window={window!r}: the most messages ahead of the log must be a whole number from 1 to 65535"
+            )
         self.asked = {"window": window, "session_ms": _session(session)}
         self.clock: Clock = clock or WallClock()
         self._client: Client | None = None
@@ -93,20 +95,32 @@ class Mqtt(Connector):
     def open(self) -> None:
         """Connects and subscribes; an address, password or filter that the broker refuses ends here."""
         if not self.filters:
-            raise ConfigError("there is nothing to subscribe to; name topics = [...], such as ['/hfp/v2/journey/#']")
+            raise ConfigError(
+                "there is nothing to subscribe to; name topics = [...], such as ['/hfp/v2/journey/#']"
+            )
         self._client = client = self.broker.client(self.client_id)
         client.on_message = lambda _client, _data, message: self._came(message)
         client.on_connect = lambda _client, _data, _flags, reason, _properties: self._welcomed(reason)
         client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: self._subscribed(reasons)
         client.on_disconnect = lambda _client, _data, _flags, reason, _properties: self._link.lost(reason)
         try:
-            client.connect(self.broker.host, self.broker.port, _ALIVE, clean_start=False, properties=connecting(**self.asked))
+            client.connect(
+                self.broker.host,
+                self.broker.port,
+                _ALIVE,
+                clean_start=False,
+                properties=connecting(**self.asked),
+            )
         except OSError as error:
-            raise InputError(f"{self.broker} cannot be reached: {error}; check the address, and that the broker runs") from error
+            raise InputError(
+                f"{self.broker} cannot be reached: {error}; check the address, and that the broker runs"
+            ) from error
         until = self.clock.now() + _ANSWER
         while not self._link.up or self._link.refused:
             if self._link.refused or client.socket() is None or self.clock.now() >= until:
-                raise InputError(f"{self.broker} did not let {self.client_id!r} in: {self._link.refused or self._link.why}")
+                raise InputError(
+                    f"{self.broker} did not let {self.client_id!r} in: {self._link.refused or self._link.why}"
+                )
             self._read(client, 100, enough=self.asked["window"])
 
     def poll(self, *, limit: int, wait: int) -> Batch | None:
@@ -182,7 +196,9 @@ class Mqtt(Connector):
         if there is None:
             return
         waiting_to_write = [there] if client.want_write() else []
-        readable, writable, _ = select.select([there], waiting_to_write, [], 0 if self._pending(there) else wait / 1000)
+        readable, writable, _ = select.select(
+            [there], waiting_to_write, [], 0 if self._pending(there) else wait / 1000
+        )
         if writable:
             client.loop_write()
         if readable or self._pending(there):
@@ -216,7 +232,9 @@ class Mqtt(Connector):
     def _subscribed(self, reasons: Sequence[Any]) -> None:
         for one, reason in zip(self.filters or (), reasons, strict=False):
             if reason.is_failure:
-                self._link.refuse(f"it may not subscribe to {one!r} ({reason}); check topics, and what the user is allowed")
+                self._link.refuse(
+                    f"it may not subscribe to {one!r} ({reason}); check topics, and what the user is allowed"
+                )
         self._link.restored()
 
     def _came(self, message: MQTTMessage) -> None:
@@ -270,7 +288,9 @@ class _Link:
         self._later()
 
     def failed(self, why: str) -> None:
-        _log.warning("the broker cannot be reached (%s); next attempt in %s", why, durations.text(self._pause))
+        _log.warning(
+            "the broker cannot be reached (%s); next attempt in %s", why, durations.text(self._pause)
+        )
         self._later()
 
     def refuse(self, why: str) -> None:
@@ -292,9 +312,13 @@ def _topic(message: MQTTMessage) -> str:
 
 
 def _filters(topics: object) -> tuple[str, ...]:
-    found = (topics,) if isinstance(topics, str) else tuple(topics) if isinstance(topics, list | tuple) else ()
+    found = (
+        (topics,) if isinstance(topics, str) else tuple(topics) if isinstance(topics, list | tuple) else ()
+    )
     if not found or not all(isinstance(one, str) and _is_filter(one) for one in found):
-        raise ConfigError(f"topics={topics!r} are no topic filters; write a list such as ['/hfp/v2/journey/#']")
+        raise ConfigError(
+            f"topics={topics!r} are no topic filters; write a list such as ['/hfp/v2/journey/#']"
+        )
     return found
 
 
@@ -303,7 +327,9 @@ def _is_filter(text: str) -> bool:
     return (
         bool(text)
         and "\0" not in text
-        and all(level == "+" or not set(level) & {"+", "#"} for level in [*above, "" if last == "#" else last])
+        and all(
+            level == "+" or not set(level) & {"+", "#"} for level in [*above, "" if last == "#" else last]
+        )
     )
 
 

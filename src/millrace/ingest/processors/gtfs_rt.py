@@ -84,7 +84,9 @@ class GtfsRt(Processor):
                         if event is None:
                             passed["no vehicle position"] += 1
                         else:
-                            found.append((part, event._replace(event_time=batch.event_time(event.event_time))))
+                            found.append(
+                                (part, event._replace(event_time=batch.event_time(event.event_time)))
+                            )
                     except _REFUSALS as error:
                         rejects.append(_reject(error, part))
                 passed.update(["empty feed"] if is_empty else [])
@@ -94,13 +96,25 @@ class GtfsRt(Processor):
         return Processed([(topic, frame) for topic, frame in rows if len(frame)], rejects, passed)
 
 
-_REFUSALS = (Rejected, DecodeError, msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, ValueError)
+_REFUSALS = (
+    Rejected,
+    DecodeError,
+    msgspec.MsgspecError,
+    UnicodeError,
+    RecursionError,
+    OverflowError,
+    ValueError,
+)
 
 
 def _reject(error: Exception, raw: Raw) -> Reject:
     if isinstance(error, Rejected):
         return Reject(error.reason, error.detail, raw)
-    return Reject("wrong type" if isinstance(error, msgspec.ValidationError) else "malformed", str(error) or type(error).__name__, raw)
+    return Reject(
+        "wrong type" if isinstance(error, msgspec.ValidationError) else "malformed",
+        str(error) or type(error).__name__,
+        raw,
+    )
 
 
 def _vehicles(raw: Raw) -> Iterator[tuple[Raw, _Read]]:
@@ -116,8 +130,15 @@ def _vehicles(raw: Raw) -> Iterator[tuple[Raw, _Read]]:
     if not feed.entity and not feed.header.HasField("timestamp"):
         raise Rejected("malformed", "neither GeoJSON nor a feed message of GTFS Realtime")
     for number, entity in enumerate(feed.entity):
-        part = raw.payload if len(feed.entity) == 1 else FeedMessage(header=feed.header, entity=[entity]).SerializeToString()
-        yield _part(raw, part, number), lambda entity=entity: _of_entity(entity, feed.header.timestamp, operator)  # type: ignore[misc]
+        part = (
+            raw.payload
+            if len(feed.entity) == 1
+            else FeedMessage(header=feed.header, entity=[entity]).SerializeToString()
+        )
+        yield (
+            _part(raw, part, number),
+            lambda entity=entity: _of_entity(entity, feed.header.timestamp, operator),  # type: ignore[misc]
+        )
 
 
 def _part(raw: Raw, payload: bytes, number: int) -> Raw:
@@ -141,7 +162,11 @@ def _of_entity(entity: FeedEntity, published: int, operator: str) -> Event | Non
         timestamp=said.timestamp or published or None,
         current_status=said.current_status,
         **{name: getattr(place, name) for name in ("bearing", "speed", "odometer") if place.HasField(name)},
-        **{name: getattr(trip, name) for name in ("start_time", "start_date", "route_id", "direction_id") if trip.HasField(name)},
+        **{
+            name: getattr(trip, name)
+            for name in ("start_time", "start_date", "route_id", "direction_id")
+            if trip.HasField(name)
+        },
         stop_id=said.stop_id or None,
     )
     return _event(vehicle, place.latitude, place.longitude, operator)

@@ -52,7 +52,9 @@ class _Report(msgspec.Struct, gc=False):
 
 
 _decode: Any = msgspec.json.Decoder(
-    msgspec.defstruct("_Message", [(kind, _Report | msgspec.UnsetType, msgspec.UNSET) for kind in EVENT_TYPES], gc=False)
+    msgspec.defstruct(
+        "_Message", [(kind, _Report | msgspec.UnsetType, msgspec.UNSET) for kind in EVENT_TYPES], gc=False
+    )
 ).decode
 _keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -188,7 +190,9 @@ def _of(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
 def _check(report: _Report, journey: _Journey) -> None:
     """Refuses a vehicle that nobody knows, that is nowhere, or where no vehicle can be; (0, 0) is a receiver without a fix."""
     if report.oper is None and journey.operator is None:
-        raise Rejected("no oper", "neither the payload nor the topic names an operator, so the vehicle is not known")
+        raise Rejected(
+            "no oper", "neither the payload nor the topic names an operator, so the vehicle is not known"
+        )
     latitude, longitude = report.lat, report.long
     if latitude is None or longitude is None:
         raise Rejected("no position", f"lat={latitude}, long={longitude}")
@@ -217,9 +221,15 @@ def _columns(found: Sequence[tuple[_Report, _Journey]]) -> pl.DataFrame:
     reports = [report for report, _ in found]
     fields = pl.DataFrame(
         {
-            "operator": pl.Series([j.operator if p.oper is None else p.oper for p, j in found], dtype=pl.Int64),
-            "owner": pl.Series([p.oper if j.operator is None else j.operator for p, j in found], dtype=pl.Int64),
-            "vehicle": pl.Series([p.veh if j.vehicle is None else j.vehicle for p, j in found], dtype=pl.Int64),
+            "operator": pl.Series(
+                [j.operator if p.oper is None else p.oper for p, j in found], dtype=pl.Int64
+            ),
+            "owner": pl.Series(
+                [p.oper if j.operator is None else j.operator for p, j in found], dtype=pl.Int64
+            ),
+            "vehicle": pl.Series(
+                [p.veh if j.vehicle is None else j.vehicle for p, j in found], dtype=pl.Int64
+            ),
             "latitude": pl.Series([p.lat for p in reports], dtype=pl.Float64),
             "longitude": pl.Series([p.long for p in reports], dtype=pl.Float64),
             "heading": pl.Series([p.hdg for p in reports], dtype=pl.Float64),

@@ -24,7 +24,11 @@ def happened(legs: Legs, routes: Routes, start: int, end: int) -> Iterator[tuple
     arrived = legs.rows((arrives > start) & (arrives <= end))
     yield ARRIVALS, arrived, _arrivals(arrived, routes)
     left = legs.rows((leaves >= start) & (leaves < end))
-    yield DEPARTURES, left, {**_at_start(left, routes, left.end[:, STANDING]), "delay": left.delay.astype(np.int32)}
+    yield (
+        DEPARTURES,
+        left,
+        {**_at_start(left, routes, left.end[:, STANDING]), "delay": left.delay.astype(np.int32)},
+    )
     moved, time, opening = _doors(legs, start, end)
     yield DOOR_EVENTS, moved, {**_at_start(moved, routes, time), "open": opening}
 
@@ -39,11 +43,20 @@ def _doors(legs: Legs, start: int, end: int) -> tuple[Legs, Ints, Flags]:
 
 
 def _arrivals(legs: Legs, routes: Routes) -> Columns:
-    due = legs.scheduled + (routes.arrives[legs.leg] * (1 + GRANTED * daytime.load(legs.scheduled)) * 1000).astype(np.int64)
+    due = legs.scheduled + (
+        routes.arrives[legs.leg] * (1 + GRANTED * daytime.load(legs.scheduled)) * 1000
+    ).astype(np.int64)
     last = legs.place + 1 == routes.legs[legs.way]
-    after = np.where(last, routes.stops, routes.next_stop[np.minimum(legs.leg + 1, len(routes.next_stop) - 1)])
+    after = np.where(
+        last, routes.stops, routes.next_stop[np.minimum(legs.leg + 1, len(routes.next_stop) - 1)]
+    )
     place = _place(legs, routes, routes.start[legs.leg] + routes.distance[legs.leg], legs.end[:, -1])
-    return {**place, "stop": routes.next_stop[legs.leg], "next_stop": after, "delay": ((legs.end[:, -1] - due) // 1000).astype(np.int32)}
+    return {
+        **place,
+        "stop": routes.next_stop[legs.leg],
+        "next_stop": after,
+        "delay": ((legs.end[:, -1] - due) // 1000).astype(np.int32),
+    }
 
 
 def _at_start(legs: Legs, routes: Routes, time: Ints) -> Columns:

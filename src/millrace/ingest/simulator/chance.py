@@ -30,7 +30,9 @@ def uniform(seed: int, about: int, *counters: Ints | int) -> Floats:
 
 def halves(drawn: Bits) -> tuple[Floats, Floats]:
     """Two uniform numbers from one draw, good to 32 bits each."""
-    return np.asarray((drawn >> np.uint64(32)) * 2.0**-32, np.float64), np.asarray((drawn & _LOW) * 2.0**-32, np.float64)
+    return np.asarray((drawn >> np.uint64(32)) * 2.0**-32, np.float64), np.asarray(
+        (drawn & _LOW) * 2.0**-32, np.float64
+    )
 
 
 def between(low: float, high: float, share: Floats) -> Floats:

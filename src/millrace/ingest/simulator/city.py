@@ -56,7 +56,13 @@ class City:
         self.plan = plan
         self.now = -(-start // SECOND) * SECOND
         """Up to here all messages that come are known."""
-        self.fleet = Fleet(routes.build(plan.seed), seed=plan.seed, size=plan.vehicles, hard_stops=plan.hard_stops, start=self.now)
+        self.fleet = Fleet(
+            routes.build(plan.seed),
+            seed=plan.seed,
+            size=plan.vehicles,
+            hard_stops=plan.hard_stops,
+            start=self.now,
+        )
         self.messages = Messages(self.fleet)
         self._links = Links(plan.seed, plan.vehicles)
         self._on_the_way: dict[str, Columns] = {}
@@ -65,7 +71,9 @@ class City:
     def advance(self, end: int) -> list[tuple[Topic, pl.DataFrame]]:
         """The messages that come until a whole second, by topic, in order."""
         driven = self.fleet.drive(self.now, end)
-        samples = driven.where(self._in_service(driven.vehicle, driven.time, driven.legs.end[driven.row, STANDING]))
+        samples = driven.where(
+            self._in_service(driven.vehicle, driven.time, driven.legs.end[driven.row, STANDING])
+        )
         if self._witness is not None:
             self._witness.saw(samples, self._hard_stops(driven.legs, end), self._links.fast)
         sent = [(POSITIONS, self.messages.columns(samples))]
@@ -89,7 +97,9 @@ class City:
         """What vehicles in service did at stops in the stretch that ends here."""
         happened = []
         for topic, found, columns in calls.happened(legs, self.fleet.routes, self.now, end):
-            kept = self._in_service(found.vehicle, np.asarray(columns["event_time"], np.int64), found.end[:, STANDING])
+            kept = self._in_service(
+                found.vehicle, np.asarray(columns["event_time"], np.int64), found.end[:, STANDING]
+            )
             happened.append((topic, {name: column[kept] for name, column in columns.items()}))
         return happened
 
@@ -106,9 +116,14 @@ class City:
         sent = {**columns, "event_time": time + self._links.fast[vehicle], "ingestion_time": arrival}
         waiting = {name: np.repeat(column, times) for name, column in sent.items()}
         if topic.name in self._on_the_way:
-            waiting = {name: np.concatenate([before, waiting[name]]) for name, before in self._on_the_way[topic.name].items()}
+            waiting = {
+                name: np.concatenate([before, waiting[name]])
+                for name, before in self._on_the_way[topic.name].items()
+            }
         there = np.asarray(waiting["ingestion_time"], np.int64) < self.now
         self._on_the_way[topic.name] = {name: column[~there] for name, column in waiting.items()}
         order = np.flatnonzero(there)
-        order = order[np.lexsort([waiting[name][order] for name in ("event_time", "vehicle", "ingestion_time")])]
+        order = order[
+            np.lexsort([waiting[name][order] for name in ("event_time", "vehicle", "ingestion_time")])
+        ]
         return {name: column[order] for name, column in waiting.items()}

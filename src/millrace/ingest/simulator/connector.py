@@ -47,18 +47,28 @@ class Simulator(Connector):
         clock: Clock | None = None,
     ) -> None:
         if volume not in ("curve", "mean", "peak"):
-            raise ConfigError(f"volume={volume!r} is unknown; use 'curve' to follow the day, or 'mean' or 'peak' for a constant volume")
+            raise ConfigError(
+                f"volume={volume!r} is unknown; use 'curve' to follow the day, or 'mean' or 'peak' for a constant volume"
+            )
         if events not in ("positions", "all"):
-            raise ConfigError(f"events={events!r} is unknown; use 'positions', or 'all' for arrivals, departures and doors as well")
+            raise ConfigError(
+                f"events={events!r} is unknown; use 'positions', or 'all' for arrivals, departures and doors as well"
+            )
         self.plan = Plan(
             seed=_whole(seed),
-            scale=_number("scale", scale, low=0.01, high=_LARGEST, such="1, or 16 for sixteen times the volume"),
+            scale=_number(
+                "scale", scale, low=0.01, high=_LARGEST, such="1, or 16 for sixteen times the volume"
+            ),
             volume=volume,
-            hard_stops=_number("hard_stops", hard_stops, low=0, high=20, such="0.5 for one in two hours of a vehicle"),
+            hard_stops=_number(
+                "hard_stops", hard_stops, low=0, high=20, such="0.5 for one in two hours of a vehicle"
+            ),
             calls=events == "all",
         )
         self.topics = self.plan.topics
-        self.speed = 0.0 if speed == "max" else _number("speed", speed, low=0.001, high=1e6, such="1 or 10, or 'max'")
+        self.speed = (
+            0.0 if speed == "max" else _number("speed", speed, low=0.001, high=1e6, such="1 or 10, or 'max'")
+        )
         self.start = None if start is None else _time(start)
         self.duration = None if duration is None else _duration(duration)
         self.truth = None if truth is None else _folder(truth)
@@ -74,7 +84,9 @@ class Simulator(Connector):
         self._first = self.clock.now() if self.start is None else self.start
         self._city = City(self.plan, start=self._first, truth=self.truth)
         self._began = self.clock.now() if self.start is not None or not self.speed else self._first
-        self._end = self._city.now + -(-self.duration // SECOND) * SECOND if self.duration is not None else 2**62
+        self._end = (
+            self._city.now + -(-self.duration // SECOND) * SECOND if self.duration is not None else 2**62
+        )
 
     def close(self) -> None:
         """Lets the truth be written to its end."""
@@ -164,7 +176,9 @@ def _whole(seed: Any) -> int:
             raise ValueError  # noqa: TRY301 - the same remedy for all that is no whole number
         return int(seed)
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"seed={seed!r} is no whole number; use one such as 1: each makes another city") from None
+        raise ConfigError(
+            f"seed={seed!r} is no whole number; use one such as 1: each makes another city"
+        ) from None
 
 
 def _number(name: str, value: Any, *, low: float, high: float, such: str) -> float:
@@ -173,7 +187,9 @@ def _number(name: str, value: Any, *, low: float, high: float, such: str) -> flo
     except (TypeError, ValueError):
         number = float("nan")
     if not low <= number <= high:
-        raise ConfigError(f"{name}={value!r} is not allowed; use a number from {low:g} to {high:g}, such as {such}")
+        raise ConfigError(
+            f"{name}={value!r} is not allowed; use a number from {low:g} to {high:g}, such as {such}"
+        )
     return number
 
 
@@ -186,7 +202,9 @@ def _duration(duration: Any) -> int:
 
 def _folder(truth: Any) -> Path:
     if not isinstance(truth, str | Path) or not str(truth):
-        raise ConfigError(f"truth={truth!r} is no folder name; name one such as 'truth', where Parquet files are written")
+        raise ConfigError(
+            f"truth={truth!r} is no folder name; name one such as 'truth', where Parquet files are written"
+        )
     return local(truth, "truth").expanduser()
 
 
@@ -195,5 +213,7 @@ def _time(start: Any) -> int:
     try:
         time = datetime.fromisoformat(start)
     except (TypeError, ValueError):
-        raise ConfigError(f"start={start!r} is no time; write it like '2026-03-02T06:00:00Z', or leave it out to start now") from None
+        raise ConfigError(
+            f"start={start!r} is no time; write it like '2026-03-02T06:00:00Z', or leave it out to start now"
+        ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -80,7 +80,11 @@ class Fleet:
         last = ended.place + 1 == self.routes.legs[ended.way]
         interval = np.where(last, self._interval[ended.vehicle], 0)
         return self._legs(
-            ended.vehicle, ended.trip + last, np.where(last, 0, ended.place + 1), ended.end[:, -1], ended.scheduled + interval
+            ended.vehicle,
+            ended.trip + last,
+            np.where(last, 0, ended.place + 1),
+            ended.end[:, -1],
+            ended.scheduled + interval,
         )
 
     def _legs(self, vehicle: Ints, trip: Ints, place: Ints, begin: Ints, scheduled: Ints) -> Legs:
@@ -90,7 +94,10 @@ class Fleet:
         which = trip * _MOST_LEGS + place
         driven = legs.profile(self._drive(vehicle, trip, leg, which, begin))
         leaving, delay = self._departure(vehicle, leg, which, place, begin, scheduled)
-        ends = leaving[:, None] + np.concatenate([np.zeros((len(leg), 1)), np.cumsum(driven.seconds, axis=1)], axis=1) * SECOND
+        ends = (
+            leaving[:, None]
+            + np.concatenate([np.zeros((len(leg), 1)), np.cumsum(driven.seconds, axis=1)], axis=1) * SECOND
+        )
         end = np.rint(ends).astype(np.int64)
         none = np.zeros((len(leg), 1))
         return Legs(
@@ -120,11 +127,15 @@ class Fleet:
             brake=fifth,
         )
 
-    def _departure(self, vehicle: Ints, leg: Ints, which: Ints, place: Ints, begin: Ints, scheduled: Ints) -> tuple[Ints, Ints]:
+    def _departure(
+        self, vehicle: Ints, leg: Ints, which: Ints, place: Ints, begin: Ints, scheduled: Ints
+    ) -> tuple[Ints, Ints]:
         """When the stop is left, in milliseconds, and how many seconds behind the timetable that is."""
         few, many = chance.halves(chance.bits(self.seed, 15, vehicle, which))
         seconds = (0.25 + few + 1.5 * many**4) * DWELL * (0.8 + 0.5 * daytime.load(begin))
-        due = scheduled + (self.routes.due[leg] * (1 + GRANTED * daytime.load(scheduled)) * SECOND).astype(np.int64)
+        due = scheduled + (self.routes.due[leg] * (1 + GRANTED * daytime.load(scheduled)) * SECOND).astype(
+            np.int64
+        )
         ready = begin + np.where(place == 0, _TURN, (seconds * SECOND).astype(np.int64))
         early = np.where(place == 0, 0, np.where(place % _TIMING_POINTS == 0, _EARLY[1], _EARLY[0]))
         leaving = np.maximum(ready, due - early)

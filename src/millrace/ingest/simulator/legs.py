@@ -74,7 +74,12 @@ class Legs:
 
 def joined(parts: "list[Legs]") -> Legs:
     """One below the other."""
-    return Legs(**{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Legs)})
+    return Legs(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(Legs)
+        }
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +136,9 @@ def profile(drive: Drive) -> Profile:
     return Profile(seconds, speed, distance, acceleration, hard)
 
 
-def _hop(distance: Floats, cruise: Floats, pull: Floats, brake: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _hop(
+    distance: Floats, cruise: Floats, pull: Floats, brake: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
     """From standing to standing: seconds of accelerating, cruising and braking, and the speed in between."""
     top = np.minimum(cruise, np.sqrt(2 * distance * pull * brake / (pull + brake)))
     rest = distance - top**2 / (2 * pull) - top**2 / (2 * brake)

@@ -82,6 +82,7 @@ def _days(days: Ints) -> pl.Series:
     """As text; events that come together are of few days."""
     first = int(days.min()) if len(days) else 0
     names = [
-        str((datetime.fromtimestamp(0, UTC) + timedelta(days=first + n)).date()) for n in range(int(np.ptp(days)) + 1 if len(days) else 0)
+        str((datetime.fromtimestamp(0, UTC) + timedelta(days=first + n)).date())
+        for n in range(int(np.ptp(days)) + 1 if len(days) else 0)
     ]
     return pl.Series(names, dtype=pl.String).gather(days - first)

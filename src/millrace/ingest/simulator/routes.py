@@ -69,7 +69,8 @@ class Routes:
         before = place.astype(np.int64)
         point, share = self.first_point[way] + before, place - before
         latitude, longitude = (
-            degrees[point] + (degrees[point + 1] - degrees[point]) * share for degrees in (self.latitude, self.longitude)
+            degrees[point] + (degrees[point + 1] - degrees[point]) * share
+            for degrees in (self.latitude, self.longitude)
         )
         return latitude, longitude, self.heading[point]
 
@@ -117,7 +118,10 @@ def build(seed: int) -> Routes:
 
 def _paths(network: Streets, seed: int) -> Iterator[list[int]]:
     """From the suburbs to the centre, between suburbs, and within the centre."""
-    hubs, suburbs = ([network.nearest(*map(float, streets.metres(*place))) for place in places] for places in (_HUBS, _SUBURBS))
+    hubs, suburbs = (
+        [network.nearest(*map(float, streets.metres(*place))) for place in places]
+        for places in (_HUBS, _SUBURBS)
+    )
     away = np.hypot(network.east, network.north)
     outer = np.flatnonzero(away > 5_000)
     inner = np.flatnonzero((away > 1_800) & (away < 5_000))
@@ -129,14 +133,21 @@ def _paths(network: Streets, seed: int) -> Iterator[list[int]]:
             pair = int(outer[int(end * len(outer))]), suburbs[int(other * len(suburbs))]
         else:
             pair = int(inner[int(end * len(inner))]), int(inner[int(other * len(inner))])
-        if np.hypot(network.east[pair[0]] - network.east[pair[1]], network.north[pair[0]] - network.north[pair[1]]) < 2_500:
+        if (
+            np.hypot(
+                network.east[pair[0]] - network.east[pair[1]], network.north[pair[0]] - network.north[pair[1]]
+            )
+            < 2_500
+        ):
             pair = pair[0], hubs[number % len(hubs)]
         path = network.path(*pair)
         if len(path) >= _LEAST:
             yield path
 
 
-def _way(network: Streets, path: list[int], numbers: dict[tuple[int, int, int], int], *, direction: int) -> _Way:
+def _way(
+    network: Streets, path: list[int], numbers: dict[tuple[int, int, int], int], *, direction: int
+) -> _Way:
     east, north = _rounded(network.east[path]), _rounded(network.north[path])
     along = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(east), np.diff(north)))])
     length = float(along[-1])
@@ -164,18 +175,33 @@ def _rounded(line: Floats) -> Floats:
 
 
 def _stops(
-    network: Streets, path: list[int], east: Floats, north: Floats, length: float, numbers: dict[tuple[int, int, int], int], direction: int
+    network: Streets,
+    path: list[int],
+    east: Floats,
+    north: Floats,
+    length: float,
+    numbers: dict[tuple[int, int, int], int],
+    direction: int,
 ) -> tuple[Floats, list[int]]:
     """A stop at each crossing and in the middle of long blocks; ways over the same street share them."""
     wanted: list[tuple[int, int, float, float]] = []
     for a, b in pairwise(path):
         wanted.append((a, a, network.east[a], network.north[a]))
         if np.hypot(network.east[a] - network.east[b], network.north[a] - network.north[b]) > _LONG_BLOCK:
-            wanted.append((*sorted((a, b)), (network.east[a] + network.east[b]) / 2, (network.north[a] + network.north[b]) / 2))
+            wanted.append(
+                (
+                    *sorted((a, b)),
+                    (network.east[a] + network.east[b]) / 2,
+                    (network.north[a] + network.north[b]) / 2,
+                )
+            )
     places, stops = [0.0], [numbers.setdefault((path[0], path[0], direction), len(numbers))]
     for a, b, x, y in wanted[1:]:
         place = float(np.argmin(np.hypot(east - x, north - y))) * STEP
         if places[-1] + _NEAREST_STOPS < place < length - _NEAREST_STOPS:
             places.append(place)
             stops.append(numbers.setdefault((a, b, direction), len(numbers)))
-    return np.array([*places, length]), [*stops, numbers.setdefault((path[-1], path[-1], direction), len(numbers))]
+    return np.array([*places, length]), [
+        *stops,
+        numbers.setdefault((path[-1], path[-1], direction), len(numbers)),
+    ]

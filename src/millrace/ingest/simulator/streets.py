@@ -82,7 +82,9 @@ def degrees(east: Floats, north: Floats) -> tuple[Floats, Floats]:
 
 def metres(latitude: Floats | float, longitude: Floats | float) -> tuple[Floats, Floats]:
     """Metres from the centre to the east and to the north."""
-    return np.asarray((longitude - CENTRE[1]) * _METRES_EAST), np.asarray((latitude - CENTRE[0]) * _METRES_NORTH)
+    return np.asarray((longitude - CENTRE[1]) * _METRES_EAST), np.asarray(
+        (latitude - CENTRE[0]) * _METRES_NORTH
+    )
 
 
 def on_land(east: Floats, north: Floats) -> Flags:
@@ -91,7 +93,9 @@ def on_land(east: Floats, north: Floats) -> Flags:
     inside = np.zeros(latitude.shape, np.bool_)
     for (x0, y0), (x1, y1) in zip(_LAND, np.roll(_LAND, 1, axis=0), strict=True):
         if y0 != y1:
-            inside ^= ((y0 > latitude) != (y1 > latitude)) & (longitude < (x1 - x0) * (latitude - y0) / (y1 - y0) + x0)
+            inside ^= ((y0 > latitude) != (y1 > latitude)) & (
+                longitude < (x1 - x0) * (latitude - y0) / (y1 - y0) + x0
+            )
     return inside
 
 
@@ -132,7 +136,9 @@ def _streets(east: Floats, north: Floats) -> list[tuple[int, int]]:
     distance = np.hypot(east[:, None] - east, north[:, None] - north)
     near = np.argsort(distance, axis=1)[:, 1 : _NEIGHBOURS + 1]
     a, b = np.repeat(np.arange(len(east)), _NEIGHBOURS), near.ravel()
-    between = np.minimum(distance[a][np.arange(len(a))[:, None], near[a]] ** 2 + distance[b[:, None], near[a]] ** 2, np.inf)
+    between = np.minimum(
+        distance[a][np.arange(len(a))[:, None], near[a]] ** 2 + distance[b[:, None], near[a]] ** 2, np.inf
+    )
     between[near[a] == b[:, None]] = np.inf
     free = between.min(axis=1) >= distance[a, b] ** 2
     for share in np.linspace(0.1, 0.9, 9):

@@ -35,7 +35,9 @@ class Witness:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"truth={str(folder)!r} cannot be a folder: {error.strerror}; name one that can be written") from error
+            raise InputError(
+                f"truth={str(folder)!r} cannot be a folder: {error.strerror}; name one that can be written"
+            ) from error
         self._write("routes", _routes(messages))
         self._write("stops", _stops(messages))
         self._write_gtfs()
@@ -93,7 +95,9 @@ class Witness:
             for name, rows in _gtfs(_routes(self.messages), _stops(self.messages)).items():
                 rows.write_csv(folder / f"{name}.txt")
         except OSError as error:
-            raise InputError(f"truth={str(self.folder)!r} cannot be written ({error}); make room, or name another folder") from error
+            raise InputError(
+                f"truth={str(self.folder)!r} cannot be written ({error}); make room, or name another folder"
+            ) from error
 
     def _write(self, name: str, rows: pl.DataFrame) -> None:
         path = self.folder / f"{name}.parquet"
@@ -102,7 +106,9 @@ class Witness:
             rows.write_parquet(unfinished)
             unfinished.replace(path)
         except OSError as error:
-            raise InputError(f"truth={str(self.folder)!r} cannot be written ({error}); make room, or name another folder") from error
+            raise InputError(
+                f"truth={str(self.folder)!r} cannot be written ({error}); make room, or name another folder"
+            ) from error
 
 
 def _gtfs(routes: pl.DataFrame, stops: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -111,8 +117,12 @@ def _gtfs(routes: pl.DataFrame, stops: pl.DataFrame) -> dict[str, pl.DataFrame]:
     ways = routes.select("route", "direction").unique(maintain_order=True)
     return {
         "stops": stops.select(stop_id="stop", stop_name="stop", stop_lat="latitude", stop_lon="longitude"),
-        "routes": ways.select(route_id="route", route_short_name="route", route_type=pl.lit(3)).unique(maintain_order=True),
-        "trips": ways.select(route_id="route", service_id=pl.lit("daily"), trip_id=trip, direction_id=pl.col("direction") - 1),
+        "routes": ways.select(route_id="route", route_short_name="route", route_type=pl.lit(3)).unique(
+            maintain_order=True
+        ),
+        "trips": ways.select(
+            route_id="route", service_id=pl.lit("daily"), trip_id=trip, direction_id=pl.col("direction") - 1
+        ),
         "stop_times": routes.select(trip_id=trip, stop_id="stop", stop_sequence="sequence"),
     }
 

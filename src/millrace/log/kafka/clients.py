@@ -23,7 +23,11 @@ READING: dict[str, str | int | bool] = {
     "enable.partition.eof": True,
 }
 """A reader is told where to read, and keeps no offsets of its own in Kafka: it never joins a group."""
-WRITING: dict[str, str | int | bool] = {"acks": "all", "enable.idempotence": True, "delivery.report.only.error": True}
+WRITING: dict[str, str | int | bool] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "delivery.report.only.error": True,
+}
 OURS = {*READING, *WRITING, "bootstrap.servers", "transactional.id", "error_cb", "logger", "on_delivery"}
 """What users cannot set, because promises rest on it."""
 
@@ -82,7 +86,9 @@ class Clients:
     def __init__(self, line: Line, settings: Mapping[str, str | Hidden]) -> None:
         for key in settings:
             if key in OURS:
-                raise ConfigError(f"kafka.client: {key} cannot be set, as exactly-once rests on how millrace sets it; leave it out")
+                raise ConfigError(
+                    f"kafka.client: {key} cannot be set, as exactly-once rests on how millrace sets it; leave it out"
+                )
         self._line = line
         self._settings = settings
 
@@ -92,18 +98,31 @@ class Clients:
 
     def consumer(self, share: float = 1.0) -> Consumer:
         """Reads what is committed. `share`: how much of the usual it fetches ahead."""
-        ahead = {name: max(1, int(int(READ_QUICK[name]) * share)) for name in ("queued.min.messages", "queued.max.messages.kbytes")}
+        ahead = {
+            name: max(1, int(int(READ_QUICK[name]) * share))
+            for name in ("queued.min.messages", "queued.max.messages.kbytes")
+        }
         return _client(Consumer, self._made(READ_QUICK | ahead, READING))
 
     def producer(self, *, transactional_id: str | None = None, timeout_ms: int | None = None) -> Producer:
         """Idempotent; with an id, transactional. `timeout_ms`: how long a record, or a transaction, may take."""
         if transactional_id is None:
-            return _client(Producer, self._made(WRITE_QUICK, WRITING | {"message.timeout.ms": timeout_ms or 300_000}))
+            return _client(
+                Producer, self._made(WRITE_QUICK, WRITING | {"message.timeout.ms": timeout_ms or 300_000})
+            )
         own = {"transactional.id": transactional_id}
-        return _client(Producer, self._made(WRITE_QUICK | {"transaction.timeout.ms": timeout_ms or 60_000}, WRITING | own))
+        return _client(
+            Producer,
+            self._made(WRITE_QUICK | {"transaction.timeout.ms": timeout_ms or 60_000}, WRITING | own),
+        )
 
-    def _made(self, quick: Mapping[str, str | int | bool], ours: Mapping[str, str | int | bool]) -> dict[str, Any]:
-        said = {key: value.reveal() if isinstance(value, Hidden) else value for key, value in self._settings.items()}
+    def _made(
+        self, quick: Mapping[str, str | int | bool], ours: Mapping[str, str | int | bool]
+    ) -> dict[str, Any]:
+        said = {
+            key: value.reveal() if isinstance(value, Hidden) else value
+            for key, value in self._settings.items()
+        }
         return {
             **QUICK,
             **quick,

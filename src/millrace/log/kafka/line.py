@@ -21,7 +21,11 @@ HOUSEKEEPING = 2.0
 QUIET = 2.0
 """Seconds of silence before we say that we wait."""
 
-_REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
+_REFUSED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+}
 _FORBIDDEN = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -106,9 +110,13 @@ class Line:
     def check(self) -> None:
         """Raises where waiting will not help: a wrong password, or a certificate that nobody vouches for."""
         complaint = self._complaint
-        if complaint is not None and (complaint.code() in _REFUSED or (complaint.code() == KafkaError._SSL and not self._reached)):
+        if complaint is not None and (
+            complaint.code() in _REFUSED or (complaint.code() == KafkaError._SSL and not self._reached)
+        ):
             self._complaint = None
-            raise LogDenied(f"Kafka at {self.servers} does not let us in ({_last_sentence(complaint)}); {_remedy(complaint)}")
+            raise LogDenied(
+                f"Kafka at {self.servers} does not let us in ({_last_sentence(complaint)}); {_remedy(complaint)}"
+            )
 
     def waited(self, since: float, error: KafkaError | None, *, said: bool) -> bool:
         """Says, once, that brokers are waited for; raises when that has been long enough."""
@@ -120,7 +128,9 @@ class Line:
                 "and that address and security.protocol are right, or wait longer (kafka.wait)"
             )
         if not said and passed > QUIET:
-            _log.warning("waiting for Kafka at %s%s; for up to %s", self.servers, why, durations.text(self.wait_ms))
+            _log.warning(
+                "waiting for Kafka at %s%s; for up to %s", self.servers, why, durations.text(self.wait_ms)
+            )
             return True
         return said
 
@@ -132,7 +142,9 @@ class Line:
                 f"{doing}: Kafka at {self.servers} does not allow it ({said}); ask for the rights, or use another sasl.username"
             )
         if code in _REFUSED:
-            return LogDenied(f"{doing}: Kafka at {self.servers} does not let us in ({said}); {_remedy(error)}")
+            return LogDenied(
+                f"{doing}: Kafka at {self.servers} does not let us in ({said}); {_remedy(error)}"
+            )
         if code in _TOO_LARGE:
             return LogError(
                 f"{doing}: a record is larger than Kafka takes ({said}); store it elsewhere and append a reference, or raise "

@@ -111,9 +111,13 @@ class KafkaLog:
         while True:
             try:
                 with self._reading(topic, partition, f"{start} to {end}") as reader:
-                    return reader.read(start, end, lambda: self._topics.position(topic, partition, OffsetSpec.latest()))
+                    return reader.read(
+                        start, end, lambda: self._topics.position(topic, partition, OffsetSpec.latest())
+                    )
             except TopicMissing:
-                self._topics.partitions(topic, fresh=True)  # says so if it is gone; else a broker had not heard of it
+                self._topics.partitions(
+                    topic, fresh=True
+                )  # says so if it is gone; else a broker had not heard of it
                 said = self.line.waited(began, None, said=said)
                 time.sleep(0.1)
 
@@ -146,7 +150,11 @@ class KafkaLog:
         return KafkaWriter(self, name)
 
     def tail(
-        self, topic: str, *, start: Literal["begin", "end"] | Mapping[int, int] = "end", wait: Callable[[], bool] = pause
+        self,
+        topic: str,
+        *,
+        start: Literal["begin", "end"] | Mapping[int, int] = "end",
+        wait: Callable[[], bool] = pause,
     ) -> Iterator[tuple[int, Records]]:
         """Yields records as they come, in pieces."""
         return follow(self, topic, start, wait)
@@ -157,7 +165,11 @@ class KafkaLog:
         Nothing is waited for: a topic whose brokers do not answer is left for the next time.
         """
         self._read_schemas()
-        kept = {name: schema.retention for name, schema in self._schemas.items() if schema.retention and not schema.compact}
+        kept = {
+            name: schema.retention
+            for name, schema in self._schemas.items()
+            if schema.retention and not schema.compact
+        }
         for topic, partitions in self._topics.led(kept).items():
             self._topics.expire(topic, partitions, (now, passed), kept[topic])
 
@@ -193,7 +205,9 @@ class KafkaLog:
         """What was committed last under a name, once all that had begun has ended."""
         end = self._topics.offsets(place.MARKERS, OffsetSpec.latest(), committed=False)[0]
         wait = TRANSACTION_MS + self.line.wait_ms
-        markers.await_settled(end, lambda: self._topics.position(place.MARKERS, 0, OffsetSpec.latest()), wait_ms=wait)
+        markers.await_settled(
+            end, lambda: self._topics.position(place.MARKERS, 0, OffsetSpec.latest()), wait_ms=wait
+        )
         begin = self.begins(place.MARKERS)[0]
         return markers.last(name, begin, end, lambda start, stop: self.read(place.MARKERS, 0, start, stop))
 
@@ -211,11 +225,17 @@ class KafkaLog:
     def _ensure(self, name: str, wanted: Schema, replicas: int | None) -> None:
         known = self._known(name)
         if known is None or not self._topics.exists(name):
-            settings = {**COMPACTED} if wanted.compact else {**retention_settings(wanted.retention), "cleanup.policy": "delete"}
+            settings = (
+                {**COMPACTED}
+                if wanted.compact
+                else {**retention_settings(wanted.retention), "cleanup.policy": "delete"}
+            )
             if self._topics.exists(name):
                 created = False
             else:
-                created = self._topics.create(name, partitions=wanted.partitions, replicas=replicas or self._replicas, settings=settings)
+                created = self._topics.create(
+                    name, partitions=wanted.partitions, replicas=replicas or self._replicas, settings=settings
+                )
             if created and known is not None:
                 self._forget(name)
             if created or not ready(lambda: self._known(name) is not None, within=_SETTLE):
@@ -257,7 +277,9 @@ class KafkaLog:
                 return
             begin = max(self._schemas_read, self.begins(place.SCHEMAS)[0])
             records = self.read(place.SCHEMAS, 0, begin, end)
-            for offset, key, value in zip(records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True):
+            for offset, key, value in zip(
+                records.offsets.tolist(), records.keys.to_pylist(), records.values.to_pylist(), strict=True
+            ):
                 try:
                     self._learn(key, value)
                 except ValueError as error:
@@ -280,13 +302,18 @@ class KafkaLog:
         import pyarrow as pa
 
         self._ensure_own(place.SCHEMAS)
-        self.append(place.SCHEMAS, Outgoing(pa.array([schema.to_json()], pa.binary()), pa.array([name.encode()], pa.binary())))
+        self.append(
+            place.SCHEMAS,
+            Outgoing(pa.array([schema.to_json()], pa.binary()), pa.array([name.encode()], pa.binary())),
+        )
 
     def _forget(self, name: str) -> None:
         """Withdraws what was said of a topic that no longer exists, so that the new one of that name may hold something else."""
         import pyarrow as pa
 
-        self.append(place.SCHEMAS, Outgoing(pa.array([None], pa.binary()), pa.array([name.encode()], pa.binary())))
+        self.append(
+            place.SCHEMAS, Outgoing(pa.array([None], pa.binary()), pa.array([name.encode()], pa.binary()))
+        )
 
     def _ensure_own(self, name: str) -> None:
         """One of the compacted topics that millrace keeps for itself."""
@@ -317,7 +344,9 @@ class KafkaLog:
             if len(self._readers) >= _READERS:
                 self._readers.popitem(last=False)[1].close()
             share = min(1.0, _USUAL / max(1, self._topics.partitions(topic)))
-            reader = PartitionReader(self._clients.consumer(share), self._place.full(topic), partition, self.line)
+            reader = PartitionReader(
+                self._clients.consumer(share), self._place.full(topic), partition, self.line
+            )
             self._readers[topic, partition] = reader
         self._readers.move_to_end((topic, partition))
         return reader
@@ -335,4 +364,6 @@ def _cap(settings: KafkaSettings) -> int | None:
     try:
         return None if said is None else int(str(said))
     except ValueError:
-        raise LogError(f"kafka.client.message.max.bytes = {said!r} is not a number of bytes; write one, such as 2000000") from None
+        raise LogError(
+            f"kafka.client.message.max.bytes = {said!r} is not a number of bytes; write one, such as 2000000"
+        ) from None

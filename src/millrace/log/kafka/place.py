@@ -46,7 +46,9 @@ def parse(url: str) -> Place:
     for server in servers.split(","):
         host, _, port = server.rpartition(":")
         if not host or not port.isdigit():
-            raise ConfigError(f"log {url!r}: {server!r} is not HOST:PORT; write kafka://HOST:PORT, such as kafka://localhost:9092")
+            raise ConfigError(
+                f"log {url!r}: {server!r} is not HOST:PORT; write kafka://HOST:PORT, such as kafka://localhost:9092"
+            )
     if prefix:
         try:
             check_name(prefix)

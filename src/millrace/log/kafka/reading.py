@@ -93,7 +93,11 @@ class PartitionReader:
 
     def _sort(self, messages: list[Message], columns: "_Columns", start: int, end: int) -> int:
         """Takes the records that belong to the range, and remembers those beyond it; where the range is complete up to."""
-        events = [message for message in messages if message.error() is not None] if any(map(Message.error, messages)) else []
+        events = (
+            [message for message in messages if message.error() is not None]
+            if any(map(Message.error, messages))
+            else []
+        )
         for message in events:
             self._heed(message)
         records = [message for message in messages if message.error() is None] if events else messages
@@ -116,7 +120,9 @@ class PartitionReader:
         elif error.code() in _UNKNOWN:
             raise TopicMissing(f"{self._topic} is no longer there")
         elif not passing(error) and error.code() != KafkaError._MAX_POLL_EXCEEDED:
-            raise self._line.meaning(error, f"reading {self._topic}[{self._partition}]") from KafkaException(error)
+            raise self._line.meaning(error, f"reading {self._topic}[{self._partition}]") from KafkaException(
+                error
+            )
 
 
 class _Columns:
@@ -141,7 +147,9 @@ class _Columns:
             return Records.none()
         values, keys = pa.array(self._values, pa.binary()), pa.array(self._keys, pa.binary())
         if isinstance(values, pa.ChunkedArray) or isinstance(keys, pa.ChunkedArray):
-            raise LogError(f"a range of {len(self._values)} records holds more than 2 GiB; read fewer at a time (run.max_events_per_batch)")
+            raise LogError(
+                f"a range of {len(self._values)} records holds more than 2 GiB; read fewer at a time (run.max_events_per_batch)"
+            )
         offsets = self._offsets[0] if len(self._offsets) == 1 else np.concatenate(self._offsets)
         headers = [_headers(each) for each in self._headers] if any(self._headers) else None
         return Records(offsets, np.array(self._stamps, np.int64), keys, values, headers)

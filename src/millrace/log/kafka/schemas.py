@@ -94,10 +94,14 @@ def _check_descriptors(schema: Schema) -> None:
     if not schema.descriptors:
         return
     try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(schema.descriptors, validate=True))
+        files = descriptor_pb2.FileDescriptorSet.FromString(
+            base64.b64decode(schema.descriptors, validate=True)
+        )
     except (ValueError, DecodeError) as error:
         raise ValueError("has descriptors that cannot be read") from error
-    named = {f"{file.package}.{message.name}".lstrip(".") for file in files.file for message in file.message_type}
+    named = {
+        f"{file.package}.{message.name}".lstrip(".") for file in files.file for message in file.message_type
+    }
     if not any(schema.type == name or schema.type.startswith(f"{name}.") for name in named):
         raise ValueError(f"has descriptors without the type {schema.type[:80]!r}")
 

@@ -35,12 +35,16 @@ class Dealer:
     def __init__(self) -> None:
         self._turns: dict[str, int] = {}
 
-    def parts(self, topic: str, batch: Outgoing, partitions: int, ends: Callable[[str], dict[int, int]]) -> list[tuple[int, Outgoing]]:
+    def parts(
+        self, topic: str, batch: Outgoing, partitions: int, ends: Callable[[str], dict[int, int]]
+    ) -> list[tuple[int, Outgoing]]:
         """What goes to each partition. `ends` says where dealing begins, the first time."""
         if not len(batch):
             return []
         if topic not in self._turns:
-            keyless = batch.partitions is None and partitions > 1 and (batch.keys is None or batch.keys.null_count)
+            keyless = (
+                batch.partitions is None and partitions > 1 and (batch.keys is None or batch.keys.null_count)
+            )
             if not keyless:
                 return list(split(topic, batch, partitions, 0))
             self._turns[topic] = sum(ends(topic).values())
@@ -74,7 +78,9 @@ def send(producer: Producer, part: Part, now: int | None, failed: Failed) -> Non
             waiting = size
         while True:
             try:
-                producer.produce(topic, value, key, partition, on_delivery=failed, timestamp=stamp(now), headers=headers)
+                producer.produce(
+                    topic, value, key, partition, on_delivery=failed, timestamp=stamp(now), headers=headers
+                )
                 break
             except BufferError:
                 producer.poll(0.05)
@@ -93,10 +99,14 @@ def stamp(now: int | None) -> int:
     return 0 if now is None else max(1, now)
 
 
-def _rows(part: Outgoing) -> Iterator[tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]] | None]]:
+def _rows(
+    part: Outgoing,
+) -> Iterator[tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]] | None]]:
     values = part.values.to_pylist()
     keys = repeat(None, len(values)) if part.keys is None else part.keys.to_pylist()
     headers = (
-        repeat(None, len(values)) if part.headers is None else (list[tuple[str, str | bytes | None]](each) or None for each in part.headers)
+        repeat(None, len(values))
+        if part.headers is None
+        else (list[tuple[str, str | bytes | None]](each) or None for each in part.headers)
     )
     return zip(values, keys, headers, strict=True)

@@ -30,7 +30,10 @@ def follow(
     log: Flowing, topic: str, start: Literal["begin", "end"] | Mapping[int, int], wait: Callable[[], bool]
 ) -> Iterator[tuple[int, Records]]:
     """Yields records as they come, in pieces; partitions left out of `start`, or made later, are read from their beginning."""
-    at = {**log.begins(topic), **(log.ends(topic) if start == "end" else {} if start == "begin" else dict(start))}
+    at = {
+        **log.begins(topic),
+        **(log.ends(topic) if start == "end" else {} if start == "begin" else dict(start)),
+    }
     while True:
         ends, came = log.ends(topic), False
         behind = [partition for partition, end in ends.items() if at.get(partition, 0) < end]

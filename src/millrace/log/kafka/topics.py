@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -81,13 +88,17 @@ class Topics:
         """Whether there is such a topic now."""
         return self._counted(topic) > 0
 
-    def create(self, topic: str, *, partitions: int, replicas: int | None, settings: Mapping[str, str]) -> bool:
+    def create(
+        self, topic: str, *, partitions: int, replicas: int | None, settings: Mapping[str, str]
+    ) -> bool:
         """Makes a topic, and returns when all its partitions can be used. False: it was there already."""
         made = NewTopic(self._place.full(topic), partitions, replicas or -1, config=dict(settings))
 
         def call() -> bool:
             try:
-                self._one(self._admin.create_topics([made], operation_timeout=REQUEST, request_timeout=REQUEST))
+                self._one(
+                    self._admin.create_topics([made], operation_timeout=REQUEST, request_timeout=REQUEST)
+                )
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
@@ -98,7 +109,9 @@ class Topics:
         with self._lock:
             self._known[topic] = -FRESH, partitions  # it is there, though not every broker knows it yet
         if not ready(lambda: self._counted(topic) > 0, within=self._line.wait_ms / 1000):
-            raise LogError(f"topic {topic!r} was made, but Kafka at {self._line.servers} does not know it yet; try again")
+            raise LogError(
+                f"topic {topic!r} was made, but Kafka at {self._line.servers} does not know it yet; try again"
+            )
         return created
 
     def largest(self, topic: str) -> int | None:
@@ -110,13 +123,20 @@ class Topics:
 
         def call() -> int | None:
             try:
-                return int(self._one(self._admin.describe_configs([wanted], request_timeout=REQUEST))["max.message.bytes"].value)
+                return int(
+                    self._one(self._admin.describe_configs([wanted], request_timeout=REQUEST))[
+                        "max.message.bytes"
+                    ].value
+                )
             except KafkaException as error:
                 if error.args[0].code() not in _UNTOLD:
                     raise
                 return None
 
-        self._limits[topic] = time.monotonic(), self._line.attempt(f"asking what {topic!r} takes", call, listen=self._listen)
+        self._limits[topic] = (
+            time.monotonic(),
+            self._line.attempt(f"asking what {topic!r} takes", call, listen=self._listen),
+        )
         return self._limits[topic][1]
 
     def identity(self, topic: str) -> str | None:
@@ -126,24 +146,36 @@ class Topics:
             return found
 
         def call() -> str | None:
-            asked = self._admin.describe_topics(TopicCollection([self._place.full(topic)]), request_timeout=REQUEST)
+            asked = self._admin.describe_topics(
+                TopicCollection([self._place.full(topic)]), request_timeout=REQUEST
+            )
             try:
                 said = self._one(asked).topic_id
             except KafkaException as error:
                 if error.args[0].code() in _UNTOLD:
                     return None
                 raise
-            return None if said is None or not said.get_most_significant_bits() | said.get_least_significant_bits() else str(said)
+            return (
+                None
+                if said is None or not said.get_most_significant_bits() | said.get_least_significant_bits()
+                else str(said)
+            )
 
-        self._ids[topic] = time.monotonic(), self._line.attempt(f"asking for the id of {topic!r}", call, listen=self._listen)
+        self._ids[topic] = (
+            time.monotonic(),
+            self._line.attempt(f"asking for the id of {topic!r}", call, listen=self._listen),
+        )
         return self._ids[topic][1]
 
     def set_retention(self, topic: str, retention: int | None) -> None:
         """Tells the brokers how long records are kept."""
         entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in retention_settings(retention).items()
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in retention_settings(retention).items()
         ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self._place.full(topic), incremental_configs=entries)
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC, self._place.full(topic), incremental_configs=entries
+        )
         self._line.attempt(
             f"changing the retention of {topic!r}",
             lambda: self._one(self._admin.incremental_alter_configs([resource], request_timeout=REQUEST)),
@@ -152,7 +184,9 @@ class Topics:
 
     def offsets(self, topic: str, spec: OffsetSpec, *, committed: bool = True) -> dict[int, int]:
         """An offset of each partition: the earliest, the latest, or the first at or after a time, -1 where there is none."""
-        wanted = {TopicPartition(self._place.full(topic), number): spec for number in range(self.partitions(topic))}
+        wanted = {
+            TopicPartition(self._place.full(topic), number): spec for number in range(self.partitions(topic))
+        }
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def call() -> dict[int, int]:
@@ -173,7 +207,9 @@ class Topics:
 
         return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
 
-    def _said(self, topic: str, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel) -> dict[int, int]:
+    def _said(
+        self, topic: str, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[int, int]:
         """What brokers say of some partitions of a topic. That none of them leads any passes, unless the topic is gone; so does that one of them has not heard of a topic which others know."""
         asked = self._admin.list_offsets(dict(wanted), isolation_level=isolation, request_timeout=REQUEST)
         try:
@@ -190,21 +226,27 @@ class Topics:
 
         def offsets(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
             found = self._admin.list_offsets(
-                {place: OffsetSpec.latest() for place in asked}, isolation_level=isolation, request_timeout=REQUEST
+                {place: OffsetSpec.latest() for place in asked},
+                isolation_level=isolation,
+                request_timeout=REQUEST,
             )
             return {(place.topic, place.partition): _offset(future) for place, future in found.items()}
 
         with contextlib.suppress(KafkaException):  # it is committed all the same
             upto = offsets(IsolationLevel.READ_UNCOMMITTED)
             ready(
-                lambda: all(offset >= upto[place] for place, offset in offsets(IsolationLevel.READ_COMMITTED).items()),
+                lambda: all(
+                    offset >= upto[place] for place, offset in offsets(IsolationLevel.READ_COMMITTED).items()
+                ),
                 within=within,
                 every=0.001,
             )
 
     def remove_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Removes the front of partitions. Where that is not allowed, brokers do it in their own time."""
-        wanted = [TopicPartition(self._place.full(topic), number, offset) for number, offset in offsets.items()]
+        wanted = [
+            TopicPartition(self._place.full(topic), number, offset) for number, offset in offsets.items()
+        ]
         with contextlib.suppress(KafkaException):
             for future in self._admin.delete_records(wanted, request_timeout=REQUEST).values():
                 future.result(2 * REQUEST)
@@ -216,7 +258,9 @@ class Topics:
         return {
             topic: len(about.partitions)
             for topic, about in found.items()
-            if about is not None and about.error is None and all(each.leader >= 0 for each in about.partitions.values())
+            if about is not None
+            and about.error is None
+            and all(each.leader >= 0 for each in about.partitions.values())
         }
 
     def expire(self, topic: str, partitions: int, clock: tuple[int, int | None], retention: int) -> None:
@@ -228,13 +272,19 @@ class Topics:
         now, passed = clock
         try:
             wanted = ConfigResource(ConfigResource.Type.TOPIC, full)
-            said = int(self._one(self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING))["retention.ms"].value)
+            said = int(
+                self._one(self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING))[
+                    "retention.ms"
+                ].value
+            )
             if said < 0:  # for ever: what the control topic says is not enough to remove anything
                 return
 
             def found(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, Any]:
                 places = {TopicPartition(full, number): spec for number in range(partitions)}
-                answers = self._admin.list_offsets(places, isolation_level=isolation, request_timeout=HOUSEKEEPING)
+                answers = self._admin.list_offsets(
+                    places, isolation_level=isolation, request_timeout=HOUSEKEEPING
+                )
                 return {place.partition: future.result(2 * HOUSEKEEPING) for place, future in answers.items()}
 
             def asked(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
@@ -261,7 +311,9 @@ class Topics:
             raise OffsetGone(f"{topic} has partitions 0 to {count - 1}, not {partition}")
 
     def _listed(self) -> Any:
-        return self._line.attempt("asking for the topics", lambda: self._admin.list_topics(timeout=1), listen=self._listen)
+        return self._line.attempt(
+            "asking for the topics", lambda: self._admin.list_topics(timeout=1), listen=self._listen
+        )
 
     def _counted(self, topic: str) -> int:
         """How many partitions there are, once all have a leader; 0: there is no such topic."""

@@ -84,7 +84,9 @@ class KafkaWriter:
     def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
         """All topics and the marker, in one transaction."""
         if marker <= self.last:
-            raise LogError(f"writer {self._name!r}: marker {marker} is not after {self.last}, which is already committed; skip it")
+            raise LogError(
+                f"writer {self._name!r}: marker {marker} is not after {self.last}, which is already committed; skip it"
+            )
         parts = self._desk.prepare(batches)
         said = replace(self._own, marker=marker)
         self._until_committed(parts, said, now)
@@ -138,7 +140,9 @@ class KafkaWriter:
             self._producer.poll(0)
         faults.at("produced")
         name = self._desk.full(MARKERS)
-        self._producer.produce(name, marker.to_json(), self._name.encode(), 0, on_delivery=self._delivery, timestamp=stamp(now))
+        self._producer.produce(
+            name, marker.to_json(), self._name.encode(), 0, on_delivery=self._delivery, timestamp=stamp(now)
+        )
         faults.at("marked")
         self._patiently(lambda: self._producer.commit_transaction(REQUEST))
         faults.at("committed")
@@ -162,7 +166,9 @@ class KafkaWriter:
             if not fenced(raised.args[0]):
                 raise self._desk.line.meaning(raised.args[0], f"writer {self._name!r}: aborting") from raised
             if time.monotonic() - since > self._desk.line.wait_ms / 1000:
-                raise LogUnreachable(f"writer {self._name!r}: Kafka could not abort a transaction in time; try again") from raised
+                raise LogUnreachable(
+                    f"writer {self._name!r}: Kafka could not abort a transaction in time; try again"
+                ) from raised
 
     def _went_on(self, marker: Marker) -> bool:
         """After being fenced: whether the marker is in the log all the same. `Fenced` if another has taken over."""
@@ -182,7 +188,9 @@ class KafkaWriter:
     def _begun(self) -> Producer:
         producer = self._desk.transactional(self._name)
         self._desk.line.attempt(
-            f"beginning as the writer {self._name!r}", lambda: producer.init_transactions(REQUEST), listen=lambda: producer.poll(0)
+            f"beginning as the writer {self._name!r}",
+            lambda: producer.init_transactions(REQUEST),
+            listen=lambda: producer.poll(0),
         )
         return producer
 

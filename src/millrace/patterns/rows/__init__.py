@@ -8,4 +8,6 @@ from millrace.errors import ComponentMissing
 def need_sqlglot() -> None:
     """Says which extra to install where sqlglot is missing."""
     if find_spec("sqlglot") is None:
-        raise ComponentMissing("row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'")
+        raise ComponentMissing(
+            "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"
+        )

@@ -32,7 +32,9 @@ def _truth(node: exp.Expr, of: Of) -> Compiled | None:
     """What is true, false or unknown."""
     match node:
         case exp.And() | exp.Or():
-            return _logical(of(node.this).answer, of(node.expression).answer, decides=isinstance(node, exp.Or))
+            return _logical(
+                of(node.this).answer, of(node.expression).answer, decides=isinstance(node, exp.Or)
+            )
         case exp.Not():
             inner = of(node.this).answer
             return _boolean(lambda scene, at: None if (said := inner(scene, at)) is None else not said)
@@ -40,13 +42,23 @@ def _truth(node: exp.Expr, of: Of) -> Compiled | None:
             left, right = of(node.this).answer, of(node.expression).answer
             return _boolean(lambda scene, at: left(scene, at) is right(scene, at))
         case exp.NullSafeEQ() | exp.NullSafeNEQ():
-            left, right, same = of(node.this).answer, of(node.expression).answer, isinstance(node, exp.NullSafeEQ)
+            left, right, same = (
+                of(node.this).answer,
+                of(node.expression).answer,
+                isinstance(node, exp.NullSafeEQ),
+            )
             return _boolean(lambda scene, at: (left(scene, at) == right(scene, at)) is same)
         case exp.Between():
-            low, high = exp.GTE(this=node.this, expression=node.args["low"]), exp.LTE(this=node.this, expression=node.args["high"])
+            low, high = (
+                exp.GTE(this=node.this, expression=node.args["low"]),
+                exp.LTE(this=node.this, expression=node.args["high"]),
+            )
             return _logical(of(low).answer, of(high).answer, decides=False)
         case exp.In():
-            return _in(of(node.this).answer, [of(one).answer for one in (*node.expressions, *filter(None, [node.args.get("query")]))])
+            return _in(
+                of(node.this).answer,
+                [of(one).answer for one in (*node.expressions, *filter(None, [node.args.get("query")]))],
+            )
     return None
 
 
@@ -54,18 +66,25 @@ def _choice(node: exp.Expr, of: Of) -> Compiled | None:
     """One value of several, or another form of it."""
     match node:
         case exp.Subquery() | exp.Select() | exp.Exists():
-            raise DefinitionError(f"{node.sql()}: there are no tables that this query could ask; give values instead")
+            raise DefinitionError(
+                f"{node.sql()}: there are no tables that this query could ask; give values instead"
+            )
         case exp.Case() | exp.If():
             return _case(node, of)
         case exp.Coalesce():
             parts = [of(one) for one in (node.this, *node.expressions)]
             return Compiled(
-                lambda scene, at: next((said for one in parts if (said := one.answer(scene, at)) is not None), None),
+                lambda scene, at: next(
+                    (said for one in parts if (said := one.answer(scene, at)) is not None), None
+                ),
                 scalars.common([one.dtype for one in parts], node),
             )
         case exp.Nullif():
             kept, other = of(node.this), of(node.expression).answer
-            return Compiled(lambda scene, at: None if (said := kept.answer(scene, at)) == other(scene, at) else said, kept.dtype)
+            return Compiled(
+                lambda scene, at: None if (said := kept.answer(scene, at)) == other(scene, at) else said,
+                kept.dtype,
+            )
         case exp.Cast():
             return _cast(node, of(node.this).answer)
     return None
@@ -94,7 +113,13 @@ def _in(value: Answer, answers: list[Answer]) -> Compiled:
         listed = [answer(scene, at) for answer in answers]
         if wanted is None:
             return None if listed else False
-        return True if any(wanted == one for one in listed if one is not None) else None if None in listed else False
+        return (
+            True
+            if any(wanted == one for one in listed if one is not None)
+            else None
+            if None in listed
+            else False
+        )
 
     return _boolean(found)
 
@@ -104,7 +129,9 @@ def _case(node: exp.Expr, of: Of) -> Compiled:
     subject = node.this if isinstance(node, exp.Case) else None
     ways: list[tuple[Compiled, Compiled]] = []
     for one in branches:
-        condition = exp.EQ(this=subject.copy(), expression=one.this.copy()) if subject is not None else one.this
+        condition = (
+            exp.EQ(this=subject.copy(), expression=one.this.copy()) if subject is not None else one.this
+        )
         ways.append((of(condition), of(one.args["true"])))
     other = node.args.get("false" if isinstance(node, exp.If) else "default")
     otherwise = of(other) if other is not None else None
@@ -133,6 +160,8 @@ def _cast(node: exp.Cast, answer: Answer) -> Compiled:
         except (ValueError, TypeError, OverflowError) as error:
             if is_tried:
                 return None
-            raise PatternFailed(f"{node.sql()}: {said!r} cannot be cast; use TRY_CAST, which gives NULL") from error
+            raise PatternFailed(
+                f"{node.sql()}: {said!r} cannot be cast; use TRY_CAST, which gives NULL"
+            ) from error
 
     return Compiled(cast, dtype)

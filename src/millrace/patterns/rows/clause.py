@@ -69,7 +69,9 @@ class RowPattern:
                 )
         for name in self.define:
             if name not in known:
-                raise DefinitionError(f"DEFINE {name}: the pattern {self.text} has no such variable; it has {', '.join(known)}")
+                raise DefinitionError(
+                    f"DEFINE {name}: the pattern {self.text} has no such variable; it has {', '.join(known)}"
+                )
         if self.after.variable is not None and self.after.variable not in (*known, *self.subsets):
             raise DefinitionError(
                 f"AFTER MATCH SKIP TO {self.after.variable}: there is no such variable; there are {', '.join((*known, *self.subsets))}"
@@ -91,7 +93,10 @@ class RowPattern:
 
     def __str__(self) -> str:
         """On one line, with all that its results depend on."""
-        said = [f"PATTERN ({self.text})", f"DEFINE {_listed(self.define, '{0} AS {1}')}" if self.define else ""]
+        said = [
+            f"PATTERN ({self.text})",
+            f"DEFINE {_listed(self.define, '{0} AS {1}')}" if self.define else "",
+        ]
         subsets = {name: f"({', '.join(members)})" for name, members in self.subsets.items()}
         said.append(f"SUBSET {_listed(subsets, '{0} = {1}')}" if subsets else "")
         said.append(f"MEASURES {_listed(self.measures, '{1} AS {0}')}" if self.measures else "")
@@ -216,7 +221,9 @@ def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise DefinitionError(f"the query {query[:200]!r} is not understood: {reason}; simplify it") from error
+        raise DefinitionError(
+            f"the query {query[:200]!r} is not understood: {reason}; simplify it"
+        ) from error
 
 
 def _interval(text: str) -> int:
@@ -233,10 +240,17 @@ def _interval(text: str) -> int:
 
 def _per_match(said: str) -> tuple[bool, Empty, bool]:
     wanted = " ".join(said.lower().split())
-    for prefix, all_rows in (("one row per match", False), ("all rows per match", True), ("one", False), ("all", True)):
+    for prefix, all_rows in (
+        ("one row per match", False),
+        ("all rows per match", True),
+        ("one", False),
+        ("all", True),
+    ):
         if wanted.startswith(prefix):
             more = wanted.removeprefix(prefix).strip()
-            if more in ("", "show empty matches") or (all_rows and more in ("omit empty matches", "with unmatched rows")):
+            if more in ("", "show empty matches") or (
+                all_rows and more in ("omit empty matches", "with unmatched rows")
+            ):
                 return all_rows, "omit" if more.startswith("omit") else "show", more.startswith("with")
     raise DefinitionError(
         f"rows per match {said!r} is unknown; use 'one', 'all', 'all show empty matches', 'all omit empty matches' or 'all with unmatched rows'"
@@ -256,7 +270,9 @@ def _after(said: str) -> After:
             return After("to_last", identifier(given[2].text))
         case ["TO", _]:
             return After("to_last", identifier(given[1].text))
-    raise DefinitionError(f"after match skip {said!r} is unknown; use 'past last', 'to next', 'to first V' or 'to last V'")
+    raise DefinitionError(
+        f"after match skip {said!r} is unknown; use 'past last', 'to next', 'to first V' or 'to last V'"
+    )
 
 
 def _named(said: Mapping[str, str] | Sequence[str], what: str, *, name_first: bool) -> dict[str, str]:
@@ -272,7 +288,11 @@ def _named(said: Mapping[str, str] | Sequence[str], what: str, *, name_first: bo
             raise DefinitionError(
                 f"{what} {one!r} is not understood; write {'VARIABLE AS CONDITION' if name_first else 'EXPRESSION AS NAME'}"
             )
-        name, text = (given[0].text, one[given[at].end :].strip()) if name_first else (given[-1].text, one[: given[at].start].strip())
+        name, text = (
+            (given[0].text, one[given[at].end :].strip())
+            if name_first
+            else (given[-1].text, one[: given[at].start].strip())
+        )
         if name in found:
             raise DefinitionError(f"{what} says {name} twice; say it once")
         found[name] = text
@@ -285,7 +305,9 @@ def _subsets(text: str) -> dict[str, tuple[str, ...]]:
         name, equals, members = one.partition("=")
         if not equals or not members.strip().startswith("(") or not members.strip().endswith(")"):
             raise DefinitionError(f"SUBSET {one!r} is not understood; write U = (A, B)")
-        found[identifier(name.strip())] = tuple(identifier(member) for member in listed(members.strip()[1:-1]))
+        found[identifier(name.strip())] = tuple(
+            identifier(member) for member in listed(members.strip()[1:-1])
+        )
     return found
 
 

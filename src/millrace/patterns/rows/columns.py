@@ -58,7 +58,11 @@ def columnar(node: exp.Expr, schema: pl.Schema, own: str) -> pl.Expr | None:
         return None
     if isinstance(node, _COMPARISONS):
         return _compared(type(node), schema, left, right)
-    return _computed(node, schema, left, right) if isinstance(node, _ARITHMETIC) else _applied(type(node), left, right)
+    return (
+        _computed(node, schema, left, right)
+        if isinstance(node, _ARITHMETIC)
+        else _applied(type(node), left, right)
+    )
 
 
 def _literal(node: exp.Boolean | exp.Literal) -> pl.Expr:
@@ -69,7 +73,9 @@ def _literal(node: exp.Boolean | exp.Literal) -> pl.Expr:
 
 
 def _between(node: exp.Between, schema: pl.Schema, own: str) -> pl.Expr | None:
-    value, low, high = (columnar(one, schema, own) for one in (node.this, node.args["low"], node.args["high"]))
+    value, low, high = (
+        columnar(one, schema, own) for one in (node.this, node.args["low"], node.args["high"])
+    )
     if value is None or low is None or high is None:
         return None
     return _compared(exp.GTE, schema, value, low) & _compared(exp.LTE, schema, value, high)
@@ -103,8 +109,16 @@ def _computed(node: exp.Expr, schema: pl.Schema, left: pl.Expr, right: pl.Expr) 
     types = _types(schema, left, right)
     if all(one.is_integer() for one in types):
         bits = _bits(node, schema)
-        return None if bits is None or bits > MOST_BITS else _applied(type(node), left.cast(pl.Int128), right.cast(pl.Int128))
-    return _applied(type(node), left, right) if all(one in (*_BITS, pl.Float64, pl.Float32) for one in types) else None
+        return (
+            None
+            if bits is None or bits > MOST_BITS
+            else _applied(type(node), left.cast(pl.Int128), right.cast(pl.Int128))
+        )
+    return (
+        _applied(type(node), left, right)
+        if all(one in (*_BITS, pl.Float64, pl.Float32) for one in types)
+        else None
+    )
 
 
 def _bits(node: exp.Expr, schema: pl.Schema) -> int | None:

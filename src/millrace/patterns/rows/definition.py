@@ -59,7 +59,9 @@ def fits(looking: Looking, scene: Scene, start: int, labels: list[int], number: 
 def in_time(looking: Looking, scene: Scene, start: int, length: int) -> bool:
     """Whether a match is shorter than it must be."""
     span, time = looking.search.span, looking.search.time
-    return span is None or length == 0 or scene.rows[start + length - 1][time] < scene.rows[start][time] + span
+    return (
+        span is None or length == 0 or scene.rows[start + length - 1][time] < scene.rows[start][time] + span
+    )
 
 
 @dataclass
@@ -73,7 +75,9 @@ class Ways:
         """All ways from a row on, the preferred first."""
         self.left -= 1
         if self.left < 0:
-            raise PatternFailed(f"the definition allows more than {MOST_TRIED:,} ways to begin; use fewer rows")
+            raise PatternFailed(
+                f"the definition allows more than {MOST_TRIED:,} ways to begin; use fewer rows"
+            )
         match part:
             case Variable(name):
                 if at < self.end:

@@ -73,7 +73,9 @@ class Compiler:
             return self._classifier(node, inside=inside, final=final)
         if name in ("PREV", "NEXT"):
             by = _offset(given[1], name) if len(given) > 1 else 1
-            return self._outermost(node, inside, lambda: self._navigation(given[0], -by if name == "PREV" else by, final=final))
+            return self._outermost(
+                node, inside, lambda: self._navigation(given[0], -by if name == "PREV" else by, final=final)
+            )
         raise DefinitionError(f"{node.sql()}: there is no function {name}")
 
     def _outermost(self, node: exp.Expr, inside: bool, make: Callable[[], Compiled]) -> Compiled:
@@ -114,7 +116,9 @@ class Compiler:
     def _classifier(self, node: exp.Anonymous, *, inside: bool, final: bool) -> Compiled:
         names = self.variables
         if inside:
-            return Compiled(lambda scene, at: None if (label := scene.label(at)) is None else names[label], pl.String())
+            return Compiled(
+                lambda scene, at: None if (label := scene.label(at)) is None else names[label], pl.String()
+            )
         members = self._members(node.expressions[0].this if node.expressions else None)
         self.asks.append(Ask("whole", members))
 
@@ -141,7 +145,11 @@ class Compiler:
         self.back, self.ahead = max(self.back, -by), self.ahead or by > 0
 
         def moved(scene: Scene, _: int | None) -> Any:
-            found = scene.first(members, offset, final=final) if first else scene.last(members, offset, final=final)
+            found = (
+                scene.first(members, offset, final=final)
+                if first
+                else scene.last(members, offset, final=final)
+            )
             at = scene.moved(found, by) if by else found
             return None if at is None else asked.answer(scene, at)
 
@@ -152,14 +160,24 @@ class Compiler:
         if isinstance(node, exp.Filter):
             condition = self.of(node.expression.this, inside=True, final=final)
             node = node.this
-        scalars.check_words(node, {name: said for name, said in node.args.items() if said and name not in _READ})
+        scalars.check_words(
+            node, {name: said for name, said in node.args.items() if said and name not in _READ}
+        )
         given, unique, order = _argument(node)
         members = self._one_label(node)
         self.asks.append(Ask("whole" if _classifies(node) else "all", members))
         star = given is None or isinstance(given, exp.Star) or isinstance(given.this, exp.Star)
-        value = Compiled(lambda _scene, _at: True, pl.Boolean()) if star or given is None else self.of(given, inside=True, final=final)
+        value = (
+            Compiled(lambda _scene, _at: True, pl.Boolean())
+            if star or given is None
+            else self.of(given, inside=True, final=final)
+        )
         keys = [
-            (self.of(one.this, inside=True, final=final).answer, bool(one.args.get("desc")), bool(one.args.get("nulls_first")))
+            (
+                self.of(one.this, inside=True, final=final).answer,
+                bool(one.args.get("desc")),
+                bool(one.args.get("nulls_first")),
+            )
             for one in order
         ]
         other = self.of(node.expression, inside=True, final=final) if type(node) in PAIRED else None
@@ -170,19 +188,29 @@ class Compiler:
                 places = [at for at in places if condition.answer(scene, at)]
             for key, descending, nulls_first in reversed(keys):
                 found = {at: key(scene, at) for at in places}
-                known = sorted((at for at in places if found[at] is not None), key=found.__getitem__, reverse=descending)
+                known = sorted(
+                    (at for at in places if found[at] is not None), key=found.__getitem__, reverse=descending
+                )
                 unknown = [at for at in places if found[at] is None]
                 places = unknown + known if nulls_first else known + unknown
             values = [value.answer(scene, at) for at in places]
             if other is not None:
-                pairs = [(one, by) for one, at in zip(values, places, strict=True) if (by := other.answer(scene, at)) is not None]
+                pairs = [
+                    (one, by)
+                    for one, at in zip(values, places, strict=True)
+                    if (by := other.answer(scene, at)) is not None
+                ]
                 return PAIRED[type(node)](pairs) if pairs else None
             values = list(dict.fromkeys(values)) if unique else values
             if isinstance(node, exp.GroupConcat):
-                return reductions.joined(values, node.args["separator"].this if node.args.get("separator") else "")
+                return reductions.joined(
+                    values, node.args["separator"].this if node.args.get("separator") else ""
+                )
             return REDUCTIONS[type(node)](values)
 
-        dtype = pl.String() if isinstance(node, exp.GroupConcat) else reductions.type_of(type(node), value.dtype)
+        dtype = (
+            pl.String() if isinstance(node, exp.GroupConcat) else reductions.type_of(type(node), value.dtype)
+        )
         return Compiled(reduced, dtype)
 
     def _scalar(self, node: exp.Expr, *, inside: bool, final: bool) -> Compiled:
@@ -202,7 +230,9 @@ class Compiler:
 
     def _place(self, node: exp.Column) -> tuple[int, Type]:
         names, wanted = list(self.schema), str(node.this.this)
-        found = [name for name in names if name == wanted] or [name for name in names if name.lower() == wanted.lower()]
+        found = [name for name in names if name == wanted] or [
+            name for name in names if name.lower() == wanted.lower()
+        ]
         if not found or isinstance(node.this, exp.Star):
             raise DefinitionError(f"{node.sql()}: there is no column {wanted}; there are {', '.join(names)}")
         return names.index(found[0]), self.schema[found[0]]
@@ -211,19 +241,27 @@ class Compiler:
         if table is None:
             return None
         if not isinstance(table, exp.Identifier):
-            raise DefinitionError(f"{table} is not a variable of the pattern; there are {', '.join(self.unions)}")
+            raise DefinitionError(
+                f"{table} is not a variable of the pattern; there are {', '.join(self.unions)}"
+            )
         name = table.this if table.args.get("quoted") else str(table.this).upper()
         if name not in self.unions:
-            raise DefinitionError(f"{table.sql()} is no variable of the pattern; there are {', '.join(self.unions)}")
+            raise DefinitionError(
+                f"{table.sql()} is no variable of the pattern; there are {', '.join(self.unions)}"
+            )
         return self.unions[name]
 
     def _one_label(self, node: exp.Expr) -> Members:
         """The one variable that everything in an expression is asked of."""
         found = {
-            self._members(_table(one)) for one in node.find_all(exp.Column, exp.Anonymous) if not _names_variable(one) and _asks_rows(one)
+            self._members(_table(one))
+            for one in node.find_all(exp.Column, exp.Anonymous)
+            if not _names_variable(one) and _asks_rows(one)
         }
         if len(found) > 1:
-            raise DefinitionError(f"{node.sql()} asks rows of several variables at once; ask each in a navigation of its own")
+            raise DefinitionError(
+                f"{node.sql()} asks rows of several variables at once; ask each in a navigation of its own"
+            )
         return found.pop() if found else None
 
 
@@ -253,7 +291,9 @@ def _argument(node: exp.Expr) -> tuple[exp.Expr | None, bool, list[exp.Expr]]:
         given, order = given.this, given.expressions
     unique = isinstance(given, exp.Distinct)
     if unique and len(given.expressions) > 1:
-        raise DefinitionError(f"{node.sql()}: DISTINCT is of one value; cast several to VARCHAR and join them by ||")
+        raise DefinitionError(
+            f"{node.sql()}: DISTINCT is of one value; cast several to VARCHAR and join them by ||"
+        )
     return given.expressions[0] if unique else given, unique, order
 
 

@@ -52,7 +52,9 @@ class Looking:
 
     def column(self, name: str) -> str:
         """The column that a name means; its case does not matter."""
-        found = [one for one in self.schema if one == name] or [one for one in self.schema if one.lower() == name.lower()]
+        found = [one for one in self.schema if one == name] or [
+            one for one in self.schema if one.lower() == name.lower()
+        ]
         if not found:
             raise DefinitionError(f"{name} is no column of the rows; there are {', '.join(self.schema)}")
         return found[0]
@@ -91,14 +93,20 @@ class Looking:
 
     def mask(self) -> pl.Expr:
         """All of them as bits of one number."""
-        bits = [expr.fill_null(value=False).cast(pl.Int64) * (1 << place) for place, expr in enumerate(self.bits.values())]
+        bits = [
+            expr.fill_null(value=False).cast(pl.Int64) * (1 << place)
+            for place, expr in enumerate(self.bits.values())
+        ]
         return pl.sum_horizontal(bits) if bits else pl.lit(0, pl.Int64)
 
     @cached_property
     def ahead(self) -> str | None:
         """The expression that looks at rows after the one it starts from, if one does."""
         texts = {**self.said.define, **self.said.measures}
-        return next((texts[name] for name, (_, noted) in (self.conditions | self.measures).items() if noted.ahead), None)
+        return next(
+            (texts[name] for name, (_, noted) in (self.conditions | self.measures).items() if noted.ahead),
+            None,
+        )
 
     @cached_property
     def reach(self) -> int:
@@ -124,10 +132,15 @@ class Looking:
             return start + len(labels)
         places = [place for place, label in enumerate(labels) if label in self.unions[after.variable]]
         if not places:
-            raise PatternFailed(f"AFTER MATCH SKIP failed: pattern variable is not present in match: {after.variable}", "skip")
+            raise PatternFailed(
+                f"AFTER MATCH SKIP failed: pattern variable is not present in match: {after.variable}", "skip"
+            )
         target = places[0] if after.kind == "to_first" else places[-1]
         if target == 0:
-            raise PatternFailed(f"AFTER MATCH SKIP failed: cannot skip to first row of match: it is of {after.variable}", "skip")
+            raise PatternFailed(
+                f"AFTER MATCH SKIP failed: cannot skip to first row of match: it is of {after.variable}",
+                "skip",
+            )
         return start + target
 
     def shown(self, scene: Scene, found: Found, start: int, number: int) -> Iterator[Shown]:
@@ -166,7 +179,9 @@ class Looking:
         except MillraceError:
             raise
         except Exception as error:
-            raise DefinitionError(f"{text!r} is not understood: {_reason(error)}; see which functions row patterns know") from error
+            raise DefinitionError(
+                f"{text!r} is not understood: {_reason(error)}; see which functions row patterns know"
+            ) from error
 
         def answer(scene: Scene, at: int | None) -> Any:
             try:
@@ -174,9 +189,13 @@ class Looking:
             except (MillraceError, Undecided):
                 raise
             except Exception as error:
-                raise PatternFailed(f"{text!r} has no value for a row: {_reason(error)}; cast one side, or guard it with CASE") from error
+                raise PatternFailed(
+                    f"{text!r} has no value for a row: {_reason(error)}; cast one side, or guard it with CASE"
+                ) from error
             if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
-                raise PatternFailed(f"{text!r} gives {found}, which 64 bits do not hold; cast to DOUBLE before")
+                raise PatternFailed(
+                    f"{text!r} gives {found}, which 64 bits do not hold; cast to DOUBLE before"
+                )
             return found
 
         return Compiled(answer, made.dtype), compiler
@@ -187,10 +206,14 @@ class Looking:
 
     def _defined(self, name: str, text: str) -> Made:
         if any(word.upper == "FINAL" for word in words(text)):
-            raise DefinitionError(f"DEFINE {name} AS {text}: while a match is being made nothing is FINAL; leave it out")
+            raise DefinitionError(
+                f"DEFINE {name} AS {text}: while a match is being made nothing is FINAL; leave it out"
+            )
         made, compiler = self._compiled(text)
         if made.dtype not in (pl.Boolean, pl.Null):
-            raise DefinitionError(f"DEFINE {name} AS {text} is {made.dtype}, but a condition is true or false")
+            raise DefinitionError(
+                f"DEFINE {name} AS {text} is {made.dtype}, but a condition is true or false"
+            )
         return made, compiler
 
     def _condition(self, name: str, number: int) -> Condition | None:

@@ -35,7 +35,9 @@ class Course:
 
     def dump(self) -> bytes:
         """As bytes."""
-        return msgspec.msgpack.encode([VERSION, self.rows, self.start, self.number, self.matched, self.before])
+        return msgspec.msgpack.encode(
+            [VERSION, self.rows, self.start, self.number, self.matched, self.before]
+        )
 
     @classmethod
     def load(cls, data: bytes, columns: Sequence[str] = ()) -> Course:
@@ -70,7 +72,9 @@ class RowMatcher:
                 changed[key] = after
         return changed, shown
 
-    def follow(self, known: Course | None, rows: Sequence[Row], watermark: int | None, *, ended: bool) -> tuple[Course | None, list[Shown]]:
+    def follow(
+        self, known: Course | None, rows: Sequence[Row], watermark: int | None, *, ended: bool
+    ) -> tuple[Course | None, list[Shown]]:
         """One partition: rows, then time that passes."""
         looking, shown, course = self.looking, list[Shown](), known or Course()
         scene = Scene([*course.rows, *rows], ended=ended, before=course.before)
@@ -78,7 +82,11 @@ class RowMatcher:
         while start < len(scene.rows):
             scene.number = number
             try:
-                found = looking.search.find(scene, start, watermark) if self._may_begin(scene.rows[start]) else None
+                found = (
+                    looking.search.find(scene, start, watermark)
+                    if self._may_begin(scene.rows[start])
+                    else None
+                )
                 made = [] if found is None else list(looking.shown(scene, found, start, number))
             except Undecided:
                 break
@@ -124,13 +132,23 @@ class RowMatcher:
             return None
         return sum(1 << bits.index(one) for one in wanted)
 
-    def lanes(self, frame: pl.DataFrame, courses: Collection[Key] | None = None) -> Iterator[tuple[Key, list[Row]]]:
+    def lanes(
+        self, frame: pl.DataFrame, courses: Collection[Key] | None = None
+    ) -> Iterator[tuple[Key, list[Row]]]:
         """The rows of each key, with their bits; with `courses`, the keys that have one, only of keys that matter."""
         columns, keys = list(self.looking.schema), list(self.keys)
         ready = frame.select(*columns, self.looking.mask().alias("_mask"))
-        if courses is not None and self._beginnings is not None and keys and not self.lasting and not self.looking.said.unmatched:
+        if (
+            courses is not None
+            and self._beginnings is not None
+            and keys
+            and not self.lasting
+            and not self.looking.said.unmatched
+        ):
             begins = ready.filter(pl.col("_mask") & self._beginnings != 0).select(keys)
-            known = pl.DataFrame(list(courses), schema={key: self.looking.schema[key] for key in keys}, orient="row")
+            known = pl.DataFrame(
+                list(courses), schema={key: self.looking.schema[key] for key in keys}, orient="row"
+            )
             wanted = pl.concat([begins, known]).unique()
             ready = ready.join(wanted, on=keys, how="semi", nulls_equal=True, maintain_order="left")
         places = [columns.index(key) for key in keys]

@@ -94,7 +94,9 @@ def any_of(part: Part, kind: type) -> bool:
     """Whether something of a kind is in a pattern."""
     inner = {Sequence: "parts", Alternatives: "parts", Excluded: "part", Repeated: "part"}.get(type(part))
     inside = getattr(part, inner) if inner else ()
-    return isinstance(part, kind) or any(any_of(one, kind) for one in (inside if isinstance(inside, tuple) else (inside,)))
+    return isinstance(part, kind) or any(
+        any_of(one, kind) for one in (inside if isinstance(inside, tuple) else (inside,))
+    )
 
 
 def may_be_empty(part: Part) -> bool:
@@ -144,16 +146,24 @@ class _Reader:
 
     def sequence(self) -> Part:
         parts: list[Part] = []
-        while self.peek is not None and (self.tokens[self.place][0] == "name" or self.peek in ("(", "{-", "^", "$")):
+        while self.peek is not None and (
+            self.tokens[self.place][0] == "name" or self.peek in ("(", "{-", "^", "$")
+        ):
             parts.append(self.quantified())
         if not parts:
-            raise self.wrong("it ends too early" if self.peek is None else f"{self.peek!r} is not expected here")
+            raise self.wrong(
+                "it ends too early" if self.peek is None else f"{self.peek!r} is not expected here"
+            )
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def quantified(self) -> Part:
         part = self.primary()
         sign = self.peek
-        if self.place == len(self.tokens) or self.tokens[self.place][0] != "sign" or sign not in (*_QUANTIFIERS, "{"):
+        if (
+            self.place == len(self.tokens)
+            or self.tokens[self.place][0] != "sign"
+            or sign not in (*_QUANTIFIERS, "{")
+        ):
             return part
         self.place += 1
         least, most = self.braces() if sign == "{" else _QUANTIFIERS[sign]
@@ -183,7 +193,9 @@ class _Reader:
             parts.append(self.alternatives())
         self.need(")")
         if len(parts) > MOST_PERMUTED:
-            raise self.wrong(f"PERMUTE of {len(parts)} things has too many orders; use at most {MOST_PERMUTED}")
+            raise self.wrong(
+                f"PERMUTE of {len(parts)} things has too many orders; use at most {MOST_PERMUTED}"
+            )
         return Alternatives(tuple(Sequence(order) for order in permutations(parts)))
 
     def braces(self) -> tuple[int, int | None]:
@@ -196,7 +208,9 @@ class _Reader:
         most = self.number()
         self.need("}")
         if most is not None and (most == 0 or most < (least or 0)):
-            raise self.wrong(f"{{{least or ''},{most}}} allows no number of rows; use {{least,most}} with least <= most and most > 0")
+            raise self.wrong(
+                f"{{{least or ''},{most}}} allows no number of rows; use {{least,most}} with least <= most and most > 0"
+            )
         return least or 0, most
 
     def number(self) -> int | None:

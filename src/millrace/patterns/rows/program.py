@@ -7,7 +7,16 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from millrace.errors import DefinitionError
-from millrace.patterns.rows.parts import Alternatives, Anchor, Excluded, Part, Repeated, Sequence, Variable, may_be_empty
+from millrace.patterns.rows.parts import (
+    Alternatives,
+    Anchor,
+    Excluded,
+    Part,
+    Repeated,
+    Sequence,
+    Variable,
+    may_be_empty,
+)
 
 MOST_STEPS = 20_000
 """A repetition is so many copies of what it repeats."""
@@ -86,7 +95,9 @@ class Program:
 
     def _append(self, step: Step) -> int:
         if len(self.steps) >= MOST_STEPS:
-            raise DefinitionError(f"the row pattern becomes more than {MOST_STEPS:,} steps; use smaller numbers of repetitions")
+            raise DefinitionError(
+                f"the row pattern becomes more than {MOST_STEPS:,} steps; use smaller numbers of repetitions"
+            )
         self.steps.append(step)
         return len(self.steps) - 1
 
@@ -153,10 +164,14 @@ class Program:
         self._point(choice, part, after=moved.after)
 
     @staticmethod
-    def _point(choice: Choose, part: Repeated, *, inside: int | None = None, after: int | None = None) -> None:
+    def _point(
+        choice: Choose, part: Repeated, *, inside: int | None = None, after: int | None = None
+    ) -> None:
         """Another repetition comes first, unless the part is reluctant."""
         if inside is not None:
-            choice.first, choice.second = (choice.first, inside) if part.reluctant else (inside, choice.second)
+            choice.first, choice.second = (
+                (choice.first, inside) if part.reluctant else (inside, choice.second)
+            )
         if after is not None:
             choice.first, choice.second = (after, choice.second) if part.reluctant else (choice.first, after)
 

@@ -44,13 +44,18 @@ def matched(said: RowPattern, frame: pl.DataFrame, matching: Matching = by_searc
     ways = {looking.column(one.column): one for one in reversed(said.order)}
     order = list(dict.fromkeys(looking.column(one.column) for one in said.order))
     if order:
-        descending, last = [ways[name].descending for name in order], [ways[name].nulls_last for name in order]
+        descending, last = (
+            [ways[name].descending for name in order],
+            [ways[name].nulls_last for name in order],
+        )
         frame = frame.sort(order, descending=descending, nulls_last=last, maintain_order=True)
     lanes = frame.partition_by(partition, maintain_order=True) if partition and frame.height else [frame]
     shown = matching(looking, [lane.rows() for lane in lanes])
     measures = {name: made.dtype for name, (made, _) in looking.measures.items()}
     columns = [*partition, *order, *measures, *frame.columns] if said.all_rows else [*partition, *measures]
-    places = {name: place for place, name in enumerate(frame.columns)} | {name: ~place for place, name in enumerate(measures)}
+    places = {name: place for place, name in enumerate(frame.columns)} | {
+        name: ~place for place, name in enumerate(measures)
+    }
     schema = {name: measures.get(name) or frame.schema[name] for name in dict.fromkeys(columns)}
     taken = [places[name] for name in schema]
     rows = [tuple(one.row[place] if place >= 0 else one.measures[~place] for place in taken) for one in shown]
@@ -94,7 +99,11 @@ class _Asked:
             if found[begin + 1].upper not in ("VALUES", "SELECT", "WITH", "("):
                 names = [word.text.strip('"') for word in found[begin + 1 : at] if word.text != ","]
                 at = begin - 1
-        if found[at].is_name and at > 0 and (found[at - 1].text == ")" or found[at - 1].upper == "AS" or self._is_table(found, at - 1)):
+        if (
+            found[at].is_name
+            and at > 0
+            and (found[at - 1].text == ")" or found[at - 1].upper == "AS" or self._is_table(found, at - 1))
+        ):
             at -= 2 if found[at - 1].upper == "AS" else 1
         begin = opening(found, at) if found[at].text == ")" else at
         return begin, text[found[begin].start : found[at].end], names
@@ -106,7 +115,11 @@ class _Asked:
     def _table(self, source: str, text: str, found: list[Word]) -> pl.DataFrame:
         if source.startswith("("):
             inner = source[1:-1].strip()
-            return _values(inner) if inner[:6].upper() == "VALUES" else _Asked(self.tables, self.matching, self.made).answer(inner)
+            return (
+                _values(inner)
+                if inner[:6].upper() == "VALUES"
+                else _Asked(self.tables, self.matching, self.made).answer(inner)
+            )
         if source in self.tables:
             return self.tables[source]
         main = _main(found)
@@ -145,7 +158,15 @@ def _values(text: str) -> pl.DataFrame:
         raise DefinitionError(f"{text} is not understood; write VALUES (1, 'a'), (2, 'b')")
     constants, nowhere = Compiler(pl.Schema(), (), {}), Scene([])
     rows = [
-        one.expressions if isinstance(one, exp.Tuple) else [one.this if isinstance(one, exp.Paren) else one] for one in tree.expressions
+        one.expressions if isinstance(one, exp.Tuple) else [one.this if isinstance(one, exp.Paren) else one]
+        for one in tree.expressions
     ]
-    values = [[constants.of(one, inside=False, final=False).answer(nowhere, None) for one in row] for row in rows]
-    return pl.DataFrame(values, schema=[f"_col{place}" for place in range(len(values[0]))], orient="row", infer_schema_length=None)
+    values = [
+        [constants.of(one, inside=False, final=False).answer(nowhere, None) for one in row] for row in rows
+    ]
+    return pl.DataFrame(
+        values,
+        schema=[f"_col{place}" for place in range(len(values[0]))],
+        orient="row",
+        infer_schema_length=None,
+    )

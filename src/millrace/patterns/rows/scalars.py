@@ -29,7 +29,11 @@ def divided(left: Any, right: Any) -> Any:
 
 def remainder(left: Any, right: Any) -> Any:
     """What is left by a division; it has the sign of the first number."""
-    return math.fmod(left, right) if isinstance(left, float) or isinstance(right, float) else left - right * divided(left, right)
+    return (
+        math.fmod(left, right)
+        if isinstance(left, float) or isinstance(right, float)
+        else left - right * divided(left, right)
+    )
 
 
 def like(text: str, pattern: str) -> bool:
@@ -102,7 +106,10 @@ STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
 
 def function(node: exp.Expr) -> Callable[..., Any]:
     """The function of such an operator, with the words that it was given besides values: NOT before LIKE, LEADING in TRIM."""
-    fn, words = STRICT[type(node)], {name: word for name, word in node.args.items() if word and not isinstance(word, exp.Expr | list)}
+    fn, words = (
+        STRICT[type(node)],
+        {name: word for name, word in node.args.items() if word and not isinstance(word, exp.Expr | list)},
+    )
     if words.pop("negate", False):
         return lambda *values: not fn(*values)
     if isinstance(node, exp.Trim):
@@ -115,7 +122,9 @@ def check_words(node: exp.Expr, words: Mapping[str, Any]) -> None:
     """Refuses what would be passed over; how other dialects would understand it does not matter."""
     unknown = [name for name in words if name not in ("safe", "typed", "coalesce", "big_int")]
     if unknown:
-        raise DefinitionError(f"{node.sql()}: {', '.join(unknown)} is not known in row patterns; leave it out")
+        raise DefinitionError(
+            f"{node.sql()}: {', '.join(unknown)} is not known in row patterns; leave it out"
+        )
 
 
 _BOOLEAN = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.StartsWith)
@@ -146,7 +155,9 @@ def common(types: list[Type], node: exp.Expr | None = None) -> Type:
     times = [one for one in known if one.is_temporal()]
     if times and all(one.is_temporal() or one.is_numeric() for one in known):
         return next((one for one in times if not isinstance(one, pl.Duration)), times[0])
-    raise DefinitionError(f"{node.sql() if node else 'a value'} mixes {', '.join(sorted({str(one) for one in known}))}; cast one of them")
+    raise DefinitionError(
+        f"{node.sql() if node else 'a value'} mixes {', '.join(sorted({str(one) for one in known}))}; cast one of them"
+    )
 
 
 def cast(name: str, length: int | None) -> tuple[Callable[[Any], Any], Type]:
@@ -162,8 +173,12 @@ def cast(name: str, length: int | None) -> tuple[Callable[[Any], Any], Type]:
     if name == "DATE":
         return (lambda value: date.fromisoformat(value) if isinstance(value, str) else value), pl.Date()
     if name.startswith("TIMESTAMP"):
-        return (lambda value: datetime.fromisoformat(value) if isinstance(value, str) else value), pl.Datetime()
-    raise DefinitionError(f"CAST(… AS {name}) is not known; there are VARCHAR, BIGINT, DOUBLE, BOOLEAN, DATE and TIMESTAMP")
+        return (
+            lambda value: datetime.fromisoformat(value) if isinstance(value, str) else value
+        ), pl.Datetime()
+    raise DefinitionError(
+        f"CAST(… AS {name}) is not known; there are VARCHAR, BIGINT, DOUBLE, BOOLEAN, DATE and TIMESTAMP"
+    )
 
 
 _INTEGERS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
@@ -183,7 +198,11 @@ def _to_integer(bits: int) -> Callable[[Any], int]:
 
 
 def _to_float(value: Any) -> float:
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|Infinity|NaN)(?:[eE][+-]?[0-9]+)?\s*", value) is None:
+    if (
+        isinstance(value, str)
+        and re.fullmatch(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|Infinity|NaN)(?:[eE][+-]?[0-9]+)?\s*", value)
+        is None
+    ):
         raise ValueError(value)
     return float(value)
 
@@ -204,10 +223,21 @@ def _text(value: Any) -> str:
 def interval(node: exp.Interval) -> timedelta:
     """A length of time such as INTERVAL '10' SECOND."""
     said, unit = node.this, str(node.args["unit"]).upper().rstrip("S") if node.args.get("unit") else "SECOND"
-    names = {"MILLISECOND": "milliseconds", "SECOND": "seconds", "MINUTE": "minutes", "HOUR": "hours", "DAY": "days", "WEEK": "weeks"}
+    names = {
+        "MILLISECOND": "milliseconds",
+        "SECOND": "seconds",
+        "MINUTE": "minutes",
+        "HOUR": "hours",
+        "DAY": "days",
+        "WEEK": "weeks",
+    }
     if unit not in names or not isinstance(said, exp.Literal):
-        raise DefinitionError(f"{node.sql()} is no length of time; use INTERVAL '10' SECOND, MINUTE, HOUR or DAY")
+        raise DefinitionError(
+            f"{node.sql()} is no length of time; use INTERVAL '10' SECOND, MINUTE, HOUR or DAY"
+        )
     try:
         return timedelta(**{names[unit]: float(said.this)})
     except (ValueError, OverflowError) as error:
-        raise DefinitionError(f"{node.sql()} is not a length of time; use a number such as INTERVAL '10' SECOND") from error
+        raise DefinitionError(
+            f"{node.sql()} is not a length of time; use a number such as INTERVAL '10' SECOND"
+        ) from error

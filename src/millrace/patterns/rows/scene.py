@@ -56,7 +56,9 @@ class Scene:
                 offset -= 1
         return None
 
-    def all(self, members: frozenset[int] | None, *, final: bool, newest_first: bool = False) -> Iterator[int]:
+    def all(
+        self, members: frozenset[int] | None, *, final: bool, newest_first: bool = False
+    ) -> Iterator[int]:
         """The places of all rows that are mapped to one of some variables."""
         places = range(len(self.labels) if final else self.here + 1)
         ordered = reversed(places) if newest_first else places
@@ -74,7 +76,11 @@ class Scene:
 
     def label(self, place: int | None) -> int | None:
         """The variable of a row, if it has one already."""
-        return None if place is None or not 0 <= place - self.start < len(self.labels) else self.labels[place - self.start]
+        return (
+            None
+            if place is None or not 0 <= place - self.start < len(self.labels)
+            else self.labels[place - self.start]
+        )
 
 
 Answer = Callable[[Scene, int | None], Any]

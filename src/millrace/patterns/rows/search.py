@@ -58,7 +58,11 @@ class Search:
     @cached_property
     def asks(self) -> tuple[Ask, ...]:
         """What any condition wants to know of the mapping."""
-        return tuple(dict.fromkeys(ask for condition in self.conditions if condition is not None for ask in condition.asks))
+        return tuple(
+            dict.fromkeys(
+                ask for condition in self.conditions if condition is not None for ask in condition.asks
+            )
+        )
 
     def find(self, scene: Scene, start: int, watermark: int | None = None) -> Found | None:
         """The preferred match that begins at a row; `Undecided` if rows that may still come before the watermark could change it."""
@@ -94,7 +98,9 @@ class Search:
         return None
 
     @staticmethod
-    def _passed(step: Jump | At | Begin | Moved, place: int, row: int, loops: Loops, scene: Scene) -> tuple[int, Loops]:
+    def _passed(
+        step: Jump | At | Begin | Moved, place: int, row: int, loops: Loops, scene: Scene
+    ) -> tuple[int, Loops]:
         """Where a step leads that takes no row and leaves no choice; nowhere: NONE."""
         match step:
             case Jump(to):
@@ -130,7 +136,11 @@ class Search:
     def _seen(self, tried: set[Any], place: int, row: int, loops: Loops, scene: Scene) -> bool:
         """Whether the same has been tried before; then it led to nothing."""
         still = tuple(begun == row for begun in loops)
-        key = (place, row, still, *(self._rows_asked(ask, scene) for ask in self.asks)) if self.asks else (place, row, still)
+        key = (
+            (place, row, still, *(self._rows_asked(ask, scene) for ask in self.asks))
+            if self.asks
+            else (place, row, still)
+        )
         if key in tried:
             return True
         tried.add(key)

@@ -20,7 +20,9 @@ def stream_matcher(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -
     return RowMatcher(Looking(rows, schema, TIME), keys)
 
 
-def shown_schema(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, endless: bool = True) -> pl.Schema:
+def shown_schema(
+    rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, endless: bool = True
+) -> pl.Schema:
     """The columns of what is shown; refuses row patterns that rows cannot answer or, where the stream is `endless`, it never could."""
     looking = Looking(rows, schema, TIME)
     if rows.span is None:
@@ -36,7 +38,9 @@ def shown_schema(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, 
             f"{looking.ahead} looks at rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
         )
     if rows.partition and sorted(rows.partition) != sorted(keys):
-        raise DefinitionError(f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream by(…) says it")
+        raise DefinitionError(
+            f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream by(…) says it"
+        )
     if any(one.column != TIME or one.descending for one in rows.order):
         raise DefinitionError(
             f"ORDER BY {', '.join(one.column for one in rows.order)}: rows of a stream come in order of {TIME}; leave it out"
@@ -47,8 +51,14 @@ def shown_schema(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, 
         raise DefinitionError(f"a measure cannot be named {taken[0]!r}: the result has that column already")
     if not measures and not rows.all_rows:
         raise DefinitionError("match_rows() shows nothing of a match; say measures={'n': 'COUNT(*)'}, say")
-    others = {name: dtype for name, dtype in schema.items() if name not in (*keys, *measures, TIME)} if rows.all_rows else {}
-    return pl.Schema({**{key: schema[key] for key in keys}, **measures, **others, TIME: pl.Int64(), **panes.COLUMNS})
+    others = (
+        {name: dtype for name, dtype in schema.items() if name not in (*keys, *measures, TIME)}
+        if rows.all_rows
+        else {}
+    )
+    return pl.Schema(
+        {**{key: schema[key] for key in keys}, **measures, **others, TIME: pl.Int64(), **panes.COLUMNS}
+    )
 
 
 def as_panes(shown: Sequence[Shown], matcher: RowMatcher, schema: pl.Schema) -> pl.DataFrame:
@@ -59,7 +69,17 @@ def as_panes(shown: Sequence[Shown], matcher: RowMatcher, schema: pl.Schema) -> 
     rows = []
     for one in shown:
         values = dict(zip(columns, one.row, strict=False)) | dict(zip(measures, one.measures, strict=True))
-        values |= {TIME: one.row[time] if all_rows else one.last[time], "window_start": one.first[time], "window_end": one.last[time] + 1}
-        values |= {"index": one.index, "settled_index": one.index, "timing": "on_time", "final": True, "op": panes.ADD}
+        values |= {
+            TIME: one.row[time] if all_rows else one.last[time],
+            "window_start": one.first[time],
+            "window_end": one.last[time] + 1,
+        }
+        values |= {
+            "index": one.index,
+            "settled_index": one.index,
+            "timing": "on_time",
+            "final": True,
+            "op": panes.ADD,
+        }
         rows.append(tuple(values[name] for name in schema))
     return pl.DataFrame(rows, schema=schema, orient="row")

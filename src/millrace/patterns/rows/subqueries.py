@@ -66,7 +66,9 @@ def settle(tree: exp.Expr, answer: Answer) -> exp.Expr:
 def constants(query: exp.Expr) -> pl.DataFrame:
     """The answer to a query that names no table."""
     if query.find(exp.Table) is not None:
-        raise DefinitionError(f"{query.sql()}: there are no tables that this query could ask; give values instead")
+        raise DefinitionError(
+            f"{query.sql()}: there are no tables that this query could ask; give values instead"
+        )
     return execute(query, {})
 
 
@@ -83,7 +85,9 @@ def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     try:
         return pl.SQLContext(tables).execute(tree.sql(dialect=_PolarsSQL, identify=True), eager=True)
     except pl.exceptions.PolarsError as error:
-        raise DefinitionError(f"the query around MATCH_RECOGNIZE is not understood by the SQL of polars: {_first_line(error)}") from error
+        raise DefinitionError(
+            f"the query around MATCH_RECOGNIZE is not understood by the SQL of polars: {_first_line(error)}"
+        ) from error
 
 
 def _answered(answer: Answer, node: exp.Expr) -> pl.DataFrame:
@@ -104,17 +108,23 @@ def _first_line(error: BaseException) -> str:
 def _values(answer: Answer, node: exp.Expr) -> list[Any]:
     found = _answered(answer, node)
     if found.width != 1:
-        raise DefinitionError(f"{node.sql()} has {found.width} columns, but one value is needed here; select one column")
+        raise DefinitionError(
+            f"{node.sql()} has {found.width} columns, but one value is needed here; select one column"
+        )
     return found.to_series(0).to_list()
 
 
 def _single(values: list[Any], node: exp.Expr) -> Any:
     if len(values) > 1:
-        raise DefinitionError(f"{node.sql()} has {len(values)} rows, but one value is needed here; add LIMIT 1 or an aggregate")
+        raise DefinitionError(
+            f"{node.sql()} has {len(values)} rows, but one value is needed here; add LIMIT 1 or an aggregate"
+        )
     return values[0] if values else None
 
 
 def _literal(value: Any) -> exp.Expr:
     if isinstance(value, date):
-        return exp.cast(exp.Literal.string(value.isoformat()), "timestamp" if isinstance(value, datetime) else "date")
+        return exp.cast(
+            exp.Literal.string(value.isoformat()), "timestamp" if isinstance(value, datetime) else "date"
+        )
     return exp.convert(value)

@@ -72,7 +72,9 @@ def ask(feed: Feed, share: Share) -> None:
     if _desk is None:
         return
     place = _place(_desk.folder, feed, share)
-    if any(place.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")):  # in this order: so no change is missed
+    if any(
+        place.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")
+    ):  # in this order: so no change is missed
         return
     with contextlib.suppress(OSError):  # no room, or nobody there: then the worker reads by itself
         place.write_bytes(pickle.dumps((feed, share)))

@@ -59,7 +59,11 @@ class Attempt:
                     stderr=output,
                     pass_fds=(writer, folder.lock),
                     start_new_session=True,
-                    env={**os.environ, **secrets, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                    env={
+                        **os.environ,
+                        **secrets,
+                        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+                    },
                 )
             except BaseException:
                 os.close(reader)
@@ -96,7 +100,11 @@ class Attempt:
                     ended = True
         code = self._process.wait()
         if error is None and not ended and not stopping.is_set():
-            error = RunFailed(f"its process was ended by signal {-code}" if code < 0 else f"its process ended with code {code}")
+            error = RunFailed(
+                f"its process was ended by signal {-code}"
+                if code < 0
+                else f"its process ended with code {code}"
+            )
         return Outcome(error, batches)
 
     def end(self) -> None:

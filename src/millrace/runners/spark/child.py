@@ -67,7 +67,11 @@ def work(
 ) -> None:
     """Runs the query until it ends, fails or is told to stop; `wait` returns when it may begin."""
     spark = session.open_session(
-        task.settings.spark, name=task.settings.run.name, partitions=task.identity.partitions, scratch=scratch, lock=lock
+        task.settings.spark,
+        name=task.settings.run.name,
+        partitions=task.identity.partitions,
+        scratch=scratch,
+        lock=lock,
     )
     wait(spark, task, scratch)
     reports(event="started")
@@ -89,7 +93,13 @@ def stand_by(spark: SparkSession, task: query.Task, scratch: Path) -> None:
             move=None,
         )
         try:
-            query.run(spark, trial, report=lambda batch, _: done.append(batch), stop=lambda: bool(done) or _told(), patience=0.05)
+            query.run(
+                spark,
+                trial,
+                report=lambda batch, _: done.append(batch),
+                stop=lambda: bool(done) or _told(),
+                patience=0.05,
+            )
         except Exception as error:  # noqa: BLE001 - it was for practice
             print(f"the rehearsal failed: {error}", file=sys.stderr, flush=True)
     if sys.stdin.readline() != "go\n":
@@ -102,7 +112,11 @@ def _told() -> bool:
 
 def main(arguments: list[str]) -> int:
     """Loads the task, runs it, and reports how it ended."""
-    task_file, report, lock, parent, scratch = Path(arguments[0]), *map(int, arguments[1:4]), Path(arguments[4])
+    task_file, report, lock, parent, scratch = (
+        Path(arguments[0]),
+        *map(int, arguments[1:4]),
+        Path(arguments[4]),
+    )
     die_with_parent()
     if os.getppid() != parent:
         return 1

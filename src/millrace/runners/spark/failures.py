@@ -7,14 +7,24 @@ from pathlib import Path
 
 from millrace import errors
 from millrace.engine.state import damaged
-from millrace.errors import ComponentMissing, ConfigError, LogDenied, LogError, LogUnreachable, MillraceError, RunFailed, StateUnwritable
+from millrace.errors import (
+    ComponentMissing,
+    ConfigError,
+    LogDenied,
+    LogError,
+    LogUnreachable,
+    MillraceError,
+    RunFailed,
+    StateUnwritable,
+)
 
 _OURS = re.compile(r"millrace\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
 _DISK = re.compile(r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded")
 
 _DAMAGED = re.compile(
-    r"^.*?((?:Checksum error|ChecksumException|Corruption: |CorruptionException|ZipException|checksum mismatch)[^\n]{0,300})", re.MULTILINE
+    r"^.*?((?:Checksum error|ChecksumException|Corruption: |CorruptionException|ZipException|checksum mismatch)[^\n]{0,300})",
+    re.MULTILINE,
 )
 """What Hadoop's file system and RocksDB say of bytes that are not those that were written."""
 
@@ -22,14 +32,19 @@ _MEMORY = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}
 """Where its heap is full, the JVM also drops the line to a task's state, and the worker finds the end of it."""
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
-_INSTALLATION = re.compile(r"PYTHON_VERSION_MISMATCH|ClassNotFoundException|UnsupportedClassVersionError|Can't get attribute")
+_INSTALLATION = re.compile(
+    r"PYTHON_VERSION_MISMATCH|ClassNotFoundException|UnsupportedClassVersionError|Can't get attribute"
+)
 """What says that driver and executors have not the same installed: it does not pass."""
-_SETTINGS = re.compile(r"Could not parse Master URL|JavaSparkContext\.\n: [\w.$]*(?:IllegalArgument|NumberFormat)Exception")
+_SETTINGS = re.compile(
+    r"Could not parse Master URL|JavaSparkContext\.\n: [\w.$]*(?:IllegalArgument|NumberFormat)Exception"
+)
 """What says that Spark's session cannot be made with these settings."""
 _DENIED = re.compile(r"\b\w*(?:Authentication|Authorization|AccessControl|Login)Exception\b.*")
 """What Java says of a wrong password, a certificate that is not trusted, or missing rights."""
 _REFUSED = re.compile(
-    r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$', re.MULTILINE
+    r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$',
+    re.MULTILINE,
 )
 """What the JVM prints when it does not start with these settings."""
 _TAIL = 20_000
@@ -64,7 +79,9 @@ def explain(error: BaseException, *, state: Path, since: int = 0) -> MillraceErr
     if _SETTINGS.search(text):
         return _no_session(said, state)
     if denied := _DENIED.search(said):
-        return LogDenied(f"{denied[0]}; mend the password, the certificate or the rights, and run again. Nothing is lost")
+        return LogDenied(
+            f"{denied[0]}; mend the password, the certificate or the rights, and run again. Nothing is lost"
+        )
     if missing := _NO_MODULE.search(said):
         return ComponentMissing(
             f"module {missing[1]!r} is missing where Spark's workers run, so the jobs cannot be loaded there; install it on every executor, or send it along: spark.submit.pyFiles or spark.archives under [spark.conf]"
@@ -109,6 +126,12 @@ def may_pass(error: MillraceError) -> bool:
 def summary(text: str) -> str:
     """The line of a long report that says most: the last Python exception, else the innermost Java one, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [f"{kind}: {said}" for kind, said in _PYTHON.findall(text) if kind not in ("StreamingQueryException", "SparkException")]
-    java = [said for line in lines if (said := line.removeprefix(": ").removeprefix("Caused by: ")) != line]  # ": " is Py4J's
+    python = [
+        f"{kind}: {said}"
+        for kind, said in _PYTHON.findall(text)
+        if kind not in ("StreamingQueryException", "SparkException")
+    ]
+    java = [
+        said for line in lines if (said := line.removeprefix(": ").removeprefix("Caused by: ")) != line
+    ]  # ": " is Py4J's
     return (python or java or lines[:1])[-1][:500] if lines else ""

@@ -35,13 +35,29 @@ def run(
 ) -> None:
     """Runs the query until it has caught up or `stop` says so, in the given session or a new one."""
     with hold(settings.state.dir / settings.run.name) as folder:
-        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore, take_over=take_over)
+        task = prepare(
+            folder,
+            jobs,
+            settings,
+            until_caught_up=until_caught_up,
+            wishes=wishes,
+            restore=restore,
+            take_over=take_over,
+        )
         Quarantine(folder.path).release(retry, [job.name for job in jobs])
         with folder.working():
-            query.run(spark or _session(settings, task.identity.partitions, folder), task, report=report, stop=stop, patience=0.05)
+            query.run(
+                spark or _session(settings, task.identity.partitions, folder),
+                task,
+                report=report,
+                stop=stop,
+                patience=0.05,
+            )
 
 
-def save_stopped(folder: StateFolder, target: Path, settings: Settings, spark: SparkSession | None = None) -> Savepoint:
+def save_stopped(
+    folder: StateFolder, target: Path, settings: Settings, spark: SparkSession | None = None
+) -> Savepoint:
     """A savepoint of a stopped run on Spark, read in the given session or one that is there for no longer."""
     identity = folder.identity()
     assert identity is not None

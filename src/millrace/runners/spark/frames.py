@@ -34,7 +34,13 @@ if TYPE_CHECKING:
 
 
 def from_dataframe(
-    frame: DataFrame, topic: Topic, *, time: str, log: str | None = None, checkpoint: str | None = None, available_now: bool = False
+    frame: DataFrame,
+    topic: Topic,
+    *,
+    time: str,
+    log: str | None = None,
+    checkpoint: str | None = None,
+    available_now: bool = False,
 ) -> StreamingQuery | None:
     """Appends the rows of a DataFrame to a topic; `time` is the column of event time: a timestamp, whole milliseconds, or ISO 8601 text.
 
@@ -46,7 +52,9 @@ def from_dataframe(
         raise DefinitionError(f"from_dataframe: {shown(frame)} is not a DataFrame of Spark")
     missing = [name for name in (*topic.schema, time) if name not in frame.columns]
     if missing:
-        raise DefinitionError(f"from_dataframe: {topic.name} needs {missing[0]!r}; the DataFrame has {', '.join(frame.columns)}")
+        raise DefinitionError(
+            f"from_dataframe: {topic.name} needs {missing[0]!r}; the DataFrame has {', '.join(frame.columns)}"
+        )
     log = log or load().log.url
     with_time = frame.select(*dict.fromkeys([*topic.schema, time]))
     opened = open_log(log)
@@ -79,13 +87,22 @@ def _events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:
     frame = pl.DataFrame(pl.from_arrow(table))
     times = event_times.to_millis(frame[time]).alias("event_time")
     if nulls := times.null_count():
-        raise InputError(f"from_dataframe: {nulls} rows have no {time!r}, so they have no place in time; filter them out or fill it")
+        raise InputError(
+            f"from_dataframe: {nulls} rows have no {time!r}, so they have no place in time; filter them out or fill it"
+        )
     now = pl.lit(clock.time_ns() // 1_000_000, pl.Int64)
     fields = [event_times.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
     return pl.DataFrame([*fields, times]).with_columns(now.alias("ingestion_time"))
 
 
-def to_dataframe(job: Job, spark: SparkSession, *, log: str | None = None, topic: str | None = None, streaming: bool = False) -> DataFrame:
+def to_dataframe(
+    job: Job,
+    spark: SparkSession,
+    *,
+    log: str | None = None,
+    topic: str | None = None,
+    streaming: bool = False,
+) -> DataFrame:
     """The results of a job, as far as the log holds them: the fields of their type, `event_time`, and the columns of panes.
 
     A streaming one goes on with the results that come. The job itself runs by itself; this follows the topic that it writes.
@@ -111,7 +128,10 @@ class Span(InputPartition):
 def _source(topic: Topic, log: str) -> type[DataSource]:
     columns = pl.Schema({**topic.schema, "event_time": pl.Int64(), **panes.COLUMNS})
     schema = from_arrow_schema(_plain(columns.to_frame().to_arrow()).schema)
-    packed, name = pickled(topic), f"millrace_{hashlib.sha256(f'{log} {topic.name}'.encode()).hexdigest()[:16]}"
+    packed, name = (
+        pickled(topic),
+        f"millrace_{hashlib.sha256(f'{log} {topic.name}'.encode()).hexdigest()[:16]}",
+    )
 
     class Results(DataSource):
         @classmethod
@@ -142,14 +162,17 @@ class _Reading:
 
         topic: Topic = pickle.loads(self._packed)  # noqa: S301 - our own bytes, sent by our own driver
         records = open_log(self._log, create=False).read(topic.name, span.partition, span.start, span.end)
-        frame = decode(topic, span.partition, records, panes=True).rows.select([field.name for field in self._schema.fields])
+        frame = decode(topic, span.partition, records, panes=True).rows.select(
+            [field.name for field in self._schema.fields]
+        )
         yield from _plain(frame.to_arrow()).cast(to_arrow_schema(self._schema)).to_batches()
 
     def ends(self) -> dict[str, int]:
         """How far the topic is filled."""
         import pickle
 
-        return {str(p): end for p, end in open_log(self._log, create=False).ends(pickle.loads(self._packed).name).items()}  # noqa: S301 - our own bytes
+        topic = pickle.loads(self._packed)  # noqa: S301 - our own bytes
+        return {str(p): end for p, end in open_log(self._log, create=False).ends(topic.name).items()}
 
 
 class Held(_Reading, DataSourceReader):

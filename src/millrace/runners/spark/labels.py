@@ -6,7 +6,10 @@ _WORD = 0xFFFFFFFF
 def labels(slots: int, partitions: int) -> tuple[int, ...]:
     """For each slot a label; slot `i` lands in partition `i % partitions`, so that no task gets more slots than another."""
     found: dict[int, int] = {}
-    waiting = {remainder: [slot for slot in range(slots) if slot % partitions == remainder] for remainder in range(partitions)}
+    waiting = {
+        remainder: [slot for slot in range(slots) if slot % partitions == remainder]
+        for remainder in range(partitions)
+    }
     label = 0
     while len(found) < slots:
         slot = next(iter(waiting[murmur3(label) % partitions]), None)

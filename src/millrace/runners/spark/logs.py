@@ -24,7 +24,9 @@ class LogPlace:
     @staticmethod
     def of(settings: Settings) -> LogPlace:
         """Where the settings say."""
-        return LogPlace(settings.log.url, pickle.dumps(settings.kafka) if settings.log.url.startswith("kafka:") else None)
+        return LogPlace(
+            settings.log.url, pickle.dumps(settings.kafka) if settings.log.url.startswith("kafka:") else None
+        )
 
 
 def opened(place: LogPlace, *, create: bool = False) -> Log:

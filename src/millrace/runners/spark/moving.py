@@ -78,11 +78,18 @@ def stored(spark: SparkSession, path: Path, identity: Identity, then: str) -> Sa
 
 def _states(spark: SparkSession, checkpoint: Path, number: int, identity: Identity) -> dict[Place, SlotState]:
     """The slots of one of Spark's stages, which it counts from the last; so the stage is not what the plan calls it."""
-    reader = spark.read.format("statestore").option("path", str(checkpoint)).option("operatorId", number).option("stateVarName", "chunks")
+    reader = (
+        spark.read.format("statestore")
+        .option("path", str(checkpoint))
+        .option("operatorId", number)
+        .option("stateVarName", "chunks")
+    )
     spread = labels(identity.slots, identity.partitions)
     metas: dict[Place, bytes] = {}
     chunks: dict[Place, dict[int, bytes]] = {}
-    for row in reader.load().select("key.slot", "user_map_key.id", "user_map_value.body").toArrow().to_pylist():
+    for row in (
+        reader.load().select("key.slot", "user_map_key.id", "user_map_value.body").toArrow().to_pylist()
+    ):
         id, slot = row["id"], spread.index(row["slot"])
         depth = META - id if id < 0 else id // STRIDE
         place = (number * STRIDE + depth, slot)
@@ -119,4 +126,7 @@ def plant(path: Path, saved: Savepoint, plan: Plan, log: Log) -> None:
     """The seed of a checkpoint. Topics that were not read so far begin with what the log holds now."""
     for topic in plan.topics:
         log.ensure(topic)
-    write(replace(saved, offsets=feed.joined(log, saved.offsets, [topic.name for topic in plan.topics])), seed_of(path, saved.identity))
+    write(
+        replace(saved, offsets=feed.joined(log, saved.offsets, [topic.name for topic in plan.topics])),
+        seed_of(path, saved.identity),
+    )

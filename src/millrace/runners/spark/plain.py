@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "vehicle_id string, geocell long, event_time timestamp"
-_ARROW = pa.schema([("vehicle_id", pa.string()), ("geocell", pa.int64()), ("event_time", pa.timestamp("us", "UTC"))])
+_ARROW = pa.schema(
+    [("vehicle_id", pa.string()), ("geocell", pa.int64()), ("event_time", pa.timestamp("us", "UTC"))]
+)
 _KEPT = (
     "spark.sql.streaming.checkpointFileManagerClass",
     "spark.sql.session.timeZone",
@@ -73,7 +75,9 @@ def from_log(feed: Feed, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Eve
             plan = self._feed.plan.unpack()
             topics = {topic.name: topic for topic in plan.topics}
             for topic, number, start, end in partition.ranges:
-                rows = read_piece(opened(self._feed.log), topics[topic], number, start, end, wanted=plan.wanted[topic]).rows
+                rows = read_piece(
+                    opened(self._feed.log), topics[topic], number, start, end, wanted=plan.wanted[topic]
+                ).rows
                 if rows is not None:
                     yield from columns(rows).to_arrow().cast(_ARROW).to_batches()
 
@@ -125,7 +129,11 @@ def run(
 ) -> None:
     """Runs the query and reports each batch's events. Without `deliver` results are computed and thrown away."""
     spark = session(state)
-    writer = distribution(events(spark), delay).writeStream.outputMode("append").option("checkpointLocation", str(state / "plain"))
+    writer = (
+        distribution(events(spark), delay)
+        .writeStream.outputMode("append")
+        .option("checkpointLocation", str(state / "plain"))
+    )
     writer = writer.format("noop") if deliver is None else writer.foreachBatch(_delivery(deliver))
     query = writer.start()
     seen = -1

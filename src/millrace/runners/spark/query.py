@@ -52,7 +52,9 @@ class Task:
     """What is to become of the state first."""
 
 
-def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], bool], patience: float = 0.5) -> None:
+def run(
+    spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], bool], patience: float = 0.5
+) -> None:
     """Runs the query until it has caught up, where it was asked to, or `stop` says so; asked every `patience` seconds.
 
     When a job is put under quarantine, the query starts again from its checkpoint without it: the batch is taken back, its state too.
@@ -62,14 +64,24 @@ def run(spark: SparkSession, task: Task, *, report: Report, stop: Callable[[], b
     session.spread(spark, task.identity.partitions)
     target = _ends(task) if task.until_caught_up else None
     with quarantined(task.path, task.plan) as quarantine:
-        while _run(spark, task, quarantine, report=report, stop=stop, patience=patience) or (not stop() and _goes_around(task)):
+        while _run(spark, task, quarantine, report=report, stop=stop, patience=patience) or (
+            not stop() and _goes_around(task)
+        ):
             pass
     quarantine.check()
     if target is not None and not stop():
         feed.check_caught_up(target, _done(task))
 
 
-def _run(spark: SparkSession, task: Task, quarantine: Quarantine, *, report: Report, stop: Callable[[], bool], patience: float) -> bool:
+def _run(
+    spark: SparkSession,
+    task: Task,
+    quarantine: Quarantine,
+    *,
+    report: Report,
+    stop: Callable[[], bool],
+    patience: float,
+) -> bool:
     """One query; True: it must start again."""
     query, sink = start(spark, task, report, quarantine)
     try:
@@ -100,7 +112,9 @@ def _ends(task: Task) -> feed.Offsets:
         log.ensure(topic)
     ends = {topic.name: log.ends(topic.name) for topic in task.plan.topics}
     begins = {topic.name: log.begins(topic.name) for topic in task.plan.topics}
-    return feed.Offsets({t: {p: end for p, end in of.items() if end > begins[t][p]} for t, of in ends.items()}, 0)
+    return feed.Offsets(
+        {t: {p: end for p, end in of.items() if end > begins[t][p]} for t, of in ends.items()}, 0
+    )
 
 
 def _goes_around(task: Task) -> bool:
@@ -111,7 +125,9 @@ def _goes_around(task: Task) -> bool:
     return not feed.again(opened(LogPlace.of(task.settings)), done, task.plan.loops).reached(done)
 
 
-def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantine) -> tuple[StreamingQuery, Sink]:
+def start(
+    spark: SparkSession, task: Task, report: Report, quarantine: Quarantine
+) -> tuple[StreamingQuery, Sink]:
     """Starts the query from its checkpoint, or from the beginning of the log."""
     identity, run = task.identity, task.settings.run
     plan = quarantine.plan(task.plan.born(identity.births))
@@ -149,8 +165,17 @@ def start(spark: SparkSession, task: Task, report: Report, quarantine: Quarantin
     frame = frame.coalesce(1) if feed.one_task else frame
     frame = through_stages(frame, shipped, plan.depth, spread, str(seed) if seed.exists() else None)
     sink = Sink(plan, committer, report, task.path, quarantine, identity.base)
-    writer = frame.writeStream.queryName(run.name).outputMode("append").option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
-    writer = writer.trigger(availableNow=True) if task.until_caught_up else writer.trigger(processingTime="0 seconds")
+    writer = (
+        frame.writeStream.queryName(run.name)
+        .outputMode("append")
+        .option("checkpointLocation", str(checkpoint))
+        .foreachBatch(sink)
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if task.until_caught_up
+        else writer.trigger(processingTime="0 seconds")
+    )
     return writer.start(), sink
 
 
@@ -161,12 +186,18 @@ def _forget_unfinished(checkpoint: Path, complete: int) -> None:
             file.unlink(missing_ok=True)
 
 
-def through_stages(frame: DataFrame, plan: Shipped, depth: int, spread: tuple[int, ...], seed: str | None = None) -> DataFrame:
+def through_stages(
+    frame: DataFrame, plan: Shipped, depth: int, spread: tuple[int, ...], seed: str | None = None
+) -> DataFrame:
     """Packets from the source through every stage; a plan without keys has none. `seed`: a file with the state that they begin with."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*pandas", category=FutureWarning)  # Spark looks at its version; no frame of it is made
+        warnings.filterwarnings(
+            "ignore", message=".*pandas", category=FutureWarning
+        )  # Spark looks at its version; no frame of it is made
         for depths in stages(depth, len(spread)):
-            frame = frame.groupBy("slot").transformWithState(Stage(plan, depths, spread, seed), PACKETS, "append", "None")
+            frame = frame.groupBy("slot").transformWithState(
+                Stage(plan, depths, spread, seed), PACKETS, "append", "None"
+            )
     return frame
 
 

@@ -93,14 +93,22 @@ def _starts_quickly() -> bool:
 
 
 def open_session(
-    settings: SparkSettings, *, name: str, partitions: int, scratch: Path, lock: int | None = None, output: Path | None = None
+    settings: SparkSettings,
+    *,
+    name: str,
+    partitions: int,
+    scratch: Path,
+    lock: int | None = None,
+    output: Path | None = None,
 ) -> SparkSession:
     """Starts the JVM, or attaches to that of spark-submit.
 
     The JVM inherits `lock`, so that the state is held until it too has ended; what it and the workers print goes to `output`.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*pandas", category=FutureWarning)  # none of its frames is ever made
+        warnings.filterwarnings(
+            "ignore", message=".*pandas", category=FutureWarning
+        )  # none of its frames is ever made
         from pyspark.sql import SparkSession
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway

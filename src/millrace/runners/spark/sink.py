@@ -27,7 +27,13 @@ class Sink:
     """What `foreachBatch` calls. A batch that the log already has is computed again, for its state, and not written again."""
 
     def __init__(
-        self, plan: Plan, committer: Committer, report: Callable[[int, Results], None], folder: Path, quarantine: Quarantine, base: int = 0
+        self,
+        plan: Plan,
+        committer: Committer,
+        report: Callable[[int, Results], None],
+        folder: Path,
+        quarantine: Quarantine,
+        base: int = 0,
     ) -> None:
         """`base`: how many batches were done before the checkpoint of this query."""
         self._base = base
@@ -60,7 +66,9 @@ class Sink:
     def _refuse(self, batch: int, results: Results) -> None:
         """A batch in which a job failed ends the query, before anything of it is committed."""
         if results.failures:
-            self._quarantine.commit_failures(max(batch, self._committer.last + 1), results.now, results.failures)
+            self._quarantine.commit_failures(
+                max(batch, self._committer.last + 1), results.now, results.failures
+            )
             raise _Again
 
     def close(self) -> None:

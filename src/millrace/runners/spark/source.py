@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from millrace.runners.clocks import BatchClock, wall_clock
 from millrace.runners.spark.logs import LogPlace
 from millrace.runners.spark.shipped import Shipped
 
-if TYPE_CHECKING:  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
+if (
+    TYPE_CHECKING
+):  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
     from millrace.engine.packets import Packet
     from millrace.runners.feed import Ends, Lost, Offsets, Pace
 
@@ -142,10 +149,24 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = opened(self._feed.log) if self._target is None else self._target
         ends, pace = _Frozen.of(log, begun.topics), self._pace()
         bounded = self._target is not None
-        end = feed.advance(ends, begun, now=self._clock.after(begun.clock), limit=most, pace=pace, lost=self._feed.lost, bounded=bounded)
+        end = feed.advance(
+            ends,
+            begun,
+            now=self._clock.after(begun.clock),
+            limit=most,
+            pace=pace,
+            lost=self._feed.lost,
+            bounded=bounded,
+        )
         end = self._kept(begun, end, ends)
-        self._promise = None if most is None or self._feed.name is None else self._promised(ends, end, most, pace)
-        return start if end.topics == begun.topics and not end.anew(begun) and not self._is_due(begun, end) else _said(end)
+        self._promise = (
+            None if most is None or self._feed.name is None else self._promised(ends, end, most, pace)
+        )
+        return (
+            start
+            if end.topics == begun.topics and not end.anew(begun) and not self._is_due(begun, end)
+            else _said(end)
+        )
 
     def _is_due(self, begun: Offsets, end: Offsets) -> bool:
         """Whether a batch comes though nothing is new."""
@@ -154,7 +175,9 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if self._since is None:
             self._since = end.clock
-        if begun.clock == 0 or (self._feed.start is not None and begun == Offsets.from_json(self._feed.start)):
+        if begun.clock == 0 or (
+            self._feed.start is not None and begun == Offsets.from_json(self._feed.start)
+        ):
             return True
         if self._target is not None:
             return feed.closes_empty(begun, end)
@@ -168,14 +191,22 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._promise is None or self._promise[0] != begun.topics or end.anew(begun):
             return end
         promised = Offsets(self._promise[1], end.clock, end.bounded, end.ids)
-        return promised if promised.moved(begun) == end.moved(begun) and promised.reached(Offsets(ends.at, 0)) else end
+        return (
+            promised
+            if promised.moved(begun) == end.moved(begun) and promised.reached(Offsets(ends.at, 0))
+            else end
+        )
 
     def _promised(self, ends: _Frozen, end: Offsets, most: int, pace: Pace | None) -> _Promise | None:
         """Where the batch after this one ends, if there is enough for a whole one."""
         from millrace.runners import feed
 
         following = feed.advance(ends, end, now=end.clock, limit=most, pace=pace, lost=self._feed.lost)
-        rows = sum(stop - end.topics[topic][p] for topic, partitions in following.topics.items() for p, stop in partitions.items())
+        rows = sum(
+            stop - end.topics[topic][p]
+            for topic, partitions in following.topics.items()
+            for p, stop in partitions.items()
+        )
         return (end.topics, following.topics) if rows >= most else None
 
     def _pace(self) -> Pace | None:
@@ -245,7 +276,9 @@ class _Frozen:
 
     @classmethod
     def of(cls, log: Ends, topics: Iterable[str]) -> _Frozen:
-        return cls({topic: log.ends(topic) for topic in topics}, {topic: log.identity(topic) for topic in topics})
+        return cls(
+            {topic: log.ends(topic) for topic in topics}, {topic: log.identity(topic) for topic in topics}
+        )
 
     def ends(self, topic: str) -> dict[int, int]:
         return self.at[topic]
@@ -268,7 +301,9 @@ def shares(ranges: Sequence[Range], now: int, *, most: int, rows_per_task: int) 
 def as_rows(packets: Sequence[Packet], labels: tuple[int, ...]) -> pa.RecordBatch:
     """Packets as Spark's rows."""
     slots = pa.array([labels[packet.slot] for packet in packets], pa.int32())
-    return pa.RecordBatch.from_arrays([slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW)
+    return pa.RecordBatch.from_arrays(
+        [slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW
+    )
 
 
 def _offsets(said: dict[str, Any]) -> Offsets:

@@ -38,7 +38,9 @@ class Stage(StatefulProcessor):
     Chunks are known by digest, and a worker that has decoded one before does not fetch it again: usually only `meta` is read.
     """
 
-    def __init__(self, plan: Shipped, depths: Sequence[int], labels: tuple[int, ...], seed: str | None = None) -> None:
+    def __init__(
+        self, plan: Shipped, depths: Sequence[int], labels: tuple[int, ...], seed: str | None = None
+    ) -> None:
         """`seed`: a file that holds what slots begin with that have stored nothing yet."""
         self._seed = seed
         self._plan = plan

@@ -62,8 +62,19 @@ def run(
     java.find()
     if settings.log.url.startswith("kafka:"):
         open_log(settings).close()  # whoever waits for brokers says so here, and not in Spark's own output
-    with hold(settings.state.dir / settings.run.name) as folder, stop_signals(lambda: _names(jobs)) as stopping:
-        task = prepare(folder, jobs, settings, until_caught_up=until_caught_up, wishes=wishes, restore=restore, take_over=take_over)
+    with (
+        hold(settings.state.dir / settings.run.name) as folder,
+        stop_signals(lambda: _names(jobs)) as stopping,
+    ):
+        task = prepare(
+            folder,
+            jobs,
+            settings,
+            until_caught_up=until_caught_up,
+            wishes=wishes,
+            restore=restore,
+            take_over=take_over,
+        )
         quarantine = Quarantine(folder.path)
         quarantine.release(retry, [job.name for job in jobs])
         if quarantine.stops_all(task.plan):
@@ -86,7 +97,9 @@ def _refuse_to_start(task: Any, quarantine: Quarantine) -> None:
     run = task.settings.run.name
     with (
         closing(open_log(task.settings)) as log,
-        closing(Committer(log, task.plan, run=run, state=task.identity.id, quarantine=quarantine)) as committer,
+        closing(
+            Committer(log, task.plan, run=run, state=task.identity.id, quarantine=quarantine)
+        ) as committer,
     ):
         committer.check_left()
 
@@ -118,7 +131,10 @@ def prepare(
     if restore is not None:
         saved = restored(restore, plan, asked)
         heir_of = load(restore).identity.id
-        known, asked = replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of), Wishes()
+        known, asked = (
+            replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of),
+            Wishes(),
+        )
         with closing(open_log(settings)) as log:
             plant(folder.path, replace(saved, identity=known), plan, log)
         folder.rebind(known)
@@ -130,7 +146,14 @@ def prepare(
         seed_of(folder.path, known).unlink(missing_ok=True)
     with closing(open_log(settings)) as log:
         outputs = [topic.name for topic in plan.outputs]
-        claim(log, outputs, Owner(known.id, settings.run.name), folder=str(folder.path), take_over=take_over, heir_of=known.heir_of)
+        claim(
+            log,
+            outputs,
+            Owner(known.id, settings.run.name),
+            folder=str(folder.path),
+            take_over=take_over,
+            heir_of=known.heir_of,
+        )
     same = evolved(known, plan, {}, asked, str(folder.path)).states is None and known.partitions == partitions
     move = None if same else Move(known, asked, partitions)
     return Task(plan, settings, known, folder.path, until_caught_up, move)

@@ -48,7 +48,9 @@ def shared_session() -> SparkSession:
     """One for all scripts of this process, since starting one takes longer than most scripts."""
     scratch = Path(tempfile.mkdtemp(prefix="millrace-spark-"))
     settings = SparkSettings(master=f"local[{PARTITIONS}]")
-    return session.open_session(settings, name="testing", partitions=PARTITIONS, scratch=scratch, output=scratch / "spark.log")
+    return session.open_session(
+        settings, name="testing", partitions=PARTITIONS, scratch=scratch, output=scratch / "spark.log"
+    )
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ class _Half(InputPartition):
 class OnSpark:
     """A query of its own in the shared session."""
 
-    def __init__(self, jobs: Sequence[Job], partitions: Mapping[str, int], *, slots: int = 2 * PARTITIONS) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], partitions: Mapping[str, int], *, slots: int = 2 * PARTITIONS
+    ) -> None:
         """`partitions`: how many each topic has; `slots`: into how many parts the keys are dealt."""
         self._plan = Plan.of(jobs, slots=slots)
         self._partitions = dict(partitions)
@@ -115,11 +119,19 @@ class OnSpark:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self) -> StreamingQuery:
-        spark, shipped, spread = shared_session(), Shipped.pack(self._plan), labels(self._plan.slots, PARTITIONS)
+        spark, shipped, spread = (
+            shared_session(),
+            Shipped.pack(self._plan),
+            labels(self._plan.slots, PARTITIONS),
+        )
         name = f"scripted_{self._folder.name.replace('-', '_')}"
         spark.dataSource.register(_source(name, shipped, spread, self._folder / "steps"))
         frame = through_stages(spark.readStream.format(name).load(), shipped, self._plan.depth, spread)
-        return frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint")).foreachBatch(self._take).start()
+        return (
+            frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
+            .foreachBatch(self._take)
+            .start()
+        )
 
     def _take(self, frame: DataFrame, batch: int) -> None:
         self._done.put((batch, gather(self._plan, collected(frame))))
@@ -169,7 +181,11 @@ class ScriptedReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Two tasks for each batch."""
-        return [_Half(step, remainder) for step in range(start["step"], end["step"]) for remainder in range(PARTITIONS)]
+        return [
+            _Half(step, remainder)
+            for step in range(start["step"], end["step"])
+            for remainder in range(PARTITIONS)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Routes its share."""

@@ -35,7 +35,9 @@ def hard_stop_in_sql(within: Duration = "10s") -> RowPattern:
     )
 
 
-def emergency_stop(*, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s") -> Job:
+def emergency_stop(
+    *, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s"
+) -> Job:
     """By how much the speed fell, and how hard it was braked. A longer `watermark` finds more where links are slow, and later."""
     return Job(
         "emergency-stop",
@@ -53,9 +55,17 @@ def emergency_stop(*, within: Duration = "10s", watermark: Duration = "5s", idle
     )  # fmt: skip
 
 
-def emergency_stop_in_sql(*, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s") -> Job:
+def emergency_stop_in_sql(
+    *, within: Duration = "10s", watermark: Duration = "5s", idle: Duration | None = "10s"
+) -> Job:
     """The same job with the row pattern, under the same name: its results are equal."""
-    return Job("emergency-stop", _movements(watermark, idle).by("vehicle_id").match_rows(hard_stop_in_sql(within)).write(EMERGENCY_STOPS))
+    return Job(
+        "emergency-stop",
+        _movements(watermark, idle)
+        .by("vehicle_id")
+        .match_rows(hard_stop_in_sql(within))
+        .write(EMERGENCY_STOPS),
+    )
 
 
 def _movements(watermark: Duration, idle: Duration | None) -> Stream:

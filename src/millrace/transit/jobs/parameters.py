@@ -18,7 +18,9 @@ def patience(watermark: Duration, idle: Duration | None) -> Watermark:
     try:
         return watermarks.bounded(watermark, idle=idle)
     except DefinitionError as error:
-        raise DefinitionError(f"watermark={watermark!r} is no delay; write '1s', or 'percentile(0.99)' for one that is learned") from error
+        raise DefinitionError(
+            f"watermark={watermark!r} is no delay; write '1s', or 'percentile(0.99)' for one that is learned"
+        ) from error
 
 
 def speaking(early: Duration | None) -> Trigger:

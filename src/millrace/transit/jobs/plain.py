@@ -8,7 +8,9 @@ from millrace.transit.topics import EVENT_COUNTS, PASSED, POSITIONS
 
 def pass_through(*, watermark: Duration = "1s", idle: Duration | None = "10s") -> Job:
     """Positions as they came: no window, no state."""
-    return Job("pass-through", read(POSITIONS, watermark=watermarks.bounded(watermark, idle=idle)).write(PASSED))
+    return Job(
+        "pass-through", read(POSITIONS, watermark=watermarks.bounded(watermark, idle=idle)).write(PASSED)
+    )
 
 
 def event_count(*, watermark: Duration = "1s", idle: Duration | None = "10s") -> Job:
