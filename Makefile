@@ -69,7 +69,7 @@ mutants: setup ## make small wrong changes to the engine, one at a time, and see
 	PYTHONPATH=tests $(BIN)/python -m mutants.run $(ARGS)
 
 chaos: setup ## kill runs again and again while events flow, and compare the results (ARGS="--kills 20", "--log kafka", "--log kafka --on local", "--on local")
-	$(BIN)/python -m millrace.measure.chaos $(ARGS)
+	$(BIN)/python -m bench.chaos $(ARGS)
 
 bench: setup ## engine and Spark beside plain Structured Streaming, and every kind of window, trigger and aggregate, as a table
 	$(BIN)/millrace bench engine $(ARGS)
@@ -87,14 +87,14 @@ wheel: setup web ## dist/*.whl, which carries the page
 	$(BIN)/python -m hatchling build -t wheel $(ARGS)
 
 memory: setup ## memory of all processes over a simulated day, as CSV and SVG (ARGS="--on spark --hours 24")
-	$(BIN)/python -m millrace.measure.memory $(ARGS)
+	$(BIN)/python -m bench.memory $(ARGS)
 
 proto: setup ## generate the *_pb2.py files from the *.proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src $$(cd src && find millrace -name '*.proto')
 
 docs: setup ## write the reference of settings and commands anew, and what the pages show: pictures and printed lines
 	mkdir -p docs/reference
-	$(BIN)/python -m millrace.commands.reference docs/reference
+	$(BIN)/python -m millrace.cli.commands.reference docs/reference
 	PYTHONPATH=tests $(BIN)/python -m matrix.page docs/reference/coverage.md
 	PYTHONPATH=tests $(BIN)/python -m matrix.patterns --page
 	$(BIN)/python docs/documents.py

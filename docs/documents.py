@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pattern_pictures import pictures
 
-from millrace.cli import main
+from millrace.cli.main import main
 
 DOCS = Path(__file__).parent
 PAGES = sorted(DOCS.glob("concepts/*.md")) + sorted(DOCS.glob("how-to/*.md"))

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import polars as pl
 
 from millrace.patterns import Pattern
-from millrace.patterns.matcher import END, MATCH, STEP, Matcher
+from millrace.patterns.cep.matcher import END, MATCH, STEP, Matcher
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "concepts" / "patterns"

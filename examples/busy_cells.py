@@ -2,8 +2,8 @@
 
 import millrace as mr
 from millrace import aggregates, watermarks, windows
+from millrace.geo import geocell
 from millrace.transit import CELL_COUNTS, POSITIONS
-from millrace.transit.geocells import geocell
 
 busy = mr.Job(
     "busy-cells",

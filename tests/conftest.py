@@ -15,12 +15,14 @@ os.environ.setdefault(
     "POLARS_MAX_THREADS", "1"
 )  # frames in tests are small: threads only cost, here and in what is started
 
-from ingest.mqtt import mosquitto
-from millrace import java, kafka
+from ingest.connectors.mqtt import mosquitto
+from millrace.devtools.brokers import Cluster, jars
+from millrace.devtools.brokers import start as start_brokers
+from millrace.devtools.brokers import stop as stop_brokers
+from millrace.devtools.brokers.properties import Wanted
+from millrace.devtools.brokers.security import Security
 from millrace.errors import ComponentMissing
-from millrace.kafka import jars
-from millrace.kafka.properties import Wanted
-from millrace.kafka.security import Security
+from millrace.runners import java
 from sinks import postgres
 from web import chromium
 
@@ -119,7 +121,7 @@ USERS = {"admin": "the-admin's-secret", "reader": "a reader's secret"}
 
 
 @pytest.fixture(scope="session")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Cluster]:
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One real broker for all tests, which are marked `kafka`. It removes nothing by itself: times in tests are long past."""
     folder = tmp_path_factory.mktemp("kafka")
     security = Security(folder / "tls", USERS, admins=("admin",))
@@ -127,9 +129,9 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Cluster]
     wanted = Wanted(
         security, {"log.retention.check.interval.ms": "86400000", "log.initial.task.delay.ms": "86400000"}
     )
-    cluster = kafka.start(folder / "brokers", port=0, wanted=wanted)
+    cluster = start_brokers(folder / "brokers", port=0, wanted=wanted)
     yield cluster
-    kafka.stop(cluster)
+    stop_brokers(cluster)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

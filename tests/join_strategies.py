@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace import aggregates
 from millrace.errors import DefinitionError
-from millrace.joining import How
+from millrace.graph.build.join import How
 from millrace.stream import Job, Keyed, Stream
 from strategies import KINDS, A, B, Given, stateless, topics_of, watermark_of, write
 from windowings import windowed, windowed_anyhow

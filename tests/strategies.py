@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace import aggregates, watermarks
 from millrace.aggregates import Aggregate, Reduction
-from millrace.explain import explain
 from millrace.graph import Aggregation
-from millrace.model import Event
+from millrace.graph.explain import explain
 from millrace.stream import Job, Output, Stream
+from millrace.testing.model.model import Event
 from millrace.topics import Topic
 from millrace.watermarks import Watermark
 from windowings import windowed, windowed_anyhow

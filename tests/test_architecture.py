@@ -89,7 +89,7 @@ ALLOWED: dict[str, set[str]] = {
 
 
 def name_of(path: Path) -> str:
-    """`log.codecs` for src/millrace/log/codecs.py."""
+    """`log.codecs` for src/millrace/log/codecs/codec.py."""
     return (
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
     )

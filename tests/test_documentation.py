@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 import millrace
-from millrace.commands import reference
-from millrace.demo.wishes import Wishes
+from bench.events import fill, positions
+from millrace.cli.commands import reference
+from millrace.devtools.demo.wishes import Wishes
+from millrace.geo import geocell
 from millrace.log import open_log
-from millrace.measure.events import fill, positions
-from millrace.transit.geocells import geocell
 from millrace.transit.jobs.emergency_stop import hard_stop
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ def test_the_readme_shows_what_its_command_prints() -> None:
     ]
     command, *shown = console.partition("$ .venv/bin/millrace ")[2].splitlines()
     run = subprocess.run(
-        [sys.executable, "-m", "millrace.cli", *command.split()],
+        [sys.executable, "-m", "millrace.cli.main", *command.split()],
         cwd=ROOT,
         capture_output=True,
         text=True,

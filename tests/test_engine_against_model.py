@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace import panes, watermarks, windows
-from millrace.engine import cells, rows, running, state
+from millrace.engine import state
+from millrace.engine.operators import running_sums, sliced_windows
+from millrace.engine.operators import windows as cells
 from millrace.graph import Aggregation, Write, edges
-from millrace.plain_values import Row
-from millrace.testing import Backend, Fed, OnEngine, OnModel
+from millrace.testing.model.values import Row
+from millrace.testing.script import Backend, Fed, OnEngine, OnModel
 from strategies import A, Batch, Given, batches, examples, givens, recut, write
 
 
@@ -92,10 +94,10 @@ def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
     tight, runs = data.draw(st.booleans()), data.draw(st.booleans())
     with (
         patch.object(state, "FAN", 2 if tight else state.FAN),
-        patch.object(rows, "WIDE", 3 if tight else rows.WIDE),
-        patch.object(rows, "MERGED", 1 if runs else rows.MERGED),
+        patch.object(sliced_windows, "WIDE", 3 if tight else sliced_windows.WIDE),
+        patch.object(sliced_windows, "MERGED", 1 if runs else sliced_windows.MERGED),
         patch.object(cells, "MANY", 2 if tight else cells.MANY),
-        patch.object(running, "MANY", 1 if runs else running.MANY),
+        patch.object(running_sums, "MANY", 1 if runs else running_sums.MANY),
     ):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
@@ -151,7 +153,7 @@ def check_every_cut(data: st.DataObject) -> None:
     jobs = data.draw(givens(steady=True))
     made = data.draw(batches(jobs, most=8))
     expected = last_words(jobs, OnModel(jobs.jobs, jobs.partitions), recut(made, 1_000))
-    with patch.object(running, "MANY", data.draw(st.sampled_from([1, running.MANY]))):
+    with patch.object(running_sums, "MANY", data.draw(st.sampled_from([1, running_sums.MANY]))):
         for size in (1, 3, 1_000):
             assert (
                 last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.testing import On, Script
+from millrace.testing.script import On, Script
 
 PATH = Path(__file__).parents[1] / "examples" / "fraud_rules.py"
 

@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import graph, hashing, windows
+from millrace import graph, windows
 from millrace.errors import DefinitionError
-from millrace.testing import On, Script
+from millrace.testing.script import On, Script
+from millrace.values import key_hash
 
 
 @dataclass
@@ -55,7 +56,7 @@ def test_buckets_are_even_and_spread_over_the_slots() -> None:
     sizes: list[int] = dealt["bucket"].value_counts()["count"].to_list()
     assert len(sizes) == 64
     assert max(sizes) < 2 * sum(sizes) / 64
-    assert len(set(hashing.key_groups(dealt.select("bucket").unique(), ["bucket"]).tolist())) > 40
+    assert len(set(key_hash.key_groups(dealt.select("bucket").unique(), ["bucket"]).tolist())) > 40
 
 
 @pytest.mark.parametrize("unit", [1, 1_000, 60_000, 3_600_000])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace import cli
+from millrace.cli import main
 
 
 def test_an_unforeseen_error_is_one_line_and_its_trace_is_in_a_file_without_secrets(
@@ -22,8 +22,8 @@ def test_an_unforeseen_error_is_one_line_and_its_trace_is_in_a_file_without_secr
     def fail(words: list[str], *, debug: bool) -> int:
         raise ZeroDivisionError("with very-secret at postgresql://ann:hunter2@host/db")
 
-    monkeypatch.setattr(cli, "_run", fail)
-    assert cli.main(["topics", "list"]) == 1
+    monkeypatch.setattr(main, "_run", fail)
+    assert main.main(["topics", "list"]) == 1
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1
     assert "ZeroDivisionError" in said
@@ -41,14 +41,14 @@ def test_too_little_memory_is_one_line(
     def fail(words: list[str], *, debug: bool) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(cli, "_run", fail)
-    assert cli.main(["topics", "list"]) == 1
+    monkeypatch.setattr(main, "_run", fail)
+    assert main.main(["topics", "list"]) == 1
     assert "not enough memory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("log", ["embedded:" + "x" * 5_000, "x" * 300, "embedded:\0", "embedded:a/" * 3_000])
 def test_a_log_whose_name_cannot_be_is_one_line(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["topics", "list", "--log", log]) in (1, 2)
+    assert main.main(["topics", "list", "--log", log]) in (1, 2)
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert len(said.splitlines()) == 1
@@ -69,7 +69,7 @@ def test_settings_that_the_client_library_cannot_use_are_one_line(
         file.write_text(
             f'[log]\nurl = "kafka://localhost:1"\n[kafka]\nwait = "1s"\n[kafka.client]\n{setting}\n'
         )
-        assert cli.main(["topics", "list", "--config", str(file)]) == 1
+        assert main.main(["topics", "list", "--config", str(file)]) == 1
         said = capsys.readouterr().err
         assert "Traceback" not in said
         assert "should not have happened" not in said
@@ -78,7 +78,7 @@ def test_settings_that_the_client_library_cannot_use_are_one_line(
 
 @pytest.mark.slow
 def test_an_interruption_soon_after_the_start_is_no_traceback() -> None:
-    code = "import sys; from millrace.cli import main; print('up', flush=True); sys.exit(main(['topics', 'list', '--log', 'none']))"
+    code = "import sys; from millrace.cli.main import main; print('up', flush=True); sys.exit(main(['topics', 'list', '--log', 'none']))"
     for delay in (0.0, 0.01, 0.03, 0.05, 0.1, 0.2):
         process = subprocess.Popen(
             [sys.executable, "-c", code],

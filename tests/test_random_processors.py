@@ -5,8 +5,9 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.engine import cells, processing, rows, state
-from millrace.testing import OnEngine, OnModel
+from millrace.engine import state
+from millrace.engine.operators import process, sliced_windows, windows
+from millrace.testing.script import OnEngine, OnModel
 from process_strategies import processes
 from strategies import batches, examples
 from test_engine_against_model import hold_batch
@@ -21,9 +22,9 @@ def test_every_batch_says_the_same(data: st.DataObject) -> None:
     tight = data.draw(st.booleans())
     with (
         patch.object(state, "FAN", 2 if tight else state.FAN),
-        patch.object(processing, "GONE", 1 if tight else processing.GONE),
-        patch.object(rows, "WIDE", 3 if tight else rows.WIDE),
-        patch.object(cells, "MANY", 2 if tight else cells.MANY),
+        patch.object(process, "GONE", 1 if tight else process.GONE),
+        patch.object(sliced_windows, "WIDE", 3 if tight else sliced_windows.WIDE),
+        patch.object(windows, "MANY", 2 if tight else windows.MANY),
     ):
         for batch in data.draw(batches(jobs, most=25)):
             hold_batch(engine, model, batch)

@@ -11,8 +11,8 @@ import millrace as mr
 from millrace import durations, testing, triggers, watermarks, windows
 from millrace.durations import FIRST, LAST
 from millrace.errors import DefinitionError
-from millrace.model import Event
 from millrace.runners.replay import replay_all
+from millrace.testing.model.model import Event
 from millrace.windows import FOREVER, WindowFn
 
 

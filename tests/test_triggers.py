@@ -10,8 +10,8 @@ import pytest
 import millrace as mr
 from millrace import testing, triggers, watermarks, windows
 from millrace.errors import DefinitionError
-from millrace.model import Event
 from millrace.panes import newest
+from millrace.testing.model.model import Event
 from millrace.triggers import Trigger
 
 

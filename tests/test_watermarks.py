@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace import testing, triggers, watermarks, windows
-from millrace.engine.learning import _changes, _sizes
+from millrace.engine.lag_estimate import _changes, _sizes
 from millrace.errors import DefinitionError
-from millrace.model import Event
-from millrace.testing import OnEngine, OnModel
+from millrace.testing.model.model import Event
+from millrace.testing.script import OnEngine, OnModel
 from millrace.watermarks import Watermark, greatest_of, learned_at, size_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from matrix.cells import TRANSCRIPTS, cells, documents, empty
 from matrix.page import page
 from matrix.weave import dumped, woven
-from millrace.transcripts.running import outcomes
+from millrace.testing.transcripts.running import outcomes
 
 FILES = sorted(TRANSCRIPTS.glob("woven-*.yaml"))
 QUICK = ("woven-fixed", "woven-session", "woven-counted", "woven-delta", "woven-punctuated")

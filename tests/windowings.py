@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from millrace import triggers, windows
-from millrace.aggregating import windowing_upstream
+from millrace.graph.build.aggregate import windowing_upstream
 from millrace.stream import Stream
 from millrace.triggers import Trigger
 from millrace.windows import Sliding, WindowFn

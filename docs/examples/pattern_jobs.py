@@ -53,7 +53,9 @@ in_sql = """
     PATTERN (PROBE OTHER*? LARGE) WITHIN INTERVAL '10' MINUTE
     DEFINE PROBE AS amount < 1, LARGE AS amount > 100 * PROBE.amount
 """
-suspicions_in_sql = mr.Job("suspicions", mr.read(PAYMENTS).by("card").match_rows(in_sql).write(SUSPICIONS))
+suspicions_in_sql = mr.Job(
+    "suspicions", mr.read(PAYMENTS).by("card").match_recognize(in_sql).write(SUSPICIONS)
+)
 
 payments = mr.read(PAYMENTS).window(windows.fixed("1m"))
 both = classic.all_of(payments.by("card"), small=pl.col("amount") < 1, large=pl.col("amount") > 500)

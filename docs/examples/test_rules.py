@@ -6,7 +6,7 @@ from pathlib import Path
 from pattern_jobs import PAYMENTS
 from rules import RULES, alerts
 
-from millrace.testing import Script
+from millrace.testing.script import Script
 
 LINES = [json.loads(line) for line in Path(__file__).with_name("rules.jsonl").read_text().splitlines()]
 

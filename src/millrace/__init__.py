@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millrace import aggregates, patterns, processors, testing, triggers, watermarks, windows
-    from millrace.changelogs import Table, table
+    from millrace.graph.build.table import Table, table
     from millrace.patterns import pattern
-    from millrace.patterns.rows.clause import sql
+    from millrace.patterns.sql.clause import sql
     from millrace.processors import Processor
     from millrace.runners import run
     from millrace.runners.backfill import backfill
     from millrace.runners.replay import replay
-    from millrace.runners.spark.frames import from_dataframe
+    from millrace.runners.spark.dataframes import from_dataframe
     from millrace.stream import Job, Keyed, Stream, read
     from millrace.topics import Topic
 
@@ -48,18 +48,18 @@ _HOMES = {
     "Job": "millrace.stream",
     "Keyed": "millrace.stream",
     "Stream": "millrace.stream",
-    "Table": "millrace.changelogs",
+    "Table": "millrace.graph.build.table",
     "Topic": "millrace.topics",
     "Processor": "millrace.processors",
     "backfill": "millrace.runners.backfill",
-    "feed_back": "millrace.feedback",
-    "from_dataframe": "millrace.runners.spark.frames",
+    "feed_back": "millrace.graph.build.feedback",
+    "from_dataframe": "millrace.runners.spark.dataframes",
     "pattern": "millrace.patterns",
     "read": "millrace.stream",
     "replay": "millrace.runners.replay",
     "run": "millrace.runners",
-    "sql": "millrace.patterns.rows.clause",
-    "table": "millrace.changelogs",
+    "sql": "millrace.patterns.sql.clause",
+    "table": "millrace.graph.build.table",
 }
 """Where names live that are not modules. All load when first asked for, so that a command or a worker loads only what it needs."""
 

@@ -18,8 +18,8 @@ from pydantic.fields import FieldInfo
 
 from millrace import durations
 from millrace.errors import ConfigError
-from millrace.hidden import Hidden, is_secret
-from millrace.local_paths import refusal
+from millrace.values.local_paths import refusal
+from millrace.values.secrets import Hidden, is_secret
 
 FILE = Path("millrace.toml")
 """Where settings are looked for when no file is named."""

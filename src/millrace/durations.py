@@ -4,8 +4,8 @@ import re
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from millrace.calls import shown
 from millrace.errors import DefinitionError
+from millrace.values.calls import shown
 
 Duration: TypeAlias = str | int | timedelta
 """`"30s"`, `"1m30s"`, whole milliseconds, or a `timedelta`."""

@@ -28,10 +28,10 @@ from typing import Any, ClassVar, TypeAlias, overload
 
 import polars as pl
 
-from millrace import durations, event_times
-from millrace.calls import clear_functions
+from millrace import durations, timestamps
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.values.calls import clear_functions
 
 __all__ = ["Context", "Processor", "entries", "items", "value"]
 
@@ -370,10 +370,10 @@ def plain(value: Any, name: str) -> Any:
 def _millis(what: str, name: str, at: Any) -> int:
     """The time of a timer in milliseconds; a datetime counts by its zone. A fraction is refused, and what no watermark or clock reaches."""
     try:
-        millis = event_times.millis_of(at)
+        millis = timestamps.millis_of(at)
     except (ValueError, OverflowError) as error:
         raise DefinitionError(f"{what}({name!r}, {at!r}): that is not a time: {error}") from error
-    if not event_times.in_range(millis):
+    if not timestamps.in_range(millis):
         raise DefinitionError(
             f"{what}({name!r}, {at!r}): that is not a time: it is outside the years 1 to 9999"
         )

@@ -9,36 +9,33 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import polars as pl
 
-from millrace import (
-    aggregates,
-    durations,
-    event_types,
-    event_values,
-    exact_values,
-    expressions,
-    graph,
-    joining,
-    lookups,
-    panes,
-    ruling,
-    sequencing,
-)
+from millrace import aggregates, durations, graph, lookups, panes
 from millrace.aggregates import Aggregate, Reduction
-from millrace.aggregating import aggregation, check_asked_last, check_asked_once, one_of, windowing_of
-from millrace.calls import NoSuchMethod, clear, clear_functions, need
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.graph.build import join, match
+from millrace.graph.build import rules as ruling
+from millrace.graph.build.aggregate import (
+    aggregation,
+    check_asked_last,
+    check_asked_once,
+    one_of,
+    windowing_of,
+)
+from millrace.graph.build.join import How, Sided
+from millrace.graph.build.shorthands import Shorthands
 from millrace.patterns import Pattern, RowPattern
 from millrace.processors import Processor
-from millrace.shorthands import Shorthands
 from millrace.topics import SYSTEM, Topic
 from millrace.triggers import Trigger, at_watermark
 from millrace.triggers import checked as checked_trigger
+from millrace.values import event_types, event_values, expressions, function_results
+from millrace.values.calls import NoSuchMethod, clear, clear_functions, need
 from millrace.watermarks import IngestionTime, Punctuation, Watermark, bounded
 from millrace.windows import WindowFn
 
 if TYPE_CHECKING:
-    from millrace.changelogs import Table
+    from millrace.graph.build.table import Table
 
 IntoExpr = expressions.IntoExpr
 _RIDE_ALONG = SYSTEM | graph.INTERNAL.keys()
@@ -149,7 +146,7 @@ class Stream:
             ]
             rows = [made for _, made in found]
             columns = {
-                name: exact_values.series(name, (row.get(name) for row in rows), dtype)
+                name: function_results.series(name, (row.get(name) for row in rows), dtype)
                 for name, dtype in wanted.items()
             }
             origin = frame.select(
@@ -160,7 +157,7 @@ class Stream:
             for before in origin:
                 name = before.name
                 if any(name in row for row in rows):
-                    columns[name] = exact_values.series(
+                    columns[name] = function_results.series(
                         name,
                         (row.get(name, old) for row, old in zip(rows, before, strict=True)),
                         before.dtype,
@@ -268,7 +265,7 @@ class Stream:
 
         What a step has not taken is null (a count or a sum: 0, a collect: empty). `window_end` is when the time was over.
         """
-        return Stream(sequencing.timeouts(self.node), self.windowing)
+        return Stream(match.timeouts(self.node), self.windowing)
 
     def side(self, name: str) -> Stream:
         """What the processor before this emits to one of its `sides`."""
@@ -378,7 +375,7 @@ class Keyed(Shorthands):
         self,
         other: Keyed | Table,
         *,
-        how: joining.How = "inner",
+        how: How = "inner",
         within: tuple[Duration, Duration] | None = None,
         suffix: str = "_right",
     ) -> Stream:
@@ -393,19 +390,19 @@ class Keyed(Shorthands):
             (Keyed, _table()),
             "a keyed stream or a table; group it by its key: other.by('key')",
         )
-        return Stream(joining.join(self._side(), other._side(), within, how, suffix), self.stream.windowing)
+        return Stream(join.join(self._side(), other._side(), within, how, suffix), self.stream.windowing)
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
         """For each key and window all rows of both streams, as two lists of structs in order of event time."""
         need("cogroup", other, Keyed, "a keyed stream; group it by its key: other.by('key')")
-        return Stream(joining.cogrouped(self._side(), other._side(), names), self.stream.windowing)
+        return Stream(join.cogrouped(self._side(), other._side(), names), self.stream.windowing)
 
-    def _side(self) -> joining.Sided:
-        return joining.Sided(self.stream.node, self.keys, self.stream.windowing)
+    def _side(self) -> Sided:
+        return Sided(self.stream.node, self.keys, self.stream.windowing)
 
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
         """One result per match of a pattern in the rows of a key, a column for each of `select`."""
-        return Stream(sequencing.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
+        return Stream(match.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
 
     def process(self, processor: Processor, *, broadcast: Stream | None = None) -> Stream:
         """A user's own code, with state and timers per key: see `millrace.processors`.
@@ -415,9 +412,7 @@ class Keyed(Shorthands):
         """
         need("process(broadcast=...)", broadcast, (Stream, NoneType), "a stream")
         other = None if broadcast is None else broadcast.node
-        return Stream(
-            sequencing.process(self.stream.node, self.keys, processor, other), self.stream.windowing
-        )
+        return Stream(match.process(self.stream.node, self.keys, processor, other), self.stream.windowing)
 
     def deduplicate(self, *columns: Any, within: Duration) -> Stream:
         """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
@@ -431,9 +426,7 @@ class Keyed(Shorthands):
         """
         length = durations.positive(within, name="within")
         names = expressions.names("deduplicate", columns)
-        return Stream(
-            sequencing.deduplication(self.stream.node, self.keys, names, length), self.stream.windowing
-        )
+        return Stream(match.deduplication(self.stream.node, self.keys, names, length), self.stream.windowing)
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
         """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events, and the columns `show` as lists.
@@ -445,9 +438,9 @@ class Keyed(Shorthands):
         need("match_rules", rules, Stream, "a stream of rules; read their topic")
         return Stream(ruling.ruled(self.stream.node, self.keys, rules.node, show), self.stream.windowing)
 
-    def match_rows(self, rows: RowPattern | str) -> Stream:
-        """MATCH_RECOGNIZE (`patterns.rows`, or what stands in its brackets in SQL) in the rows of a key; needs the extra `sql`."""
-        return Stream(sequencing.match_rows(self.stream.node, self.keys, rows), self.stream.windowing)
+    def match_recognize(self, rows: RowPattern | str) -> Stream:
+        """MATCH_RECOGNIZE (`patterns.match_recognize`, or what stands in its brackets in SQL) in the rows of a key; needs the extra `sql`."""
+        return Stream(match.match_recognize(self.stream.node, self.keys, rows), self.stream.windowing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,19 +487,19 @@ class Job:
         self, spark: Any, *, log: str | None = None, topic: str | None = None, streaming: bool = False
     ) -> Any:
         """The results in `log` as a DataFrame of Spark; a streaming one goes on with those that come. The job itself is run by `mr.run`."""
-        from millrace.runners.spark.frames import to_dataframe
+        from millrace.runners.spark.dataframes import to_dataframe
 
         return to_dataframe(self, spark, log=log, topic=topic, streaming=streaming)
 
     def __str__(self) -> str:
         """The graph, its stages, and what, where, when and how."""
-        from millrace.explain import explain
+        from millrace.graph.explain import explain
 
         return explain([self])
 
 
 def _table() -> type:
-    from millrace.changelogs import Table
+    from millrace.graph.build.table import Table
 
     return Table
 

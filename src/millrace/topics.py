@@ -5,10 +5,11 @@ from typing import Literal, TypeAlias
 
 import polars as pl
 
-from millrace import durations, event_types, panes
-from millrace.calls import clear
+from millrace import durations, panes
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.values import event_types
+from millrace.values.calls import clear
 
 Codec: TypeAlias = Literal["binary", "json", "avro"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from millrace import durations
-from millrace.calls import clear, clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.values.calls import clear, clear_functions
 
 
 @clear

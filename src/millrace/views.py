@@ -81,7 +81,7 @@ class View:
             if schema[column] not in (pl.Int64, pl.UInt64):
                 raise DefinitionError(
                     f"{where} {column!r} of topic {self.topic.name!r} is {schema[column]}, and an H3 cell is Int64, so nothing would be shown; "
-                    "make it with millrace.transit.geocells.geocell(), or declare kind='points' with columns latitude and longitude"
+                    "make it with millrace.geo.geocell(), or declare kind='points' with columns latitude and longitude"
                 )
         for column in _PLACES[self.kind] if self.kind == "points" else ():
             if not schema[column].is_numeric():

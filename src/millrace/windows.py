@@ -12,9 +12,9 @@ from uuid import uuid4
 import polars as pl
 
 from millrace import durations
-from millrace.calls import clear_functions
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.values.calls import clear_functions
 
 Window: TypeAlias = tuple[int, int]
 

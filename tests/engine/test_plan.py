@@ -9,7 +9,7 @@ import pytest
 from millrace import aggregates, watermarks, windows
 from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError
-from millrace.runners.spark.shipped import pickled
+from millrace.runners.spark.serialized_plan import pickled
 from millrace.stream import Job, Stream, read
 from millrace.topics import Topic
 

@@ -7,8 +7,8 @@ import pytest
 
 import millrace as mr
 from millrace import testing, windows
-from millrace.engine import rows
-from millrace.engine.windowing import Grid
+from millrace.engine.operators import sliced_windows
+from millrace.engine.operators.slices import Grid
 
 
 @dataclass
@@ -48,7 +48,7 @@ def test_a_value_that_no_longer_passes_the_filter_behind_it_is_withdrawn() -> No
 
 
 def test_windows_far_apart_are_made_in_few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "WIDE", 4)
+    monkeypatch.setattr(sliced_windows, "WIDE", 4)
     turns = 0
     expand = Grid.expand
 

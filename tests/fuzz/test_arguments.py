@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.inputs import CASES, SEED
-from millrace import cli
+from millrace.cli import main
 
 JOB = """
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def test_no_arguments_end_in_a_traceback(
         needed = [option for word, option in ENDLESS.items() if word in words]
         if "--" in words and needed:
             continue
-        code = cli.main(words + needed)
+        code = main.main(words + needed)
         said = capsys.readouterr().err
         assert code in (0, 1, 2), (number, words)
         assert "Traceback" not in said, (number, words, said)

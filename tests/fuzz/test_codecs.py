@@ -13,8 +13,8 @@ import pytest
 
 from fuzz.inputs import CASES, batches
 from millrace.log import Records
-from millrace.log.codecs import decode, encode
-from millrace.log.confluent import without_header
+from millrace.log.codecs.codec import decode, encode
+from millrace.log.codecs.confluent import without_header
 from millrace.topics import Topic
 
 

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import expressions
 from millrace.errors import DefinitionError
+from millrace.values import expressions
 
 
 @dataclass

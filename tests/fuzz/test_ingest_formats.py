@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from fuzz.mutations import CASES, change, damage, text_of
+from millrace.ingest.connectors.files import Files
 from millrace.ingest.contract import Batch, Connector, Ready
-from millrace.ingest.files import Files
 from millrace.ingest.pipeline import Counts, ingest
 from millrace.ingest.processors.gtfs_realtime_pb2 import FeedMessage
 from millrace.ingest.registry import processor
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode
+from millrace.log.codecs.codec import decode
 from millrace.log.dead import read_letters
 from millrace.topics import Topic
 

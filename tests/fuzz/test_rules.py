@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from millrace.errors import DefinitionError, MillraceError
-from millrace.patterns.matcher import END
-from millrace.ruling import Rules
+from millrace.graph.build.rules import Rules
+from millrace.patterns.cep.matcher import END
 from patterns.chances import a_pattern
 
 CASES, SEED = int(os.environ.get("FUZZ_CASES", "300")), int(os.environ.get("FUZZ_SEED", "0"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millrace.ingest import Batch, Connector, Processor, ingest, processor
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode
+from millrace.log.codecs.codec import decode
 from millrace.log.dead import read_letters
 
 ODD: dict[str, Any] = {

@@ -12,9 +12,9 @@ import pytest
 
 from millrace.config import IngestSettings
 from millrace.ingest import Batch, connector, processor
-from millrace.ingest.files import Files
-from millrace.ingest.mqtt import Mqtt
-from millrace.ingest.recording import Recording
+from millrace.ingest.connectors.files import Files
+from millrace.ingest.connectors.mqtt import Mqtt
+from millrace.ingest.connectors.recording import Recording
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "ingest.md").read_text()
 

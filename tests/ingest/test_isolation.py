@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from millrace.ingest.connectors.files import Files
 from millrace.ingest.contract import Batch, Event, Processed, Processor, Raw, Ready
-from millrace.ingest.files import Files
 from millrace.ingest.isolation import isolate, process_apart
 from millrace.ingest.pipeline import ingest
 from millrace.log import open_log

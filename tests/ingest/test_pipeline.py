@@ -13,12 +13,12 @@ import pytest
 
 from ingest.clocks import FakeClock
 from millrace.errors import InputError, LogUnwritable
+from millrace.ingest.connectors.recording import Recording
 from millrace.ingest.contract import Batch, Connector, Processed
 from millrace.ingest.pipeline import Counts, Stop, ingest
 from millrace.ingest.processors.hsl import Hsl
-from millrace.ingest.recording import Recording
 from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import decode
+from millrace.log.codecs.codec import decode
 from millrace.log.dead import read_letters
 from millrace.transit import POSITIONS
 

@@ -7,8 +7,8 @@ import pytest
 
 from millrace.errors import ConfigError
 from millrace.ingest import Batch, connector, processor
+from millrace.ingest.connectors.recording import Recording
 from millrace.ingest.processors.hsl import Hsl
-from millrace.ingest.recording import Recording
 
 
 def test_millraces_own_are_found_by_name() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config import IngestSettings
 from millrace.errors import ConfigError, InputError
-from millrace.ingest.bounded import recorded
+from millrace.ingest.connectors.recording_frames import recorded
 from millrace.ingest.pipeline import Stop
 from millrace.ingest.processors.hsl import Hsl
 from millrace.ingest.service import ingest_all

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from millrace.kafka import Cluster
+from millrace.devtools.brokers import Cluster
 from millrace.log import Log, open_log
 
 LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from log.shapes import shape
 from millrace.log import Records
-from millrace.log.event_pb2 import Event
+from millrace.log.codecs.event_pb2 import Event
 from millrace.topics import Topic
 
 Position, Everything = shape("Position"), shape("Everything")

@@ -12,9 +12,9 @@ from polars.testing import assert_frame_equal
 
 from log.events import Everything, records, sealed, sent
 from log.shapes import shape
-from millrace.log.codecs import FIRST, LAST, decode, encode
-from millrace.log.event_pb2 import Event
-from millrace.log.transcode import to_binary, to_json
+from millrace.log.codecs.codec import FIRST, LAST, decode, encode
+from millrace.log.codecs.event_pb2 import Event
+from millrace.log.codecs.json_records import to_binary, to_json
 from millrace.topics import Codec, Topic
 from strategies import examples
 

@@ -22,11 +22,12 @@ from log import children
 from log.children import texts
 from log.conftest import Start
 from millrace.config import KafkaSettings, Settings
+from millrace.devtools.brokers import Cluster
 from millrace.errors import ConfigError, LogDenied, LogError, LogUnreachable, OffsetGone, TopicMismatch
-from millrace.kafka import Cluster
 from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import decode, encode
-from millrace.log.kafka import markers, place
+from millrace.log.codecs.codec import decode, encode
+from millrace.log.kafka import markers
+from millrace.log.kafka import url as place
 from millrace.log.kafka.log import KafkaLog
 from millrace.topics import Topic
 
@@ -217,7 +218,7 @@ def test_a_writer_killed_at_any_step_of_a_commit_leaves_it_whole_or_not_at_all(
 def test_a_writer_whose_transaction_took_too_long_goes_on_if_nobody_took_over(
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millrace import faults
+    from millrace.log import fault_points
 
     monkeypatch.setattr("millrace.log.kafka.log.TRANSACTION_MS", 1_000)
     log.ensure_raw("t")
@@ -232,7 +233,7 @@ def test_a_writer_whose_transaction_took_too_long_goes_on_if_nobody_took_over(
             while log.ends("t")[0] <= ends:  # the brokers abort what takes longer than it may
                 pass
 
-    monkeypatch.setattr(faults, "at", dawdle)
+    monkeypatch.setattr(fault_points, "at", dawdle)
     writer.commit(1, {"t": texts("b")})
     writer.commit(2, {"t": texts("c")})
     assert values(log, "t") == [b"a", b"b", b"c"]

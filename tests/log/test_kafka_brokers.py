@@ -14,12 +14,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from log.children import texts
 from log.conftest import within
-from millrace import kafka
+from millrace.devtools import brokers as kafka
+from millrace.devtools.brokers import Cluster
+from millrace.devtools.brokers.properties import Wanted
 from millrace.errors import Fenced, TopicMissing
-from millrace.kafka import Cluster
-from millrace.kafka.properties import Wanted
 from millrace.log import Outgoing, open_log
-from millrace.log.kafka import line
+from millrace.log.kafka import broker_errors
 from millrace.log.kafka.log import KafkaLog
 
 pytestmark = pytest.mark.kafka
@@ -57,15 +57,15 @@ def test_an_error_of_a_rolling_restart_is_asked_again(
 
 
 def test_every_error_that_ends_a_run_is_named_and_all_others_are_retried() -> None:
-    ending = {code for codes in line.ENDING.values() for code in codes}
+    ending = {code for codes in broker_errors.ENDING.values() for code in codes}
     assert KafkaError.TOPIC_AUTHORIZATION_FAILED in ending
     for code in (
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     ):
-        assert line.passing(KafkaError(code))
-    assert not any(line.passing(KafkaError(code)) for code in ending)
+        assert broker_errors.passing(KafkaError(code))
+    assert not any(broker_errors.passing(KafkaError(code)) for code in ending)
 
 
 def test_a_topic_that_one_broker_lists_and_another_does_not_know_is_waited_for(

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from log.children import texts
-from millrace import cli
-from millrace.kafka import Cluster
+from millrace.cli import main
+from millrace.devtools.brokers import Cluster
 from millrace.log import Outgoing, open_log
 from millrace.log.aliases import ALIASES, aliases, point
-from millrace.log.kafka import place
+from millrace.log.kafka import url
 from millrace.log.kafka.log import KafkaLog
 from millrace.log.kafka.schemas import Schema
 from millrace.topics import Topic
@@ -67,16 +67,16 @@ def test_hostile_schemas_are_passed_over_counted_and_named_once(
     log.ensure(STOPS)
     forged = Schema.of(OTHER).to_json()
     for key in (b"stops", b"nothing", b"\xff", b"", b"../x"):
-        write(log, place.SCHEMAS, key, [*HOSTILE, *([forged] if key == b"stops" else [])])
+        write(log, url.SCHEMAS, key, [*HOSTILE, *([forged] if key == b"stops" else [])])
     fresh = open_log(log.url)
     assert isinstance(fresh, KafkaLog)
     with caplog.at_level(logging.WARNING):
         assert fresh.describe("stops").type_name == STOPS.type_name
     assert len(caplog.records) == 1
-    assert fresh._passed.counts == {log.full(place.SCHEMAS): 5 * len(HOSTILE) + 1}
+    assert fresh._passed.counts == {log.full(url.SCHEMAS): 5 * len(HOSTILE) + 1}
     fresh.ensure(STOPS)
     fresh.close()
-    assert cli.main(["topics", "list", "--log", log.url, "--json"]) == 0
+    assert main.main(["topics", "list", "--log", log.url, "--json"]) == 0
     assert STOPS.type_name in capsys.readouterr().out
 
 
@@ -84,7 +84,7 @@ def test_a_forged_retention_removes_nothing(log: KafkaLog) -> None:
     log.ensure(STOPS)
     log.append("stops", texts("a"), now=1_000)
     said = json.loads(Schema.of(STOPS).to_json()) | {"retention": 1}
-    write(log, place.SCHEMAS, b"stops", [json.dumps(said).encode()])
+    write(log, url.SCHEMAS, b"stops", [json.dumps(said).encode()])
     log.expire(10_000_000_000)
     assert log.begins("stops") == {0: 0}
 
@@ -92,8 +92,8 @@ def test_a_forged_retention_removes_nothing(log: KafkaLog) -> None:
 def test_hostile_markers_do_not_hide_the_last_one(log: KafkaLog) -> None:
     log.ensure_raw("t")
     log.writer("w").commit(7, {"t": texts("a")})
-    write(log, place.MARKERS, b"w", HOSTILE)
-    write(log, place.MARKERS, b"\xff", HOSTILE)
+    write(log, url.MARKERS, b"w", HOSTILE)
+    write(log, url.MARKERS, b"\xff", HOSTILE)
     again = log.writer("w")
     assert again.last == 7
     again.commit(8, {"t": texts("b")})

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from log.children import texts
-from millrace.kafka import Cluster
+from millrace.devtools.brokers import Cluster
 from millrace.log import open_log
 from millrace.log.kafka.log import KafkaLog
 

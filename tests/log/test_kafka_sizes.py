@@ -14,13 +14,13 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 import millrace as mr
 from log.children import texts
 from millrace.config import KafkaSettings
+from millrace.devtools.brokers import Cluster
 from millrace.errors import LogError
-from millrace.kafka import Cluster
 from millrace.log import Outgoing, open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.log.dead import fit, read_letters
 from millrace.log.kafka.log import KafkaLog
-from millrace.log.sizes import OVERHEAD, record_sizes
+from millrace.log.record_sizes import OVERHEAD, record_sizes
 from millrace.runners.local import run_local
 from millrace.topics import Topic
 from runners.local_child import settings

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from log.children import texts
-from millrace.kafka import Cluster
+from millrace.devtools.brokers import Cluster
 from millrace.log import open_log
 from millrace.log.kafka.log import KafkaLog
 

@@ -19,8 +19,8 @@ import pytest
 import millrace as mr
 from millrace.errors import DefinitionError
 from millrace.log import Records
-from millrace.log.codecs import decode, encode
-from millrace.log.transcode import to_binary
+from millrace.log.codecs.codec import decode, encode
+from millrace.log.codecs.json_records import to_binary
 
 
 @dataclass

@@ -11,9 +11,9 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from millrace.errors import DefinitionError
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
+from millrace.log.codecs.event_pb2 import Event
 from millrace.log.contract import Records
-from millrace.log.event_pb2 import Event
 from millrace.topics import Codec, Topic
 
 

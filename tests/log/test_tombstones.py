@@ -12,7 +12,7 @@ from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.errors import DefinitionError
 from millrace.log import Log, Outgoing
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.runners import run
 
 

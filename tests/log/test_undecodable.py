@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from log.events import APPENDED, POSITIONS, Position, records, sealed
 from log.shapes import shape
 from millrace.log import Records
-from millrace.log.codecs import decode
+from millrace.log.codecs.codec import decode
+from millrace.log.codecs.event_pb2 import Event
 from millrace.log.dead import DEAD
-from millrace.log.event_pb2 import Event
 from millrace.topics import Codec, Topic
 from strategies import examples
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from millrace.transcripts import patterns as transcripts
+from millrace.testing.transcripts import patterns as transcripts
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "transcripts" / "patterns"

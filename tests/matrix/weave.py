@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from matrix.cells import OUTPUTS, TRANSCRIPTS, TRIGGERS, WINDOWS, impossible, senseless
-from millrace.testing import Script
-from millrace.transcripts import running
-from millrace.transcripts.documents import understand
-from millrace.transcripts.subjects import Subject
+from millrace.testing.script import Script
+from millrace.testing.transcripts import running
+from millrace.testing.transcripts.documents import understand
+from millrace.testing.transcripts.subjects import Subject
 
 WINDOW: dict[str, Any] = {
     "fixed": {"fixed": 10},

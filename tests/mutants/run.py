@@ -31,32 +31,44 @@ from mutants.mutant import Mutant
 ROOT = Path(__file__).parents[2]
 
 PATTERNS: tuple[tuple[str, ...], ...] = (
-    ("tests/patterns/test_matcher.py", "tests/patterns/test_contiguous.py", "tests/patterns/test_rows.py"),
-    ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine and (patterns or rows)"),
-    ("tests/patterns", "tests/engine/test_matching.py"),
-)
-KEYED: tuple[tuple[str, ...], ...] = (
-    ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine and (joins or processors)"),
     (
-        "tests/test_random_processors.py",
-        "tests/test_interval_joins.py",
-        "tests/test_tables.py",
-        "tests/test_joins.py",
+        "tests/patterns/cep/test_matcher.py",
+        "tests/patterns/cep/test_contiguous.py",
+        "tests/patterns/sql/test_rows.py",
     ),
     (
-        "tests/engine/test_processing.py",
-        "tests/engine/test_deduplicating.py",
-        "tests/engine/test_recutting.py",
+        "tests/testing/test_transcripts.py",
+        "-k",
+        "test_our_transcripts_hold and engine and (patterns or rows)",
+    ),
+    ("tests/patterns", "tests/engine/operators/test_match.py"),
+)
+KEYED: tuple[tuple[str, ...], ...] = (
+    (
+        "tests/testing/test_transcripts.py",
+        "-k",
+        "test_our_transcripts_hold and engine and (joins or processors)",
+    ),
+    (
+        "tests/test_random_processors.py",
+        "tests/engine/operators/test_interval_join.py",
+        "tests/graph/build/test_table.py",
+        "tests/graph/build/test_join.py",
+    ),
+    (
+        "tests/engine/operators/test_process.py",
+        "tests/engine/operators/test_deduplicate.py",
+        "tests/engine/test_rescale.py",
     ),
 )
 WINDOWS: tuple[tuple[str, ...], ...] = (
-    ("tests/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
+    ("tests/testing/test_transcripts.py", "-k", "test_our_transcripts_hold and engine"),
     (
-        "tests/engine/test_cells.py",
-        "tests/test_testing.py",
+        "tests/engine/operators/test_windows.py",
+        "tests/testing/test_script.py",
         "tests/test_windows.py",
         "tests/test_triggers.py",
-        "tests/test_trigger_machines.py",
+        "tests/engine/test_trigger_state.py",
         "tests/test_watermarks.py",
     ),
     ("tests/engine",),

@@ -13,7 +13,7 @@ import millrace as mr
 from millrace import aggregates, windows
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, classic, first, last
-from millrace.patterns.nearness import kilometres
+from millrace.patterns.nearby import kilometres
 
 
 @dataclass

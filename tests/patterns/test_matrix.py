@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.errors import DefinitionError
-from millrace.transcripts import patterns as transcripts
+from millrace.testing.transcripts import patterns as transcripts
 
 LINKS = ("next", "followed_by", "followed_by_any")
 TIMES = (1, "0..1", 2, "1..2", "1..", "0..")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.errors import DefinitionError
-from millrace.transcripts import patterns as transcripts
-from millrace.transcripts.pattern_jobs import PatternSubject
+from millrace.testing.transcripts import patterns as transcripts
+from millrace.testing.transcripts.pattern_jobs import PatternSubject
 from patterns.chances import a_pattern, a_regular_pattern, some_events
 
 

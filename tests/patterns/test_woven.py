@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from matrix.patterns import FOLDER, LINKS, PAGE, dumped, missing, page
-from millrace.transcripts import patterns as transcripts
-from millrace.transcripts.running import outcomes
+from millrace.testing.transcripts import patterns as transcripts
+from millrace.testing.transcripts.running import outcomes
 
 FILES = sorted(FOLDER.glob("woven-*.yaml"))
 

@@ -15,9 +15,9 @@ import duckdb
 import polars as pl
 
 from millrace import watermarks
-from millrace.model import Event
 from millrace.stream import Job
-from millrace.testing import OnEngine
+from millrace.testing.model.model import Event
+from millrace.testing.script import OnEngine
 from millrace.watermarks import Watermark
 from strategies import EPOCHS, READINGS, A, B
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import pytest
 
-from millrace.testing import On, Script
-from millrace.transcripts import documents
-from millrace.transcripts.subjects import Subject
+from millrace.testing.script import On, Script
+from millrace.testing.transcripts import documents
+from millrace.testing.transcripts.subjects import Subject
 from peers.environments import python_with
 
 BEAM = "apache-beam==2.77.0"

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from millrace.errors import MillraceError
-from millrace.patterns.rows.queries import query
+from millrace.patterns.sql.queries import query
 from peers.streams import CASES, SEED, Duck, plain
 
 pytestmark = pytest.mark.long

@@ -36,7 +36,7 @@ from typing import Any
 import pytest
 
 from millrace.errors import DefinitionError, PatternFailed
-from millrace.transcripts import patterns as transcripts
+from millrace.testing.transcripts import patterns as transcripts
 from patterns.chances import CONDITIONS, a_pattern, some_events
 from peers.jars import Worker
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from millrace.errors import MillraceError
-from millrace.patterns.rows.queries import query
+from millrace.patterns.sql.queries import query
 from peers.jars import Worker
 
 TRINO = [f"io.trino:{name}:435" for name in ("trino-testing", "trino-main")]

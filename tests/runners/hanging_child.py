@@ -12,10 +12,10 @@ if __name__ == "__main__":
 
     import millrace as mr
     from millrace.log import open_log
-    from millrace.runners import stopping
+    from millrace.runners import signals
     from runners.stopping_jobs import BAD, events, good, settings
 
-    stopping.PATIENCE = float(sys.argv[3])
+    signals.PATIENCE = float(sys.argv[3])
     sign = Path(f"{sys.argv[2]}.hangs")
     logging.basicConfig(stream=sys.stderr, format="%(message)s")
 

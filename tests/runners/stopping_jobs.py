@@ -12,7 +12,7 @@ from millrace import aggregates, watermarks, windows
 from millrace.aggregates import Aggregate
 from millrace.config import Settings
 from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.log.dead import read_letters
 from millrace.runners.local import run_local
 from millrace.stream import Stream

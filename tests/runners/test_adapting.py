@@ -9,12 +9,12 @@ import pytest
 
 import millrace as mr
 from millrace import aggregates, triggers, watermarks, windows
-from millrace.model import Event
-from millrace.plain_values import Row
-from millrace.runners.evolution import Wishes, evolved
-from millrace.runners.folder import Identity
+from millrace.runners.state.evolution import Wishes, evolved
+from millrace.runners.state.folder import Identity
 from millrace.stream import Stream
-from millrace.testing import OnEngine
+from millrace.testing.model.model import Event
+from millrace.testing.model.values import Row
+from millrace.testing.script import OnEngine
 from millrace.windows import Sliding
 
 

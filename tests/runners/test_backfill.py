@@ -12,16 +12,16 @@ import pytest
 import millrace as mr
 from millrace import watermarks, windows
 from millrace.errors import DefinitionError, LogError
+from millrace.geo import geocell
 from millrace.log import Log, open_log
 from millrace.log.aliases import aliases, point
-from millrace.log.codecs import decode, encode
-from millrace.log.event_pb2 import Event
+from millrace.log.codecs.codec import decode, encode
+from millrace.log.codecs.event_pb2 import Event
 from millrace.runners.backfill import backfill, versioned
 from millrace.runners.local import run_local
-from millrace.serve.cells import Cells
 from millrace.serve.jobs import Jobs
 from millrace.serve.reader import Reader
-from millrace.transit.geocells import geocell
+from millrace.serve.view_state import Cells
 from millrace.views import View
 from runners.local_child import READINGS, TOTALS, settings, totals
 from runners.test_local import readings

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace.cli import main
+from millrace.cli.main import main
 from millrace.errors import RunFailed
 from millrace.log import open_log
-from millrace.runners import feed
+from millrace.runners import batches
 from runners.stopping_jobs import BAD, EVENTS, events, fill, settings
 
 PROGRAM = """
@@ -46,10 +46,10 @@ def test_the_last_line_says_that_it_has_caught_up(
 def test_a_run_that_ends_before_it_has_caught_up_fails(tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log, 0, 10)
-    target = feed.advance(log, feed.begin(log, [EVENTS]), now=0)
-    feed.check_caught_up(target, target)
+    target = batches.advance(log, batches.begin(log, [EVENTS]), now=0)
+    batches.check_caught_up(target, target)
     with pytest.raises(RunFailed, match=r"before it had caught up: input\.events\[0\] was read up to 0 of 5"):
-        feed.check_caught_up(target, None)
+        batches.check_caught_up(target, None)
     log.close()
 
 

@@ -13,7 +13,7 @@ from millrace.engine import fingerprints
 from millrace.engine.plan import Plan
 from millrace.errors import StateMismatch
 from millrace.log import open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.runners import run
 from millrace.stream import Stream
 

@@ -14,17 +14,18 @@ import pytest
 
 import millrace as mr
 from millrace import watermarks, windows
-from millrace.cli import main
+from millrace.cli.main import main
 from millrace.config import Settings
 from millrace.engine import stage
 from millrace.engine.state import forget
 from millrace.errors import LogDamaged, MillraceError, StateUnreadable
-from millrace.log import framing, open_log
-from millrace.log.codecs import decode, encode
-from millrace.runners.folder import hold
+from millrace.log import open_log
+from millrace.log.codecs.codec import decode, encode
+from millrace.log.embedded import chunks
 from millrace.runners.local import run_local
-from millrace.runners.savepoint import load, save
-from millrace.runners.spark.failures import may_pass
+from millrace.runners.spark.supervisor.failures import may_pass
+from millrace.runners.state.folder import hold
+from millrace.runners.state.savepoint import load, save
 
 
 @dataclass
@@ -275,7 +276,7 @@ def test_a_savepoint_has_a_checksum_over_all_of_it(world: World, tmp_path: Path)
 
 def strip(body: bytes) -> bytes:
     """A chunk as earlier versions wrote it."""
-    return bytes([framing.UNCHECKED]) + body[1:-4]
+    return bytes([chunks.UNCHECKED]) + body[1:-4]
 
 
 def test_a_log_and_a_state_of_an_earlier_version_are_still_read(

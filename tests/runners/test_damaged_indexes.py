@@ -12,12 +12,12 @@ import pytest
 from millrace.engine.isolation import Failure
 from millrace.errors import LogDamaged, MillraceError, StateUnreadable
 from millrace.log import open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.log.dead import DEAD
-from millrace.runners.folder import hold
-from millrace.runners.quarantine import Quarantine
-from millrace.runners.savepoint import load, save
-from millrace.runners.spark.failures import may_pass
+from millrace.runners.spark.supervisor.failures import may_pass
+from millrace.runners.state.folder import hold
+from millrace.runners.state.quarantine import Quarantine
+from millrace.runners.state.savepoint import load, save
 from runners.test_damage import EVENTS, TOTALS, World, flipped, overwrite
 
 

@@ -14,7 +14,7 @@ import pytest
 import millrace as mr
 from millrace.errors import DefinitionError, StateMismatch
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.panes import Delivery
 from millrace.runners.local import run_local
 from runners.delivery_child import topic, totals

@@ -11,9 +11,9 @@ import millrace as mr
 from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.runners.local import Hooks, run_local
-from millrace.testing import On, Script
+from millrace.testing.script import On, Script
 from millrace.watermarks import EMPTY
 
 

@@ -17,11 +17,11 @@ import millrace as mr
 from millrace import config, patterns, processors, watermarks, windows
 from millrace.errors import JobQuarantined, StateMismatch, StateUnreadable
 from millrace.log import Outgoing, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.processors import Context, Processor
 from millrace.runners import run
-from millrace.runners.folder import hold
-from millrace.runners.savepoint import save
+from millrace.runners.state.folder import hold
+from millrace.runners.state.savepoint import save
 from millrace.stream import Stream
 
 pytestmark = pytest.mark.slow
@@ -105,7 +105,7 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
     "row pattern": lambda kind: (
         rides(kind)
         .by("who")
-        .match_rows(
+        .match_recognize(
             "ORDER BY event_time MEASURES A.n AS x, LAST(B.n) AS y PATTERN (A B{3}) WITHIN INTERVAL '1' MINUTE DEFINE B AS B.n > A.n"
         )
     ),

@@ -195,7 +195,7 @@ def test_letters_that_a_crash_kept_from_the_log_are_committed_by_the_next_run(
         if name == "quarantined":
             raise MemoryError
 
-    monkeypatch.setattr("millrace.faults.at", crash)
+    monkeypatch.setattr("millrace.log.fault_points.at", crash)
     with pytest.raises(MemoryError):
         run(log, tmp_path / "one", bad(5_000), limit=10_000)
     assert letters(log) == []

@@ -15,7 +15,7 @@ import pytest
 
 import millrace as mr
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from runners.joins_child import CITIES, ORDERS, OWED, PAYMENTS, SAME, SENT, SOON, jobs, settings
 
 CHILD = Path(__file__).with_name("joins_child.py")

@@ -10,9 +10,9 @@ import pytest
 
 from conftest import USERS
 from log.test_kafka import secure
-from millrace.kafka import Cluster
+from millrace.devtools.brokers import Cluster
 from millrace.log import open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from runners.local_child import READINGS, TOTALS
 from runners.test_local import CHILD, readings
 
@@ -57,7 +57,7 @@ def test_a_run_with_a_password_leaves_no_trace_of_it(
         str(tmp_path / "state"),
     ]
     ran = subprocess.run(
-        [sys.executable, "-m", "millrace.cli", *words, "--config", str(settings)],
+        [sys.executable, "-m", "millrace.cli.main", *words, "--config", str(settings)],
         cwd=tmp_path,
         env=env,
         capture_output=True,

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 import millrace as mr
+from millrace.devtools.brokers import Cluster
 from millrace.errors import JobQuarantined
-from millrace.kafka import Cluster
 from millrace.log import Log, open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.log.dead import LONGEST_REASON, read_letters
 from millrace.log.status import read_status
 from millrace.runners.local import run_local

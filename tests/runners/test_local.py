@@ -20,10 +20,10 @@ import pytest
 from millrace import panes
 from millrace.errors import LogUnwritable, StateInUse, StateMismatch, StateUnwritable
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode, encode
-from millrace.runners.folder import hold
+from millrace.log.codecs.codec import decode, encode
 from millrace.runners.local import Hooks, run_local
 from millrace.runners.replay import replay
+from millrace.runners.state.folder import hold
 from millrace.stream import Job, Output
 from runners.local_child import READINGS, TOTALS, settings, totals
 
@@ -131,8 +131,8 @@ def wait_until(condition: Callable[[], bool], limit: float = 30) -> None:
 def test_a_crash_around_any_step_of_the_commit_changes_nothing(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
-    from millrace.runners.checkpoint import Checkpoint
     from millrace.runners.commit import Committer
+    from millrace.runners.state.checkpoint import Checkpoint
 
     owner: type[Checkpoint | Committer] = Committer if step == "commit" else Checkpoint
     real, calls = getattr(owner, step), 0

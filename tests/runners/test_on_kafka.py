@@ -14,14 +14,15 @@ import pyarrow as pa
 import pytest
 
 from log.conftest import within
-from millrace import cli, kafka
+from millrace.cli import main
 from millrace.config import KafkaSettings
+from millrace.devtools import brokers as kafka
+from millrace.devtools.brokers import Cluster
 from millrace.errors import LogUnreachable, OffsetGone, StateMismatch
-from millrace.faults import PLACES
-from millrace.kafka import Cluster
 from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.log.dead import dead_topic, read_letters
+from millrace.log.fault_points import PLACES
 from millrace.log.kafka.log import KafkaLog
 from millrace.runners.local import run_local
 from runners.local_child import READINGS, TOTALS, settings, totals
@@ -95,7 +96,7 @@ def test_the_topics_say_how_much_they_hold_and_how_far_the_run_has_come(
     feed(log, 300, 40)
 
     def said(*words: str) -> list[dict[str, Any]]:
-        assert cli.main(["topics", *words, "--log", log.url, "--json"]) == 0
+        assert main.main(["topics", *words, "--log", log.url, "--json"]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     assert {each["topic"] for each in said("list")} >= {READINGS.name, TOTALS.name, "status.millrace"}

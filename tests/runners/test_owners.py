@@ -16,9 +16,9 @@ from millrace.errors import Fenced, StateMismatch
 from millrace.log import Log, Outgoing, open_log
 from millrace.log.owners import OWNERS, Owner, claim, owners
 from millrace.runners.backfill import backfill, versioned
-from millrace.runners.folder import hold
 from millrace.runners.local import Hooks, run_local
-from millrace.runners.savepoint import save
+from millrace.runners.state.folder import hold
+from millrace.runners.state.savepoint import save
 from runners.stopping_jobs import EVENTS, GOOD, fill, good, settings, written
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from bench import events
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode
-from millrace.measure import events
+from millrace.log.codecs.codec import decode
 from millrace.runners.local import run_local
 from millrace.runners.replay import replay
 from millrace.transit import EMERGENCY_STOPS, POSITIONS

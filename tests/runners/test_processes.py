@@ -9,7 +9,7 @@ import time
 import pytest
 
 from millrace.runners.processes import alive, end_trees, tree
-from millrace.runners.stopping import stop_signals
+from millrace.runners.signals import stop_signals
 
 pytestmark = pytest.mark.slow
 

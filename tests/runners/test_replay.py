@@ -173,7 +173,7 @@ def test_a_batch_that_is_not_positive_is_refused() -> None:
 def test_records_of_a_recording_that_became_no_event_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from millrace.ingest.bounded import read_recording, recorded
+    from millrace.ingest.connectors.recording_frames import read_recording, recorded
 
     good = {"VP": {"oper": 1, "veh": 2, "tst": "2024-03-01T12:00:00Z", "lat": 60.1, "long": 24.9}}
     payloads = [good, {"VP": {**good["VP"], "lat": None}}, {"XX": {}}, good]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.log.status import Status, read_status, run_of, status_topic
 from millrace.runners.commit import Committer
 from millrace.runners.local import Hooks, run_local

@@ -13,7 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from runners.timers_child import RUNG, STEPS, rings, settings
 
 pytestmark = pytest.mark.slow

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from log.conftest import within
+from millrace.devtools.brokers import Cluster
 from millrace.errors import OffsetGone
-from millrace.kafka import Cluster
 from millrace.log import Log, open_log
 from millrace.log.kafka.log import KafkaLog
-from millrace.runners import feed
-from millrace.runners.feed import Offsets
+from millrace.runners import batches
+from millrace.runners.batches import Offsets
 from millrace.runners.local import Engine, run_local
 from runners.stopping_jobs import EVENTS, GOOD, fill, good, settings, written
 
@@ -148,7 +148,7 @@ def test_state_of_before_ids_were_kept_learns_them(tmp_path: Path) -> None:
     assert old.ids == {}
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log, 0, 20)
-    learned = feed.advance(log, old, now=8)
+    learned = batches.advance(log, old, now=8)
     assert learned.ids == {"input.events": log.identity("input.events")}
     assert learned.anew(old) == set()
     assert Offsets.from_json(learned.to_json()) == learned

@@ -14,8 +14,9 @@ import pytest
 import millrace as mr
 from millrace import aggregates
 from millrace.errors import JobQuarantined
-from millrace.log import Log, codecs, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log import Log, open_log
+from millrace.log.codecs import codec
+from millrace.log.codecs.codec import decode, encode
 from millrace.log.contract import Records
 from millrace.runners.local import run_local
 from runners.stopping_jobs import BAD, GOOD, alone, events, fill, good, letters, settings, written
@@ -142,7 +143,7 @@ def test_a_timestamp_out_of_range_is_a_dead_letter_that_names_the_column(
     )
     numbers = np.arange(len(rows), dtype=np.int64)
     with monkeypatch.context() as others:  # which do not check what they write
-        others.setattr(codecs, "_refuse_stamps", lambda *_: None)
+        others.setattr(codec, "_refuse_stamps", lambda *_: None)
         values = encode(topic, rows).values
     found = decode(topic, 0, Records(numbers, numbers, pa.nulls(len(rows), pa.binary()), values))
     assert found.rows["who"].to_list() == ["a"]

@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from millrace.geo import centres, geocell
 from millrace.log import Log, open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
+from millrace.serve.context import State
 from millrace.serve.server import listen, make_server
-from millrace.serve.state import State
-from millrace.transit.geocells import centres, geocell
 from millrace.transit.topics import CELL_COUNTS
 from millrace.transit.views import VIEWS
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.city_flow import final_stop_distribution
 from millrace.errors import DefinitionError
-from millrace.measure.flow import final_stop_distribution
 from millrace.runners.replay import replay
-from millrace.serve.cells import Cells
 from millrace.serve.tiles import SIDE, Box, Refused, name, tile_of
+from millrace.serve.view_state import Cells
 from millrace.topics import Topic
 from millrace.transit.jobs import BUILT_IN
 from millrace.transit.markers import MARKERS, SEA

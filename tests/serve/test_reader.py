@@ -8,8 +8,8 @@ import pytest
 from millrace.log import Log, Outgoing, Records, open_log
 from millrace.log.status import status_topic
 from millrace.serve import reader as reader_module
-from millrace.serve.cells import Cells
 from millrace.serve.reader import fill
+from millrace.serve.view_state import Cells
 from millrace.transit.topics import CELL_COUNTS
 from millrace.transit.views import VIEWS
 from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, named, serving, wait_until, write

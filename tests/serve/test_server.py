@@ -29,7 +29,7 @@ def start(tmp_path: Path, url: str) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def run(*options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "millrace.cli", "serve", "--log", url, *options]
+        command = [sys.executable, "-m", "millrace.cli.main", "serve", "--log", url, *options]
         child = subprocess.Popen(
             command,
             cwd=tmp_path,

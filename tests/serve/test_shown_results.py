@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace import event_values, watermarks, windows
+from millrace import watermarks, windows
+from millrace.geo import geocell
 from millrace.log import Log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.runners.replay import replay
-from millrace.serve.cells import Cells
 from millrace.serve.reader import fill
-from millrace.transit.geocells import geocell
+from millrace.serve.view_state import Cells
 from millrace.transit.jobs import BUILT_IN
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
 from millrace.transit.views import VIEWS
+from millrace.values import event_values
 from millrace.views import View
 from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, Running, named, results, wait_until
 
@@ -269,7 +270,7 @@ def test_what_is_not_a_cell_is_left_out_counted_and_named(caplog: pytest.LogCapt
     assert shown == 1
     assert text == (
         "2 results: geocell=-7 is not an H3 cell, so it is not shown; "
-        "make 'geocell' with millrace.transit.geocells.geocell(), or declare kind='points'"
+        "make 'geocell' with millrace.geo.geocell(), or declare kind='points'"
     )
     assert f"view vehicle-distribution: {text}" in caplog.text
 

@@ -14,11 +14,11 @@ import millrace as mr
 from millrace import triggers, windows
 from millrace.errors import DefinitionError
 from millrace.log import Log, Outgoing, open_log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.runners.local import run_local
 from millrace.sinks import postgres as sink
 from millrace.sinks.postgres import PostgresTable, follow
-from millrace.testing import Script
+from millrace.testing.script import Script
 from runners.local_child import READINGS, TOTALS, Total, settings, totals
 from runners.test_local import last_words, readings, shown
 from sinks import postgres

@@ -12,11 +12,11 @@ from urllib.parse import unquote
 import polars as pl
 import pytest
 
-from ingest.simulator.cities import MORNING
+from ingest.connectors.simulator.cities import MORNING
 from millrace import panes
 from millrace.errors import DefinitionError
-from millrace.ingest import bounded
-from millrace.ingest.simulator.city import City, Plan
+from millrace.ingest.connectors import recording_frames
+from millrace.ingest.connectors.simulator.city import City, Plan
 from millrace.runners.replay import replay
 from millrace.transit import POSITIONS
 from millrace.transit.final_stops import FinalStop, files, final_stops
@@ -142,7 +142,7 @@ def test_buses_of_a_real_day_head_to_the_ends_of_their_real_route(recordings: Pa
     order.select(trip_id="route_ver_id", stop_sequence="stop_seq", stop_id="stop_id").write_csv(
         tmp_path / "stop_times.txt"
     )
-    events = bounded.recorded(recordings / DAY, processor="hsl")
+    events = recording_frames.recorded(recordings / DAY, processor="hsl")
     shown = panes.newest(replay(final_stop_distribution(stops=str(tmp_path)), events), ["geocell"])
     ends = (
         order.filter(pl.col("route_id") == "2510", pl.col("way") == "1")

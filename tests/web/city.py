@@ -16,10 +16,10 @@ import h3
 import numpy as np
 import polars as pl
 
+from millrace.geo import geocell
 from millrace.log import Log
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.topics import Topic
-from millrace.transit.geocells import geocell
 from millrace.transit.topics import CELL_COUNTS, DELAYS, EMERGENCY_STOPS, FINAL_STOPS, FLOWS
 from millrace.transit.views import VIEWS
 
@@ -146,7 +146,16 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "millrace.cli", "serve", "--port", str(self.port), "--log", self.url]
+        command = [
+            sys.executable,
+            "-m",
+            "millrace.cli.main",
+            "serve",
+            "--port",
+            str(self.port),
+            "--log",
+            self.url,
+        ]
         with (self.folder / "serve.log").open("ab") as output:
             self.process = subprocess.Popen(
                 command,

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from millrace.transit.geocells import centres, geocell
+from millrace.geo import centres, geocell
 from web.city import City, Server, wait_until
 from web.conftest import Open
 

@@ -13,8 +13,8 @@ from millrace.aggregates.own import Aggregate, Own, own
 from millrace.aggregates.picks import Earliest, Latest, Max, Min
 from millrace.aggregates.sketches import DistinctSketch, FrequentSketch, QuantilesSketch, needed
 from millrace.aggregates.sums import Count, Mean, StdDev, Sum
-from millrace.calls import clear_functions
 from millrace.errors import DefinitionError
+from millrace.values.calls import clear_functions
 
 __all__ = [
     "ORDER",

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from millrace import exact_values
 from millrace.aggregates.contract import Reduction
 from millrace.errors import DefinitionError
+from millrace.values import function_results
 
 
 class Aggregate(ABC):
@@ -156,7 +156,7 @@ class Own(Reduction):
             try:
                 return pl.Series(found, dtype=returns)
             except TypeError:  # whole numbers for fractions, or the other way round
-                return exact_values.series(name, found, returns)
+                return function_results.series(name, found, returns)
 
         return pl.col(f"{name}.v").map_batches(answers, return_dtype=returns).alias(name)
 

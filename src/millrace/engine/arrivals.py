@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from millrace.engine.learning import Told, watermark_of_rows
-from millrace.engine.packets import Block, Body, Source
+from millrace.engine.exchange import Block, Body, Source
+from millrace.engine.lag_estimate import Told, watermark_of_rows
 from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress, Said
 from millrace.watermarks import Percentile, Watermark

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import polars as pl
 
-from millrace.calls import Ended, ordinary_errors
-from millrace.engine.packets import Block
+from millrace.engine.exchange import Block
 from millrace.errors import LogError, StateError
 from millrace.log.dead import DEAD, LONGEST_REASON, legible
+from millrace.values.calls import Ended, ordinary_errors
 
 NOT_THEIRS = (MemoryError, LogError, StateError)
 """What no job is to blame for: it stops the batch, which is tried again."""

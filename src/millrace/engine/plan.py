@@ -15,12 +15,12 @@ import polars as pl
 
 from millrace import graph
 from millrace.engine import fingerprints
-from millrace.engine.partials import partials_of
+from millrace.engine.operators.partials import partials_of
 from millrace.errors import DefinitionError
-from millrace.feedback import loops, refuse_circles
-from millrace.hashing import KEY_GROUPS
+from millrace.graph.build.feedback import loops, refuse_circles
 from millrace.stream import Job
 from millrace.topics import Topic
+from millrace.values.key_hash import KEY_GROUPS
 from millrace.watermarks import Watermark
 from millrace.windows import Ordered, Unaligned
 

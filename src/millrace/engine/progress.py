@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millrace.engine.learning import Lags, Stretch, Told, learn
+from millrace.engine.lag_estimate import Lags, Stretch, Told, learn
 from millrace.watermarks import Percentile
 
 END = 2**62

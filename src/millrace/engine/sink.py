@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
-from millrace.calls import ordinary_errors
+from millrace.engine.exchange import Block, merge
 from millrace.engine.isolation import Failure, culprits, failed, failure_of, letters
-from millrace.engine.packets import Block, merge
+from millrace.engine.late_share import LateShare
 from millrace.engine.plan import Operator, Plan
 from millrace.engine.progress import Hold, Reach, hold
-from millrace.late_share import LateShare
+from millrace.values.calls import ordinary_errors
 
 
 @dataclass(frozen=True)

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from millrace import graph, hashing, lookups
+from millrace import graph, lookups
 from millrace.aggregates import ORDER
-from millrace.calls import ordinary_errors
-from millrace.engine.assigning import PLACE, least_end, placed
+from millrace.engine.exchange import Block, Body, Packet, Source
 from millrace.engine.isolation import AT_WORK, NOT_THEIRS, culprits, failed, letters
-from millrace.engine.learning import Told, lags_of
-from millrace.engine.packets import Block, Body, Packet, Source
-from millrace.engine.partials import partials_of
+from millrace.engine.lag_estimate import Told, lags_of
+from millrace.engine.operators.assign import PLACE, least_end, placed
+from millrace.engine.operators.partials import partials_of
+from millrace.engine.operators.slices import Grid, grid_of
 from millrace.engine.plan import Operator, Plan, Route
-from millrace.engine.windowing import Grid, grid_of
+from millrace.values import key_hash
+from millrace.values.calls import ordinary_errors
 from millrace.watermarks import EMPTY
 
 if TYPE_CHECKING:
-    from millrace.log.codecs import Decoded
+    from millrace.log.codecs.codec import Decoded
     from millrace.log.contract import Records
 
 MARGIN = 2_000
@@ -396,7 +397,7 @@ def by_slot(frame: pl.DataFrame, keys: list[str], slots: int) -> list[tuple[int,
         return []
     if slots == 1:
         return [(0, frame)]
-    slot = hashing.key_groups(frame, keys).astype(np.int32) * slots // hashing.KEY_GROUPS
+    slot = key_hash.key_groups(frame, keys).astype(np.int32) * slots // key_hash.KEY_GROUPS
     parts = frame.with_columns(pl.Series("_slot", slot)).partition_by(
         "_slot", as_dict=True, include_key=False
     )

@@ -9,15 +9,8 @@ from functools import lru_cache
 import polars as pl
 
 from millrace import graph, lookups
-from millrace.calls import ordinary_errors
-from millrace.engine import cells
 from millrace.engine import state as states
-from millrace.engine.cells import CellWindows
-from millrace.engine.changes import PaneWindows
-from millrace.engine.contiguous import ContiguousMatches
-from millrace.engine.deduplicating import Deduplicated
-from millrace.engine.firing import PAIR, Stepped, netted, settled
-from millrace.engine.intervals import IntervalPairs
+from millrace.engine.exchange import Block, Body, Packet, dump, merge
 from millrace.engine.isolation import (
     AT_WORK,
     NO_ROWS,
@@ -28,26 +21,33 @@ from millrace.engine.isolation import (
     is_of_a_user,
     letters,
 )
-from millrace.engine.matching import Matches
-from millrace.engine.packets import Block, Body, Packet, dump, merge
-from millrace.engine.partials import partials_of
+from millrace.engine.operators import windows
+from millrace.engine.operators.chained import PaneWindows
+from millrace.engine.operators.deduplicate import Deduplicated
+from millrace.engine.operators.emit import PAIR, Stepped, netted, settled
+from millrace.engine.operators.interval_join import IntervalPairs
+from millrace.engine.operators.match import Matches
+from millrace.engine.operators.match_contiguous import ContiguousMatches
+from millrace.engine.operators.match_rules import RuleMatches
+from millrace.engine.operators.ordered_windows import SequenceWindows
+from millrace.engine.operators.partials import partials_of
+from millrace.engine.operators.process import Processes
+from millrace.engine.operators.sliced_windows import RowWindows
+from millrace.engine.operators.table_join import Versions
+from millrace.engine.operators.windows import CellWindows
 from millrace.engine.plan import Operator, Plan, Route
-from millrace.engine.processing import Processes
-from millrace.engine.rows import RowWindows
-from millrace.engine.ruling import RuleMatches
-from millrace.engine.sequences import SequenceWindows
 from millrace.engine.source import by_slot, hand_on
 from millrace.engine.state import SlotState
-from millrace.engine.versions import Versions
 from millrace.errors import StateUnreadable
-from millrace.joining import IntervalJoin, TableJoin
-from millrace.patterns.contiguous import Contiguous
-from millrace.ruling import Rules
+from millrace.graph.build.join import IntervalJoin, TableJoin
+from millrace.graph.build.rules import Rules
+from millrace.patterns.cep.contiguous import Contiguous
+from millrace.values.calls import ordinary_errors
 
 
 def forget() -> None:
     """Drops what this process remembers of state, as if it had ended."""
-    cells.forget()
+    windows.forget()
     states.forget()
 
 
@@ -184,7 +184,7 @@ def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows |
         made = Matches(operator)
         return ContiguousMatches(operator) if Contiguous.suits(made.matcher) else made
     if isinstance(operator.node, graph.MatchRows):
-        from millrace.engine.row_matching import RowMatches
+        from millrace.engine.operators.match_recognize import RowMatches
 
         return RowMatches(operator)
     if isinstance(operator.node, IntervalJoin):

@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from millrace.engine import packets
+from millrace.engine import exchange
 from millrace.errors import StateUnreadable
 
 FAN = 8
@@ -121,7 +121,7 @@ class Chunk:
 
     def _decode(self, data: bytes) -> pl.DataFrame:
         try:
-            return packets.load(data)
+            return exchange.load(data)
         except Exception as error:
             raise damaged(self.where, f"chunk {self.id}", str(error)) from error
 
@@ -222,7 +222,7 @@ class SlotState:
         """With some rows of a chunk from elsewhere, which matter to the same window ends as the whole."""
         if frame.is_empty():
             return self
-        data = packets.dump(frame)
+        data = exchange.dump(frame)
         digest = blake2b(data, digest_size=16).hexdigest()
         chunk = replace(whole, id=self.next_id, rows=frame.height, digest=digest, fetch=lambda: data)
         chunks = self.tables.get(table, Table()).chunks
@@ -251,7 +251,7 @@ class SlotState:
 
     def _chunk(self, frame: pl.DataFrame, level: int, layout: Layout) -> tuple[SlotState, Chunk]:
         frame = frame.rechunk()
-        data = packets.dump(frame)
+        data = exchange.dump(frame)
         digest = blake2b(data, digest_size=16).hexdigest()
         _decoded.put(digest, frame)
         low, high = (

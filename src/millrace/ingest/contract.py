@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, Self
 
 import polars as pl
 
-from millrace import event_times, event_values
-from millrace.calls import ordinary_errors, told
-from millrace.event_values import Misfit
-from millrace.log.codecs import FIRST, LAST
+from millrace import timestamps
+from millrace.log.codecs.codec import FIRST, LAST
 from millrace.topics import Topic
+from millrace.values import event_values
+from millrace.values.calls import ordinary_errors, told
+from millrace.values.event_values import Misfit
 
 MISFIT = "does not fit the type"
 """The reason of what is understood but cannot be an event of its topic."""
@@ -258,6 +259,6 @@ def _known(event: Event, topic: Topic) -> Mapping[str, Any]:
 
 def _checked_time(time: Any) -> int:
     try:
-        return event_times.millis_of(time)
+        return timestamps.millis_of(time)
     except (ValueError, OverflowError) as error:
         raise Misfit(f"event time {str(time)[:100]!r}: {error}") from error

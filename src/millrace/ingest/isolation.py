@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from millrace import event_values
-from millrace.calls import ordinary_errors, told
 from millrace.ingest.contract import MISFIT, Batch, Processed, Processor, Raw, Reject
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.log.contract import Outgoing
 from millrace.topics import Topic
+from millrace.values import event_values
+from millrace.values.calls import ordinary_errors, told
 
 
 @dataclass(frozen=True, eq=False)

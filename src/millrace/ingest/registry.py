@@ -7,13 +7,13 @@ from importlib import metadata
 from typing import Any, TypeVar
 
 from millrace.errors import ConfigError
+from millrace.ingest.connectors.files import Files, Stdin
+from millrace.ingest.connectors.mqtt import Mqtt
+from millrace.ingest.connectors.recording import Recording
+from millrace.ingest.connectors.simulator import Simulator
 from millrace.ingest.contract import Connector, Processor
-from millrace.ingest.files import Files, Stdin
-from millrace.ingest.mqtt import Mqtt
 from millrace.ingest.processors.gtfs_rt import GtfsRt
 from millrace.ingest.processors.hsl import Hsl
-from millrace.ingest.recording import Recording
-from millrace.ingest.simulator import Simulator
 
 _Made = TypeVar("_Made")
 

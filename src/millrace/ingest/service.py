@@ -7,8 +7,8 @@ from typing import TextIO
 from millrace.config import IngestSettings
 from millrace.errors import ConfigError
 from millrace.ingest import registry
+from millrace.ingest.connectors.copies import Copies
 from millrace.ingest.contract import Connector, Processor, Ready
-from millrace.ingest.copies import Copies
 from millrace.ingest.pipeline import Counts, Stop, ingest
 from millrace.ingest.progress import Progress
 from millrace.log import Log

@@ -54,8 +54,8 @@ def open_log(where: Where, *, create: bool = True, kafka: "KafkaSettings | None"
         raise LogError(
             f"log {url!r}: there are embedded logs and Kafka; use a path such as 'embedded:data/log', or kafka://HOST:PORT"
         )
-    from millrace.local_paths import local
-    from millrace.log.embedded import EmbeddedLog
+    from millrace.log.embedded.log import EmbeddedLog
+    from millrace.values.local_paths import local
 
     folder = local(path if colon and scheme == "embedded" else url, "the folder of the embedded log")
     return EmbeddedLog(folder, create=create)

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from millrace.log.contract import Headers, Outgoing, Records
-from millrace.log.sizes import HEADER, OVERHEAD, header_size, record_sizes
+from millrace.log.record_sizes import HEADER, OVERHEAD, header_size, record_sizes
 
 DEAD = pl.Schema(
     {

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 
-from millrace import faults
 from millrace.errors import StateMismatch, TopicMissing
+from millrace.log import fault_points
 from millrace.log.contract import Log, Outgoing, Records
 from millrace.log.control import PassedOver, parse_object
 
@@ -80,7 +80,7 @@ def claim(
     if new:
         log.ensure_raw(OWNERS)
         _say(log, {topic: taken[topic].state if topic in taken else None for topic in new}, owner)
-        faults.at("claimed")
+        fault_points.at("claimed")
         known = _claims(log)
         _refuse(
             {topic for topic in new if known[topic].owner != owner},

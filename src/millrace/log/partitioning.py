@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace import hashing
 from millrace.errors import LogError
 from millrace.log.contract import Outgoing
+from millrace.values import key_hash
 
 
 def split(topic: str, batch: Outgoing, partitions: int, turn: int) -> Iterator[tuple[int, Outgoing]]:
@@ -45,7 +45,7 @@ def _numbers(topic: str, batch: Outgoing, partitions: int, turn: int) -> NDArray
         return batch.partitions
     if batch.keys is None:
         return (turn + np.arange(len(batch))) % partitions
-    numbers = (hashing.hash_binary(batch.keys) % np.uint64(partitions)).astype(np.int64)
+    numbers = (key_hash.hash_binary(batch.keys) % np.uint64(partitions)).astype(np.int64)
     if batch.keys.null_count:
         keyless = batch.keys.is_null().to_numpy(zero_copy_only=False)
         numbers[keyless] = (turn + np.arange(int(np.count_nonzero(keyless)))) % partitions

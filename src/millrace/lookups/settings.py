@@ -12,9 +12,10 @@ from typing import Any, Literal, TypedDict
 
 import polars as pl
 
-from millrace import durations, event_types
+from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.values import event_types
 
 OnError = Literal["null", "fail"]
 

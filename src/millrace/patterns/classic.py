@@ -18,9 +18,9 @@ from millrace import aggregates
 from millrace.aggregates import Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.patterns.building import Pattern, pattern
+from millrace.patterns.builder import Pattern, pattern
 from millrace.patterns.conditions import first, last, previous
-from millrace.patterns.nearness import around, home_cell, kilometres, resolution_for
+from millrace.patterns.nearby import around, home_cell, kilometres, resolution_for
 
 if TYPE_CHECKING:
     from millrace.stream import Keyed, Stream

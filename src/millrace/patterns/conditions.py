@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from millrace.calls import clear_functions
 from millrace.errors import DefinitionError
+from millrace.values.calls import clear_functions
 
 Event = dict[str, Any]
 """A row, as Python functions see it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.errors import DefinitionError
-from millrace.patterns.building import Pattern, pattern
+from millrace.patterns.builder import Pattern, pattern
 from millrace.patterns.conditions import Condition
 from millrace.patterns.expressions import parse
 from millrace.patterns.parts import check

@@ -15,7 +15,7 @@ from millrace.errors import ComponentMissing, DefinitionError, RunFailed
 if TYPE_CHECKING:  # every process that Spark starts imports this package, and most need neither
     from millrace.config import Settings
     from millrace.engine.progress import Hold
-    from millrace.runners.evolution import Migration
+    from millrace.runners.state.evolution import Migration
     from millrace.stream import Job
 
 __all__ = ["Batch", "run"]
@@ -63,9 +63,9 @@ def run(
 
     `report` is told of each batch. Settings come from `millrace.toml` and the environment unless given; `options` change single ones: `log_url=`, `run_name=`, `spark_master=`.
     """
-    from millrace.calls import need, need_names
     from millrace.config import Settings, load
     from millrace.stream import Job
+    from millrace.values.calls import need, need_names
 
     for job in jobs:
         need("run", job, Job, "a job; say Job('name', stream.write(topic))")
@@ -82,9 +82,9 @@ def run(
             f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs apart, so give each its own"
         )
     chosen = (settings or load()).changed(run_on=on, **options)
-    from millrace.runners.evolution import Wishes
-    from millrace.runners.refusals import Refusals
-    from millrace.runners.standstill import Standstill
+    from millrace.runners.late_warning import Refusals
+    from millrace.runners.stalled_watermark import Standstill
+    from millrace.runners.state.evolution import Wishes
 
     refusals, standstill = Refusals(jobs, chosen), Standstill(time.monotonic)
 

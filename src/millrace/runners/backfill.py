@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from millrace import runners
-from millrace.calls import need
 from millrace.errors import DefinitionError
 from millrace.log import open_log
 from millrace.log.aliases import aliases, point
-from millrace.log.codecs import encode
+from millrace.log.codecs.codec import encode
 from millrace.log.owners import Owner, claim
 from millrace.stream import Job, Output
 from millrace.topics import check_name
+from millrace.values.calls import need
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,21 +16,21 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from millrace import faults, graph
-from millrace.calls import ordinary_errors
+from millrace import graph
 from millrace.engine.isolation import NOT_THEIRS, Failure, culprits, failed, failure_of, letters
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.errors import DefinitionError, LogUnreachable, StateMismatch
-from millrace.log import Log, Outgoing
-from millrace.log.codecs import encode
+from millrace.log import Log, Outgoing, fault_points
+from millrace.log.codecs.codec import encode
 from millrace.log.dead import dead_letters, dead_topic, fit, late_letters, late_topic, without_large
 from millrace.log.status import KEPT, HeldBack, Status, status_topic
 from millrace.panes import Delivery
-from millrace.runners.clocks import elapsed_time, wall_clock
-from millrace.runners.folder import writing
-from millrace.runners.quarantine import Quarantine
+from millrace.runners.batch_clock import elapsed_time, wall_clock
+from millrace.runners.state.folder import writing
+from millrace.runners.state.quarantine import Quarantine
 from millrace.topics import Topic
+from millrace.values.calls import ordinary_errors
 
 ANEW = "compute everything once more into a new version of the topics (millrace backfill), or begin with another state folder that writes behind the results that are there (--take-over)"
 _log = logging.getLogger("millrace.run")
@@ -137,7 +137,7 @@ class Committer:
                 exact[name] = records
             elif self._delivery(name) != "at_most_once" or batch != self._repeated:
                 self._log.append(name, records, now=at)
-        faults.at("delivered")
+        fault_points.at("delivered")
         if self._writer is not None:
             self._writer.commit(batch, exact, now=at)
             if self._loose is not None:
@@ -155,7 +155,7 @@ class Committer:
             return
         with closing(self._log.writer(f"{self._name}.letters")) as writer:
             quarantine.number(writer.last + 1, last=self.last)
-            faults.at("quarantined")
+            fault_points.at("quarantined")
             for marker, dead in quarantine.numbered(after=writer.last).items():
                 at = _clock()
                 status = self._status(self.last + 1, Results({}, {}, None, {}, {}, at), at).outgoing()

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millrace import faults
 from millrace.config import RunSettings, Settings
 from millrace.engine import stage
 from millrace.engine.isolation import AT_WORK
@@ -17,17 +16,18 @@ from millrace.engine.progress import Reach
 from millrace.engine.sink import Results, gather
 from millrace.engine.source import Piece, route
 from millrace.engine.state import SlotState
-from millrace.log import Log, open_log
+from millrace.log import Log, fault_points, open_log
 from millrace.log.owners import Owner, claim
-from millrace.runners import feed
-from millrace.runners.checkpoint import Checkpoint, States
-from millrace.runners.clocks import BatchClock, wall_clock
+from millrace.runners import batches
+from millrace.runners.batch_clock import BatchClock, wall_clock
+from millrace.runners.batches import Offsets
 from millrace.runners.commit import Committer
-from millrace.runners.evolution import Wishes
-from millrace.runners.folder import StateFolder, hold
-from millrace.runners.quarantine import Quarantine, quarantined
-from millrace.runners.savepoint import load, restored
-from millrace.runners.stopping import stop_signals
+from millrace.runners.signals import stop_signals
+from millrace.runners.state.checkpoint import Checkpoint, States
+from millrace.runners.state.evolution import Wishes
+from millrace.runners.state.folder import StateFolder, hold
+from millrace.runners.state.quarantine import Quarantine, quarantined
+from millrace.runners.state.savepoint import load, restored
 from millrace.stream import Job
 
 POLL = 0.02
@@ -142,7 +142,7 @@ def run_local(
         run = _Run(
             log, engine, checkpoint, committer, quarantine, settings.run, stoppable, clock, asked.clock()
         )
-        run.batches(until_caught_up=until_caught_up)
+        run.run_batches(until_caught_up=until_caught_up)
     if stopping.is_set():
         raise KeyboardInterrupt
     quarantine.check()
@@ -173,7 +173,7 @@ def _opened(folder: StateFolder, plan: Plan, wishes: Wishes | None, restore: Pat
     saved = restored(restore, plan, wishes or Wishes())
     with folder.restoring():
         checkpoint = Checkpoint(folder, plan)
-        faults.at("restoring")
+        fault_points.at("restoring")
         checkpoint.adopt(saved.states, saved.offsets)
         checkpoint.identity = replace(saved.identity, id=checkpoint.id, heir_of=load(restore).identity.id)
         folder.rebind(checkpoint.identity)
@@ -193,20 +193,20 @@ class _Run:
     since: int
     """When it began."""
 
-    def batches(self, *, until_caught_up: bool) -> None:
+    def run_batches(self, *, until_caught_up: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
         topics = self.engine.plan.topics
-        start = feed.joined(
+        start = batches.joined(
             self.log,
-            self.checkpoint.committed or feed.begin(self.log, topics),
+            self.checkpoint.committed or batches.begin(self.log, topics),
             [topic.name for topic in topics],
         )
-        target = feed.advance(self.log, start, now=0, lost=self.settings.lost) if until_caught_up else None
+        target = batches.advance(self.log, start, now=0, lost=self.settings.lost) if until_caught_up else None
         while not self.hooks.stop():
-            pace = feed.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
+            pace = batches.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
             limit = self.settings.max_events_per_batch
             lost = self.settings.lost
-            end = self.checkpoint.planned or feed.advance(
+            end = self.checkpoint.planned or batches.advance(
                 self.log,
                 start,
                 now=self.clock.after(start.clock),
@@ -217,28 +217,28 @@ class _Run:
             )
             if self.checkpoint.planned is None and not self._due(start, end):
                 if target is not None:
-                    feed.check_caught_up(target, start)
+                    batches.check_caught_up(target, start)
                     return
                 time.sleep(POLL)
                 continue
             self._batch(start, end)
             start = end
-            if target is not None and feed.again(self.log, target, self.engine.plan.loops).reached(end):
+            if target is not None and batches.again(self.log, target, self.engine.plan.loops).reached(end):
                 return
 
-    def _due(self, start: feed.Offsets, end: feed.Offsets) -> bool:
+    def _due(self, start: Offsets, end: Offsets) -> bool:
         """Whether there is anything new, or something waits for the clock."""
-        if end.topics != start.topics or end.anew(start) or feed.closes_empty(start, end):
+        if end.topics != start.topics or end.anew(start) or batches.closes_empty(start, end):
             return True
         tick = self.settings.tick_ms
-        waits = self.engine.plan.ticks or feed.waits_for_empty(end, self.since, tick)
+        waits = self.engine.plan.ticks or batches.waits_for_empty(end, self.since, tick)
         return waits and end.clock - start.clock >= tick
 
-    def _batch(self, start: feed.Offsets, end: feed.Offsets) -> None:
+    def _batch(self, start: Offsets, end: Offsets) -> None:
         self.checkpoint.plan_batch(end)
-        faults.at("planned")
+        fault_points.at("planned")
         before = dict(self.engine.states)
-        pieces = feed.pieces(self.log, self.engine.plan, start, end, self.settings.lost)
+        pieces = batches.pieces(self.log, self.engine.plan, start, end, self.settings.lost)
         results = self.committer.encoded(self.engine.step(pieces, end.clock, bounded=end.bounded))
         while results.failures:  # once more, from the state before, without the jobs that failed
             self.quarantine.commit_failures(
@@ -250,8 +250,8 @@ class _Run:
             self.engine.states = dict(before)
             self.engine.plan = self.quarantine.plan(self.engine.plan)
             results = self.committer.encoded(self.engine.step(pieces, end.clock, bounded=end.bounded))
-        faults.at("computed")
+        fault_points.at("computed")
         self.committer.commit(self.checkpoint.batch, results)
         self.checkpoint.commit_batch(before, self.engine.states)
-        faults.at("stored")
+        fault_points.at("stored")
         self.hooks.report(replace(results, quarantined=self.quarantine.reasons))

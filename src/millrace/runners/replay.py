@@ -11,19 +11,21 @@ from typing import TypeAlias
 
 import polars as pl
 
-from millrace import durations, event_times, event_values, graph, panes, tables
-from millrace.calls import need, shown
+from millrace import durations, graph, panes, timestamps
+from millrace.engine.late_share import LateShare, lags_of_rows
 from millrace.engine.sink import Results
 from millrace.engine.source import Piece
 from millrace.errors import DefinitionError, InputError
-from millrace.late_share import LateShare, lags_of_rows
 from millrace.log import Log, Where, open_log
-from millrace.log.codecs import Decoded
+from millrace.log.codecs.codec import Decoded
 from millrace.log.dead import DEAD
-from millrace.runners import feed
+from millrace.runners import batches as feed
+from millrace.runners import frame_files
 from millrace.runners.local import Engine
 from millrace.stream import Job
 from millrace.topics import Topic
+from millrace.values import event_values
+from millrace.values.calls import need, shown
 
 _log = logging.getLogger("millrace.replay")
 
@@ -261,7 +263,7 @@ def _rows(topic: Topic, events: Events) -> pl.DataFrame:
         pl.DataFrame | Path,
         "a polars DataFrame or the Path of a .parquet, .csv or .jsonl file",
     )
-    frame = events if isinstance(events, pl.DataFrame) else tables.read(events)
+    frame = events if isinstance(events, pl.DataFrame) else frame_files.read(events)
     if "event_time" not in frame.columns:
         raise InputError(
             f"the events have no column event_time (a datetime, or whole milliseconds), so they have no place in time; they have {', '.join(frame.columns)}"
@@ -276,15 +278,15 @@ def _rows(topic: Topic, events: Events) -> pl.DataFrame:
     if isinstance(events, Path) and events.suffix == ".csv":
         types: dict[str, pl.DataType] = {**topic.schema, **graph.TIMES}
         frame = frame.with_columns(
-            tables.typed(frame[name], types[name]) for name in frame.columns if name in types
+            frame_files.typed(frame[name], types[name]) for name in frame.columns if name in types
         )
-    fields = [event_times.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
+    fields = [timestamps.fit_column(frame[name], dtype) for name, dtype in topic.schema.items()]
     for column in fields:
         if column.name in event_values.shape(topic.type).required and column.null_count():
             raise InputError(
                 f"column {column.name!r} is null in row {column.is_null().arg_max()}, and the field must have a value; fill or remove such rows, or declare it optional (`... | None`)"
             )
-    times = [event_times.to_millis(frame[name]) for name in ("event_time", "ingestion_time")]
+    times = [timestamps.to_millis(frame[name]) for name in ("event_time", "ingestion_time")]
     for time in times:
         if nulls := time.null_count():
             raise InputError(f"{nulls} of the events have no {time.name}; remove or repair them")

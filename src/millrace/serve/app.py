@@ -16,12 +16,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from millrace.serve import live
-from millrace.serve.cells import Cells
+from millrace.serve import hub as live
+from millrace.serve.context import State
 from millrace.serve.metrics import CONTENT_TYPE, Figures
 from millrace.serve.pages import Pages
-from millrace.serve.state import State
 from millrace.serve.tiles import Box, Refused
+from millrace.serve.view_state import Cells
 
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millrace.serve.state import State
+from millrace.serve.context import State
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -10,10 +10,10 @@ import polars as pl
 from millrace.errors import MillraceError, OffsetGone, TopicMissing
 from millrace.log import Log, Records, Where, open_log, url_of
 from millrace.log.aliases import aliases
-from millrace.log.codecs import decode
+from millrace.log.codecs.codec import decode
 from millrace.log.status import read_status, run_of
-from millrace.serve.cells import GRACE, Cells
 from millrace.serve.jobs import LATENCY, Jobs
+from millrace.serve.view_state import GRACE, Cells
 
 POLL = 0.1
 """Seconds between two looks into the log."""

@@ -10,8 +10,8 @@ import uvicorn
 from millrace.errors import ConfigError
 from millrace.log import Where, url_of
 from millrace.serve.app import make_app
+from millrace.serve.context import State
 from millrace.serve.pages import built
-from millrace.serve.state import State
 from millrace.views import View
 
 LARGEST_MESSAGE = 65_536

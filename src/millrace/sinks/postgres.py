@@ -20,7 +20,7 @@ import polars as pl
 
 from millrace import panes
 from millrace.errors import ComponentMissing, DefinitionError
-from millrace.log.codecs import decode
+from millrace.log.codecs.codec import decode
 from millrace.log.contract import Log
 from millrace.topics import Topic
 

@@ -87,7 +87,7 @@ class _Counted:
 
 
 def _cell(place: Place) -> int:
-    from millrace.transit.geocells import geocell
+    from millrace.geo import geocell
 
     return int(pl.DataFrame([place], schema=["latitude", "longitude"], orient="row").select(geocell()).item())
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.ingest.connectors.recording import Recording
 from millrace.ingest.contract import Batch, Processed, Raw, Rejected
 from millrace.ingest.processors.hsl import EVENT_TYPES, Hsl
-from millrace.ingest.recording import Recording
 from millrace.topics import Topic
 from millrace.transit import POSITIONS
 
@@ -130,7 +130,7 @@ def test_version_1_takes_the_route_from_the_topic() -> None:
 @pytest.mark.recordings
 @pytest.mark.parametrize("name", ["hsl-2020-09-21.jsonl.gz", "hsl-route2510-2020-09-23.jsonl.gz"])
 def test_a_vehicle_of_a_recording_is_never_two(recordings: Path, name: str) -> None:
-    from millrace.ingest.recording import Recording
+    from millrace.ingest.connectors.recording import Recording
 
     vehicles: set[str] = set()
     topics: set[tuple[int, int]] = set()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
     """The session that scripts on Spark use, too."""
-    from millrace.runners.spark.testing import shared_session
+    from millrace.runners.spark.scripts import shared_session
 
     return shared_session()
 

@@ -28,7 +28,7 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
     from millrace.log import open_log
-    from millrace.runners.spark import ahead
+    from millrace.runners.spark import read_ahead
     from millrace.runners.spark.source import Reader
     from runners.spark.test_source import Clock, reader
 
@@ -43,7 +43,7 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
     shares = source.partitions(start, first)
     asked = [each for share in shares for each in share.following]
     if mishap == "broken":
-        ahead.ask(feed, replace(asked[0], ranges=[("nowhere", 0, 0, 1)]))
+        read_ahead.ask(feed, replace(asked[0], ranges=[("nowhere", 0, 0, 1)]))
     for share in shares:
         list(source.read(share))
     (desk,) = place.iterdir()
@@ -77,7 +77,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     os.environ["MILLRACE_AHEAD"] = sys.argv[2]
     from millrace.runners.processes import tree
-    from millrace.runners.spark import ahead
+    from millrace.runners.spark import read_ahead
 
-    ahead.begin()  # before anything is loaded that has threads
+    read_ahead.begin()  # before anything is loaded that has threads
     main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], set(tree(os.getpid())) - {os.getpid()})

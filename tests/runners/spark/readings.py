@@ -11,9 +11,9 @@ import pyarrow as pa
 import millrace as mr
 from millrace import panes, patterns, watermarks, windows
 from millrace.log import Log, Outgoing
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.log.dead import dead_topic, late_topic, read_letters
-from millrace.runners import feed
+from millrace.runners import batches
 from millrace.runners.local import Engine
 
 
@@ -154,9 +154,9 @@ def letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
 def in_one_piece(log: Log, jobs: Sequence[mr.Job]) -> tuple[dict[str, pl.DataFrame], set[tuple[str, ...]]]:
     """What the engine says of the whole log in one batch: outputs by topic, and what it sets aside."""
     engine = Engine(jobs, slots=1)
-    start = feed.begin(log, engine.plan.topics)
-    end = feed.advance(log, start, now=2_000_000)
-    results = engine.step(feed.pieces(log, engine.plan, start, end), end.clock)
+    start = batches.begin(log, engine.plan.topics)
+    end = batches.advance(log, start, now=2_000_000)
+    results = engine.step(batches.pieces(log, engine.plan, start, end), end.clock)
     aside = [*results.late.values(), *([] if results.dead is None else [results.dead])]
     return results.outputs, {
         tuple(map(str, row))

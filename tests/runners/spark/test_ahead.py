@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.engine.packets import Body, merge
+from millrace.engine.exchange import Body, merge
 from millrace.log import Log
 from millrace.runners.spark.source import Share, packets
 from runners.spark.test_source import READINGS, Clock, append, log, reader

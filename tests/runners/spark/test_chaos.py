@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.kafka import Cluster
-from millrace.measure.chaos import chaos
-from millrace.measure.verifying import Verdict
+from bench.chaos import chaos
+from bench.verifying import Verdict
+from millrace.devtools.brokers import Cluster
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from millrace.kafka import Cluster
+from millrace.devtools.brokers import Cluster
 from sinks import postgres
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

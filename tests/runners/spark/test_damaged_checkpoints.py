@@ -9,14 +9,14 @@ import pytest
 
 from millrace.engine.progress import Reach
 from millrace.errors import StateUnreadable
-from millrace.log.verifying import Walked
-from millrace.runners.checksums import fits
-from millrace.runners.feed import Offsets
-from millrace.runners.folder import Identity, write_checked
-from millrace.runners.spark.failures import explain, may_pass
-from millrace.runners.spark.moving import reached
-from millrace.runners.spark.pacing import tell, told
-from millrace.runners.verifying import verify_state
+from millrace.log.embedded.verify import Walked
+from millrace.runners.batches import Offsets
+from millrace.runners.spark.batch_ends import tell, told
+from millrace.runners.spark.savepoint import reached
+from millrace.runners.spark.supervisor.failures import explain, may_pass
+from millrace.runners.state.folder import Identity, write_checked
+from millrace.runners.state.hadoop_checksums import fits
+from millrace.runners.state.verify import verify_state
 
 OFFSETS = Offsets({"input.a": {0: 191, 1: 257}}, 1_795_037_146_816)
 SAID = [

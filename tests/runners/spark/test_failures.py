@@ -15,7 +15,7 @@ from millrace.errors import (
     RunFailed,
     StateUnwritable,
 )
-from millrace.runners.spark.failures import explain, may_pass, rebuilt
+from millrace.runners.spark.supervisor.failures import explain, may_pass, rebuilt
 
 STATE = Path("/some/state")
 

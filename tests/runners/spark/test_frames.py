@@ -14,7 +14,7 @@ import millrace as mr
 from millrace.config import Settings
 from millrace.errors import DefinitionError
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode
+from millrace.log.codecs.codec import decode
 from millrace.runners.local import run_local
 from runners.local_child import READINGS, totals
 from runners.test_local import last_words, readings, shown
@@ -53,7 +53,7 @@ def held(log: Log, topic: mr.Topic = READINGS) -> list[tuple[Any, ...]]:
 
 
 def test_files_in_and_files_out(spark: SparkSession, log: Log, settings: Settings, tmp_path: Path) -> None:
-    from millrace.runners.spark.frames import from_dataframe
+    from millrace.runners.spark.dataframes import from_dataframe
 
     written(tmp_path / "in", "one.parquet", 0, 300)
     frame = spark.read.parquet(str(tmp_path / "in"))
@@ -72,7 +72,7 @@ def test_files_in_and_files_out(spark: SparkSession, log: Log, settings: Setting
 def test_a_stream_of_files_is_in_the_log_once_over_restarts(
     spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
 ) -> None:
-    from millrace.runners.spark.frames import from_dataframe
+    from millrace.runners.spark.dataframes import from_dataframe
 
     folder, out = tmp_path / "in", tmp_path / "out"
     for n in range(2):

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from millrace.runners.spark.labels import labels, murmur3
+from millrace.runners.spark.slots import labels, murmur3
 
 
 @pytest.mark.parametrize(("slots", "partitions"), [(1, 1), (4, 2), (8, 3), (5, 8), (128, 64), (128, 7)])

@@ -17,9 +17,9 @@ from millrace.config import Settings
 from millrace.errors import StateMismatch
 from millrace.log import Log
 from millrace.runners import run as run_on
-from millrace.runners.folder import hold
-from millrace.runners.savepoint import save
 from millrace.runners.spark.foreground import run, save_stopped
+from millrace.runners.state.folder import hold
+from millrace.runners.state.savepoint import save
 from runners.spark.readings import (
     READINGS,
     SPREADS,
@@ -129,7 +129,7 @@ def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Setting
     command = [
         sys.executable,
         "-m",
-        "millrace.cli",
+        "millrace.cli.main",
         "savepoint",
         str(file),
         "--state",

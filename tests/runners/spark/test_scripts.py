@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from millrace import testing
-from millrace.transcripts.running import outcomes
+from millrace.testing.transcripts.running import outcomes
 from runners.spark.readings import READINGS, spreads, totals
 
 pytestmark = pytest.mark.spark

@@ -10,14 +10,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import millrace as mr
 from millrace import windows
-from millrace.engine.packets import Body
+from millrace.engine.exchange import Body
 from millrace.engine.plan import Plan
 from millrace.engine.progress import Reach
 from millrace.log import Log, open_log
-from millrace.log.codecs import encode
-from millrace.runners.spark.logs import LogPlace
-from millrace.runners.spark.pacing import tell
-from millrace.runners.spark.shipped import Shipped
+from millrace.log.codecs.codec import encode
+from millrace.runners.spark.batch_ends import tell
+from millrace.runners.spark.open_logs import LogPlace
+from millrace.runners.spark.serialized_plan import Shipped
 from millrace.runners.spark.source import Feed, Reader, Share, shares
 
 TICK = 1_000

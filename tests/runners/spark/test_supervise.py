@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from millrace import java
 from millrace.config import Settings
 from millrace.errors import ComponentMissing, RunFailed, StateInUse, StateMismatch, StateUnwritable
 from millrace.log import Log
-from millrace.runners.folder import hold
+from millrace.runners import java
 from millrace.runners.processes import alive, tree
-from millrace.runners.spark import run, supervise
+from millrace.runners.spark import run
+from millrace.runners.spark.supervisor import supervise
+from millrace.runners.state.folder import hold
 from runners.spark.readings import (
     CLIMBS,
     FALLS,

@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ingest.simulator.cities import MORNING
-from millrace.ingest import bounded
-from millrace.ingest.simulator.city import City, Plan
+from ingest.connectors.simulator.cities import MORNING
+from millrace.ingest.connectors import recording_frames
+from millrace.ingest.connectors.simulator.city import City, Plan
 from millrace.runners.replay import replay, replay_all
 from millrace.stream import Job
 from millrace.transit import ARRIVALS, EMERGENCY_STOPS, POSITIONS
@@ -51,7 +51,7 @@ def city() -> Events:
 def events(request: pytest.FixtureRequest) -> Events:
     if request.param == "simulated":
         return city()
-    return bounded.recorded(request.getfixturevalue("recordings") / request.param, processor="hsl")
+    return recording_frames.recorded(request.getfixturevalue("recordings") / request.param, processor="hsl")
 
 
 def last_word(shown: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +120,7 @@ def test_exactly_what_comes_too_late_is_told_with_the_reason(job: Job) -> None:
 @pytest.mark.recordings
 @pytest.mark.parametrize("job", five.jobs(five.far_away, patience=60_000), ids=lambda job: job.name)
 def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> None:
-    events = bounded.recorded(recordings / HOUR, processor="hsl")
+    events = recording_frames.recorded(recordings / HOUR, processor="hsl")
     twice = {
         name: pl.concat([rows, rows.head(2_000)]).sort("ingestion_time", maintain_order=True)
         for name, rows in events.items()
@@ -134,7 +134,7 @@ def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> Non
 
 @pytest.mark.recordings
 def test_early_results_change_nothing_in_the_end(recordings: Path) -> None:
-    events = bounded.recorded(recordings / HOUR, processor="hsl")
+    events = recording_frames.recorded(recordings / HOUR, processor="hsl")
     expected = plainly.counted(plainly.placed(events[POSITIONS.name]), size=30_000, lateness=60_000)
     shown = replay(vehicle_distribution(early="1s"), events, batch=50)
     assert (shown["timing"] == "early").any()

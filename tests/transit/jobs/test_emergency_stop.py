@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ingest.simulator.cities import MORNING
-from millrace.ingest import bounded
-from millrace.ingest.simulator.city import City, Plan
+from ingest.connectors.simulator.cities import MORNING
+from millrace.ingest.connectors import recording_frames
+from millrace.ingest.connectors.simulator.city import City, Plan
 from millrace.runners.replay import replay, replay_all
 from millrace.stream import Job
 from millrace.transit import EMERGENCY_STOPS, POSITIONS
@@ -90,7 +90,7 @@ def test_the_real_hour_holds_exactly_one(
     recordings: Path, job: Callable[..., Job], delay: str, batch: int
 ) -> None:
     found = replay_all(
-        job(watermark=delay), bounded.recorded(recordings / HOUR, processor="hsl"), batch=batch
+        job(watermark=delay), recording_frames.recorded(recordings / HOUR, processor="hsl"), batch=batch
     )
     [stop] = found.outputs[EMERGENCY_STOPS.name].to_dicts()
     assert stop["vehicle_id"] == "12/1315"

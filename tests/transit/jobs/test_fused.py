@@ -7,12 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ingest.simulator.cities import MORNING
+from ingest.connectors.simulator.cities import MORNING
 from millrace.config import Settings
-from millrace.ingest.simulator.city import City, Plan
-from millrace.kafka import Cluster
+from millrace.devtools.brokers import Cluster
+from millrace.ingest.connectors.simulator.city import City, Plan
 from millrace.log import Log, open_log
-from millrace.log.codecs import decode, encode
+from millrace.log.codecs.codec import decode, encode
 from millrace.runners.local import run_local
 from millrace.topics import Topic
 from millrace.transit import ARRIVALS, POSITIONS
@@ -100,7 +100,7 @@ def test_on_the_local_runner(log: Log, events: Events, gtfs: Path, tmp_path: Pat
 @pytest.mark.spark
 def test_on_spark(log: Log, events: Events, gtfs: Path, tmp_path: Path) -> None:
     from millrace.runners.spark.foreground import run
-    from millrace.runners.spark.testing import shared_session
+    from millrace.runners.spark.scripts import shared_session
 
     jobs, sizes = five.jobs(str(gtfs / "gtfs"), patience=PATIENCE), list[int]()
     chosen = settings(log, tmp_path)

@@ -13,10 +13,11 @@ import pytest
 from millrace import panes
 from millrace.engine.plan import Plan
 from millrace.engine.source import Piece
-from millrace.ingest import bounded, connector, ingest, processor
+from millrace.ingest import connector, ingest, processor
+from millrace.ingest.connectors import recording_frames
 from millrace.log import Log, open_log
-from millrace.log.codecs import Decoded
-from millrace.runners import feed
+from millrace.log.codecs.codec import Decoded
+from millrace.runners import batches as feed
 from millrace.runners.local import Engine
 from millrace.runners.replay import replay
 from millrace.stream import Job
@@ -207,7 +208,7 @@ def test_from_the_log_it_equals_plain_polars(
 def one_partition(path: Path, at_most: int) -> Iterator[tuple[list[Piece], int]]:
     """All vehicles in one partition, so that the backlog of one comes late behind the others."""
     rows = (
-        bounded.recorded(path, processor="hsl")[POSITIONS.name]
+        recording_frames.recorded(path, processor="hsl")[POSITIONS.name]
         .with_row_index("_off")
         .with_columns(pl.col("_off").cast(pl.Int64))
     )
@@ -249,5 +250,7 @@ def test_vehicles_that_share_a_cell_are_counted_together(recordings: Path) -> No
 def test_a_replay_of_the_recording_gives_the_same(recordings: Path) -> None:
     rows = recorded(recordings / HOUR)
     expected = computed(rows, dict.fromkeys(rows["vehicle_id"], 0), lateness=2_000)
-    shown = replay(vehicle_distribution(lateness="2s"), bounded.recorded(recordings / HOUR, processor="hsl"))
+    shown = replay(
+        vehicle_distribution(lateness="2s"), recording_frames.recorded(recordings / HOUR, processor="hsl")
+    )
     assert panes.newest(shown, ["geocell"]).equals(expected.counts)

@@ -8,9 +8,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from millrace.errors import ConfigError
-from millrace.hidden import Hidden
-from millrace.log.kafka.line import Line
-from millrace.log.kafka.sending import BATCH
+from millrace.log.kafka.broker_errors import Line
+from millrace.log.kafka.producer import BATCH
+from millrace.values.secrets import Hidden
 
 _log = logging.getLogger("millrace.kafka")
 

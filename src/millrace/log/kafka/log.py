@@ -13,17 +13,19 @@ from confluent_kafka.admin import OffsetSpec
 
 from millrace.config import KafkaSettings
 from millrace.errors import LogDenied, LogError, OffsetGone, TopicMissing
-from millrace.log import declared
+from millrace.log import declarations
 from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
 from millrace.log.control import PassedOver
-from millrace.log.kafka import markers, place, schemas, sending
+from millrace.log.kafka import markers, schemas
+from millrace.log.kafka import producer as sending
+from millrace.log.kafka import url as place
+from millrace.log.kafka.broker_errors import REQUEST, Line
 from millrace.log.kafka.clients import Clients
-from millrace.log.kafka.line import REQUEST, Line
-from millrace.log.kafka.reading import PartitionReader
+from millrace.log.kafka.reader import PartitionReader
 from millrace.log.kafka.schemas import Schema
-from millrace.log.kafka.tailing import follow
+from millrace.log.kafka.tail import follow
 from millrace.log.kafka.topics import COMPACTED, Topics, ready, retention_settings
-from millrace.log.kafka.writing import TRANSACTION_MS, KafkaWriter, Parts
+from millrace.log.kafka.transactions import TRANSACTION_MS, KafkaWriter, Parts
 from millrace.topics import Topic, check_name
 
 _log = logging.getLogger("millrace.kafka")
@@ -244,7 +246,7 @@ class KafkaLog:
             known = self._schemas[name]
         actual = self._topics.partitions(name)
         partitions = wanted.partitions if wanted.partitions == actual else known.partitions
-        declared.check(name, (wanted.partitions, *wanted.kind), (partitions, *known.kind))
+        declarations.check(name, (wanted.partitions, *wanted.kind), (partitions, *known.kind))
         if wanted.retention != known.retention and (wanted.envelope or not wanted.type):
             self._topics.set_retention(name, wanted.retention)
         said = wanted if len(wanted.descriptors) >= len(known.descriptors) else wanted.with_type_of(known)
@@ -255,7 +257,7 @@ class KafkaLog:
         """Says what a new topic holds, or one that others made and that is declared here for the first time."""
         actual = self._topics.partitions(name)
         if not created and wanted.envelope:
-            declared.check(name, (wanted.partitions, *wanted.kind), (actual, *wanted.kind))
+            declarations.check(name, (wanted.partitions, *wanted.kind), (actual, *wanted.kind))
         try:
             self._publish(name, wanted)
         except LogDenied:

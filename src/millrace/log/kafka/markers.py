@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from millrace.errors import LogUnreachable
 from millrace.log.contract import Records
 from millrace.log.control import PassedOver, parse_object
-from millrace.log.kafka.place import MARKERS
+from millrace.log.kafka.url import MARKERS
 
 _FIRST_LOOK = 200
 """How many offsets are looked through at first, from the end; then ten times as many, and so on."""

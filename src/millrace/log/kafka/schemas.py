@@ -13,11 +13,11 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 
-from millrace import event_types
-from millrace.log import event_pb2
+from millrace.log.codecs import event_pb2
 from millrace.log.control import parse_object
-from millrace.log.declared import RAW, Kind
+from millrace.log.declarations import RAW, Kind
 from millrace.topics import Topic
+from millrace.values import event_types
 
 
 @dataclass(frozen=True)

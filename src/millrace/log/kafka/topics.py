@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from millrace.errors import LogError, OffsetGone, TopicMissing
-from millrace.log.kafka.line import HOUSEKEEPING, REQUEST, Line
-from millrace.log.kafka.place import Place
+from millrace.log.kafka.broker_errors import HOUSEKEEPING, REQUEST, Line
+from millrace.log.kafka.url import Place
 
 _log = logging.getLogger("millrace.kafka")
 FRESH = 5.0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from millrace.config import Settings
 from millrace.errors import StateMismatch
-from millrace.runners.evolution import Wishes
-from millrace.runners.folder import StateFolder, hold
-from millrace.runners.quarantine import Quarantine
-from millrace.runners.savepoint import Savepoint, write
-from millrace.runners.spark import moving, query, session
-from millrace.runners.spark.supervise import prepare
+from millrace.runners.spark import query, savepoint, session
+from millrace.runners.spark.supervisor.supervise import prepare
+from millrace.runners.state.evolution import Wishes
+from millrace.runners.state.folder import StateFolder, hold
+from millrace.runners.state.quarantine import Quarantine
+from millrace.runners.state.savepoint import Savepoint, write
 from millrace.stream import Job
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def save_stopped(
     with folder.working():
         opened = spark or _session(settings, identity.partitions, folder)
         try:
-            saved = moving.stored(opened, folder.path, identity, "make the savepoint")
+            saved = savepoint.stored(opened, folder.path, identity, "make the savepoint")
         finally:
             if spark is None:
                 opened.stop()

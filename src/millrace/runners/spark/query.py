@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, cast
 from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
-from millrace.runners import feed
+from millrace.runners import batches as feed
 from millrace.runners.commit import Committer
-from millrace.runners.folder import Identity, checkpoint_of, seed_of
-from millrace.runners.quarantine import Quarantine, quarantined
-from millrace.runners.savepoint import load
 from millrace.runners.spark import session
-from millrace.runners.spark.failures import explain
-from millrace.runners.spark.labels import labels
-from millrace.runners.spark.logs import LogPlace, opened
-from millrace.runners.spark.moving import Move, moved, newest, reached
-from millrace.runners.spark.shipped import Shipped
+from millrace.runners.spark.open_logs import LogPlace, opened
+from millrace.runners.spark.savepoint import Move, moved, newest, reached
+from millrace.runners.spark.serialized_plan import Shipped
 from millrace.runners.spark.sink import Sink
+from millrace.runners.spark.slots import labels
 from millrace.runners.spark.source import PACKETS, Feed, source
 from millrace.runners.spark.stage import Stage
+from millrace.runners.spark.supervisor.failures import explain
+from millrace.runners.state.folder import Identity, checkpoint_of, seed_of
+from millrace.runners.state.quarantine import Quarantine, quarantined
+from millrace.runners.state.savepoint import load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

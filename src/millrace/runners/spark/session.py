@@ -10,9 +10,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace import java
 from millrace.errors import ComponentMissing
-from millrace.runners.spark import ahead
+from millrace.runners import java
+from millrace.runners.spark import read_ahead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ FIXED = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.pyspark.binaryAsBytes": "true",
     "spark.broadcast.UDFCompressionThreshold": str(2**31 - 2),
-    "spark.python.daemon.module": "millrace.runners.spark.daemon",
+    "spark.python.daemon.module": "millrace.runners.spark.worker_daemon",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     "spark.task.maxDirectResultSize": "64m",
@@ -76,7 +76,7 @@ def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) ->
     if local and _starts_quickly():
         ours["spark.driver.extraJavaOptions"] += f" {QUICK_START}"
     if reads_ahead(settings):
-        ours[f"spark.executorEnv.{ahead.FOLDER}"] = str(scratch / "ahead")
+        ours[f"spark.executorEnv.{read_ahead.FOLDER}"] = str(scratch / "ahead")
     return ours | settings.conf
 
 

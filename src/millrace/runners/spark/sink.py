@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace import faults
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
+from millrace.log import fault_points
 from millrace.runners.commit import Committer
-from millrace.runners.quarantine import Quarantine
-from millrace.runners.spark.pacing import tell
+from millrace.runners.spark.batch_ends import tell
+from millrace.runners.state.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +53,7 @@ class Sink:
         try:
             results = self._committer.encoded(gather(self._plan, collected(frame)))
             self._refuse(batch, results)
-            faults.at("computed")
+            fault_points.at("computed")
             if batch > self._committer.last:
                 self._committer.commit(batch, results, time.time_ns() // 1_000_000)
             tell(self._pace, results.reaches)

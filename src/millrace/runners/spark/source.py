@@ -22,15 +22,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from millrace.runners.clocks import BatchClock, wall_clock
-from millrace.runners.spark.logs import LogPlace
-from millrace.runners.spark.shipped import Shipped
+from millrace.runners.batch_clock import BatchClock, wall_clock
+from millrace.runners.spark.open_logs import LogPlace
+from millrace.runners.spark.serialized_plan import Shipped
 
 if (
     TYPE_CHECKING
 ):  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
-    from millrace.engine.packets import Packet
-    from millrace.runners.feed import Ends, Lost, Offsets, Pace
+    from millrace.engine.exchange import Packet
+    from millrace.runners.batches import Ends, Lost, Offsets, Pace
 
 PACKETS = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
 """What Spark shuffles: the label of a slot and a packet for it."""
@@ -119,8 +119,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """The oldest record of every partition there is, or where the state came from that the first batch begins with."""
-        from millrace.runners.feed import Offsets, joined
-        from millrace.runners.spark.logs import opened
+        from millrace.runners.batches import Offsets, joined
+        from millrace.runners.spark.open_logs import opened
 
         if self._feed.start is not None:
             return _said(Offsets.from_json(self._feed.start))
@@ -132,7 +132,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
         """From now on, what is in the log at this moment is all there is."""
-        from millrace.runners.spark.logs import opened
+        from millrace.runners.spark.open_logs import opened
 
         self._target = _Frozen.of(opened(self._feed.log), self._feed.topics)
 
@@ -141,8 +141,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark runs a first batch in any case; so that it has a clock, and partitions are known from then on, it is always due.
         """
-        from millrace.runners import feed
-        from millrace.runners.spark.logs import opened
+        from millrace.runners import batches as feed
+        from millrace.runners.spark.open_logs import opened
 
         begun = _offsets(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -170,8 +170,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_due(self, begun: Offsets, end: Offsets) -> bool:
         """Whether a batch comes though nothing is new."""
-        from millrace.runners import feed
-        from millrace.runners.feed import Offsets
+        from millrace.runners import batches as feed
+        from millrace.runners.batches import Offsets
 
         if self._since is None:
             self._since = end.clock
@@ -186,7 +186,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _kept(self, begun: Offsets, end: Offsets, ends: _Frozen) -> Offsets:
         """The end that was promised for the batch that begins here, if it is there and the same partitions go on; else `end`."""
-        from millrace.runners.feed import Offsets
+        from millrace.runners.batches import Offsets
 
         if self._promise is None or self._promise[0] != begun.topics or end.anew(begun):
             return end
@@ -199,7 +199,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _promised(self, ends: _Frozen, end: Offsets, most: int, pace: Pace | None) -> _Promise | None:
         """Where the batch after this one ends, if there is enough for a whole one."""
-        from millrace.runners import feed
+        from millrace.runners import batches as feed
 
         following = feed.advance(ends, end, now=end.clock, limit=most, pace=pace, lost=self._feed.lost)
         rows = sum(
@@ -210,7 +210,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (end.topics, following.topics) if rows >= most else None
 
     def _pace(self) -> Pace | None:
-        from millrace.runners.spark.pacing import told
+        from millrace.runners.spark.batch_ends import told
 
         return told(Path(self._feed.pace), self._feed.ahead) if self._feed.pace else None
 
@@ -227,8 +227,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dealt
 
     def _dealt(self, begun: Offsets, done: Offsets) -> list[Share]:
-        from millrace.runners import feed
-        from millrace.runners.spark.logs import opened
+        from millrace.runners import batches as feed
+        from millrace.runners.spark.open_logs import opened
 
         ranges = feed.ranges(opened(self._feed.log), begun, done, self._feed.lost)
         dealt = shares(ranges, done.clock, most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
@@ -238,8 +238,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes and routes, or takes what was read ahead; runs in a worker."""
-        from millrace.engine.packets import Body, Packet
-        from millrace.runners.spark import ahead
+        from millrace.engine.exchange import Body, Packet
+        from millrace.runners.spark import read_ahead as ahead
 
         assert isinstance(partition, Share)
         found = ahead.taken(self._feed, partition)
@@ -255,8 +255,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def packets(feed: Feed, share: Share) -> list[Packet]:
     """What a share brings to every slot."""
     from millrace.engine.source import route
-    from millrace.runners.feed import read_piece
-    from millrace.runners.spark.logs import opened
+    from millrace.runners.batches import read_piece
+    from millrace.runners.spark.open_logs import opened
 
     plan, log = feed.plan.unpack(), opened(feed.log)
     topics = {topic.name: topic for topic in plan.topics}
@@ -307,7 +307,7 @@ def as_rows(packets: Sequence[Packet], labels: tuple[int, ...]) -> pa.RecordBatc
 
 
 def _offsets(said: dict[str, Any]) -> Offsets:
-    from millrace.runners.feed import Offsets
+    from millrace.runners.batches import Offsets
 
     return Offsets.from_json(json.dumps(said))
 

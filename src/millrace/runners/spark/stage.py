@@ -14,10 +14,10 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace.runners.spark.shipped import Shipped
+from millrace.runners.spark.serialized_plan import Shipped
 
 if TYPE_CHECKING:
-    from millrace.engine.packets import Packet
+    from millrace.engine.exchange import Packet
     from millrace.engine.state import SlotState
 
 _BODY = StructType([StructField("body", BinaryType())])
@@ -53,7 +53,7 @@ class Stage(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
         """One slot's part of a batch."""
-        from millrace.engine.packets import Packet
+        from millrace.engine.exchange import Packet
 
         slot = self._labels.index(int(key[0]))
         packets = [Packet(slot, bytes(row.packet)) for row in rows]
@@ -88,7 +88,7 @@ class Stage(StatefulProcessor):
 
     def _begin(self, depth: int, slot: int) -> SlotState:
         from millrace.engine.state import SlotState
-        from millrace.runners.savepoint import load
+        from millrace.runners.state.savepoint import load
 
         assert self._seed is not None
         return load(Path(self._seed)).states.get((depth, slot), SlotState())

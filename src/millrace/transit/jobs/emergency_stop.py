@@ -4,7 +4,7 @@ import polars as pl
 
 from millrace import patterns
 from millrace.durations import Duration
-from millrace.patterns import Pattern, RowPattern, pattern, rows
+from millrace.patterns import Pattern, RowPattern, match_recognize, pattern
 from millrace.stream import Job, Stream, read
 from millrace.transit.jobs.parameters import patience
 from millrace.transit.topics import EMERGENCY_STOPS, POSITIONS
@@ -22,7 +22,7 @@ def hard_stop(within: Duration = "10s") -> Pattern:
 
 def hard_stop_in_sql(within: Duration = "10s") -> RowPattern:
     """The same as MATCH_RECOGNIZE. BRAKING is reluctant, so that the first row at rest ends it, though it may be braking, too."""
-    return rows(
+    return match_recognize(
         "CRUISING BRAKING+? STOPPED",
         define={"CRUISING": "speed >= 10", "BRAKING": "acceleration < 0", "STOPPED": "speed < 1"},
         measures={
@@ -63,7 +63,7 @@ def emergency_stop_in_sql(
         "emergency-stop",
         _movements(watermark, idle)
         .by("vehicle_id")
-        .match_rows(hard_stop_in_sql(within))
+        .match_recognize(hard_stop_in_sql(within))
         .write(EMERGENCY_STOPS),
     )
 

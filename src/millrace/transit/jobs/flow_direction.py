@@ -4,8 +4,8 @@ import polars as pl
 
 from millrace import windows
 from millrace.durations import Duration
+from millrace.geo import RESOLUTION, geocell, neighbours
 from millrace.stream import Job, read
-from millrace.transit.geocells import RESOLUTION, geocell, neighbours
 from millrace.transit.jobs.parameters import patience, speaking
 from millrace.transit.topics import FLOWS, POSITIONS
 

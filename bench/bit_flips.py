@@ -1,0 +1,83 @@
+"""Flips bits in copies of a log and its state: a run over them refuses, or shows what it would have shown."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from multiprocessing import get_context
+from pathlib import Path
+from shutil import rmtree
+
+from bench.killable_runs import DAMAGED, PATIENCE, RUN, live
+from bench.verifying import compare
+from millrace.errors import LogDamaged, RunFailed
+from millrace.log import open_log
+
+FILES = ("log/inputs.db", "log/results.db", f"state/{RUN}/local.db", f"state/{RUN}/identity.json")
+
+
+def flip_bits(
+    log: Path, state: Path, folder: Path, *, flips: int, seed: int, say: Callable[[str], None]
+) -> Counter[str]:
+    """How many runs over a damaged copy were `refused`, `unharmed` or `wrong`, or had no need of what was damaged (`not read`)."""
+    luck = random.Random(seed)  # noqa: S311 - places, not secrets
+    tally: Counter[str] = Counter()
+    for number in range(flips):
+        target = folder / "flipped"
+        rmtree(target, ignore_errors=True)
+        _copy(log, target / "log", ("inputs.db", "results.db"))
+        _copy(
+            state / RUN,
+            target / "state" / RUN,
+            ("local.db", "identity.json", "quarantine.json", "uncommitted"),
+        )
+        path = target / FILES[number % len(FILES)]
+        place = luck.randrange(path.stat().st_size)
+        body = bytearray(path.read_bytes())
+        body[place] ^= 1 << luck.randrange(8)
+        path.write_bytes(body)
+        outcome = _outcome(target)
+        tally[outcome] += 1
+        say(f"bit {number + 1} of {flips}: {path.relative_to(target)} at {place}: {outcome}")
+    return tally
+
+
+def _outcome(world: Path) -> str:
+    process = get_context("forkserver").Process(
+        target=live, args=(f"embedded:{world / 'log'}", str(world / "state"), "", True), daemon=True
+    )
+    process.start()
+    process.join(PATIENCE)
+    if process.is_alive():
+        process.kill()
+        raise RunFailed(f"a run over a damaged copy did not end within {PATIENCE:.0f} s")
+    if process.exitcode == DAMAGED:
+        return "refused"
+    if process.exitcode != 0:
+        return "failed otherwise"
+    try:
+        with closing(open_log(f"embedded:{world / 'log'}")) as log:
+            verdict = compare(log, 0)
+    except LogDamaged:
+        return "not read"  # the run had read that part before it was damaged; whoever reads it now is told
+    return "unharmed" if verdict.right else "wrong"
+
+
+def _copy(source: Path, target: Path, names: tuple[str, ...]) -> None:
+    """Databases through SQLite, so that what is still in their journals is there, too."""
+    target.mkdir(parents=True)
+    for name in names:
+        if not (source / name).exists():
+            continue
+        if name.endswith(".db"):
+            with (
+                closing(sqlite3.connect(source / name)) as one,
+                closing(sqlite3.connect(target / name)) as other,
+            ):
+                one.backup(other)
+                other.execute("pragma journal_mode = wal")
+        else:
+            (target / name).write_bytes((source / name).read_bytes())

@@ -1,0 +1,281 @@
+"""One measurement in a process of its own: `python -m bench.engine_case CASE`, where CASE is JSON; prints one JSON object."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from bench import machine, phases
+from millrace.config import Settings
+
+if TYPE_CHECKING:
+    from millrace.runners.spark.source import Feed
+    from millrace.stream import Job
+
+WARM_UP = 0.4
+"""The part of the batches that is not measured: caches and memory settle in them."""
+JVM_WARM_UP = 80
+"""Batches that a JVM has seen before those: it has compiled by then what it will. Ours are small; plain SQL is given all of its own once."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to measure, over events that are ready in `folder`."""
+
+    name: str
+    runner: str
+    rows_per_batch: int
+    batches: int
+    folder: str
+    log: str = ""
+    """The log, if it is not an embedded one in the folder."""
+    brokers: tuple[int, ...] = ()
+    """Processes beside ours whose work is counted too."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What came out. Microseconds of CPU per event, over all processes; milliseconds per batch, the median; memory at the end."""
+
+    name: str
+    runner: str
+    rows_per_batch: int
+    events_per_s: float
+    cpu_us_per_event: float
+    batch_ms: float
+    rss_mb: float
+    phases: dict[str, float] = field(default_factory=dict)
+    """Microseconds of CPU per event by phase; `jvm`, `workers` and `driver` are whole processes."""
+    load: float = 0.0
+    """The machine's load average over the last minute, this measurement included: with more than its cores, times are longer than they need be."""
+
+
+_Spent = tuple[dict[str, float], dict[str, float]]
+"""CPU seconds by kind of process, and by phase."""
+
+
+class Meter:
+    """Notes when each batch was done; from the end of the warm-up on, what it cost."""
+
+    def __init__(self, case: Case, noted: Path | None = None) -> None:
+        self._case, self._noted = case, noted
+        self._done: list[tuple[float, int]] = []
+        self._warm: _Spent | None = None
+        self._cold: _Spent | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether all batches were seen."""
+        return len(self._done) >= self._case.batches
+
+    def batch(self, events: int) -> None:
+        """A batch of so many events is done."""
+        if self.full:
+            return
+        self._done.append((time.monotonic(), events))
+        if len(self._done) == max(1, int(self._case.batches * WARM_UP)):
+            self._warm = self._spent()
+        if self.full:
+            self._cold = self._spent()
+
+    def figures(self) -> Figures:
+        """What the batches after the warm-up cost."""
+        assert self._warm is not None, "not all batches were seen"
+        assert self._cold is not None, "not all batches were seen"
+        first = max(1, int(self._case.batches * WARM_UP)) - 1
+        times = [moment for moment, _ in self._done[first:]]
+        events = sum(count for _, count in self._done[first + 1 :])
+        gaps = sorted(later - earlier for earlier, later in itertools.pairwise(times))
+        whole, parts = (
+            {k: (after[k] - before.get(k, 0.0)) / events * 1e6 for k in after}
+            for before, after in zip(self._warm, self._cold, strict=True)
+        )
+        return Figures(
+            self._case.name,
+            self._case.runner,
+            self._case.rows_per_batch,
+            round(events / (times[-1] - times[0])),
+            round(sum(whole.values()), 3),
+            round(gaps[len(gaps) // 2] * 1000, 1),
+            round(machine.memory_mb(os.getpid())),
+            {name: round(value, 3) for name, value in (whole | parts).items() if value},
+            round(os.getloadavg()[0], 1),
+        )
+
+    def _spent(self) -> _Spent:
+        spent = machine.cpu_seconds(os.getpid())
+        if self._case.brokers:
+            spent["brokers"] = sum(sum(machine.cpu_seconds(pid).values()) for pid in self._case.brokers)
+        return spent, dict(phases.collect(self._noted)) if self._noted else {}
+
+
+def measure(case: Case) -> Figures:
+    """Runs the case to its end."""
+    with _scratch() as (state, noted):
+        meter = Meter(case, noted)
+        settings = Settings().changed(
+            log_url=case.log or f"embedded:{case.folder}/log",
+            state_dir=state,
+            run_name="bench",
+            run_max_events_per_batch=case.rows_per_batch,
+        )
+        match case.runner:
+            case "local":
+                _local(case, settings, meter)
+            case "spark":
+                _spark(case, settings, meter)
+            case "spark-4-slots":
+                _spark(case, settings.changed(spark_slots=4), meter)
+            case _:
+                _plain(case, settings, meter)
+        return meter.figures()
+
+
+@contextmanager
+def _scratch() -> Iterator[tuple[Path, Path]]:
+    """A folder for state, and one for what the phases note."""
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        noted = Path(folder, "phases")
+        noted.mkdir()
+        os.environ[phases.VARIABLE] = str(noted)
+        phases.install()
+        yield Path(folder, "state"), noted
+
+
+def _job(name: str) -> Job:
+    from millrace.transit.jobs import BUILT_IN
+
+    return BUILT_IN[name]()
+
+
+def _local(case: Case, settings: Settings, meter: Meter) -> None:
+    from millrace.runners.local import Hooks, run_local
+
+    run_local(
+        [_job(case.name)],
+        settings=settings,
+        take_over=True,
+        hooks=Hooks(stop=lambda: meter.full, report=lambda results: meter.batch(results.counts["read"])),
+    )
+
+
+def _spark(case: Case, settings: Settings, meter: Meter) -> None:
+    from millrace.runners.spark import session
+    from millrace.runners.spark.foreground import run
+
+    chosen = settings.changed(spark_conf={"spark.python.daemon.module": "bench.worker_daemon"})
+    scratch = Path(tempfile.mkdtemp(dir=settings.state.dir.parent))
+    spark = session.open_session(
+        chosen.spark,
+        name="bench",
+        partitions=chosen.spark.slots or session.cores(chosen.spark),
+        scratch=scratch,
+        output=scratch / "spark.log",
+    )
+    before: list[int] = []
+    run(
+        [_job(case.name)],
+        settings=chosen.changed(run_name="warm-up", run_max_events_per_batch=200),
+        take_over=True,
+        spark=spark,
+        report=lambda batch, _: before.append(batch),
+        stop=lambda: len(before) >= JVM_WARM_UP,
+    )
+    run(
+        [_job(case.name)],
+        settings=chosen,
+        take_over=True,
+        spark=spark,
+        report=lambda _, results: meter.batch(results.counts["read"]),
+        stop=lambda: meter.full,
+    )
+
+
+def _plain(case: Case, settings: Settings, meter: Meter) -> None:
+    from bench import plain_spark
+
+    state = settings.state.dir
+    events = plain_spark.from_files(Path(case.folder, "files", str(case.rows_per_batch)))
+    deliver, delay = None, "61 seconds" if case.runner == "spark-sql-complete" else "1 second"
+    if case.runner != "spark-sql-parquet":
+        events, deliver = plain_spark.from_log(_plain_feed(settings), _cells), _Delivery(settings.log.url)
+    before: list[int] = []
+    enough = min(case.batches, JVM_WARM_UP)
+    plain_spark.run(
+        events,
+        state=state / "warm-up",
+        delay=delay,
+        deliver=deliver,
+        report=before.append,
+        stop=lambda: len(before) >= enough,
+    )
+    if deliver is not None:
+        deliver = _Delivery(settings.log.url)
+    plain_spark.run(
+        events, state=state, delay=delay, deliver=deliver, report=meter.batch, stop=lambda: meter.full
+    )
+
+
+def _plain_feed(settings: Settings) -> Feed:
+    """What plain SQL reads: as millrace would, the same tasks and as many events a batch."""
+    from millrace.engine.plan import Plan
+    from millrace.runners.spark import session
+    from millrace.runners.spark.open_logs import LogPlace
+    from millrace.runners.spark.serialized_plan import Shipped
+    from millrace.runners.spark.source import Feed
+    from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
+
+    plan = Plan.of([vehicle_distribution()], slots=1)
+    topics = tuple(topic.name for topic in plan.topics)
+    limit = settings.run.max_events_per_batch
+    return Feed(
+        Shipped.pack(plan),
+        topics,
+        LogPlace.of(settings),
+        (0,),
+        limit,
+        settings.run.tick_ms,
+        plan.ticks,
+        session.cores(settings.spark),
+    )
+
+
+def _cells(rows: pl.DataFrame) -> pl.DataFrame:
+    from millrace.geo import geocell
+
+    return rows.select("vehicle_id", geocell().alias("geocell"), pl.from_epoch("event_time", time_unit="ms"))
+
+
+class _Delivery:
+    """Results to the log, in one transaction with the number of the batch: what a careful user of plain SQL would do."""
+
+    def __init__(self, url: str) -> None:
+        from millrace.log import open_log
+        from millrace.transit.topics import CELL_COUNTS
+
+        log = open_log(url)
+        log.ensure(CELL_COUNTS)
+        self._topic, self._writer = CELL_COUNTS, log.writer(f"plain-{time.time_ns()}")
+
+    def __call__(self, found: pl.DataFrame, batch: int) -> None:
+        from millrace.log.codecs.codec import encode
+
+        rows = found.select("geocell", "count", (pl.col("window_end") - 1).alias("event_time"))
+        self._writer.commit(batch, {self._topic.name: encode(self._topic, rows)} if rows.height else {})
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(measure(Case(**json.loads(sys.argv[1]))))) + "\n")
+    sys.stdout.flush()
+    os._exit(0)

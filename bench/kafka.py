@@ -1,0 +1,35 @@
+"""`millrace bench kafka`: how fast a backlog is worked off, Kafka → vehicle-distribution on Spark → Kafka, on a broker of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from bench import events
+from bench.engine import NAME, run
+from bench.engine_case import Case, Figures
+from millrace.devtools import brokers
+from millrace.log import open_log
+
+VEHICLES = 2_000
+SPARE = 2
+"""Batches come out a little larger than asked for."""
+
+
+def bench(rows: Sequence[int], *, batches: int, runners: Sequence[str] = ("spark",)) -> Iterator[Figures]:
+    """The figures of each size of batch, on each runner, as soon as they are known. The broker's CPU is counted, too."""
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        cluster = brokers.start(Path(folder, "brokers"), port=0)
+        try:
+            for number, size in enumerate(rows):
+                url = f"{cluster.url}/bench-{number}"
+                with closing(open_log(url)) as log:
+                    made = events.positions(-(-size * (batches + SPARE) // VEHICLES), vehicles=VEHICLES)
+                    events.fill(log, made, rows=50_000)
+                pids = tuple(node.pid for node in cluster.nodes if node.pid is not None)
+                for runner in runners:
+                    yield run(Case(NAME, runner, size, batches, folder, url, pids))
+        finally:
+            brokers.stop(cluster)

@@ -1,0 +1,95 @@
+"""Plain readings of many keys, as many as wanted: a key, a number, and when. For measurements of kinds of windows, triggers and aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, make_dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from millrace.log import Log
+from millrace.log.codecs.codec import encode
+from millrace.stream import Output, Stream
+from millrace.topics import SYSTEM, Topic
+
+START = 1_700_000_000_000
+"""The time of the first reading: any would do, but it must always be the same."""
+CHUNK = 200_000
+"""About how many readings are made at once."""
+
+
+@dataclass
+class Reading:
+    """What a sensor says; `place` is one of a hundred."""
+
+    key: str
+    value: int
+    place: int
+
+
+def topic(name: str = "input.readings") -> Topic:
+    """A topic of readings."""
+    return Topic(name, Reading, key="key")
+
+
+def readings(seconds: int, *, keys: int, start: int = START, seed: int = 1) -> Iterator[pl.DataFrame]:
+    """One of each key in each second, in the order of arrival: most within a second, one in a hundred up to twenty seconds late."""
+    rng = np.random.default_rng(seed)
+    names = np.array([f"key-{number:07d}" for number in range(keys)])
+    step = max(1, CHUNK // keys)
+    for first in range(0, seconds, step):
+        shape = (min(step, seconds - first), keys)
+        at = start + (first + np.arange(shape[0]))[:, None] * 1_000 + rng.integers(0, 1_000, shape)
+        lag = np.where(
+            rng.random(shape) < 0.99, rng.integers(0, 1_000, shape), rng.integers(1_000, 20_000, shape)
+        )
+        yield _frame(rng, np.broadcast_to(names, shape).ravel(), at.ravel(), (at + lag).ravel()).sort(
+            "ingestion_time", maintain_order=True
+        )
+
+
+def touches(rows: int, *, keys: int, start: int, seed: int = 2) -> pl.DataFrame:
+    """Readings of keys taken at random, a millisecond apart and in order."""
+    rng = np.random.default_rng(seed)
+    names = np.array([f"key-{number:07d}" for number in range(keys)])[rng.integers(0, keys, rows)]
+    at = start + np.arange(rows)
+    return _frame(rng, names, at, at)
+
+
+def fill(log: Log, into: Topic, frames: Iterator[pl.DataFrame] | list[pl.DataFrame]) -> int:
+    """Appends readings to a topic; how many there were."""
+    log.ensure(into)
+    count = 0
+    for frame in frames:
+        log.append(into.name, encode(into, frame))
+        count += frame.height
+    return count
+
+
+def written(stream: Stream, name: str) -> Output:
+    """The end of a stream in a topic of whatever type fits it."""
+    own = {column: dtype for column, dtype in stream.node.schema.items() if column not in SYSTEM}
+    return stream.write(Topic(name, _type("Measured", own)))
+
+
+def _frame(rng: np.random.Generator, keys: Any, at: Any, seen: Any) -> pl.DataFrame:
+    value, place = rng.integers(0, 1_000, len(at)), rng.integers(0, 100, len(at))
+    return pl.DataFrame(
+        {"key": keys, "value": value, "place": place, "event_time": at, "ingestion_time": seen}
+    )
+
+
+def _type(name: str, columns: dict[str, Any]) -> type:
+    return make_dataclass(
+        name, [(column, _hint(f"{name}_{column}", dtype)) for column, dtype in columns.items()]
+    )
+
+
+def _hint(name: str, dtype: Any) -> Any:
+    if isinstance(dtype, pl.List):
+        return list[_hint(name, dtype.inner)]  # type: ignore[misc]  # a type made at run time
+    if isinstance(dtype, pl.Struct):
+        return _type(name, {field.name: field.dtype for field in dtype.fields})
+    return float if dtype.is_float() else int if dtype.is_integer() else bool if dtype == pl.Boolean else str

@@ -1,0 +1,116 @@
+"""Memory and time of a processor with very many keys: `python -m bench.keyed_state [--keys 1000000] [--slots 4] [--on local|spark]`.
+
+Every key comes once, then a part of them again, with state folder and log on disk. Printed are the peak memory of all processes, the
+size of the state, and the time per event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from bench import keyed_readings, machine
+from millrace import processors, watermarks
+from millrace.config import Settings
+from millrace.log import open_log
+from millrace.log.codecs.codec import encode
+from millrace.processors import Context, Processor
+from millrace.runners.local import Hooks, run_local
+from millrace.stream import Job, read
+from millrace.topics import Topic
+
+BATCH = 50_000
+
+
+class Remembers(Processor):
+    """How often a key came, when last, and a timer that is never due: it shows every hundredth time."""
+
+    shows: ClassVar = {"times": pl.Int64}
+    times = processors.value(0)
+    last = processors.value()
+
+    def process(self, row: dict[str, Any], ctx: Context) -> None:  # noqa: ARG002 - it only counts
+        """Counts."""
+        self.times += 1
+        self.last = ctx.time
+        ctx.set_timer("long", ctx.time + 10**12)
+        if self.times % 100 == 0:
+            ctx.emit(times=self.times)
+
+
+def measured(
+    keys: int, slots: int, folder: Path, *, on: str = "local", driver_memory: str = "2g"
+) -> dict[str, float]:
+    """All keys once and a tenth of them again, in batches."""
+    topic = Topic("input.readings", keyed_readings.Reading, key="key")
+    stream = read(topic, watermark=watermarks.ascending()).by("key").process(Remembers())
+    job = Job("remembers", keyed_readings.written(stream, "analytics.remembers"))
+    settings = Settings().changed(
+        log_url=f"embedded:{folder}/log",
+        state_dir=folder / "state",
+        run_name="keys",
+        spark_slots=slots,
+        spark_driver_memory=driver_memory,
+        run_max_events_per_batch=BATCH,
+    )
+    with closing(open_log(settings.log.url)) as log:
+        log.ensure(topic)
+        for start in range(0, keys + keys // 10, BATCH):
+            number = pl.int_range(start, min(start + BATCH, keys + keys // 10), eager=True)
+            at = keyed_readings.START + number
+            frame = pl.DataFrame(
+                {"value": number, "place": number % 100, "event_time": at, "ingestion_time": at}
+            )
+            log.append(topic.name, encode(topic, frame.with_columns(key=pl.format("key-{}", number % keys))))
+    peaks, spent = [0.0], [0.0]
+
+    def look(*_: object) -> None:
+        peaks.append(machine.memory_mb(os.getpid()))
+        spent.append(sum(machine.cpu_seconds(os.getpid()).values()))
+
+    begun = sum(machine.cpu_seconds(os.getpid()).values())
+    if on == "local":
+        run_local([job], settings=settings, until_caught_up=True, hooks=Hooks(report=look))
+    else:
+        from millrace.runners.spark.foreground import run
+
+        run([job], settings=settings, until_caught_up=True, report=look)
+    stored = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())
+    per_event = (spent[-1] - begun) / (keys + keys // 10) * 1e6
+    return {
+        "keys": keys,
+        "slots": slots,
+        "peak_mb": max(peaks),
+        "state_mb": stored / 2**20,
+        "cpu_us_per_event": per_event,
+    }
+
+
+def main() -> None:
+    """Measures, and says how it was."""
+    parser = argparse.ArgumentParser(description="Memory of a processor with very many keys.")
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--on", choices=("local", "spark"), default="local")
+    parser.add_argument("--driver-memory", default="2g", help="of Spark's JVM")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="millrace-keys-") as folder:
+        found = measured(
+            asked.keys, asked.slots, Path(folder), on=asked.on, driver_memory=asked.driver_memory
+        )
+    sys.stdout.write(
+        ", ".join(f"{name} {value:,.1f}" for name, value in found.items()) + f"\n{machine.describe()}\n"
+    )
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""What `millrace bench engine` measures besides the use cases: each kind of window, trigger and aggregate, patterns, long windows, large state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from bench import keyed_readings
+from millrace import aggregates, patterns, triggers, watermarks, windows
+from millrace.patterns import pattern
+from millrace.stream import Job, read
+from millrace.triggers import Trigger
+from millrace.windows import Window, WindowFn
+
+KEYS = 2_000
+ROWS = 50_000
+BATCHES = 10
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A job to be measured, and the readings for it."""
+
+    group: str
+    name: str
+    make: Callable[[str, str], Job]
+    """The job of a name over a topic."""
+    keys: int = KEYS
+    before: int = 0
+    """Seconds of readings of all keys that are worked off before: what windows need to be full, or state to be large."""
+    rows: int = ROWS
+    """How many readings a measured batch has."""
+    sparse: bool = False
+    """Whether batches touch keys taken at random; otherwise each key in each second."""
+
+    @property
+    def label(self) -> str:
+        """The name under which it is found and shown."""
+        return f"{self.group}/{self.name}"
+
+    def job(self, topic: str) -> Job:
+        """What runs."""
+        return self.make(self.label.replace("/", "-").replace(" ", "-"), topic)
+
+
+def totals(name: str, topic: str, *, window: Any, **how: Any) -> Job:
+    """How many readings, and their sum, by key."""
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
+        window, **how
+    )
+    panes = rows.by("key").aggregate(n=aggregates.count(), total=aggregates.sum("value"))
+    return Job(name, keyed_readings.written(panes, f"analytics.{name}"))
+
+
+def latest_of_an_hour(name: str, topic: str) -> Job:
+    """What is no sum, in windows that share nearly everything."""
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
+        windows.sliding("1h", every="1s")
+    )
+    return Job(name, keyed_readings.written(rows.by("key").latest("value"), f"analytics.{name}"))
+
+
+def aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
+    """One aggregate by key in ten seconds."""
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
+        windows.fixed("10s")
+    )
+    return Job(
+        name, keyed_readings.written(rows.by("key").aggregate(answer=aggregate()), f"analytics.{name}")
+    )
+
+
+@dataclass(frozen=True)
+class Calendar(WindowFn):
+    """A window of one's own, in Python: ten seconds, but the last of each minute is short."""
+
+    def assign(self, at: int) -> list[Window]:
+        """The one window."""
+        start = at - at % 10_000
+        return (
+            [(start, start + (9_000 if start % 60_000 == 50_000 else 10_000))]
+            if at % 60_000 < 59_000
+            else [(at - at % 1_000, at - at % 1_000 + 1_000)]
+        )
+
+
+def relaxed(name: str, topic: str) -> Job:
+    """Low, later high in proportion to it, later back: one reading in ten begins a match, and every condition after it looks back."""
+    value = pl.col("value")
+    rising = (
+        pattern("low", value < 100)
+        .followed_by("high", (value > 800) & (value > 9 * patterns.last("low", "value")))
+        .followed_by(
+            "back",
+            (value < 300)
+            & (value < patterns.last("high", "value") - 700)
+            & (value > patterns.last("low", "value")),
+        )
+        .within("10s")
+    )
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
+    found = rows.by("key").match(
+        rising, select={"low": patterns.last("low", "value"), "back": patterns.last("back", "value")}
+    )
+    return Job(name, keyed_readings.written(found, f"analytics.{name}"))
+
+
+def begun(name: str, topic: str) -> Job:
+    """A pattern that nearly every reading begins and one in a hundred ends, so that nearly every key has matches that have begun."""
+    ending = (pl.col("value") >= 990) & (pl.col("value") > patterns.last("low", "value"))
+    waiting = pattern("low", pl.col("value") < 990).followed_by("high", ending).within("1h").skip_past_last()
+    rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
+    found = rows.by("key").match(waiting, select={"high": patterns.last("high", "value")})
+    return Job(name, keyed_readings.written(found, f"analytics.{name}"))
+
+
+def kinds() -> Iterator[Kind]:
+    """All of them."""
+    for name, window in _windows().items():
+        how: dict[str, Any] = {"trigger": triggers.every_event_time("2s")} if name == "everything" else {}
+        yield Kind("windows", name, partial(totals, window=window, **how))
+    for name, trigger in _triggers().items():
+        yield Kind(
+            "triggers", name, partial(totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s")
+        )
+    for name, aggregate in _aggregates().items():
+        yield Kind("aggregates", name, partial(aggregated, aggregate=aggregate))
+    for name, window in {
+        "30s every 5s": windows.sliding("30s", every="5s"),
+        "1h every 1s": windows.sliding("1h", every="1s"),
+    }.items():
+        yield Kind("sliding", name, partial(totals, window=window), before=3_600)
+    yield Kind("sliding", "1h every 1s latest", latest_of_an_hour, before=3_600)
+    for keys, said in {1_000: "1k", 100_000: "100k", 1_000_000: "1M"}.items():
+        hour = partial(totals, window=windows.fixed("1h"))
+        yield Kind("state", f"{said} keys sparsely", hour, keys=keys, before=1, rows=1_000, sparse=True)
+        yield Kind("state", f"{said} keys uniformly", hour, keys=keys, before=1, sparse=True)
+    yield Kind("patterns", "relaxed", relaxed)
+    for rows, said in {1_000: "sparsely", ROWS: "uniformly"}.items():
+        yield Kind("patterns", f"1M keys {said}", begun, keys=1_000_000, before=1, rows=rows, sparse=True)
+
+
+def _windows() -> dict[str, Any]:
+    return {
+        "fixed": windows.fixed("10s"),
+        "sliding": windows.sliding("30s", every="5s"),
+        "unaligned": windows.fixed("10s", offset=pl.col("place") * 100),
+        "sessions": windows.sessions("1500ms"),
+        "everything": windows.everything(),
+        "counted": windows.counted(10),
+        "delta": windows.delta("value", 500),
+        "punctuated": windows.punctuated(pl.col("place") == 0),
+        "fixed by clock": windows.by_clock(windows.fixed("10s")),
+        "own": Calendar(),
+    }
+
+
+def _triggers() -> dict[str, Trigger]:
+    return {
+        "at_watermark": triggers.at_watermark(),
+        "once": triggers.at_watermark(late=triggers.never()),
+        "early": triggers.at_watermark(early=triggers.after_count(5), late=triggers.after_count(1)),
+        "every": triggers.every("1s"),
+        "every_event_time": triggers.every_event_time("2s"),
+        "after_delay": triggers.repeatedly(triggers.after_delay("1s")),
+        "after_count": triggers.repeatedly(triggers.after_count(5)),
+        "any_of": triggers.repeatedly(triggers.any_of(triggers.after_count(5), triggers.after_delay("1s"))),
+        "all_of": triggers.repeatedly(triggers.all_of(triggers.after_count(5), triggers.after_delay("1s"))),
+        "in_order": triggers.in_order(triggers.after_count(5), triggers.at_watermark()),
+        "until": triggers.repeatedly(triggers.after_count(5)).until(
+            triggers.at_watermark(late=triggers.never())
+        ),
+        "at_end": triggers.at_end(),
+    }
+
+
+def _aggregates() -> dict[str, Callable[[], Any]]:
+    return {
+        "count": aggregates.count,
+        "sum": lambda: aggregates.sum("value"),
+        "mean": lambda: aggregates.mean("value"),
+        "min": lambda: aggregates.min("value"),
+        "max": lambda: aggregates.max("value"),
+        "latest": lambda: aggregates.latest("value"),
+        "earliest": lambda: aggregates.earliest("value"),
+        "stddev": lambda: aggregates.stddev("value"),
+        "collect": lambda: aggregates.collect("value"),
+        "distinct": lambda: aggregates.distinct("place"),
+        "distinct approx": lambda: aggregates.distinct("place", approx=True),
+        "quantiles": lambda: aggregates.quantiles("value", [0.5, 0.9, 0.99]),
+        "quantiles approx": lambda: aggregates.quantiles("value", [0.5, 0.9, 0.99], approx=True),
+        "top": lambda: aggregates.top(3, "place"),
+        "top approx": lambda: aggregates.top(3, "place", approx=True),
+        "top by": lambda: aggregates.top(3, "place", by="value"),
+    }

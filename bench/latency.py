@@ -1,0 +1,187 @@
+"""How long results take: from an event to whoever reads what is committed, and how much of that is neither the window's doing nor the watermark's.
+
+Events flow at the pace of a city (`scale` times), markers among them; jobs run as they always do, in a process of their own. The floor of a result is the
+moment when the record was appended that moved the low watermark past what the result waits for: no system could have been earlier.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from bench.city_flow import Beside, Feeder, await_batch, log_for, read_by, started, statuses, together
+from millrace.log import Log, open_log
+from millrace.log.codecs.codec import decode
+from millrace.log.status import Status
+from millrace.topics import Topic
+from millrace.transit.markers import MARKERS, Marker
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One job, at one volume. Times are milliseconds."""
+
+    job: str
+    scale: float
+    on: str
+    log: str
+    n: int
+    p50_ms: float | None
+    p90_ms: float | None
+    p99_ms: float | None
+    above_floor_p50_ms: float | None
+    above_floor_p99_ms: float | None
+    phases_ms: dict[str, float | None]
+    """The medians of what that is made of: `until_cut`, from the floor until a batch was cut that could have it; `computing`, until its results were ready to be committed; `committing`, until a reader had
+    them."""
+    load: float
+    """How many processes wanted a core, on average over the last minute: with more than there are cores, all figures are worse."""
+
+
+def bench(
+    jobs: Sequence[str], *, url: str | None = None, on: str = "local", scale: float = 1, seconds: float = 60
+) -> list[Latency]:
+    """Measures jobs that run together; on a log of their own (`kafka`: on a broker of their own), which is gone afterwards, or on `url`."""
+    read = read_by(jobs)
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-latency-") as made,
+        log_for(url, folder := Path(made)) as (place, _),
+    ):
+        log = open_log(place)
+        for topic in (*read.values(), *(MARKERS[job].topic for job in jobs)):
+            log.ensure(topic)
+        feeder, begins = Feeder(log, jobs, scale), {name: log.ends(name) for name in read}
+        watchers = {job: Watcher(open_log(place), MARKERS[job]) for job in jobs}
+        name = f"latency-{uuid.uuid4().hex[:8]}"
+        with together(feeder, *watchers.values()), started(jobs, place, on, folder, name) as child:
+            await_batch(log, name, child, folder)
+            began = time.time_ns() // 1_000_000 + 5_000
+            time.sleep(seconds + 5)
+            ended = time.time_ns() // 1_000_000
+            _await_results(watchers, ended, child)
+        load, batches = round(os.getloadavg()[0], 1), _batches(statuses(log, name, {}))
+        clocks = {name: _clocks(log, topic, begins[name]) for name, topic in read.items()}
+        log.close()
+    measured = {
+        job: watcher.seen().filter(pl.col("event").is_between(began, ended))
+        for job, watcher in watchers.items()
+    }
+    kind = place.partition(":")[0]
+    figures = partial(_figures, batches=batches, scale=scale, on=on, log=kind, load=load)
+    return [figures(job, measured[job], clocks[MARKERS[job].reads.name]) for job in jobs]
+
+
+class Watcher(Beside):
+    """Reads the results of a job as they are committed, and notes when each marker's came."""
+
+    def __init__(self, log: Log, marker: Marker) -> None:
+        super().__init__()
+        self._log, self._marker = log, marker
+        self._start = log.ends(marker.topic.name)
+        self._found: list[pl.DataFrame] = []
+
+    def work(self) -> None:
+        """Looks every five milliseconds."""
+        topic = self._marker.topic
+        for partition, records in self._log.tail(
+            topic.name, start=self._start, wait=lambda: not self.enough.wait(0.005)
+        ):
+            came = time.time_ns() / 1e6
+            rows = decode(topic, partition, records, panes=True).rows
+            self._found.append(self._marker.waits_for(rows).with_columns(came=pl.lit(came)))
+        self._log.close()
+
+    def seen(self) -> pl.DataFrame:
+        """What came so far: `event`, `complete`, `came`."""
+        nothing = pl.DataFrame(schema={"event": pl.Int64, "complete": pl.Int64, "came": pl.Float64})
+        return pl.concat([nothing, *(frame.cast(nothing.schema) for frame in self._found)])
+
+
+def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Popen[bytes]) -> None:
+    """Returns when results of markers after `upto` have come, so that none is left out for being slow; or not, after half a minute."""
+    deadline = time.monotonic() + 30
+    while any(
+        watcher.seen()["event"].max() is None or watcher.seen()["event"].max() < upto  # type: ignore[operator] # whole milliseconds
+        for watcher in watchers.values()
+    ):
+        if child.poll() is not None or time.monotonic() > deadline:
+            return
+        time.sleep(0.2)
+
+
+def _clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.DataFrame]:
+    """Of each partition, how far its clock had come (`clock`) with each record, and when that was appended (`at`)."""
+    found = []
+    for partition, end in log.ends(topic.name).items():
+        records = log.read(topic.name, partition, begins.get(partition, 0), end)
+        rows = decode(topic, partition, records).rows
+        at = pl.DataFrame({"_off": records.offsets, "at": records.timestamps})
+        clock = pl.min_horizontal("event_time", "ingestion_time").cum_max()
+        found.append(
+            rows.select("_off", clock=clock).join(at, on="_off", maintain_order="left").select("clock", "at")
+        )
+    return [frame for frame in found if frame.height]
+
+
+def floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int) -> pl.Series:
+    """For each time that the low watermark had to reach, when it could have: the last partition's first record that was far enough."""
+    moments = []
+    for frame in clocks:
+        place = frame["clock"].search_sorted(complete + delay, side="left")
+        moments.append(frame["at"].append(pl.Series([None], dtype=frame["at"].dtype)).gather(place))
+    return pl.select(pl.max_horizontal(moments)).to_series()
+
+
+def _batches(said: Sequence[Status]) -> pl.DataFrame:
+    """When each batch was cut, and when its results were ready."""
+    known = [(float(one.at - one.took_ms), float(one.at)) for one in said if one.took_ms is not None]
+    return pl.DataFrame(known, schema={"cut": pl.Float64, "ready": pl.Float64}, orient="row").sort("ready")
+
+
+def _figures(
+    job: str,
+    seen: pl.DataFrame,
+    clocks: Sequence[pl.DataFrame],
+    *,
+    batches: pl.DataFrame,
+    scale: float,
+    on: str,
+    log: str,
+    load: float,
+) -> Latency:
+    timed = (
+        seen.with_columns(floor=floors(seen["complete"], clocks, MARKERS[job].delay))
+        .drop_nulls()
+        .sort("came")
+    )
+    timed = timed.join_asof(batches, left_on="came", right_on="ready", strategy="backward", coalesce=False)
+    above = timed.select(
+        above=pl.col("came") - pl.col("floor"),
+        until_cut=pl.col("cut") - pl.col("floor"),
+        computing=pl.col("ready") - pl.col("cut"),
+        committing=pl.col("came") - pl.col("ready"),
+    )
+    p50, p90, p99 = _quantiles((seen["came"] - seen["event"]).to_numpy(), 0.5, 0.9, 0.99)
+    over50, over99 = _quantiles(above["above"].to_numpy(), 0.5, 0.99)
+    phases = {name: _quantiles(above[name].drop_nulls().to_numpy(), 0.5)[0] for name in above.columns[1:]}
+    return Latency(job, scale, on, log, seen.height, p50, p90, p99, over50, over99, phases, load)
+
+
+def _quantiles(
+    values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], *which: float
+) -> list[float | None]:
+    return (
+        [round(float(value), 1) for value in np.quantile(values, which)]
+        if len(values)
+        else [None] * len(which)
+    )

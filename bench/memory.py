@@ -1,0 +1,200 @@
+"""Memory over a simulated day, as fast as it goes: `python -m bench.memory [--hours 24] [--on local|spark] [--out FOLDER]`.
+
+A sliding and a session job run together over events at real volume, a simulated minute a batch. After each batch the memory of all
+processes is noted; in the end there are a CSV and an SVG, and a line that says whether it was flat after the warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import polars as pl
+
+from bench import keyed_readings, machine, plot
+from millrace import aggregates, watermarks, windows
+from millrace.config import Settings
+from millrace.log import Log, open_log
+from millrace.log.codecs.codec import encode
+from millrace.stream import Job, read
+from millrace.topics import Topic
+
+RATE = 676
+"""Events a second, the mean of a city's trams and buses over a day: 58 million."""
+VEHICLES = 1_400
+PAUSE = 600
+"""A vehicle rests so many seconds after each hour or so: its session ends, and another begins."""
+MINUTE, HOUR = 60, 3_600
+WARM_UP = 0.25
+"""The part of the day after which memory should be flat."""
+
+
+def events(minutes: int, *, rate: int = RATE, seed: int = 1) -> Iterator[pl.DataFrame]:
+    """A minute after the other: vehicles that report about every second while they are on duty, some reports late."""
+    rng = np.random.default_rng(seed)
+    names = np.array([f"vehicle-{number:05d}" for number in range(VEHICLES)])
+    shift = rng.integers(0, HOUR, VEHICLES)
+    for minute in range(minutes):
+        count = rate * MINUTE * HOUR // (HOUR - PAUSE)
+        second = np.sort(rng.integers(minute * MINUTE, (minute + 1) * MINUTE, count))
+        who = rng.integers(0, VEHICLES, count)
+        resting = (second + shift[who]) % HOUR < PAUSE
+        at = keyed_readings.START + second * 1_000 + rng.integers(0, 1_000, count)
+        seen = at + np.where(
+            rng.random(count) < 0.98, rng.integers(50, 1_000, count), rng.integers(1_000, 30_000, count)
+        )
+        frame = pl.DataFrame(
+            {
+                "key": names[who],
+                "value": second % 1_000,
+                "place": who % 100,
+                "event_time": at,
+                "ingestion_time": seen,
+            }
+        )
+        yield frame.filter(pl.Series(~resting)).sort("ingestion_time")
+
+
+def jobs(topic: Topic) -> list[Job]:
+    """Vehicles by place in the last half minute, and how long each was on duty."""
+    rows = read(topic, watermark=watermarks.bounded("1s", idle="10s"))
+    sliding = (
+        rows.window(windows.sliding("30s", every="5s"), lateness="1m")
+        .by("key")
+        .latest("place")
+        .by("place")
+        .count()
+    )
+    duty = (
+        rows.window(windows.sessions("5m"), lateness="1m")
+        .by("key")
+        .aggregate(n=aggregates.count(), last=aggregates.max("value"))
+    )
+    return [
+        Job("memory-sliding", keyed_readings.written(sliding, "analytics.memory-sliding")),
+        Job("memory-sessions", keyed_readings.written(duty, "analytics.memory-sessions")),
+    ]
+
+
+@dataclass
+class Day:
+    """Feeds a minute after each batch, and notes what that cost."""
+
+    log: Log
+    topic: Topic
+    minutes: Iterator[pl.DataFrame]
+    samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+    over: bool = False
+
+    def feed(self) -> None:
+        """The next minute, or the end of the day."""
+        minute = next(self.minutes, None)
+        if minute is None:
+            self.over = True
+        else:
+            self.log.append(self.topic.name, encode(self.topic, minute))
+
+    def done(self, count: int) -> None:
+        """A batch of so many events is done."""
+        if count and not self.over:
+            self.samples.append(((len(self.samples) + 1) / MINUTE, machine.memory_by_kind(os.getpid())))
+            self.feed()
+
+
+def simulate(hours: float, on: str, folder: Path) -> list[tuple[float, dict[str, float]]]:
+    """Memory in megabytes by kind of process after each simulated minute, by the hour of the day."""
+    topic = Topic("input.readings", keyed_readings.Reading, key="key", retention="30s")
+    settings = Settings().changed(
+        log_url=f"embedded:{folder}/log", state_dir=folder / "state", run_name="memory"
+    )
+    with closing(open_log(settings.log.url)) as log:
+        log.ensure(topic)
+        day = Day(log, topic, events(int(hours * 60)))
+        day.feed()
+        _runners()[on](jobs(topic), settings, day)
+    return day.samples
+
+
+def _runners() -> dict[str, Callable[[list[Job], Settings, Day], None]]:
+    return {"local": _local, "spark": _spark}
+
+
+def _local(these: list[Job], settings: Settings, day: Day) -> None:
+    from millrace.runners.local import Hooks, run_local
+
+    run_local(
+        these,
+        settings=settings,
+        hooks=Hooks(stop=lambda: day.over, report=lambda results: day.done(results.counts.get("read", 0))),
+    )
+
+
+def _spark(these: list[Job], settings: Settings, day: Day) -> None:
+    from millrace.runners.spark.foreground import run
+
+    run(
+        these,
+        settings=settings,
+        report=lambda _, results: day.done(results.counts.get("read", 0)),
+        stop=lambda: day.over,
+    )
+
+
+def growth(samples: list[tuple[float, dict[str, float]]]) -> float:
+    """By how much the last quarter of the day needs more memory than the second: 0.01 is one percent."""
+    totals = [sum(parts.values()) for _, parts in samples]
+    quarter = max(1, int(len(totals) * WARM_UP))
+    return median(totals[-quarter:]) / median(totals[quarter : 2 * quarter] or totals) - 1
+
+
+def write(samples: list[tuple[float, dict[str, float]]], on: str, out: Path) -> None:
+    """The samples as CSV, and as a picture."""
+    out.mkdir(parents=True, exist_ok=True)
+    kinds = sorted({kind for _, parts in samples for kind, size in parts.items() if size})
+    with (out / f"memory-{on}.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["hour", *kinds])
+        table.writerows(
+            [f"{hour:.4f}", *(f"{parts.get(kind, 0):.1f}" for kind in kinds)] for hour, parts in samples
+        )
+    series = {"all processes": [(hour, sum(parts.values())) for hour, parts in samples]}
+    if len(kinds) > 1:
+        series |= {kind: [(hour, parts.get(kind, 0.0)) for hour, parts in samples] for kind in kinds}
+    title = f"Memory over {samples[-1][0]:.3g} simulated hours, runner {on}"
+    (out / f"memory-{on}.svg").write_text(
+        plot.lines(title, series, across="hours", along="megabytes"), encoding="utf-8"
+    )
+
+
+def main() -> None:
+    """Simulates, writes and says how it was."""
+    parser = argparse.ArgumentParser(description="Memory over a simulated day.")
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--on", choices=("local", "spark"), default="local")
+    parser.add_argument("--out", type=Path, default=Path("millrace-data/measured"))
+    asked = parser.parse_args()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="millrace-memory-") as folder:
+        samples = simulate(asked.hours, asked.on, Path(folder))
+    write(samples, asked.on, asked.out)
+    peak = max(sum(parts.values()) for _, parts in samples)
+    sys.stdout.write(
+        f"{asked.on}: {len(samples) / MINUTE:.2f} simulated hours in {time.monotonic() - begun:.0f} s, peak {peak:,.0f} MB, "
+        f"last quarter against second {growth(samples):+.1%}; {asked.out}/memory-{asked.on}.svg\n{machine.describe()}\n"
+    )
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What vehicle-distribution must show for a log, in plain Python: a record at a time, without the engine, its codecs or its windows.
+
+Only protobuf and H3 are shared with the job. It knows the job of `verifying.job`: windows of 30 s every 5 s, a delay of 1 s, a lateness of 10 s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from google.protobuf.message import DecodeError
+
+from millrace.log import Log
+from millrace.log.codecs.event_pb2 import Event
+from millrace.transit.events_pb2 import VehiclePosition
+
+SIZE, EVERY, DELAY, LATENESS, AHEAD = 30_000, 5_000, 1_000, 10_000, 3_600_000
+RESOLUTION = 9
+
+Window = tuple[int, int, int]
+"""A cell, the start of a window, and its end."""
+
+
+def expected(log: Log, topic: str) -> dict[Window, int]:
+    """How many vehicles each cell has at last in each window that is complete, where it has any."""
+    latest: dict[tuple[int, str], tuple[int, int, int, int]] = {}
+    watermarks = []
+    for partition, end in sorted(log.ends(topic).items()):
+        clock = None
+        for offset, at, seen, position in _records(log, topic, partition, end):
+            if at > seen + AHEAD:
+                continue
+            clock = min(at, seen) if clock is None else max(clock, min(at, seen))
+            if position is None:
+                continue
+            vehicle, cell = position
+            for start in _starts(at):
+                if clock - DELAY < start + SIZE + LATENESS:
+                    place = (start, vehicle)
+                    latest[place] = max(
+                        latest.get(place, (at, partition, offset, cell)), (at, partition, offset, cell)
+                    )
+        watermarks.append(None if clock is None else clock - DELAY)
+    if any(watermark is None for watermark in watermarks):
+        return {}
+    low = min(watermark for watermark in watermarks if watermark is not None)
+    return dict(
+        Counter(
+            (cell, start, start + SIZE) for (start, _), (*_, cell) in latest.items() if start + SIZE <= low
+        )
+    )
+
+
+def _starts(at: int) -> Iterator[int]:
+    """Where the windows begin that contain a time."""
+    start = at - at % EVERY
+    while start > at - SIZE:
+        yield start
+        start -= EVERY
+
+
+def _records(
+    log: Log, topic: str, partition: int, end: int
+) -> Iterator[tuple[int, int, int, tuple[str, int] | None]]:
+    """Offset, event time, ingestion time, and vehicle and cell where it says where it is; without what cannot be read."""
+    import h3.api.basic_int as h3
+
+    for first in range(0, end, 10_000):
+        records = log.read(topic, partition, first, min(end, first + 10_000))
+        for offset, appended, value in zip(
+            records.offsets.tolist(), records.timestamps.tolist(), records.values.to_pylist(), strict=True
+        ):
+            if value is None:
+                continue
+            event, position = Event(), VehiclePosition()
+            try:
+                event.ParseFromString(value)
+                if not event.details.Unpack(position):
+                    continue
+            except DecodeError:
+                continue
+            seen = (
+                event.ingestion_timestamp.ToMilliseconds()
+                if event.HasField("ingestion_timestamp")
+                else appended
+            )
+            inside = abs(position.latitude) <= 90 and abs(position.longitude) <= 180
+            cell = h3.latlng_to_cell(position.latitude, position.longitude, RESOLUTION) if inside else None
+            yield (
+                offset,
+                event.event_timestamp.ToMilliseconds(),
+                seen,
+                None if cell is None else (position.vehicle_id, cell),
+            )

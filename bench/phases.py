@@ -1,0 +1,107 @@
+"""Where the CPU time of a batch goes. Off unless MILLRACE_PHASES names a folder; then each process notes its share there.
+
+Known functions are wrapped from outside, so that the code measured holds no trace of being measured.
+"""
+
+import functools
+import importlib.util
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "MILLRACE_PHASES"
+
+
+class Stopwatch:
+    """CPU seconds of this process by phase, each without those of the phases inside it. A worker does one thing at a time."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self._inner = [0.0]
+
+    def measured(self, phase: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn`, its time counted under `phase`."""
+
+        @functools.wraps(fn)
+        def timed(*args: Any, **named: Any) -> Any:
+            self._inner.append(0.0)
+            begun = time.process_time()
+            try:
+                return fn(*args, **named)
+            finally:
+                whole = time.process_time() - begun
+                self.spent[phase] += whole - self._inner.pop()
+                self._inner[-1] += whole
+
+        return timed
+
+    def note(self, folder: Path) -> None:
+        """Writes what was spent so far where `collect` finds it."""
+        draft = folder / f".{os.getpid()}"
+        draft.write_text(json.dumps(self.spent))
+        draft.replace(folder / f"{os.getpid()}.json")
+
+
+def install() -> None:
+    """Wraps what a worker or the driver does for a batch; once in a process, before the runner is imported."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return
+    from millrace import graph
+    from millrace.engine import sink, source, stage, state
+    from millrace.log.codecs import codec
+    from millrace.log.embedded import log
+    from millrace.runners import batches, commit
+
+    watch = Stopwatch()
+
+    def wrap(owner: Any, name: str, phase: str) -> None:
+        setattr(owner, name, watch.measured(phase, getattr(owner, name)))
+
+    wrap(log.EmbeddedLog, "read", "source read")
+    if importlib.util.find_spec("confluent_kafka") is not None:
+        from millrace.log.kafka.log import KafkaLog
+
+        wrap(KafkaLog, "read", "source read")
+    for owner in (codec, batches):
+        wrap(owner, "decode", "decode")
+    wrap(graph.Edge, "apply", "prefix and H3")
+    wrap(state.SlotState, "changes_since", "state")
+    wrap(commit.Committer, "commit", "sink")
+    wrap(sink, "gather", "sink")
+    wrap(source, "route", "route")
+    plain = stage.step
+
+    def step(plan: Any, depth: int, *rest: Any) -> Any:
+        return watch.measured(f"stage {depth}", plain)(plan, depth, *rest)
+
+    setattr(stage, "step", step)  # noqa: B010 - a plain assignment would have to be of the very same type
+    _note_at(watch, Path(folder), source, "route")
+    _note_at(watch, Path(folder), stage, "step")
+    _note_at(watch, Path(folder), commit.Committer, "commit")
+
+
+def _note_at(watch: Stopwatch, folder: Path, owner: Any, name: str) -> None:
+    """Notes what was spent each time `name` has been called: once a batch is often enough."""
+    fn = getattr(owner, name)
+
+    @functools.wraps(fn)
+    def noting(*args: Any, **named: Any) -> Any:
+        try:
+            return fn(*args, **named)
+        finally:
+            watch.note(folder)
+
+    setattr(owner, name, noting)
+
+
+def collect(folder: Path) -> Counter[str]:
+    """CPU seconds by phase, over all processes that have noted any."""
+    total: Counter[str] = Counter()
+    for file in folder.glob("*.json"):
+        total.update(json.loads(file.read_text()))
+    return total

@@ -1,0 +1,234 @@
+"""`millrace bench sustained`: whether jobs keep up with events that keep flowing, and whether memory stays flat.
+
+Events flow at `scale` times the pace of a city from this process; jobs run in processes of their own, as they always do. Every few seconds it is noted how far
+they are behind, and the memory of their processes and of the broker's.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from bench import machine, plot
+from bench.city_flow import VOLUME, Feeder, await_batch, log_for, read_by, started, statuses, together
+from millrace.errors import RunFailed
+from millrace.log import Log, open_log
+from millrace.log.status import Status, status_topic
+
+EVERY = 5.0
+"""Seconds between two looks."""
+SETTLES = 30.0
+"""Seconds after the first batch that are not measured: what came while the jobs started is worked off in them."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look."""
+
+    second: float
+    behind: float
+    """Seconds of events that are in the log and in no batch that is done."""
+    memory: dict[str, float]
+    """Megabytes by kind of process."""
+
+
+@dataclass(frozen=True)
+class Sustained:
+    """How jobs did over the whole time. Quarters are those of the time: the first is left out, it warms up."""
+
+    jobs: str
+    scale: float
+    on: str
+    log: str
+    seconds: float
+    events_per_s: float
+    """How many were read a second."""
+    batches: int
+    batch_ms: float
+    """The median."""
+    behind_s_p50: float
+    behind_s_p99: float
+    behind_s_last: float
+    """The median of the last quarter: jobs that do not keep up fall ever further behind."""
+    mb_second: float
+    """All processes but this one, the median of the second quarter."""
+    mb_last: float
+    growth: dict[str, float]
+    """By kind of process, and of `all`: by how much the last quarter needs more memory than the second."""
+    cores: dict[str, float]
+    """How many cores each kind of process kept busy; `feeder` is this one."""
+    load: float
+    samples: list[Sample] = field(default_factory=list, repr=False)
+
+
+def bench(
+    jobs: Sequence[str],
+    *,
+    url: str | None = None,
+    on: str = "spark",
+    scale: float = 16,
+    seconds: float = 300,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Sustained:
+    """Measures jobs that run together, on a log of their own (`kafka` is a broker of their own), or on `url`."""
+    read = read_by(jobs)
+    name = f"sustained-{uuid.uuid4().hex[:8]}"
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-sustained-") as made,
+        log_for(url, folder := Path(made)) as (place, brokers),
+        closing(open_log(place)) as log,
+        closing(open_log(place)) as fed,
+    ):
+        for topic in read.values():
+            log.ensure(topic)
+        with together(feeder := Feeder(fed, jobs, scale)), started(jobs, place, on, folder, name) as child:
+            await_batch(log, name, child, folder)
+            watch = _Watch(log, name, tuple(read), child, brokers, VOLUME * scale)
+            _until(time.monotonic() + SETTLES, feeder, child, folder)
+            watch.begin()
+            begun = time.monotonic()
+            while (spent := time.monotonic() - begun) < seconds:
+                _until(min(time.monotonic() + EVERY, begun + seconds), feeder, child, folder)
+                watch.look(time.monotonic() - begun)
+                progress(spent / seconds)
+            return watch.figures(
+                jobs, scale=scale, on=on, kind=place.partition(":")[0], seconds=time.monotonic() - begun
+            )
+
+
+def _until(moment: float, feeder: Feeder, child: subprocess.Popen[bytes], folder: Path) -> None:
+    """Waits, unless something ends that should not."""
+    while (left := moment - time.monotonic()) > 0:
+        if feeder.problem is not None:
+            raise feeder.problem
+        if child.poll() is not None:
+            said = (folder / "run.log").read_text(errors="replace").strip()
+            raise RunFailed(f"the run ended by itself: {said[-500:]}")
+        time.sleep(min(left, 0.2))
+
+
+class _Watch:
+    """What was seen so far."""
+
+    def __init__(
+        self,
+        log: Log,
+        name: str,
+        topics: tuple[str, ...],
+        child: subprocess.Popen[bytes],
+        brokers: tuple[int, ...],
+        rate: float,
+    ) -> None:
+        self._log, self._name, self._topics, self._child, self._brokers, self._rate = (
+            log,
+            name,
+            topics,
+            child,
+            brokers,
+            rate,
+        )
+        self._samples: list[Sample] = []
+        self._batches: list[Status] = []
+        self._upto: Mapping[int, int] = {}
+        self._spent: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """What was before does not count."""
+        self._upto = self._log.ends(status_topic(self._name))
+        self._batches = statuses(
+            self._log, self._name, {part: end - 1 for part, end in self._upto.items() if end}
+        )[-1:]
+        self._spent = self._cpu()
+
+    def look(self, second: float) -> None:
+        """One sample."""
+        ends = self._log.ends(status_topic(self._name))
+        self._batches += statuses(self._log, self._name, self._upto)
+        self._upto = ends
+        there = sum(sum(self._log.ends(topic).values()) for topic in self._topics)
+        behind = there - sum(self._batches[-1].reached.get(topic, 0) for topic in self._topics)
+        held = machine.memory_by_kind(self._child.pid)
+        held |= {"broker": sum(machine.memory_mb(pid) for pid in self._brokers)} if self._brokers else {}
+        self._samples.append(
+            Sample(
+                round(second, 1),
+                round(behind / self._rate, 2),
+                {kind: round(size, 1) for kind, size in held.items()},
+            )
+        )
+
+    def figures(self, jobs: Sequence[str], *, scale: float, on: str, kind: str, seconds: float) -> Sustained:
+        """What all of it comes to."""
+        done, spent = self._batches[1:], self._cpu()
+        behind = [sample.behind for sample in self._samples]
+        quarter = max(1, len(self._samples) // 4)
+        early, late = self._samples[quarter : 2 * quarter] or self._samples, self._samples[-quarter:]
+        totals = [_medians(part) for part in (early, late)]
+        return Sustained(
+            " ".join(jobs),
+            scale,
+            on,
+            kind,
+            round(seconds),
+            round(sum(status.read for status in done) / seconds),
+            len(done),
+            round(median(status.took_ms for status in done if status.took_ms is not None), 1),
+            round(float(np.quantile(behind, 0.5)), 2),
+            round(float(np.quantile(behind, 0.99)), 2),
+            round(median(sample.behind for sample in late), 2),
+            round(totals[0]["all"]),
+            round(totals[1]["all"]),
+            {name: round(totals[1][name] / size - 1, 3) for name, size in totals[0].items() if size},
+            {name: round((after - self._spent.get(name, 0.0)) / seconds, 2) for name, after in spent.items()},
+            round(os.getloadavg()[0], 1),
+            self._samples,
+        )
+
+    def _cpu(self) -> dict[str, float]:
+        spent = machine.cpu_seconds(self._child.pid)
+        if self._brokers:
+            spent["broker"] = sum(sum(machine.cpu_seconds(pid).values()) for pid in self._brokers)
+        return spent | {"feeder": time.process_time()}
+
+
+def _medians(samples: Sequence[Sample]) -> dict[str, float]:
+    kinds = {kind for sample in samples for kind in sample.memory}
+    parts = {kind: median(sample.memory.get(kind, 0.0) for sample in samples) for kind in sorted(kinds)}
+    return {"all": median(sum(sample.memory.values()) for sample in samples)} | parts
+
+
+def write(found: Sustained, out: Path) -> list[Path]:
+    """The samples as CSV, and memory as a picture."""
+    out.mkdir(parents=True, exist_ok=True)
+    kinds = sorted({kind for sample in found.samples for kind, size in sample.memory.items() if size})
+    stem = f"sustained-{found.on}-{found.log}-x{found.scale:g}"
+    with (out / f"{stem}.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["second", "behind_s", *kinds])
+        table.writerows(
+            [sample.second, sample.behind, *(sample.memory.get(kind, 0) for kind in kinds)]
+            for sample in found.samples
+        )
+    series = {"all": [(sample.second / 60, sum(sample.memory.values())) for sample in found.samples]}
+    series |= {
+        kind: [(sample.second / 60, sample.memory.get(kind, 0.0)) for sample in found.samples]
+        for kind in kinds
+    }
+    title = (
+        f"Memory at ×{found.scale:g}, {found.events_per_s:,.0f} events/s, runner {found.on}, log {found.log}"
+    )
+    (out / f"{stem}.svg").write_text(
+        plot.lines(title, series, across="minutes", along="megabytes"), encoding="utf-8"
+    )
+    return [out / f"{stem}.csv", out / f"{stem}.svg"]

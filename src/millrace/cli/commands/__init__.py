@@ -1,0 +1,72 @@
+"""One module a command: arguments in, one library call, its answer out."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from millrace.cli.commands import (
+    backfill,
+    bench,
+    demo,
+    doctor,
+    explain,
+    ingest,
+    kafka,
+    record,
+    replay,
+    run,
+    savepoint,
+    serve,
+    topics,
+    transcript,
+    verify,
+)
+
+app = typer.Typer(
+    name="millrace",
+    help="Event-stream analytics: jobs over a durable log, in one process or on Apache Spark.",
+    no_args_is_help=True,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(topics.app, name="topics")
+app.add_typer(bench.app, name="bench")
+app.add_typer(kafka.app, name="kafka")
+for command in (
+    demo,
+    run,
+    savepoint,
+    ingest,
+    record,
+    serve,
+    explain,
+    replay,
+    backfill,
+    transcript,
+    doctor,
+    verify,
+):
+    app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from millrace import __version__
+
+        typer.echo(f"millrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from; works after any command too.")
+    ] = False,
+) -> None:
+    """What holds for every command; `--debug` is taken by `millrace.cli.main`, wherever it stands."""

@@ -1,0 +1,111 @@
+"""`millrace explain`: what a job will do, and what it did with given events."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.commands import given
+from millrace.cli.commands.options import Config, LogUrl, examples, settings
+
+if TYPE_CHECKING:
+    from millrace.devtools.timeline.seen import Timeline
+
+EXAMPLES = examples(
+    "millrace explain vehicle-distribution",
+    "millrace explain jobs.py:words --timeline --events words.csv --key mill",
+    "millrace explain vehicle-distribution --timeline --recording hsl.jsonl.gz --svg picture.svg",
+)
+
+
+def explain(
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name."
+        ),
+    ],
+    timeline: Annotated[
+        bool,
+        typer.Option(
+            "--timeline", help="Run one job over events, and draw event time against processing time."
+        ),
+    ] = False,
+    recording: given.Recording = None,
+    processor: given.Processor = "hsl",
+    topic: given.TopicName = None,
+    events: given.Table = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Draw only this key: VALUE, or COLUMN=VALUE,… where there are several columns.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="The output to draw; by default the first with windows."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Draw from so long after the first event came, such as 10m.")
+    ] = "0s",
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Draw until so long after the first event came.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the picture to a file, instead of text.")
+    ] = None,
+    log: LogUrl = None,
+    config: Config = None,
+) -> None:
+    """Show the graph of jobs, the stages they are cut into, and what, where, when and how of each result."""
+    source = given.Source(recording, processor, topic, events, log, config)
+    if timeline:
+        _draw(jobs, source, svg, key=key, topic=output, since=since, until=until)
+        return
+    if any(said is not None for said in (recording, topic, events, key, output, svg)):
+        raise typer.BadParameter("events are only drawn with --timeline; add it, or leave them out")
+    from millrace.graph.explain import explain as explained
+    from millrace.graph.find_jobs import load_all
+
+    typer.echo(explained(load_all(jobs, settings(config).jobs)))
+
+
+def _draw(specs: list[str], source: given.Source, svg: Path | None, **asked: Any) -> None:
+    from millrace.devtools.timeline import record, to_svg
+    from millrace.errors import InputError
+    from millrace.values.local_paths import local
+
+    if svg is not None:
+        local(svg, "the picture")
+
+    if len(specs) != 1:
+        raise typer.BadParameter("--timeline draws one job; name one", param_hint="JOB")
+    job = given.one_job(specs[0], source.config)
+    events, log = source.of(job)
+    seen = record(job, events, log=log, **asked)
+    if svg is None:
+        _show(seen)
+        return
+    try:
+        svg.write_text(to_svg(seen), encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"{svg} cannot be written ({error.strerror or error}); check the folder and its permissions"
+        ) from error
+    typer.echo(f"{len(seen.dots)} events and {len(seen.panes)} panes in {svg}")
+
+
+def _show(seen: "Timeline") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from millrace.devtools.timeline.text import plain, to_text
+
+    if not sys.stdout.isatty():
+        typer.echo(plain(to_text(seen)))
+        return
+    console = Console()
+    for line in to_text(seen, width=console.width):
+        console.print(Text.assemble(*line), soft_wrap=True)

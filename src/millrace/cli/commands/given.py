@@ -1,0 +1,112 @@
+"""Events that are all there already, as commands are given them: a recording, a topic or a table."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace.cli.commands.options import settings
+
+if TYPE_CHECKING:
+    from millrace.log import Where
+    from millrace.runners.replay import Given
+    from millrace.stream import Job
+
+Recording = Annotated[
+    Path | None,
+    typer.Option("--recording", metavar="FILE", help="A recording (JSON lines, optionally gzipped)."),
+]
+Processor = Annotated[
+    str, typer.Option("--processor", metavar="NAME", help="What understands the recording.")
+]
+TopicName = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", help="A topic of the log, as far as it is filled now."),
+]
+Table = Annotated[
+    Path | None,
+    typer.Option(
+        "--events",
+        metavar="FILE",
+        help="A table (.parquet, .csv or .jsonl): the fields of the topic's type and event_time.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the command line said of where events are."""
+
+    recording: Path | None
+    processor: str
+    topic: str | None
+    events: Path | None
+    log: str | None
+    config: Path | None
+
+    def of(self, job: "Job") -> "tuple[Given, Where | None]":
+        """The events for a job, and the log they are in, if they are in one."""
+        if sum(source is not None for source in (self.recording, self.topic, self.events)) != 1:
+            raise typer.BadParameter("say exactly one of --recording, --topic and --events")
+        if self.recording is not None:
+            return _of_recording(self.recording, self.processor), None
+        if self.topic is not None:
+            _check_reads(job, self.topic)
+            return self.topic, settings(self.config, log_url=self.log)
+        assert self.events is not None, "one of three is given"
+        return self.events, None
+
+    def with_file(self, file: Path | None) -> "Source":
+        """The same with a file whose name says what it is: a table (.parquet, .csv, .jsonl of rows), or a recording."""
+        if file is None:
+            return self
+        if any(source is not None for source in (self.recording, self.topic, self.events)):
+            raise typer.BadParameter(
+                f"{file} is given besides --recording, --topic or --events; name one of them",
+                param_hint="FILE",
+            )
+        return replace(self, recording=file) if is_recording(file) else replace(self, events=file)
+
+
+def is_recording(file: Path) -> bool:
+    """Whether a file is a recording: by its name, and for `.jsonl`, which both may have, by its first line."""
+    if file.suffix in (".parquet", ".csv"):
+        return False
+    if file.suffix != ".jsonl":
+        return True
+    try:
+        with file.open("rb") as opened:
+            first = opened.readline(1 << 20)
+    except OSError:
+        return False
+    return b'"received"' in first and b'"payload"' in first
+
+
+def _of_recording(path: Path, processor: str) -> "Given":
+    from millrace.ingest.connectors.recording_frames import read_recording
+
+    found = read_recording(path, processor=processor)
+    if said := found.left_out():
+        typer.echo(f"{path}: {said}", err=True)
+    return dict(found.frames)
+
+
+def one_job(spec: str, config: Path | None) -> "Job":
+    """The one job that a command works on, with its parameters in the settings."""
+    from millrace.graph.find_jobs import load
+
+    jobs = load(spec, settings(config).jobs)
+    if len(jobs) != 1:
+        raise typer.BadParameter(f"{spec} is {len(jobs)} jobs; name one of them", param_hint="JOB")
+    return jobs[0]
+
+
+def _check_reads(job: "Job", topic: str) -> None:
+    from millrace.engine.plan import Plan
+
+    known = [read.name for read in Plan.of([job], slots=1).topics]
+    if topic not in known:
+        raise typer.BadParameter(
+            f"{job.name} does not read {topic!r}; it reads {', '.join(known)}", param_hint="--topic"
+        )

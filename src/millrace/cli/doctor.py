@@ -1,0 +1,173 @@
+"""Whether this machine has what millrace needs, and what to do where it has not."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from millrace.config import Settings
+from millrace.errors import ComponentMissing
+from millrace.runners import java
+
+Verdict = Literal["ok", "absent", "missing"]
+"""`absent` is a pity, `missing` a reason to stop: what was asked for cannot run."""
+
+GIB = 2**30
+DISK, MEMORY = 1 * GIB, 4 * GIB
+"""What a run with Spark should find free, and the memory a machine should have."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at; the remedy is empty where nothing is to be done."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """The finding as one JSON object."""
+        return asdict(self)
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Everything, one finding after the other, in the order in which a user would mend it."""
+    yield _python()
+    yield _java(needed=settings.run.on == "spark")
+    yield _extra(
+        "PySpark", "pyspark", extra="spark", needed=settings.run.on == "spark", purpose="the Spark runner"
+    )
+    yield _extra("H3", "h3ronpy", extra="transit", needed=False, purpose="the transit jobs")
+    yield _extra("Starlette", "starlette", extra="serve", needed=False, purpose="the live map")
+    on_kafka = settings.log.url.startswith("kafka:")
+    yield _extra("Kafka client", "confluent-kafka", extra="kafka", needed=on_kafka, purpose="a log on Kafka")
+    yield _folder("state folder", settings.state.dir)
+    scheme, _, place = settings.log.url.rpartition(":")
+    if scheme in ("", "embedded"):
+        yield _folder("log folder", Path(place))
+    yield _memory()
+    yield Finding("cores", "ok", f"{os.cpu_count() or 1}")
+    for name, programs, purpose in _PROGRAMS:
+        yield _program(name, programs, purpose)
+    yield from _spark_settings(settings)
+
+
+def _python() -> Finding:
+    """One that is too old cannot have installed millrace."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("Python", "ok", f"{version} at {sys.executable}")
+
+
+def _java(*, needed: bool) -> Finding:
+    try:
+        found = java.find()
+    except ComponentMissing as error:
+        said, _, remedy = str(error).partition("; ")
+        return Finding(
+            "Java",
+            "missing" if needed else "absent",
+            said,
+            f"{remedy}; without it jobs run with --on local only",
+        )
+    home = os.environ.get("JAVA_HOME")
+    return Finding(
+        "Java",
+        "ok",
+        f"{found.version} at {found.program}" + (f" (JAVA_HOME={home})" if home else ", from the PATH"),
+    )
+
+
+def _extra(name: str, package: str, *, extra: str, needed: bool, purpose: str) -> Finding:
+    try:
+        return Finding(name, "ok", importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(
+            name,
+            "missing" if needed else "absent",
+            "not installed",
+            f"for {purpose}: pip install 'millrace[{extra}]'",
+        )
+
+
+def _folder(name: str, path: Path) -> Finding:
+    """Judges the folder itself or, before the first run, the nearest one above it, in which it would be made."""
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        return Finding(
+            name, "missing", f"{path}: {there} is not a folder", "remove it, or name another folder"
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding(
+            name,
+            "missing",
+            f"{path}: {there} cannot be written",
+            f"chmod u+wx {there}, or name another folder",
+        )
+    free = shutil.disk_usage(there).free
+    said = f"{path}: {'writable' if there == path.absolute() else 'not there yet, can be made'}, {free / GIB:.1f} GiB free"
+    if free < DISK:
+        return Finding(
+            name,
+            "missing",
+            said,
+            f"free at least {DISK // GIB} GiB on that disk, or name a folder on another",
+        )
+    return Finding(name, "ok", said)
+
+
+def _memory() -> Finding:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return Finding("memory", "ok", "unknown on this system")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if total < MEMORY:
+        return Finding(
+            "memory",
+            "absent",
+            f"{total / GIB:.1f} GiB",
+            "lower run.max_events_per_batch and spark.driver_memory",
+        )
+    return Finding("memory", "ok", f"{total / GIB:.1f} GiB")
+
+
+_PROGRAMS = (
+    (
+        "Chromium",
+        ("chromium", "chromium-browser", "google-chrome"),
+        "not used by this version; the live map will be tested in it",
+    ),
+    ("mosquitto", ("mosquitto",), "not used by this version; MQTT ingestion will be tested with it"),
+    ("Maven", ("mvn",), "it fetches Kafka for `millrace kafka up`; the embedded log needs nothing"),
+)
+
+
+def _program(name: str, programs: tuple[str, ...], purpose: str) -> Finding:
+    found = next((place for place in map(shutil.which, programs) if place), None)
+    return (
+        Finding(name, "ok", found)
+        if found
+        else Finding(name, "absent", "not installed", f"optional: {purpose}")
+    )
+
+
+_HIDDEN = ("spark.executorEnv.PYTHONPATH", "spark.local.dir")
+"""Settings that only say where things are on this machine."""
+
+
+def _spark_settings(settings: Settings) -> Iterator[Finding]:
+    """What the Spark runner would be started with."""
+    if importlib.util.find_spec("pyspark") is None:
+        return
+    from millrace.runners.spark.session import configuration, cores
+
+    partitions = settings.spark.partitions or cores(settings.spark)
+    for key, value in configuration(
+        settings.spark, partitions=partitions, scratch=settings.state.dir
+    ).items():
+        if key not in _HIDDEN:
+            yield Finding(key, "ok", value)

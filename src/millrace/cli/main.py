@@ -1,0 +1,122 @@
+"""The command line: what goes wrong ends in one line and an exit code, never in a traceback.
+
+Everything is imported inside `main`, where an interruption is expected.
+"""
+
+import os
+import sys
+
+INTERRUPTED = 130
+
+
+def main(argv: "list[str] | None" = None) -> int:
+    """Runs one command. 0: done, 1: it failed, 2: it was not understood, 130: it was interrupted."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        return _run([word for word in words if word != "--debug"], debug="--debug" in words)
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except MemoryError:
+        return _failed(
+            "there is not enough memory; work on less at a time (run.max_events_per_batch), or on a larger machine"
+        )
+    except Exception as error:
+        if "--debug" in words:
+            raise
+        return _unexpected(error)
+
+
+def _run(words: list[str], *, debug: bool) -> int:
+    import logging
+    import signal
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(asctime)s %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+        force=True,
+    )
+    logging.getLogger("millrace").setLevel(logging.DEBUG if debug else logging.INFO)
+    from millrace.cli.commands import app
+    from millrace.errors import MillraceError
+
+    try:
+        app(words, prog_name="millrace")
+    except MillraceError as error:
+        if debug:
+            raise
+        return _failed(str(error))
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            return _interrupted()
+        return end.code if isinstance(end.code, int) else 1 if end.code else 0
+    return 0
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """A service manager's stop is treated as Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def _interrupted() -> int:
+    """Says so, and has Python forget the interruption.
+
+    Python remembers a KeyboardInterrupt that was raised while `exec` ran a text, as each dataclass does when it is imported. Under
+    `python -m` it then kills itself by SIGINT at its end, even where the exception was caught. The next `exec` of a text clears that.
+    """
+    exec("")  # noqa: S102 - the text is empty
+    sys.stderr.write("stopped\n")
+    return INTERRUPTED
+
+
+def _failed(message: str) -> int:
+    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    sys.stderr.write(f"{red}error:{plain} {message}\n")
+    return 1
+
+
+def _unexpected(error: Exception) -> int:
+    """A fault of millrace itself, or of what it stands on: one line, and the trace in a file."""
+    said = (str(error).splitlines() or [""])[0][:300]
+    if isinstance(error, OSError):  # a path that cannot be, a disk that fails: the system's own words say it
+        return _failed(
+            f"{_without_secrets(said)}; see that the path is right and can be used. Where it comes from: --debug"
+        )
+    import tempfile
+    import traceback
+
+    text = _without_secrets("".join(traceback.format_exception(error)))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="millrace-", suffix=".trace", delete=False) as file:
+            file.write(text)
+    except OSError:
+        where = "run it again with --debug to see where it comes from"
+    else:
+        where = f"where it comes from is in {file.name}; please report it with that file"
+    return _failed(
+        f"this should not have happened: {type(error).__name__}: {_without_secrets(said)}; {where}"
+    )
+
+
+def _without_secrets(text: str) -> str:
+    """The text without the values of environment variables that are named like secrets, and without passwords in URLs."""
+    import re
+
+    words = ("PASSWORD", "SECRET", "TOKEN", "KEY")
+    secrets = [
+        value
+        for name, value in os.environ.items()
+        if len(value) > 3 and any(word in name.upper() for word in words)
+    ]
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "(hidden)")
+    return re.sub(r"(\w+://[^\s:/@]+):[^\s@]+@", r"\1:(hidden)@", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tools for development: the demo, brokers on this machine, timelines."""

@@ -1,0 +1,81 @@
+"""What a broker is told: `server.properties`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millrace.devtools.brokers.security import Security
+
+FIXED = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "8",
+    "transaction.state.log.num.partitions": "8",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "controlled.shutdown.max.retries": "1",
+}
+"""Topics are made as they are declared, never by a slip of the keyboard; the rest keeps a broker small on one machine."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A broker, which is a controller too."""
+
+    id: int
+    port: int
+    controller_port: int
+    secure_port: int | None = None
+    """Where it speaks SASL_SSL, if it does."""
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How brokers shall be, beyond where they listen."""
+
+    security: Security | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Any of Kafka's own; they win."""
+
+
+def properties(node: Node, nodes: Sequence[Node], data: Path, wanted: Wanted) -> dict[str, str]:
+    """All settings of one of several brokers. With three, each topic has three replicas of which two must have a record before it counts."""
+    copies, quorum = min(3, len(nodes)), 2 if len(nodes) >= 3 else 1
+    listeners = {"PLAINTEXT": node.port, "CONTROLLER": node.controller_port}
+    if node.secure_port is not None:
+        listeners["SASL_SSL"] = node.secure_port
+    said = {
+        **FIXED,
+        "node.id": str(node.id),
+        "log.dirs": str(data),
+        "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
+        "advertised.listeners": ",".join(
+            f"{name}://localhost:{port}" for name, port in listeners.items() if name != "CONTROLLER"
+        ),
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+        "controller.quorum.voters": ",".join(f"{each.id}@localhost:{each.controller_port}" for each in nodes),
+        "default.replication.factor": str(copies),
+        "min.insync.replicas": str(quorum),
+        "offsets.topic.replication.factor": str(copies),
+        "transaction.state.log.replication.factor": str(copies),
+        "transaction.state.log.min.isr": str(quorum),
+    }
+    if wanted.security is not None:
+        said |= wanted.security.properties()
+    return said | dict(wanted.settings)
+
+
+def text(said: Mapping[str, str]) -> str:
+    """As the file has it."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in said.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,0 +1,1 @@
+"""One file per operator, named after the word in the API."""

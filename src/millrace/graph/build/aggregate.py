@@ -1,0 +1,217 @@
+"""The node of an aggregation, and what is refused: answers that could not be taken back, windows that rows or panes cannot be put into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from millrace import durations, graph, panes
+from millrace.aggregates import Reduction
+from millrace.durations import Duration
+from millrace.errors import DefinitionError
+from millrace.topics import SYSTEM
+from millrace.triggers import Trigger
+from millrace.values import expressions
+from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
+
+
+def aggregation(
+    source: graph.Node, keys: tuple[str, ...], named: Mapping[str, Reduction], windowing: graph.Windowing
+) -> graph.Aggregation:
+    """Aggregates per key and window."""
+    columns = {key: source.schema[key] for key in keys}
+    for name, aggregate in named.items():
+        columns[name] = _result(source.schema, keys, name, aggregate)
+        _check_reproducible(windowing, name, aggregate)
+    _check_history(source, named)
+    _check_windowing(source, keys, windowing)
+    schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
+    return graph.Aggregation(
+        (source,), schema, keys, dict(named), windowing, windowing_upstream(source) is windowing
+    )
+
+
+def _result(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate: Reduction) -> pl.DataType:
+    """The type of what an aggregate answers of such rows."""
+    if not isinstance(aggregate, Reduction):
+        raise DefinitionError(
+            f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()"
+        )
+    if name in keys or name in SYSTEM:
+        raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
+    for column in aggregate.needs():
+        if column not in source:
+            raise DefinitionError(
+                f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}"
+            )
+    dtype = source[aggregate.column] if aggregate.column else pl.Null()
+    aggregate.check(source)
+    frame = (
+        source.to_frame()
+        .with_columns(_t=0, _src=0, _off=0)
+        .group_by(*keys)
+        .agg(*aggregate.partials(name, dtype))
+    )
+    return frame.select(aggregate.result(name, dtype)).schema[name]
+
+
+def _check_reproducible(windowing: graph.Windowing, name: str, aggregate: Reduction) -> None:
+    """Refuses answers that cannot be computed again where they would have to be taken back."""
+    if not aggregate.reproducible and windowing.output != "value":
+        raise DefinitionError(
+            f"{name}={aggregate}: output {windowing.output!r} takes back what was shown, but this answer may come out otherwise when computed again; use output='value', or an exact aggregate"
+        )
+
+
+def _check_history(source: graph.Node, named: Mapping[str, Reduction]) -> None:
+    """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
+    for edge in graph.edges(graph.Union((source,), source.schema)):
+        if isinstance(edge.origin, graph.Read) or edge.read is not None or edge.port == "late":
+            continue
+        for name, aggregate in edge.origin.aggregates.items():
+            if not aggregate.reproducible:
+                raise DefinitionError(
+                    f"{name}={aggregate} may come out otherwise when computed again, so it cannot be taken back when a late row corrects it, and nothing can be aggregated over it; leave out approx=True, or make it the last aggregation"
+                )
+        for name, aggregate in named.items():
+            for column in set(aggregate.needs()) & set(panes.HISTORY):
+                raise DefinitionError(
+                    f"{name}={aggregate}: {column!r} says how a pane came about, and changes when it is refined; aggregate its values"
+                )
+        frame = edge.schema.to_frame().drop(panes.HISTORY)
+        for step in edge.steps:
+            try:
+                frame = step.apply(frame)
+            except pl.exceptions.ColumnNotFoundError as error:
+                raise DefinitionError(
+                    f"{step.text} looks at how panes came about ({', '.join(panes.HISTORY)}), and the panes are aggregated again: "
+                    "what it lets pass could not be taken back; move it after the last aggregation"
+                ) from error
+
+
+def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph.Windowing) -> None:
+    """Refuses windows that the rows cannot be put into, and those that panes cannot."""
+    over_panes = any(
+        edge.read is None and edge.port != "late"
+        for edge in graph.edges(graph.Union((source,), source.schema))
+    )
+    if not over_panes:
+        _check_columns(windowing, source.schema)
+        return
+    if windowing.output == "delta":
+        raise DefinitionError(
+            f"by({', '.join(map(repr, keys))}) aggregates panes with output='delta', but what changed in panes that are taken back "
+            "is no sum of parts; use output='value' or 'value_and_retract'"
+        )
+    before = windowing_upstream(source)
+    if before is not windowing and before is not None and before.time != "end":
+        raise DefinitionError(
+            f"panes at time={before.time!r} are put into windows anew, but that time changes when they are refined; use time='end'"
+        )
+    if before is not windowing and windowing.sliced is None:
+        raise DefinitionError(
+            f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for rows; "
+            "use windows.fixed() or sliding() with at_watermark(), where late=never() needs lateness=0, or leave out the second window()"
+        )
+
+
+def windowing_upstream(source: graph.Node) -> graph.Windowing | None:
+    """The windowing of the panes that come in, if panes come in."""
+    upstream = {
+        edge.origin.windowing
+        for edge in graph.edges(graph.Union((source,), source.schema))
+        if isinstance(edge.origin, graph.Operation) and edge.read is None and edge.port == "out"
+    }
+    return upstream.pop() if len(upstream) == 1 else None
+
+
+def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
+    """Refuses windows that ask for columns that rows do not have, or of another kind."""
+    window = windowing.places
+    match window:
+        case Unaligned(offset=asked):
+            wanted = "a whole number of milliseconds"
+        case Punctuated(expr=asked):
+            wanted = "true or false"
+        case Delta(column=column):
+            asked, wanted = pl.col(column), "a number"
+        case _:
+            return
+    try:
+        [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
+    except pl.exceptions.PolarsError as error:
+        raise DefinitionError(
+            f"{window} does not fit the columns {', '.join(schema)}: {graph.first_line(error)}"
+        ) from error
+    expressions.check_elementwise(str(window), [asked], schema)
+    fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[
+        type(window)
+    ]
+    if not fits:
+        raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")
+
+
+def check_asked_last(source: graph.Node) -> None:
+    """Refuses to group panes of which somebody was asked something."""
+    if asked := _asks_of_panes(source):
+        raise DefinitionError(
+            f"{asked.text} follows an aggregation, and its panes are grouped again: when a late row corrects them, the answer may have changed, "
+            "and what was counted could not be taken back; ask before the first aggregation, or after the last"
+        )
+
+
+def check_asked_once(source: graph.Node, windowing: graph.Windowing | None) -> None:
+    """Refuses to ask of panes that leave the job and are taken back later."""
+    asked = _asks_of_panes(source)
+    if asked is not None and windowing is not None and windowing.output != "value":
+        raise DefinitionError(
+            f"{asked.text} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
+        )
+
+
+def _asks_of_panes(node: graph.Node) -> graph.Asked | None:
+    """A lookup by panes on the way to `node`, if there is one."""
+    found = (
+        step
+        for edge in graph.edges(graph.Union((node,), node.schema))
+        if edge.read is None
+        for step in edge.steps
+    )
+    return next((step for step in found if isinstance(step, graph.Asked)), None)
+
+
+def windowing_of(
+    window: WindowFn,
+    trigger: Trigger,
+    lateness: Duration,
+    output: panes.Output,
+    on_time: panes.OnTime,
+    closing: panes.Closing,
+    time: panes.PaneTime,
+) -> graph.Windowing:
+    """Where, when and how; refuses what is not a window, a trigger or one of the choices."""
+    if not isinstance(window, WindowFn):
+        raise DefinitionError(
+            f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')"
+        )
+    one_of("output", output, ("value", "delta", "value_and_retract"))
+    one_of("on_time", on_time, ("always", "if_new"))
+    one_of("closing", closing, ("none", "if_new", "always"))
+    one_of("time", time, ("end", "earliest", "latest"))
+    late = durations.not_negative(lateness, name="lateness")
+    windowing = graph.Windowing(window, trigger, late, output, on_time, closing, time)
+    if windowing.ordered and windowing not in [
+        graph.Windowing(window, output=output, closing=usual) for usual in ("none", "if_new")
+    ]:
+        raise DefinitionError(
+            f"window({window}) cuts windows by the rows themselves, each shown once when it is full; "
+            "leave out trigger, lateness, on_time, closing and time"
+        )
+    return windowing
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is not one of the choices."""
+    if value not in choices:
+        raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")

@@ -1,0 +1,1 @@
+"""Connectors: each reaches one kind of source."""

@@ -1,0 +1,82 @@
+"""When a message comes: mostly after some tens of milliseconds, sometimes after an outage of the vehicle's link, at times twice.
+
+During an outage a vehicle goes on measuring; afterwards it sends what it has gathered, in order, within seconds. So lateness is a
+saw-tooth, and the share of events later than `x` is what remains of outages beyond `x`. The tables are fitted to real arrivals.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from millrace.ingest.connectors.simulator import chance
+from millrace.ingest.connectors.simulator.chance import Floats, Ints
+
+DUPLICATES = 0.0199
+"""The share of messages that repeat another."""
+_FAST_CLOCKS = 0.006
+"""The share of vehicles whose clock is fast, by some seconds."""
+
+_LAG = (
+    (0.0, 0.001, 0.0106, 0.053, 0.106, 0.264, 0.53, 0.79, 0.845, 0.897, 0.948, 0.972, 0.995, 1.0),
+    (4, 6, 23, 31, 36, 47, 69, 116, 148, 249, 402, 640, 853, 1000),
+)
+"""Quantiles, in milliseconds, of what a working link takes."""
+
+
+@dataclass(frozen=True)
+class _Outages:
+    """At most one in each `slot` of milliseconds, with probability `often`; its length by quantiles, in milliseconds."""
+
+    about: int
+    slot: int
+    often: float
+    shares: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+
+_OUTAGES = (
+    _Outages(20, 60_000, 0.6, (0.0, 0.25, 0.333, 0.517, 0.805, 0.939, 1.0), (1_000, 1_500, 2_000, 3_000, 5_000, 8_000, 12_000)),
+    _Outages(
+        23, 600_000, 0.26,
+        (0.0, 0.333, 0.715, 0.88, 0.943, 0.954, 0.963, 0.973, 1.0),
+        (12_000, 20_000, 30_000, 45_000, 60_000, 90_000, 120_000, 150_000, 153_000),
+    ),
+)  # fmt: skip
+"""Short ones, which every vehicle has every few minutes, and long ones."""
+
+_LONGEST_FLUSH = 3_000.0
+
+
+class Links:
+    """The links of all vehicles of a city, and their clocks."""
+
+    def __init__(self, seed: int, vehicles: int) -> None:
+        self.seed = seed
+        numbers = np.arange(vehicles)
+        whether, much = chance.halves(chance.bits(seed, 30, numbers))
+        self.fast = np.where(whether < _FAST_CLOCKS, 1000 + (much**2 * 9_000).astype(np.int64), 0)
+        """By how much each clock is ahead, in milliseconds."""
+
+    def arrivals(self, vehicle: Ints, time: Ints) -> tuple[Ints, Ints]:
+        """For each message when it comes, and how many times."""
+        drawn, twice = chance.halves(chance.bits(self.seed, 31, vehicle, time))
+        arrival = time + _lag(drawn)
+        for outages in _OUTAGES:
+            arrival = np.maximum(arrival, self._after(outages, vehicle, time))
+        return np.ceil(arrival).astype(np.int64), 1 + (twice < DUPLICATES / (1 - DUPLICATES))
+
+    def _after(self, outages: _Outages, vehicle: Ints, time: Ints) -> Floats:
+        """When a message comes that was held up; where there was no outage, at its own time."""
+        slot = time // outages.slot
+        whether, long = chance.halves(chance.bits(self.seed, outages.about, vehicle, slot))
+        where, slowly = chance.halves(chance.bits(self.seed, outages.about + 1, vehicle, slot))
+        length = np.interp(long, outages.shares, outages.lengths)
+        flush = np.minimum(20.0 * np.exp(5 * slowly), np.minimum(length * 0.4, _LONGEST_FLUSH))
+        start = slot * outages.slot + where * (outages.slot - length - flush)
+        into = time - start
+        held = (whether < outages.often) & (into >= 0) & (into < length + flush)
+        return np.where(held, start + length + flush * into / (length + flush) + _lag(where), time)
+
+
+def _lag(share: Floats) -> Floats:
+    return np.interp(share, *_LAG)

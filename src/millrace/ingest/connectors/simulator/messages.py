@@ -1,0 +1,88 @@
+"""What vehicles measured → the columns of their messages, in the order in which they come."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from millrace.ingest.connectors.simulator import daytime
+from millrace.ingest.connectors.simulator.chance import Ints
+from millrace.ingest.connectors.simulator.fleet import Fleet, Samples
+from millrace.ingest.connectors.simulator.legs import STANDING
+from millrace.ingest.connectors.simulator.routes import Routes
+from millrace.topics import Topic
+
+Columns: TypeAlias = dict[str, NDArray[np.generic]]
+
+_OPERATORS = 12, 17, 18, 20, 22, 30, 36, 40
+"""Whose numbers vehicles bear; two operators may well use the same number, as real ones do."""
+
+
+class Messages:
+    """Knows what numbers of vehicles, routes and stops are called."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.routes: Routes = fleet.routes
+        numbers = np.arange(fleet.size)
+        operators = pl.Series([str(operator) for operator in _OPERATORS])
+        self._operator = operators.gather(numbers % len(_OPERATORS))
+        self.vehicles = self._operator + "/" + pl.Series(1 + numbers // len(_OPERATORS)).cast(pl.String)
+        """The identity of each vehicle, by number."""
+        self.route = pl.Series([str(1001 + route) for route in range(len(self.routes))])
+        self.stop = pl.Series([*(str(1_000_001 + stop) for stop in range(self.routes.stops)), None])
+        """The names of routes and stops, by number; the last of the stops is none."""
+        self._clock = pl.Series([f"{minute // 60:02}:{minute % 60:02}" for minute in range(24 * 60)])
+
+    def columns(self, samples: Samples) -> Columns:
+        """Everything but the names, which are looked up when a message comes."""
+        legs, row = samples.legs, samples.row
+        leg, way = legs.leg[row], legs.way[row]
+        standing = samples.phase == STANDING
+        opened, closed = legs.doors()
+        latitude, longitude, heading = self.routes.where(way, samples.odometer)
+        return {
+            "event_time": samples.time,
+            "vehicle": samples.vehicle,
+            "latitude": np.round(latitude, 6),
+            "longitude": np.round(longitude, 6),
+            "heading": np.round(heading) % 360,
+            "speed": np.round(samples.speed, 2),
+            "acceleration": np.round(samples.acceleration, 2),
+            "delay": legs.delay[row].astype(np.int32),
+            "odometer": np.round(samples.odometer),
+            "doors_open": standing & (samples.time >= opened[row]) & (samples.time < closed[row]),
+            "way": way,
+            "scheduled": legs.scheduled[row],
+            "stop": np.where(standing, self.routes.stop[leg], self.routes.stops),
+            "next_stop": self.routes.next_stop[leg],
+        }
+
+    def frame(self, topic: Topic, columns: Columns) -> pl.DataFrame:
+        """The columns of a topic, with both times."""
+        vehicle, way = columns["vehicle"], columns["way"]
+        scheduled = daytime.local(np.asarray(columns["scheduled"], np.int64))
+        named: Mapping[str, Callable[[], pl.Series]] = {
+            "vehicle_id": lambda: self.vehicles.gather(vehicle),
+            "operator": lambda: self._operator.gather(vehicle),
+            "route": lambda: self.route.gather(way // 2),
+            "direction": lambda: pl.Series((way % 2 + 1).astype(np.int32)),
+            "trip_day": lambda: _days(scheduled // daytime.DAY),
+            "trip_start": lambda: self._clock.gather(scheduled % daytime.DAY // 60_000),
+            "stop": lambda: self.stop.gather(columns["stop"]),
+            "next_stop": lambda: self.stop.gather(columns["next_stop"]),
+        }
+        names = (*topic.schema, "event_time", "ingestion_time")
+        return pl.DataFrame({name: named[name]() if name in named else columns[name] for name in names})
+
+
+def _days(days: Ints) -> pl.Series:
+    """As text; events that come together are of few days."""
+    first = int(days.min()) if len(days) else 0
+    names = [
+        str((datetime.fromtimestamp(0, UTC) + timedelta(days=first + n)).date())
+        for n in range(int(np.ptp(days)) + 1 if len(days) else 0)
+    ]
+    return pl.Series(names, dtype=pl.String).gather(days - first)

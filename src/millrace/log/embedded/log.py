@@ -1,0 +1,456 @@
+"""The log in a folder: SQLite files, no server, for the processes of one machine.
+
+`inputs.db` holds the topics `input.*`, `results.db` all others and the markers of writers: a commit is atomic within one file.
+Each append puts one row, a chunk of records, in each partition it touches; a small chunk is joined with the one before it.
+"""
+
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from millrace.errors import Fenced, LogDamaged, LogError, LogUnwritable, OffsetGone, TopicMissing
+from millrace.log import declarations
+from millrace.log.contract import Names, Outgoing, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.embedded import chunks
+from millrace.log.embedded.sqlite import IDENTITY, Store, damaged
+from millrace.log.embedded.tail import follow
+from millrace.log.partitioning import split
+from millrace.topics import Topic, check_name
+from millrace.values import event_types
+
+_JOIN_BYTES = 4096
+"""A chunk smaller than this grows with the next append, so that a slow trickle does not end up as a row for each record."""
+_EXPIRE_CHUNKS = 1000
+_FIRST = 'ifnull((select base from chunk where partition = p.id order by base limit 1), p."end")'
+_REACHED = (
+    'ifnull((select base + count from chunk where partition = p.id order by base desc limit 1), p."begin")'
+)
+_POSITIONS = {
+    "begin": f'select "begin", {_FIRST} from partition p where id between ? and ? order by id',  # noqa: S608 - constants of this file
+    "end": f'select "end", {_REACHED} from partition p where id between ? and ? order by id',  # noqa: S608 - constants of this file
+}
+"""What is said of each partition, and what its chunks say: a bit flipped in a number would leave events out.
+
+The partitions of a topic are made together, so their ids are adjacent.
+"""
+_END = f'select "end", {_REACHED}, t.name, p.number from partition p join topic t on t.id = p.topic where p.id = ?'  # noqa: S608 - constants of this file
+_CHUNK = (
+    "select i.base, c.count, c.body, c.partition = i.partition and c.base = i.base "
+    "from chunk i cross join chunk c on c.rowid = i.rowid where i.partition=?1"
+)
+"""Found in the index as `i`, read from the table as `c`: a bit flipped in the index would lead to another chunk."""
+_Ready: TypeAlias = list[tuple[int, list[tuple[int, bytes]], int]]
+"""For each partition that is written: its id, its chunks (how many records, and their bytes), and the append time."""
+
+_Row: TypeAlias = tuple[int, int, bytes, bool]
+"""Of a chunk: its base, how many records, their bytes, and whether index and table agree on its place."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a topic is kept. It never changes."""
+
+    store: Store
+    partitions: list[int]
+    """The id of each partition."""
+
+
+class EmbeddedLog:
+    """A `Log` in a folder."""
+
+    def __init__(self, folder: str | Path, *, create: bool = True) -> None:
+        """Opens the folder; `create=False` insists that a log is already there."""
+        self._folder = Path(folder).expanduser().resolve()
+        self.url = f"embedded:{self._folder}"
+        if create:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LogUnwritable(
+                    f"the log folder {self._folder} cannot be made ({error.strerror}); choose another, or give this user permission"
+                ) from error
+        self._results = Store(self._folder / "results.db", create=create)
+        self._inputs = Store(self._folder / "inputs.db", create=create)
+        self._places: dict[str, _Place] = {}
+
+    def ensure(self, topic: Topic) -> None:
+        """Creates the topic, or checks that the one that is there is the same; its retention is brought up to date."""
+        wanted = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
+        self._ensure(topic.name, topic.partitions, wanted, topic.retention_ms)
+
+    def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
+        """Creates a topic of bytes, such as dead letters; its retention is brought up to date."""
+        check_name(name)
+        self._ensure(name, partitions, declarations.RAW, retention)
+
+    def list(self) -> Names:
+        """The names of all topics, sorted."""
+        names = []
+        for store in (self._inputs, self._results):
+            with store.reading() as connection:
+                names += [name for (name,) in connection.execute("select name from topic")]
+        return sorted(names)
+
+    def describe(self, topic: str) -> TopicInfo:
+        """What the log knows of a topic."""
+        store = self._place(topic).store
+        with store.reading() as connection:
+            row = connection.execute(
+                "select codec, type, envelope, retention, id from topic where name=?", (topic,)
+            ).fetchone()
+            held = connection.execute(
+                'select "begin", "end", "end"-"begin", bytes from partition where topic=? order by number',
+                (row[4],),
+            )
+            return TopicInfo(
+                topic, row[0], row[1], bool(row[2]), row[3], [PartitionInfo(*partition) for partition in held]
+            )
+
+    def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
+        """Appends all records in one transaction."""
+        place = self._place(topic)
+        ready = self._prepare(topic, place, batch, _clock(now))
+        with place.store.writing() as connection:
+            _insert(place.store, connection, ready)
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Records:
+        """The records of exactly that range."""
+        place = self._place(topic)
+        if start == end:
+            return Records.none()
+        number = self._partition(topic, place, partition)
+        with place.store.reading() as connection:
+            rows = connection.execute(
+                f"{_CHUNK} and i.base < ?3 "  # noqa: S608 - a constant of this file
+                "and i.base >= (select max(base) from chunk where partition=?1 and base <= ?2) order by i.base",
+                (number, start, end),
+            ).fetchall()
+        if not rows or start > end or rows[-1][0] + rows[-1][1] < end:
+            begin, over = self.begins(topic)[partition], self.ends(topic)[partition]
+            raise OffsetGone(
+                f"{topic}[{partition}] holds offsets {begin} to {over}, not all of {start} to {end}; start again from {begin}, or restore the log"
+            )
+        try:
+            _check_adjacent(rows)
+            return chunks.records(rows[0][0], [row[2] for row in rows], start, end)
+        except (LogDamaged, ValueError, struct.error, pa.ArrowException) as error:
+            raise self._damaged(topic, partition, place, rows, error) from error
+
+    def _damaged(
+        self, topic: str, partition: int, place: _Place, rows: Sequence[_Row], error: Exception
+    ) -> LogDamaged:
+        """Which records cannot be read, and what to do."""
+        bad = rows
+        for row in rows:
+            try:
+                chunks.check(row[2])
+            except LogDamaged:
+                bad = [row]
+                break
+        first, last = bad[0][0], bad[-1][0] + bad[-1][1]
+        return damaged(
+            place.store.path,
+            f"{topic}[{partition}], offsets {first} to {last}",
+            f"{last - first} records",
+            error,
+        )
+
+    def identity(self, topic: str) -> str | None:
+        """Drawn when the topic is made; topics of earlier versions have none. No command deletes a topic, but files may be removed."""
+        with self._place(topic).store.reading() as connection:
+            if connection.execute("select 1 from sqlite_master where name='identity'").fetchone() is None:
+                return None
+            row = connection.execute(
+                "select i.id from identity i join topic t on t.id = i.topic where t.name=?", (topic,)
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def largest(self, topic: str) -> int | None:
+        """No limit but the disk's."""
+        del topic
+        return None
+
+    def begins(self, topic: str) -> dict[int, int]:
+        """The first offset still held, by partition."""
+        return self._positions(topic, "begin")
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """One past the last offset, by partition."""
+        return self._positions(topic, "end")
+
+    def writer(self, name: str) -> "EmbeddedWriter":
+        """Takes over the name: the older writer's next commit fails."""
+        with self._results.writing() as connection:
+            connection.execute(
+                "insert into writer values(?, 1, -1) on conflict(name) do update set epoch = epoch + 1",
+                (name,),
+            )
+            epoch, last = connection.execute(
+                "select epoch, marker from writer where name=?", (name,)
+            ).fetchone()
+        if not isinstance(last, int):
+            raise damaged(self._results.path, f"writer {name}", "its marker", LogDamaged(f"it is {last!r}"))
+        return EmbeddedWriter(self, name, epoch, last)
+
+    def tail(
+        self,
+        topic: str,
+        *,
+        start: Literal["begin", "end"] | Mapping[int, int] = "end",
+        wait: Callable[[], bool] = pause,
+    ) -> Iterator[tuple[int, Records]]:
+        """Yields records as they come, in pieces; partitions left out of `start` are read from their beginning."""
+        return follow(self, topic, start, wait)
+
+    def expire(self, now: int, *, passed: int | None = None) -> None:
+        """Removes whole chunks from the front of each partition; the space is used again, the files do not shrink."""
+        for store in (self._inputs, self._results):
+            with store.reading() as connection:
+                due = connection.execute(
+                    "select p.id, t.id, t.retention from topic t join partition p on p.topic = t.id where t.retention is not null"
+                ).fetchall()
+                newest = (
+                    {topic: _newest(connection, topic) for _, topic, _ in due} if passed is not None else {}
+                )
+            for partition, topic, retention in due:
+                time = now if passed is None else min(now, newest[topic] + passed)
+                while _expire(store, partition, time - retention) == _EXPIRE_CHUNKS:
+                    pass
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._inputs.close()
+        self._results.close()
+
+    def _ensure(self, name: str, partitions: int, wanted: declarations.Kind, retention: int | None) -> None:
+        store = self._store(name)
+        with store.reading() as connection:
+            known = _known(connection, name)
+        if known is None:
+            with store.writing() as connection:
+                known = _known(connection, name)
+                if known is None:
+                    _create(connection, name, partitions, wanted, retention)
+                    return
+        declarations.check(name, (partitions, *wanted), known[:-1])
+        if retention != known[-1]:
+            with store.writing() as connection:
+                connection.execute("update topic set retention=? where name=?", (retention, name))
+
+    def _store(self, topic: str) -> Store:
+        return self._inputs if topic.startswith("input.") else self._results
+
+    def _place(self, topic: str) -> _Place:
+        place = self._places.get(topic)
+        if place is None:
+            store = self._store(topic)
+            with store.reading() as connection:
+                rows = connection.execute(
+                    "select p.id, p.number from topic t join partition p on p.topic = t.id where t.name=? order by p.number",
+                    (topic,),
+                ).fetchall()
+            if not rows:
+                raise TopicMissing(
+                    f"there is no topic {topic!r} in {self._folder}; there are {', '.join(self.list()) or 'none yet'}. A run or ingestion that uses it creates it"
+                )
+            numbers = [number for _, number in rows]
+            if numbers != [*range(len(rows))]:
+                raise damaged(
+                    store.path,
+                    topic,
+                    "its partitions",
+                    LogDamaged(f"they are numbered {', '.join(map(str, numbers))}"),
+                )
+            place = self._places[topic] = _Place(store, [id for id, _ in rows])
+        return place
+
+    def _partition(self, topic: str, place: _Place, partition: int) -> int:
+        if not 0 <= partition < len(place.partitions):
+            raise OffsetGone(f"{topic} has partitions 0 to {len(place.partitions) - 1}, not {partition}")
+        return place.partitions[partition]
+
+    def _positions(self, topic: str, which: Literal["begin", "end"]) -> dict[int, int]:
+        place = self._place(topic)
+        with place.store.reading() as connection:
+            found = connection.execute(
+                _POSITIONS[which], (place.partitions[0], place.partitions[-1])
+            ).fetchall()
+        for number, (said, held) in enumerate(found):
+            if said != held:
+                raise _disagreeing(place.store, f"{topic}[{number}]", which, said, held)
+        return {number: said for number, (said, _) in enumerate(found)}
+
+    def _prepare(self, topic: str, place: _Place, batch: Outgoing, now: int) -> _Ready:
+        """The chunks for each partition, made before the transaction so that it stays short."""
+        if len(place.partitions) == 1 and batch.partitions is None:
+            parts = [(0, batch)] if len(batch) else []
+        else:
+            turn = sum(self.ends(topic).values()) if batch.partitions is None else 0
+            parts = list(split(topic, batch, len(place.partitions), turn))
+        return [(place.partitions[number], list(chunks.chunks(part, now)), now) for number, part in parts]
+
+
+class EmbeddedWriter:
+    """A `Writer` of the embedded log."""
+
+    def __init__(self, log: EmbeddedLog, name: str, epoch: int, last: int) -> None:
+        """Made by `EmbeddedLog.writer`."""
+        self.last = last
+        self._log, self._name, self._epoch = log, name, epoch
+
+    def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
+        """All topics and the marker, in one transaction."""
+        if marker <= self.last:
+            raise LogError(
+                f"writer {self._name!r}: marker {marker} is not after {self.last}, which is already committed; skip it"
+            )
+        ready = []
+        for topic, batch in batches.items():
+            place = self._log._place(topic)
+            if place.store is not self._log._results:
+                raise LogError(
+                    f"writer {self._name!r}: {topic!r} cannot be part of a commit, as the embedded log keeps input.* in another file; choose a name outside input.*"
+                )
+            ready += self._log._prepare(topic, place, batch, _clock(now))
+        with self._log._results.writing() as connection:
+            epoch, last = connection.execute(
+                "select epoch, marker from writer where name=?", (self._name,)
+            ).fetchone()
+            if epoch != self._epoch:
+                raise Fenced(
+                    f"another writer named {self._name!r} has taken over, so marker {marker} was not committed; only one run may write at a time"
+                )
+            if marker <= last:
+                raise LogError(
+                    f"writer {self._name!r}: marker {marker} is not after {last}, which is already committed; skip it"
+                )
+            _insert(self._log._results, connection, ready)
+            connection.execute("update writer set marker=? where name=?", (marker, self._name))
+        self.last = marker
+
+    def close(self) -> None:
+        """Nothing to let go: the files belong to the log."""
+
+
+def _check_adjacent(rows: Sequence[_Row]) -> None:
+    """Chunks are those that the index means, and hold as many records as their rows say, each beginning where the last one ended."""
+    bases = [base for base, *_ in rows[1:]] + [rows[-1][0] + rows[-1][1]]
+    for (base, count, body, agreed), after in zip(rows, bases, strict=True):
+        if (
+            not agreed
+            or base + count != after
+            or (len(body) >= chunks.HEAD_BYTES and chunks.count_of(body) != count)
+        ):
+            raise LogDamaged(f"the chunk at {base} does not hold the records up to {after}")
+
+
+def _disagreeing(store: Store, place: str, which: str, said: int, held: int) -> LogDamaged:
+    error = LogDamaged(f"its {which} is said to be {said}, its chunks {which} at {held}")
+    return damaged(store.path, place, "its records", error)
+
+
+def _insert(store: Store, connection: Connection, ready: _Ready) -> None:
+    for partition, made, now in ready:
+        end, held, topic, number = connection.execute(_END, (partition,)).fetchone()
+        if end != held:
+            raise _disagreeing(store, f"{topic}[{number}]", "end", end, held)
+        joined, grown = _join(store, connection, (partition, f"{topic}[{number}]", end), made[0], now)
+        end += made[0][0] if joined else 0
+        for count, body in made[1:] if joined else made:
+            connection.execute("insert into chunk values(?, ?, ?, ?, ?)", (partition, end, count, now, body))
+            end, grown = end + count, grown + len(body)
+        connection.execute('update partition set "end"=?, bytes=bytes+? where id=?', (end, grown, partition))
+
+
+def _join(
+    store: Store, connection: Connection, at: tuple[int, str, int], made: tuple[int, bytes], now: int
+) -> tuple[bool, int]:
+    """Joins a small chunk with the partition's last one if that is small too: whether it did, and by how many bytes that one grew.
+
+    `at`: the id of the partition, its name, and where it ends.
+    """
+    (partition, place, end), (count, body) = at, made
+    if len(body) >= _JOIN_BYTES:
+        return False, 0
+    last = connection.execute(
+        f"{_CHUNK} order by i.base desc limit 1",
+        (partition,),
+    ).fetchone()
+    if last is None or len(last[2]) >= _JOIN_BYTES:
+        return False, 0
+    if last[0] + last[1] != end or not last[3]:
+        raise _disagreeing(store, place, "end", end, last[0] + last[1])
+    joined = chunks.merge([last[2], body])
+    connection.execute(
+        "update chunk set count=?, newest=max(newest, ?), body=? where partition=? and base=?",
+        (last[1] + count, now, joined, partition, last[0]),
+    )
+    return True, len(joined) - len(last[2])
+
+
+def _newest(connection: Connection, topic: int) -> int:
+    """When the newest record of a topic was appended; 0: it has none."""
+    found = connection.execute(
+        "select coalesce(max(last), 0) from (select (select newest from chunk where partition=p.id order by base desc limit 1) as last "
+        "from partition p where p.topic=?)",
+        (topic,),
+    )
+    return int(found.fetchone()[0])
+
+
+def _expire(store: Store, partition: int, before: int) -> int:
+    """Removes some chunks whose newest record is older than `before`; how many."""
+    with store.reading() as connection:
+        front = connection.execute(
+            "select newest from chunk where partition=? order by base limit 1", (partition,)
+        ).fetchone()
+    if front is None or front[0] >= before:
+        return 0
+    with store.writing() as connection:
+        removed, size, upto = 0, 0, None
+        for base, count, newest, length in connection.execute(
+            "select base, count, newest, length(body) from chunk where partition=? order by base limit ?",
+            (partition, _EXPIRE_CHUNKS),
+        ):
+            if newest >= before:
+                break
+            removed, size, upto = removed + 1, size + length, base + count
+        if removed:
+            connection.execute("delete from chunk where partition=? and base < ?", (partition, upto))
+            connection.execute(
+                'update partition set "begin"=?, bytes=bytes-? where id=?', (upto, size, partition)
+            )
+        return removed
+
+
+def _known(connection: Connection, name: str) -> tuple[int, str, str, str, bool, int | None] | None:
+    row = connection.execute(
+        "select (select count(*) from partition where topic=t.id), codec, type, fields, envelope, retention from topic t where name=?",
+        (name,),
+    ).fetchone()
+    return None if row is None else (row[0], row[1], row[2], row[3], bool(row[4]), row[5])
+
+
+def _create(
+    connection: Connection, name: str, partitions: int, wanted: declarations.Kind, retention: int | None
+) -> None:
+    topic = connection.execute(
+        "insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)",
+        (name, *wanted, retention),
+    ).lastrowid
+    connection.execute(IDENTITY)  # files of earlier versions lack it
+    connection.execute("insert into identity values(?, ?)", (topic, uuid.uuid4().hex))
+    connection.executemany(
+        "insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)]
+    )
+
+
+def _clock(now: int | None) -> int:
+    return time.time_ns() // 1_000_000 if now is None else now

@@ -1,0 +1,102 @@
+"""Walks an embedded log and compares what is stored with its checksums."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.errors import LogDamaged
+from millrace.log.embedded import chunks as framing
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A place in a file where something is not what was written."""
+
+    file: str
+    place: str
+    problem: str
+    lost: str
+    remedy: str
+
+
+@dataclass
+class Walked:
+    """What was looked at."""
+
+    files: int = 0
+    chunks: int = 0
+    unchecked: int = 0
+    """Chunks of earlier versions, which have no checksum: their lengths were compared."""
+
+
+def verify_log(folder: Path, walked: Walked) -> Iterator[Damage]:
+    """All that is damaged in the files of an embedded log."""
+    for name in ("inputs.db", "results.db"):
+        if (folder / name).exists():
+            walked.files += 1
+            yield from _verify_file(folder / name, walked)
+
+
+def open_readonly(path: Path) -> sqlite3.Connection:
+    """A file of SQLite, to be read only."""
+    return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
+
+
+def verify_pages(db: sqlite3.Connection, path: Path, remedy: str) -> Iterator[Damage]:
+    """What SQLite itself finds wrong with a file."""
+    for (said,) in db.execute("pragma integrity_check(20)"):
+        if said != "ok":
+            yield Damage(str(path), "structure", said, "unknown", remedy)
+
+
+def _verify_file(path: Path, walked: Walked) -> Iterator[Damage]:
+    remedy = f"restore {path.parent} from a backup"
+    try:
+        with closing(open_readonly(path)) as db:
+            yield from verify_pages(db, path, remedy)
+            for id, topic, number, begin, end in db.execute(
+                'select p.id, t.name, p.number, p."begin", p."end" from partition p join topic t on t.id = p.topic order by t.name, p.number'
+            ).fetchall():
+                yield from _verify_partition(db, path, f"{topic}[{number}]", (id, begin, end), walked)
+    except sqlite3.Error as error:
+        yield Damage(str(path), "some page", str(error), "unknown", remedy)
+
+
+def _verify_partition(
+    db: sqlite3.Connection, path: Path, name: str, known: tuple[int, int, int], walked: Walked
+) -> Iterator[Damage]:
+    id, begin, end = known
+    remedy = f"restore {path.parent} from a backup"
+    reached = begin
+    for base, count, body in db.execute(
+        "select base, count, body from chunk where partition = ? order by base", (id,)
+    ):
+        walked.chunks += 1
+        if base != reached:
+            yield Damage(
+                str(path),
+                f"{name}, offset {reached}",
+                f"the next chunk begins at {base}",
+                f"{abs(base - reached)} records",
+                remedy,
+            )
+        reached = base + count
+        place = f"{name}, offsets {base} to {reached}"
+        try:
+            walked.unchecked += not framing.check(body)
+            if framing.count_of(body) != count:
+                raise LogDamaged(f"it holds {framing.count_of(body)} records, not {count}")  # noqa: TRY301 - told as any other damage
+        except LogDamaged as error:
+            yield Damage(str(path), place, str(error), f"{count} records", remedy)
+    if reached != end:
+        yield Damage(
+            str(path),
+            name,
+            f"chunks end at {reached}, the partition at {end}",
+            f"{abs(end - reached)} records",
+            remedy,
+        )

@@ -1,1 +1,0 @@
-"""How fast, how much, how safely: what `millrace bench` and `make chaos` call."""

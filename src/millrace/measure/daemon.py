@@ -1,9 +1,0 @@
-"""The daemon of the Spark workers while they are measured: the usual one, with a stopwatch in it."""
-
-from millrace.measure import phases
-
-if __name__ == "__main__":
-    phases.install()
-    from millrace.runners.spark import daemon
-
-    daemon.serve()

@@ -1,0 +1,243 @@
+"""How a pattern is written: steps chained to each other, each quantified by the words after it. Immutable, like streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from millrace import durations
+from millrace.durations import Duration
+from millrace.errors import DefinitionError
+from millrace.patterns.conditions import Condition
+from millrace.patterns.parts import Link, OnMiss, Part, Skip, check
+from millrace.values.calls import clear, clear_functions
+
+
+@clear
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A sequence of events to look for. Each method returns a new pattern; those about repetition speak of the last step or group."""
+
+    parts: tuple[Part, ...]
+    span: int | None = None
+    """A match is shorter than this: last < first + span."""
+    skip: Skip = field(default_factory=Skip)
+
+    def next(self, step: str | Pattern, where: Any = None) -> Pattern:
+        """The very next event fits."""
+        return self._then("next", step, where)
+
+    def followed_by(self, step: str | Pattern, where: Any = None) -> Pattern:
+        """The next event that fits; others before it are passed over."""
+        return self._then("followed_by", step, where)
+
+    def followed_by_any(self, step: str | Pattern, where: Any = None) -> Pattern:
+        """Any later event that fits, so that one beginning may have several ends."""
+        return self._then("followed_by_any", step, where)
+
+    def not_next(self, step: str | Pattern, where: Any = None) -> Pattern:
+        """The very next event does not fit."""
+        return self._then("not_next", step, where)
+
+    def not_followed_by(self, step: str | Pattern, where: Any = None) -> Pattern:
+        """No event fits until the step after it is found; at the end of a pattern: until its time is over."""
+        return self._then("not_followed_by", step, where)
+
+    def where(self, condition: Any) -> Pattern:
+        """The event must fulfil this, too."""
+        last = self._single("where()")
+        more = Condition.of(condition, f"step {last.name!r}")
+        return self._last(where=last.where.both(more) if last.where else more)
+
+    def or_where(self, condition: Any) -> Pattern:
+        """The event may fulfil this instead."""
+        last = self._single("or_where()")
+        if last.where is None:
+            raise DefinitionError(
+                f"step {last.name!r} takes any event, so or_where() says nothing; give the step a condition first"
+            )
+        return self._last(where=last.where.either(Condition.of(condition, f"step {last.name!r}")))
+
+    def times(self, least: int, most: int | None = None) -> Pattern:
+        """So many events, or from `least` to `most`."""
+        low = durations.whole(least, name="times", least=0)
+        high = low if most is None else durations.whole(most, name="times", least=1)
+        if high < low or high == 0:
+            raise DefinitionError(
+                f"times({least}, {most}) allows no number of events; use times(least, most) with 0 <= least <= most and most > 0"
+            )
+        return self._repeat(low, high, "times()")
+
+    def at_least(self, least: int) -> Pattern:
+        """So many events or more."""
+        return self._repeat(durations.whole(least, name="at_least", least=0), None, "at_least()")
+
+    def one_or_more(self) -> Pattern:
+        """At least one event."""
+        return self._repeat(1, None, "one_or_more()")
+
+    def zero_or_more(self) -> Pattern:
+        """Any number of events, or none."""
+        return self._repeat(0, None, "zero_or_more()")
+
+    def optional(self) -> Pattern:
+        """The step, or the group, may be left out."""
+        self._positive("optional()")
+        return self._last(optional=True)
+
+    def greedy(self) -> Pattern:
+        """As many events as there are: what fits the repeated step is not passed over, nor taken by the step after it."""
+        last = self._repeated("greedy()")
+        if last.inside:
+            raise DefinitionError("greedy() is not possible for a group; make its steps greedy")
+        return self._last(greedy=True)
+
+    def consecutive(self) -> Pattern:
+        """Nothing lies between the repetitions."""
+        self._repeated("consecutive()")
+        return self._last(inner="strict")
+
+    def allow_combinations(self) -> Pattern:
+        """Between repetitions any event may be passed over, so that every choice of them is a match."""
+        self._repeated("allow_combinations()")
+        return self._last(inner="any")
+
+    def until(self, condition: Any) -> Pattern:
+        """An event that fulfils this ends the repetition, and is not part of it."""
+        last = self._repeated("until()")
+        if last.until is not None:
+            raise DefinitionError(f"{last} has an until() already; join the conditions with |")
+        return self._last(until=Condition.of(condition, "until()"))
+
+    def gap(self, length: Duration) -> Pattern:
+        """The step's event comes in less than this after the event before it."""
+        if self.parts[-1].link == "first":
+            raise DefinitionError(
+                f"gap({length!r}) is about the event before, and the first step has none; say it of a later step, or use within()"
+            )
+        return self._last(gap=durations.positive(length, name="gap"))
+
+    def loop_gap(self, length: Duration) -> Pattern:
+        """Repetitions come in less than this after each other."""
+        self._repeated("loop_gap()")
+        return self._last(loop_gap=durations.positive(length, name="loop_gap"))
+
+    def within(self, length: Duration) -> Pattern:
+        """The last event comes in less than this after the first. On a stream it bounds what has to be remembered."""
+        return replace(self, span=durations.positive(length, name="within"))
+
+    def skip_none(self) -> Pattern:
+        """All matches, overlapping as they may."""
+        return replace(self, skip=Skip())
+
+    def skip_to_next(self) -> Pattern:
+        """After a match no other with the same first event."""
+        return replace(self, skip=Skip("to_next"))
+
+    def skip_past_last(self) -> Pattern:
+        """After a match only matches that begin after its last event."""
+        return replace(self, skip=Skip("past_last"))
+
+    def skip_to_first(self, step: str, *, on_miss: OnMiss = "nothing") -> Pattern:
+        """After a match only matches that begin at the first event of a step or later."""
+        return replace(self, skip=Skip("to_first", self._step(step), on_miss))
+
+    def skip_to_last(self, step: str, *, on_miss: OnMiss = "nothing") -> Pattern:
+        """After a match only matches that begin at the last event of a step or later."""
+        return replace(self, skip=Skip("to_last", self._step(step), on_miss))
+
+    @property
+    def steps(self) -> tuple[Part, ...]:
+        """All steps, those inside groups, too, in order."""
+        return tuple(step for part in self.parts for step in part.steps())
+
+    @property
+    def bounded(self) -> bool:
+        """Whether what must be remembered of an event is given up some time."""
+        return self.span is not None
+
+    def checked(self, *, stream: bool = True) -> Pattern:
+        """The pattern, if it is whole; `stream`: and if it can run for ever."""
+        end = self.parts[-1]
+        if end.link == "not_followed_by" and self.span is None and end.gap is None:
+            raise DefinitionError(
+                f"the pattern ends with {end}, and without a bound that is never certain; add .within('30s'), say"
+            )
+        if stream and not self.bounded:
+            raise DefinitionError(
+                f"the pattern {self} has no bound, so on a stream the beginnings of matches would be kept for ever; add .within('1m'), say"
+            )
+        return self
+
+    def __str__(self) -> str:
+        """The pattern as it is read: `cruising next braking+ strict next stopped within 10s, skip past_last`."""
+        span = "" if self.span is None else f" within {durations.text(self.span)}"
+        skip = "" if self.skip.kind == "none" else f", skip {self.skip}"
+        return f"{' '.join(map(str, self.parts))}{span}{skip}"
+
+    def _then(self, link: Link, step: str | Pattern, where: Any) -> Pattern:
+        parts = (*self.parts, _part(link, step, where))
+        check(parts)
+        return replace(self, parts=parts)
+
+    def _last(self, **changes: Any) -> Pattern:
+        parts = (*self.parts[:-1], replace(self.parts[-1], **changes))
+        check(parts)
+        return replace(self, parts=parts)
+
+    def _repeat(self, least: int, most: int | None, word: str) -> Pattern:
+        last = self._positive(word)
+        if last.repeated:
+            raise DefinitionError(f"{word}: {last} says already how often it comes; say it once")
+        return self._last(least=least or 1, most=most, optional=last.optional or least == 0)
+
+    def _positive(self, word: str) -> Part:
+        if self.parts[-1].negative:
+            raise DefinitionError(
+                f"{word} cannot follow {self.parts[-1]}: what must not come cannot be counted"
+            )
+        return self.parts[-1]
+
+    def _repeated(self, word: str) -> Part:
+        if not self.parts[-1].repeated:
+            raise DefinitionError(
+                f"{word} is about repetitions, and {self.parts[-1]} has none; say one_or_more() or times() before it"
+            )
+        return self.parts[-1]
+
+    def _single(self, word: str) -> Part:
+        if self.parts[-1].inside:
+            raise DefinitionError(f"{word} cannot follow a group; give its steps conditions")
+        return self.parts[-1]
+
+    def _step(self, name: str) -> str:
+        names = [step.name for step in self.steps]
+        if name not in names:
+            raise DefinitionError(f"skip to {name!r}: there is no such step; there are {', '.join(names)}")
+        return name
+
+
+def pattern(step: str | Pattern, where: Any = None) -> Pattern:
+    """A pattern that begins with a step: its name, and what its event must fulfil. Or with a group: another pattern."""
+    parts = (_part("first", step, where),)
+    check(parts)
+    return Pattern(parts)
+
+
+def _part(link: Link, step: str | Pattern, where: Any) -> Part:
+    if isinstance(step, Pattern):
+        if link in ("not_next", "not_followed_by") or where is not None:
+            raise DefinitionError(
+                f"{link}({step}): a group has no condition and cannot be negated; give its steps conditions"
+            )
+        if step.span is not None or step.skip.kind != "none":
+            raise DefinitionError(
+                f"{link}({step}): within and skip are said of the whole pattern, not of a group"
+            )
+        return Part(link, inside=step.parts)
+    if not step or any(c in step for c in "()."):
+        raise DefinitionError(f"{step!r} names no step; use a text without brackets and dots")
+    return Part(link, step, None if where is None else Condition.of(where, f"step {step!r}"))
+
+
+clear_functions(globals(), "pattern")

@@ -1,0 +1,1 @@
+"""Finds patterns in the manner of Flink CEP."""

@@ -1,0 +1,79 @@
+"""What is shown of a match: expressions over its events, one row for each match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from millrace import panes
+from millrace.errors import DefinitionError
+from millrace.patterns.builder import Pattern
+from millrace.patterns.cep.matcher import AT, MATCH, STEP
+from millrace.patterns.conditions import Asked, asked
+from millrace.values import expressions
+
+
+def checked(
+    pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str], schema: pl.Schema
+) -> pl.Schema:
+    """The columns of what is shown; the error names what cannot be."""
+    steps = [step.name for step in pattern.steps if not step.negative]
+    if not select:
+        raise DefinitionError(
+            f"match() shows nothing of a match; say select={{'at': patterns.first({steps[0]!r}, 'event_time')}}, say"
+        )
+    for name, expr in select.items():
+        if not isinstance(expr, pl.Expr):
+            raise DefinitionError(
+                f"select {name}={expr!r} is no expression; use patterns.first(step, column), last, sum, count, avg, min, max, collect"
+            )
+        if name in keys or name in panes.COLUMNS or name == "event_time":
+            raise DefinitionError(
+                f"select {name}=…: results have a column {name!r} of their own; use another name"
+            )
+        for root in expr.meta.root_names():
+            one = Asked.of(root)
+            if one is None or one.kind == "previous":
+                raise DefinitionError(
+                    f"select {name}={expr} asks for {root}, but a match has many events; say which: patterns.last(step, {root!r})"
+                )
+            if one.step not in steps or (one.column is not None and one.column not in schema):
+                raise DefinitionError(
+                    f"select {name}={expr} asks for {root}; there are the steps {', '.join(steps)} and the columns {', '.join(schema)}"
+                )
+    empty = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **schema}).to_frame()
+    try:
+        made = picked(empty, select, keys)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0]
+        raise DefinitionError(f"select does not fit the columns {dict(schema)}: {reason}") from error
+    known = _answered(empty, select, keys).schema
+    expressions.check_elementwise("match(select=...)", select.values(), known)
+    return made.schema
+
+
+def picked(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
+    """A pane for each match: from its first event to its last, or to when it was certain."""
+    told = _answered(matches, select, keys)
+    about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
+    return told.select(
+        *keys,
+        *(expr.alias(name) for name, expr in select.items()),
+        pl.col("_last").alias("event_time"),
+        pl.col("_first").alias("window_start"),
+        (pl.col("_last") + 1).alias("window_end"),
+        *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in about.items()),
+    )
+
+
+def _answered(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
+    """One row for each match, with a column for each question that `select` asks of its events."""
+    questions = list(dict.fromkeys(one for expr in select.values() for one in asked(expr)))
+    time = pl.col("event_time")
+    return matches.group_by(MATCH, maintain_order=True).agg(
+        *(pl.col(key).first() for key in keys),
+        *(one.over(pl.col(one.column or STEP).filter(pl.col(STEP) == one.step)) for one in questions),
+        time.first().alias("_first"),
+        pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
+    )

@@ -1,0 +1,87 @@
+"""Row patterns on streams: which can run for ever, and panes of what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from millrace import panes
+from millrace.errors import DefinitionError
+from millrace.patterns.sql.clause import RowPattern
+from millrace.patterns.sql.compiled import Looking, Shown
+from millrace.patterns.sql.matcher import RowMatcher
+
+TIME = "event_time"
+
+
+def stream_matcher(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -> RowMatcher:
+    """What follows the rows of keys in order of event time."""
+    return RowMatcher(Looking(rows, schema, TIME), keys)
+
+
+def shown_schema(
+    rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, endless: bool = True
+) -> pl.Schema:
+    """The columns of what is shown; refuses row patterns that rows cannot answer or, where the stream is `endless`, it never could."""
+    looking = Looking(rows, schema, TIME)
+    if rows.span is None:
+        raise DefinitionError(
+            f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add within='1m', or in SQL WITHIN INTERVAL '1' MINUTE"
+        )
+    if rows.anchored and endless:
+        raise DefinitionError(
+            f"the row pattern {rows.text} asks where the partition begins or ends, which a stream never does; leave out ^ and $"
+        )
+    if looking.ahead is not None and endless:
+        raise DefinitionError(
+            f"{looking.ahead} looks at rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
+        )
+    if rows.partition and sorted(rows.partition) != sorted(keys):
+        raise DefinitionError(
+            f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream by(…) says it"
+        )
+    if any(one.column != TIME or one.descending for one in rows.order):
+        raise DefinitionError(
+            f"ORDER BY {', '.join(one.column for one in rows.order)}: rows of a stream come in order of {TIME}; leave it out"
+        )
+    measures = {name: made.dtype for name, (made, _) in looking.measures.items()}
+    taken = [name for name in measures if name in keys or name in panes.COLUMNS or name == TIME]
+    if taken:
+        raise DefinitionError(f"a measure cannot be named {taken[0]!r}: the result has that column already")
+    if not measures and not rows.all_rows:
+        raise DefinitionError(
+            "match_recognize() shows nothing of a match; say measures={'n': 'COUNT(*)'}, say"
+        )
+    others = (
+        {name: dtype for name, dtype in schema.items() if name not in (*keys, *measures, TIME)}
+        if rows.all_rows
+        else {}
+    )
+    return pl.Schema(
+        {**{key: schema[key] for key in keys}, **measures, **others, TIME: pl.Int64(), **panes.COLUMNS}
+    )
+
+
+def as_panes(shown: Sequence[Shown], matcher: RowMatcher, schema: pl.Schema) -> pl.DataFrame:
+    """A pane for each row of the result: from the first row of the match to its last; of all rows, each at its own time."""
+    looking = matcher.looking
+    columns, measures = list(looking.schema), list(looking.measures)
+    time, all_rows = columns.index(TIME), looking.said.all_rows
+    rows = []
+    for one in shown:
+        values = dict(zip(columns, one.row, strict=False)) | dict(zip(measures, one.measures, strict=True))
+        values |= {
+            TIME: one.row[time] if all_rows else one.last[time],
+            "window_start": one.first[time],
+            "window_end": one.last[time] + 1,
+        }
+        values |= {
+            "index": one.index,
+            "settled_index": one.index,
+            "timing": "on_time",
+            "final": True,
+            "op": panes.ADD,
+        }
+        rows.append(tuple(values[name] for name in schema))
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -1,0 +1,130 @@
+"""Queries inside of conditions and measures. They do not depend on the rows that are matched, so each is answered once, before.
+
+The values replace the query in the parsed tree. Writing the tree as text and parsing it again would change it: the Trino dialect
+of sqlglot writes FIRST and LAST as ARBITRARY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from typing import Any, ClassVar
+
+import polars as pl
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import SqlglotError
+
+from millrace.errors import DefinitionError
+from millrace.patterns.sql.tokens import marked
+
+_ONE_ROW: exp.Expr = exp.values([(1,)], alias="_one", columns=["_row"])
+"""What a query without FROM reads. The SQL of polars passes over WHERE where there is no FROM."""
+
+Answer = Callable[[exp.Expr], pl.DataFrame]
+"""How a query is answered."""
+
+
+class _PolarsSQL(Postgres):
+    """The SQL of polars: that of PostgreSQL, and TRY_CAST."""
+
+    class Generator(Postgres.Generator):  # type: ignore[valid-type, misc] # sqlglot makes the class when it is asked for
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            kind: write for kind, write in Postgres.Generator.TRANSFORMS.items() if kind is not exp.TryCast
+        }
+
+
+def parse(text: str) -> exp.Expr:
+    """The tree of an SQL text."""
+    try:
+        return sqlglot.parse_one(marked(text), read="trino")
+    except SqlglotError as error:
+        reason = str(error).split("\n", maxsplit=1)[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
+        raise DefinitionError(f"{text!r} is not understood: {reason}") from error
+
+
+def settle(tree: exp.Expr, answer: Answer) -> exp.Expr:
+    """The tree with values in place of queries."""
+    if tree.find(exp.Query) is None:
+        return tree
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        match node:
+            case exp.Exists():
+                return exp.convert(not _answered(answer, node.this).is_empty())
+            case exp.In() if node.args.get("query"):
+                values = [_literal(one) for one in _values(answer, node.args["query"])]
+                return exp.In(this=settle(node.this, answer), expressions=values) if values else exp.false()
+            case exp.Query():
+                return _literal(_single(_values(answer, node), node))
+        return node
+
+    return tree.transform(replaced)
+
+
+def constants(query: exp.Expr) -> pl.DataFrame:
+    """The answer to a query that names no table."""
+    if query.find(exp.Table) is not None:
+        raise DefinitionError(
+            f"{query.sql()}: there are no tables that this query could ask; give values instead"
+        )
+    return execute(query, {})
+
+
+def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The answer to a query without row patterns; names mean columns whatever their case."""
+    known = {name for frame in tables.values() for name in frame.columns}
+    for column in tree.find_all(exp.Column):
+        alike = [one for one in known if one.lower() == column.name.lower()]
+        if column.name not in known and alike and not isinstance(column.this, exp.Star):
+            column.set("this", exp.to_identifier(alike[0]))
+    for select in tree.find_all(exp.Select):
+        if select.args.get("where") and not select.args.get("from_"):
+            select.set("from_", exp.From(this=_ONE_ROW.copy()))
+    try:
+        return pl.SQLContext(tables).execute(tree.sql(dialect=_PolarsSQL, identify=True), eager=True)
+    except pl.exceptions.PolarsError as error:
+        raise DefinitionError(
+            f"the query around MATCH_RECOGNIZE is not understood by the SQL of polars: {_first_line(error)}"
+        ) from error
+
+
+def _answered(answer: Answer, node: exp.Expr) -> pl.DataFrame:
+    try:
+        return answer(node.unnest().copy() if isinstance(node, exp.Subquery) else node.copy())
+    except DefinitionError as error:
+        if not isinstance(error.__cause__, pl.exceptions.ColumnNotFoundError):
+            raise
+        raise DefinitionError(
+            f"{node.sql()}: {_first_line(error.__cause__)}; a query in a condition or measure is answered once, before rows are matched, so it cannot name their columns: take them out of the query"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", maxsplit=1)[0]
+
+
+def _values(answer: Answer, node: exp.Expr) -> list[Any]:
+    found = _answered(answer, node)
+    if found.width != 1:
+        raise DefinitionError(
+            f"{node.sql()} has {found.width} columns, but one value is needed here; select one column"
+        )
+    return found.to_series(0).to_list()
+
+
+def _single(values: list[Any], node: exp.Expr) -> Any:
+    if len(values) > 1:
+        raise DefinitionError(
+            f"{node.sql()} has {len(values)} rows, but one value is needed here; add LIMIT 1 or an aggregate"
+        )
+    return values[0] if values else None
+
+
+def _literal(value: Any) -> exp.Expr:
+    if isinstance(value, date):
+        return exp.cast(
+            exp.Literal.string(value.isoformat()), "timestamp" if isinstance(value, datetime) else "date"
+        )
+    return exp.convert(value)

@@ -1,0 +1,73 @@
+"""Frames in files: Parquet, CSV and JSON lines, told apart by the name's ending.
+
+CSV knows only text, so its columns are text until `typed` reads them by the type that is wanted: a guess would make 7 of "007".
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from millrace.errors import ConfigError, InputError
+from millrace.values.local_paths import local
+
+_READERS: Mapping[str, Callable[[Path], pl.DataFrame]] = {
+    ".parquet": pl.read_parquet,
+    ".csv": lambda path: pl.read_csv(path, infer_schema=False, empty_string_is_null=False),
+    ".jsonl": lambda path: pl.read_ndjson(path, infer_schema_length=None),
+}
+_WRITERS: Mapping[str, Callable[[pl.DataFrame, Path], None]] = {
+    ".parquet": lambda frame, path: frame.write_parquet(path),
+    ".csv": lambda frame, path: frame.write_csv(path),
+    ".jsonl": lambda frame, path: frame.write_ndjson(path),
+}
+
+_TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
+
+
+def check(path: Path) -> None:
+    """Refuses a name whose ending says no format, before any work is done."""
+    local(path, "the file")
+    if path.suffix not in _WRITERS:
+        raise ConfigError(
+            f"{path}: the ending {path.suffix!r} is no format; use one of {', '.join(_WRITERS)}"
+        )
+
+
+def read(path: Path) -> pl.DataFrame:
+    """The table in a file."""
+    check(path)
+    try:
+        return _READERS[path.suffix](path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error}); check the path") from error
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{path} is no valid {path.suffix[1:]} file: {error}") from error
+
+
+def typed(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """A column of CSV as a type wants it; text that cannot be meant stays text."""
+    if dtype == pl.String:
+        return column
+    filled = pl.select(pl.when(column != "").then(column).alias(column.name)).to_series()
+    if dtype == pl.Boolean:
+        word = filled.str.to_lowercase()
+        made = pl.select(
+            pl.when(word.is_in(_TRUE)).then(True).when(word.is_in(_FALSE)).then(False).alias(column.name)
+        ).to_series()
+    elif dtype == pl.Int64:
+        made = filled.cast(pl.Int64, strict=False)
+    else:
+        return filled
+    return made if made.null_count() == filled.null_count() else filled
+
+
+def write(frame: pl.DataFrame, path: Path) -> None:
+    """Writes a table; one that is there is replaced."""
+    check(path)
+    try:
+        _WRITERS[path.suffix](frame, path)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror or error}); check the folder and its permissions"
+        ) from error

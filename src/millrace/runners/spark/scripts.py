@@ -1,0 +1,200 @@
+"""Scripts on Spark: the real stages, shuffles, state and checkpoint, fed with the batches and the clock that a test says."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from millrace.config import SparkSettings
+from millrace.engine.plan import Plan
+from millrace.engine.sink import Results, gather
+from millrace.engine.source import Piece, route
+from millrace.errors import RunFailed
+from millrace.runners.spark import session
+from millrace.runners.spark.query import through_stages
+from millrace.runners.spark.serialized_plan import Shipped
+from millrace.runners.spark.sink import collected
+from millrace.runners.spark.slots import labels
+from millrace.runners.spark.source import PACKETS, as_rows
+from millrace.runners.spark.supervisor.failures import explain
+from millrace.stream import Job
+from millrace.testing.model.model import Event
+from millrace.testing.script import Fed, decoded
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PATIENCE = 180
+"""Seconds that a batch may take; only a query that hangs takes as long."""
+PARTITIONS = 2
+
+
+@cache
+def shared_session() -> SparkSession:
+    """One for all scripts of this process, since starting one takes longer than most scripts."""
+    scratch = Path(tempfile.mkdtemp(prefix="millrace-spark-"))
+    settings = SparkSettings(master=f"local[{PARTITIONS}]")
+    return session.open_session(
+        settings, name="testing", partitions=PARTITIONS, scratch=scratch, output=scratch / "spark.log"
+    )
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A batch as the script says it: pieces, the clock, and whether nothing follows."""
+
+    pieces: list[Piece]
+    now: int
+    end: bool
+
+
+@dataclass
+class _Half(InputPartition):
+    """Every other piece of a batch, so that two tasks have to agree."""
+
+    step: int
+    remainder: int
+
+
+class OnSpark:
+    """A query of its own in the shared session."""
+
+    def __init__(
+        self, jobs: Sequence[Job], partitions: Mapping[str, int], *, slots: int = 2 * PARTITIONS
+    ) -> None:
+        """`partitions`: how many each topic has; `slots`: into how many parts the keys are dealt."""
+        self._plan = Plan.of(jobs, slots=slots)
+        self._partitions = dict(partitions)
+        self._folder = Path(tempfile.mkdtemp(prefix="millrace-script-"))
+        (self._folder / "steps").mkdir()
+        self._done: queue.Queue[tuple[int, Results]] = queue.Queue()
+        self._steps = 0
+        self._ends: dict[tuple[str, int], int] = defaultdict(int)
+        self._query = self._start()
+
+    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+        """One batch, which is exactly one batch of the query."""
+        places: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        for event in batch:
+            places[event.topic, event.partition].append(event)
+            self._ends[event.topic, event.partition] = event.offset + 1
+        pieces = [
+            Piece(
+                topic.name,
+                number,
+                decoded(topic, places[topic.name, number]) if places[topic.name, number] else None,
+                upto=self._ends[topic.name, number],
+            )
+            for topic in self._plan.topics
+            for number in range(self._partitions[topic.name])
+        ]
+        draft = self._folder / "draft"
+        draft.write_bytes(pickle.dumps(Scripted(pieces, now, end)))
+        draft.replace(self._folder / "steps" / str(self._steps))
+        self._steps += 1
+        return _fed(self._wait_for(self._steps - 1))
+
+    def restart(self) -> None:
+        """Stops the query and starts it from its checkpoint."""
+        self._query.stop()
+        self._query = self._start()
+
+    def close(self) -> None:
+        """Stops the query and removes its files."""
+        self._query.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> StreamingQuery:
+        spark, shipped, spread = (
+            shared_session(),
+            Shipped.pack(self._plan),
+            labels(self._plan.slots, PARTITIONS),
+        )
+        name = f"scripted_{self._folder.name.replace('-', '_')}"
+        spark.dataSource.register(_source(name, shipped, spread, self._folder / "steps"))
+        frame = through_stages(spark.readStream.format(name).load(), shipped, self._plan.depth, spread)
+        return (
+            frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
+            .foreachBatch(self._take)
+            .start()
+        )
+
+    def _take(self, frame: DataFrame, batch: int) -> None:
+        self._done.put((batch, gather(self._plan, collected(frame))))
+
+    def _wait_for(self, step: int) -> Results:
+        for _ in range(PATIENCE * 10):
+            try:
+                batch, results = self._done.get(timeout=0.1)
+            except queue.Empty:
+                failed = self._query.exception()
+                if failed is not None:
+                    raise explain(failed, state=self._folder) from failed
+                continue
+            if batch == step:
+                return results
+        raise RunFailed(f"batch {step} was not done within {PATIENCE} s")
+
+
+def _source(name: str, plan: Shipped, spread: tuple[int, ...], steps: Path) -> type[DataSource]:
+    class ScriptedSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> StructType:
+            return PACKETS
+
+        def streamReader(self, schema: StructType) -> ScriptedReader:  # noqa: ARG002, N802 - Spark's interface
+            return ScriptedReader(plan, spread, steps)
+
+    return ScriptedSource
+
+
+class ScriptedReader(DataSourceStreamReader):
+    """A step of the script is a batch, however many are ready."""
+
+    def __init__(self, plan: Shipped, spread: tuple[int, ...], steps: Path) -> None:
+        self._plan, self._spread, self._steps = plan, spread, steps
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
+        """Before the first step."""
+        return {"step": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's interface
+        """One step on, if the script has got that far."""
+        return {"step": start["step"] + (self._steps / str(start["step"])).exists()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Two tasks for each batch."""
+        return [
+            _Half(step, remainder)
+            for step in range(start["step"], end["step"])
+            for remainder in range(PARTITIONS)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Routes its share."""
+        assert isinstance(partition, _Half)
+        said: Scripted = pickle.loads((self._steps / str(partition.step)).read_bytes())  # noqa: S301 - our own file
+        mine = said.pieces[partition.remainder :: PARTITIONS]
+        yield as_rows(route(self._plan.unpack(), mine, said.now, end=said.end), self._spread)
+
+
+def _fed(results: Results) -> Fed:
+    written = {topic: frame.to_dicts() for topic, frame in results.outputs.items()}
+    return Fed(written, {job: frame.to_dicts() for job, frame in results.late.items()})

@@ -1,0 +1,147 @@
+"""The process that runs the query: `python -m millrace.runners.spark.supervisor.child TASK REPORT LOCK PARENT SCRATCH`, started by the supervisor.
+
+It starts Spark at once, and the query when it is told so on its standard input: until then it stands by.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from millrace.engine.sink import Results
+from millrace.runners.processes import die_with_parent
+from millrace.runners.spark import query, session
+from millrace.runners.spark.supervisor.failures import explain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Reports:
+    """What the supervisor is told, one JSON object a line."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.begun = False
+        """Whether anything was reported yet; before that, there is nothing to stop."""
+
+    def __call__(self, **said: Any) -> None:
+        """One line; a supervisor that is gone needs none."""
+        self.begun = True
+        try:
+            os.write(self._descriptor, json.dumps(said).encode() + b"\n")
+        except BrokenPipeError:
+            os._exit(1)
+
+    def batch(self, batch: int, results: Results) -> None:
+        """A batch is in the log."""
+        self(
+            event="batch",
+            batch=batch,
+            counts=dict(results.counts),
+            watermarks=dict(results.watermarks),
+            holds={operator: asdict(held) for operator, held in results.holds.items()},
+            quarantined=dict(results.quarantined),
+        )
+
+
+def work(
+    task: query.Task,
+    reports: Reports,
+    *,
+    lock: int | None,
+    stopping: threading.Event,
+    scratch: Path,
+    wait: Callable[[SparkSession, query.Task, Path], None] = lambda *_: None,
+) -> None:
+    """Runs the query until it ends, fails or is told to stop; `wait` returns when it may begin."""
+    spark = session.open_session(
+        task.settings.spark,
+        name=task.settings.run.name,
+        partitions=task.identity.partitions,
+        scratch=scratch,
+        lock=lock,
+    )
+    wait(spark, task, scratch)
+    reports(event="started")
+    query.run(spark, task, report=reports.batch, stop=stopping.is_set)
+
+
+def stand_by(spark: SparkSession, task: query.Task, scratch: Path) -> None:
+    """Returns when told to go. Who has to wait makes use of the time: a rehearsal on an empty log loads what the query will need, in the JVM and in Python's workers."""
+    if not _told():
+        folder = scratch / "rehearsal"
+        folder.mkdir()
+        done: list[int] = []
+        trial = replace(
+            task,
+            settings=task.settings.changed(log_url=f"embedded:{folder}/log"),
+            identity=replace(task.identity, id=uuid.uuid4().hex, base=0),
+            path=folder,
+            until_caught_up=False,
+            move=None,
+        )
+        try:
+            query.run(
+                spark,
+                trial,
+                report=lambda batch, _: done.append(batch),
+                stop=lambda: bool(done) or _told(),
+                patience=0.05,
+            )
+        except Exception as error:  # noqa: BLE001 - it was for practice
+            print(f"the rehearsal failed: {error}", file=sys.stderr, flush=True)
+    if sys.stdin.readline() != "go\n":
+        os._exit(0)
+
+
+def _told() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+def main(arguments: list[str]) -> int:
+    """Loads the task, runs it, and reports how it ended."""
+    task_file, report, lock, parent, scratch = (
+        Path(arguments[0]),
+        *map(int, arguments[1:4]),
+        Path(arguments[4]),
+    )
+    die_with_parent()
+    if os.getppid() != parent:
+        return 1
+    stopping, reports, since = threading.Event(), Reports(report), os.fstat(1).st_size
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
+        stopping.set()
+        if not reports.begun:
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        task: query.Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - written by the supervisor
+        work(task, reports, lock=lock, stopping=stopping, scratch=scratch, wait=stand_by)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor decides
+        cause = explain(error, state=task_file.parent, since=since)
+        reports(event="failed", kind=type(cause).__name__, message=str(cause))
+        return 1
+    reports(event="stopped" if stopping.is_set() else "done")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

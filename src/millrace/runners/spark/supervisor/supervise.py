@@ -1,0 +1,223 @@
+"""Keeps a query running: in a process of its own, restarted from its checkpoint when it dies, and gone without a trace when stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from millrace.config import Settings, SparkSettings
+from millrace.engine.plan import Plan
+from millrace.errors import RunFailed, StateMismatch
+from millrace.log import open_log
+from millrace.log.owners import Owner, claim
+from millrace.runners import java
+from millrace.runners.commit import Committer
+from millrace.runners.signals import stop_signals
+from millrace.runners.spark import session
+from millrace.runners.spark.serialized_plan import pickled
+from millrace.runners.spark.supervisor.attempt import Attempt, Report
+from millrace.runners.spark.supervisor.failures import may_pass
+from millrace.runners.state.evolution import Wishes, evolved
+from millrace.runners.state.folder import Identity, StateFolder, hold, seed_of
+from millrace.runners.state.quarantine import Quarantine
+from millrace.runners.state.savepoint import load, restored
+from millrace.stream import Job
+
+BACK_OFF = (1.0, 2.0, 5.0, 10.0)
+"""Seconds before each new attempt, unless the last one had done a batch; after as many failures in a row without any, the run gives up."""
+
+STANDBY_AGAIN = 60.0
+"""Seconds between two starts of a session that stands by, lest one that cannot live is started again and again."""
+FEW = 2
+"""With so many cores or fewer all that is keyed runs in one task, if it is keyed more than once: on two, that is quicker for small batches and large ones, as the other core has the sources, the JVM and the broker."""
+
+_log = logging.getLogger("millrace.run")
+
+
+def run(
+    jobs: Sequence[Job],
+    *,
+    settings: Settings,
+    until_caught_up: bool = False,
+    report: Report | None = None,
+    retry: Sequence[str] = (),
+    wishes: Wishes | None = None,
+    restore: Path | None = None,
+    take_over: bool = False,
+) -> None:
+    """Runs jobs as one query until Ctrl-C or SIGTERM, or until caught up with the log as it is now.
+
+    `wishes`: what becomes of the state of jobs that changed; `restore`: a savepoint from which a new state folder starts.
+
+    When stopped it raises KeyboardInterrupt, after everything it had started is gone.
+    """
+    java.find()
+    if settings.log.url.startswith("kafka:"):
+        open_log(settings).close()  # whoever waits for brokers says so here, and not in Spark's own output
+    with (
+        hold(settings.state.dir / settings.run.name) as folder,
+        stop_signals(lambda: _names(jobs)) as stopping,
+    ):
+        task = prepare(
+            folder,
+            jobs,
+            settings,
+            until_caught_up=until_caught_up,
+            wishes=wishes,
+            restore=restore,
+            take_over=take_over,
+        )
+        quarantine = Quarantine(folder.path)
+        quarantine.release(retry, [job.name for job in jobs])
+        if quarantine.stops_all(task.plan):
+            _refuse_to_start(task, quarantine)
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            _in_this_process(task, folder, stopping)
+        else:
+            folder.write_task(pickled(task))
+            _supervise(folder, settings, report or (lambda _: None), stopping)
+    if stopping.is_set():
+        raise KeyboardInterrupt
+
+
+def _names(jobs: Sequence[Job]) -> str:
+    return f"the query of {', '.join(job.name for job in jobs)}"
+
+
+def _refuse_to_start(task: Any, quarantine: Quarantine) -> None:
+    """Raises `JobQuarantined` without starting Spark; letters that a crash kept from the log are committed first."""
+    run = task.settings.run.name
+    with (
+        closing(open_log(task.settings)) as log,
+        closing(
+            Committer(log, task.plan, run=run, state=task.identity.id, quarantine=quarantine)
+        ) as committer,
+    ):
+        committer.check_left()
+
+
+def prepare(
+    folder: StateFolder,
+    jobs: Sequence[Job],
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    wishes: Wishes | None = None,
+    restore: Path | None = None,
+    take_over: bool = False,
+) -> Any:
+    """The task, with slots and partitions as the state has them unless others are asked for; refuses changed operators, with the choices."""
+    from millrace.runners.spark.query import Task
+    from millrace.runners.spark.savepoint import Move, plant
+
+    if (folder.path / "local.db").exists():
+        raise StateMismatch(
+            f"{folder.path} holds state of the local runner; go on with --on local, or take it to Spark: millrace savepoint FILE, then run with another state.dir and --restore FILE"
+        )
+    if restore is not None:
+        folder.check_new()
+    folder.check_restored()
+    known, asked = folder.identity(), wishes or Wishes()
+    partitions, slots = _division(settings.spark, known, Plan.of(jobs, slots=1).depth)
+    plan = Plan.of(jobs, slots=slots)
+    if restore is not None:
+        saved = restored(restore, plan, asked)
+        heir_of = load(restore).identity.id
+        known, asked = (
+            replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of),
+            Wishes(),
+        )
+        with closing(open_log(settings)) as log:
+            plant(folder.path, replace(saved, identity=known), plan, log)
+        folder.rebind(known)
+    elif known is None or not known.operators:
+        names = tuple(job.name for job in jobs)
+        known = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=partitions)
+        known = replace(known, operators=dict(plan.fingerprints))
+        folder.rebind(known)
+        seed_of(folder.path, known).unlink(missing_ok=True)
+    with closing(open_log(settings)) as log:
+        outputs = [topic.name for topic in plan.outputs]
+        claim(
+            log,
+            outputs,
+            Owner(known.id, settings.run.name),
+            folder=str(folder.path),
+            take_over=take_over,
+            heir_of=known.heir_of,
+        )
+    same = evolved(known, plan, {}, asked, str(folder.path)).states is None and known.partitions == partitions
+    move = None if same else Move(known, asked, partitions)
+    return Task(plan, settings, known, folder.path, until_caught_up, move)
+
+
+def _division(asked: SparkSettings, known: Identity | None, depth: int) -> tuple[int, int]:
+    """How many partitions Spark shuffles to, and into how many slots keys are divided. On few cores a second slot costs more than it gains where keys change: each change is a stage then."""
+    if known is not None:
+        return asked.partitions or known.partitions, asked.slots or known.slots
+    cores = session.cores(asked)
+    if asked.partitions is None and asked.slots is None and cores <= FEW and depth > 1:
+        return 1, 1
+    partitions = asked.partitions or min(cores, asked.slots or cores)
+    return partitions, asked.slots or min(128, 2 * partitions)
+
+
+def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
+    """Under spark-submit the JVM is there already, and whoever submitted looks after it."""
+    from millrace.runners.spark.supervisor.child import Reports, work
+
+    with folder.working(), Path(os.devnull).open("wb") as nowhere:
+        work(task, Reports(nowhere.fileno()), lock=None, stopping=stopping, scratch=folder.scratch)
+
+
+def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping: threading.Event) -> None:
+    """Attempt after attempt. With a standby, the next one gets ready as soon as the present one has done a batch, and takes over when that dies."""
+    failures, secrets, ready, due = 0, settings.kafka.secrets(), list[Attempt](), 0.0
+
+    def told(said: dict[str, Any]) -> None:
+        nonlocal due
+        report(said)
+        if ready and not ready[0].lives:
+            ready.pop().end()
+        if settings.spark.standby and not ready and time.monotonic() >= due:
+            ready.append(Attempt(folder, secrets))
+            due = time.monotonic() + STANDBY_AGAIN
+
+    with folder.working():
+        try:
+            while not stopping.is_set():
+                now = ready.pop() if ready else Attempt(folder, secrets)
+                try:
+                    outcome = now.run(told, stopping)
+                finally:
+                    now.end()
+                if outcome.error is None or stopping.is_set():
+                    return
+                if not may_pass(outcome.error):
+                    raise outcome.error
+                failures = 0 if outcome.batches else failures
+                if failures == len(BACK_OFF):
+                    raise RunFailed(
+                        f"the query failed {failures + 1} times in a row without completing a batch; the last time: {outcome.error}. Nothing is lost: mend the cause and run again. Spark's own words are in {folder.output}"
+                    )
+                wait = 0.0 if outcome.batches else BACK_OFF[failures]
+                failures += 1
+                _log.warning(
+                    "the query stopped (%s); it starts again from its checkpoint %s (%d of %d)",
+                    outcome.error,
+                    f"in {wait:.0f} s" if wait else "now",
+                    failures,
+                    len(BACK_OFF),
+                )
+                stopping.wait(wait)
+        finally:
+            for one in ready:
+                one.end()

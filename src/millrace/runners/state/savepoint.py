@@ -1,0 +1,149 @@
+"""A savepoint: the state of a stopped run in one file, from which another run can start, also with other slots or more jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from millrace.engine.plan import Plan
+from millrace.engine.rescale import recut
+from millrace.engine.state import SlotState, damaged
+from millrace.errors import StateMismatch, StateUnwritable
+from millrace.runners.batches import Offsets
+from millrace.runners.state.checkpoint import (
+    TABLES,
+    Place,
+    begun,
+    checked_facts,
+    is_damage,
+    read_facts,
+    read_states,
+    store,
+)
+from millrace.runners.state.evolution import Wishes, evolved
+from millrace.runners.state.folder import Identity, StateFolder
+from millrace.values.local_paths import local
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """Where a run stood."""
+
+    identity: Identity
+    offsets: Offsets
+    states: Mapping[Place, SlotState]
+
+
+def save(folder: StateFolder, target: Path) -> Savepoint:
+    """Writes the state of a local run whose folder is held; refuses a batch that was begun and not finished, which another run could not tell from one that was."""
+    identity, source = folder.identity(), folder.path / "local.db"
+    if identity is None or not source.exists():
+        raise StateMismatch(
+            f"{folder.path} holds no state; name the folder (state.dir) and run (run.name) of a run"
+        )
+    check_target(target)
+    with _making(target):
+        with sqlite3.connect(source) as db:
+            if begun(db):
+                raise StateMismatch(unfinished(folder.path, "make the savepoint"))
+            db.execute("vacuum into ?", (str(target),))
+        with sqlite3.connect(target) as copy:
+            facts = {
+                **dict(copy.execute("select name, value from facts")),
+                "identity": json.dumps(asdict(identity)),
+            }
+            copy.executemany("insert or replace into facts values (?, ?)", _whole(copy, facts).items())
+    return load(target)
+
+
+def write(saved: Savepoint, target: Path) -> None:
+    """Writes a state that is at hand: the file is there as a whole or not at all."""
+    draft = target.with_name(f".{target.name}")
+    with _making(target):
+        draft.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(draft)) as db, db:
+            db.execute("pragma journal_mode = off")
+            db.execute("pragma synchronous = off")
+            db.executescript(TABLES)
+            facts = {"identity": json.dumps(asdict(saved.identity)), "committed": saved.offsets.to_json()}
+            store(db, {place: state.changes_since(SlotState()) for place, state in saved.states.items()})
+            db.executemany("insert into facts values (?, ?)", _whole(db, facts).items())
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        draft.replace(target)
+
+
+def check_target(target: Path) -> None:
+    """Refuses to write over a file."""
+    local(target, "the savepoint")
+    if target.exists():
+        raise StateUnwritable(f"savepoint {target} is there already; name another file, or remove it")
+
+
+@contextlib.contextmanager
+def _making(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StateUnwritable(
+            f"savepoint {target}: {error}; name a file in a folder that can be written"
+        ) from error
+
+
+def unfinished(path: Path, then: str) -> str:
+    """What to do about a batch that was begun and not finished."""
+    return f"{path}: a batch was begun and not finished, as the run was killed; run the same jobs with --until-caught-up first, then {then}"
+
+
+def restored(path: Path, plan: Plan, wishes: Wishes) -> Savepoint:
+    """A savepoint as jobs of now can go on with it: under no id yet, in the stages and slots of the plan."""
+    saved = load(path)
+    after = evolved(saved.identity, plan, saved.states, wishes, str(path))
+    states = recut(plan, saved.states) if after.states is None else after.states
+    return Savepoint(replace(after.identity, base=0), saved.offsets, states)
+
+
+def _whole(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
+    """Facts with a checksum over all that the file holds."""
+    check = 0
+    rest = {name: value for name, value in facts.items() if name not in ("whole", "check")}
+    for row in sorted(rest.items()):
+        check = zlib.crc32(json.dumps(row).encode(), check)
+    for stage, slot, meta in db.execute("select stage, slot, meta from metas order by stage, slot"):
+        check = zlib.crc32(meta, zlib.crc32(f"{stage} {slot}".encode(), check))
+    for stage, slot, id, data in db.execute(
+        "select stage, slot, id, data from chunks order by stage, slot, id"
+    ):
+        check = zlib.crc32(data, zlib.crc32(f"{stage} {slot} {id}".encode(), check))
+    return checked_facts({**rest, "whole": f"{check:08x}"})
+
+
+def _begins_like_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(6) == b"SQLite"
+
+
+def load(path: Path) -> Savepoint:
+    """The savepoint in a file."""
+    local(path, "the savepoint")
+    try:
+        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+        facts = read_facts(db, path)
+        said = json.loads(facts["identity"])
+        if "whole" in facts and _whole(db, facts) != facts:
+            raise damaged(str(path), "some place", "the checksum over all of it does not fit")
+        states = read_states(db, path)
+    except (sqlite3.Error, KeyError, ValueError) as error:
+        if isinstance(error, sqlite3.Error) and is_damage(error) and _begins_like_sqlite(path):
+            raise damaged(str(path), "some page", str(error)) from error
+        raise StateMismatch(
+            f"{path} is no savepoint ({error}); make one with millrace savepoint FILE"
+        ) from error
+    offsets = Offsets.from_json(facts["committed"]) if facts.get("committed") else Offsets({}, 0)
+    return Savepoint(Identity(**{**said, "jobs": tuple(said["jobs"])}), offsets, states)

@@ -1,0 +1,48 @@
+"""Joins with a table in the model: rows wait for the watermark, and each is held against the table as it stands then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace import graph, panes
+from millrace.graph.build.join import SIDES, THERE, TableJoin
+from millrace.testing.model.values import Row
+from millrace.testing.model.windows import Arrival, Change, Key, Outcome, Values, released
+
+
+class TableRows:
+    """The rows of one join with a table, each shown once."""
+
+    def __init__(self, node: graph.Operation, values: Values) -> None:  # noqa: ARG002 - a join has no aggregates
+        assert isinstance(node, TableJoin)
+        self.node = node
+        self.waiting: list[Arrival] = []
+        self.table: dict[Key, Row] = {}
+
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
+        """A batch: rows behind their watermark are refused, those before the new one are taken in order, versions first."""
+        left, right = SIDES
+        free = released(self.waiting, arrivals, time, outcome)
+        for row in sorted(
+            (arrival.row for arrival in free), key=lambda row: (row["event_time"], row[right] is None)
+        ):
+            key = tuple(row[column] for column in self.node.keys)
+            if row[right] is not None:
+                self.table[key] = row[right]
+            if row[left] is not None:
+                self.show(key, row, outcome)
+
+    def show(self, key: Key, row: Row, outcome: Outcome) -> None:
+        """A row beside the version that holds."""
+        version = self.table.get(key) if None not in key else None
+        version = version if version is not None and version[THERE] else None
+        if version is None and self.node.how == "inner":
+            return
+        pane = dict(zip(self.node.keys, key, strict=True))
+        for side, names in zip((row[SIDES[0]], version), self.node.names, strict=True):
+            pane |= {name: None if side is None else side[column] for column, name in names.items()}
+        at = row["event_time"]
+        pane |= {"event_time": at, "window_start": at, "window_end": at + 1}
+        pane |= {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
+        outcome.records.append(((key, (at, at + 1)), pane))
+        outcome.changes.append(Change(panes.ADD, pane))

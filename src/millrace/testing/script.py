@@ -1,0 +1,410 @@
+"""A job under a scripted stream, for unit tests: events, watermark, clock and restart come when the script says so.
+
+    script = testing.Script(vehicles_per_cell)
+    script.events({"vehicle_id": "7", "geocell": 12, "event_time": 1_000})
+    script.watermark("30s")
+    assert [pane["count"] for pane in script.panes()] == [1]
+
+The job's own watermarks are replaced by the script's: a time before which nothing is expected is true once the script says it. With
+`Script(..., watermarks="own")` they stay, and move with the events.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Literal, Protocol, TypeAlias
+
+import polars as pl
+
+from millrace import durations, graph, timestamps, watermarks
+from millrace.durations import Duration
+from millrace.engine.trigger_state import END
+from millrace.errors import ComponentMissing, DefinitionError
+from millrace.graph.build.feedback import loops
+from millrace.stream import Job, Output
+from millrace.testing.model.model import Event, Model
+from millrace.testing.model.values import Row
+from millrace.topics import Topic
+from millrace.values import event_values
+
+On: TypeAlias = Literal["model", "engine", "spark"]
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What one batch brought about."""
+
+    written: Mapping[str, list[Row]]
+    """The rows written to each topic."""
+    late: Mapping[str, list[Row]]
+    """Per job, the refused rows: `topic`, `partition`, `offset`, `reason`, `missed` (the number of windows it is missing from)."""
+
+
+class Backend(Protocol):
+    """What a script can run on."""
+
+    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+        """Takes one batch at the clock's time `now`; `end`: nothing follows."""
+
+    def restart(self) -> None:
+        """Stops, and goes on from what was stored."""
+
+    def close(self) -> None:
+        """Lets go of everything."""
+
+
+class OnModel:
+    """The executable specification."""
+
+    def __init__(self, jobs: Sequence[Job], partitions: Mapping[str, int]) -> None:
+        """`partitions`: how many each topic has."""
+        self.model = Model(jobs, partitions)
+
+    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+        """One batch."""
+        return Fed(*self.model.step(batch, now, end=end))
+
+    @property
+    def watermarks(self) -> Mapping[str, int | None]:
+        """The low watermark of each operator."""
+        return self.model.watermarks
+
+    def restart(self) -> None:
+        """The model has nothing but its memory, so nothing happens."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class OnEngine:
+    """The engine in this process; on restart all state becomes bytes and is read back."""
+
+    def __init__(self, jobs: Sequence[Job], partitions: Mapping[str, int], *, slots: int = 2) -> None:
+        """`slots`: into how many parts the keys are dealt."""
+        from millrace.runners.local import Engine
+
+        self.topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
+        self.partitions = partitions
+        self.ends: dict[tuple[str, int], int] = defaultdict(int)
+        self.engine = Engine(jobs, slots=slots, partitions=dict(partitions))
+        self.watermarks: Mapping[str, int | None] = {}
+
+    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+        """One batch."""
+        from millrace.engine.source import Piece
+
+        places: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        for event in batch:
+            places[event.topic, event.partition].append(event)
+            self.ends[event.topic, event.partition] = event.offset + 1
+        pieces = [
+            Piece(
+                name,
+                partition,
+                decoded(topic, places[name, partition]) if places[name, partition] else None,
+                upto=self.ends[name, partition],
+            )
+            for name, topic in self.topics.items()
+            for partition in range(self.partitions[name])
+        ]
+        results = self.engine.step(pieces, now, end=end)
+        self.watermarks = results.watermarks
+        return Fed(
+            {topic: frame.to_dicts() for topic, frame in results.outputs.items()},
+            {job: frame.to_dicts() for job, frame in results.late.items()},
+        )
+
+    def restart(self) -> None:
+        """All state through bytes and back."""
+        self.engine.restart()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def decoded(topic: Topic, events: Sequence[Event]) -> Any:
+    """Events of one partition as the log's codec would give them."""
+    from millrace.log.codecs.codec import Decoded
+    from millrace.log.dead import DEAD
+
+    schema = pl.Schema({**topic.schema, **graph.TIMES, "_off": pl.Int64()})
+    rows = [
+        {**e.values, "event_time": e.event_time, "ingestion_time": e.ingestion_time, "_off": e.offset}
+        for e in events
+    ]
+    return Decoded(pl.DataFrame(rows, schema=schema, orient="row").sort("_off"), pl.DataFrame(schema=DEAD))
+
+
+def reads(job: Job) -> list[graph.Read]:
+    """Where a job gets its rows from."""
+    seen: dict[int, graph.Node] = {}
+    return [
+        node for output in job.outputs for node in graph.walk(output, seen) if isinstance(node, graph.Read)
+    ]
+
+
+def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backend:
+    """What `on` names, ready to be fed."""
+    if on == "model":
+        return OnModel(jobs, partitions)
+    if on == "engine":
+        return OnEngine(jobs, partitions)
+    if on != "spark":
+        raise DefinitionError(f"on={on!r} is unknown; use 'model', 'engine' or 'spark'")
+    try:
+        from millrace.runners.spark.scripts import OnSpark
+    except ImportError as error:
+        raise ComponentMissing(
+            f"on='spark' cannot be had here: {error}; install the extra: pip install 'millrace[spark]'"
+        ) from error
+    spark: Backend = OnSpark(jobs, partitions)
+    return spark
+
+
+Making: TypeAlias = Callable[[Sequence[Job], Mapping[str, int]], Backend]
+"""Makes what jobs run on, given how many partitions each topic has."""
+
+
+class Script:
+    """One or more jobs, and a stream that does what the test says."""
+
+    def __init__(
+        self,
+        *jobs: Job,
+        on: On | Making = "engine",
+        partitions: int = 1,
+        watermarks: Literal["scripted", "own"] = "scripted",
+    ) -> None:
+        """`partitions`: how many each topic has that the jobs read; `watermarks`: whose hold, the script's or those of the jobs."""
+        if around := loops(jobs):
+            raise DefinitionError(
+                f"what goes around through {', '.join(sorted(around))} is no script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
+            )
+        self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
+        self._partitions = dict.fromkeys(self._topics, partitions)
+        self._own = watermarks == "own"
+        done: dict[int, graph.Node] = {}
+        under_script = jobs if self._own else [scripted(job, partitions, done) for job in jobs]
+        self._backend = (
+            on(under_script, self._partitions)
+            if callable(on)
+            else backend(under_script, self._partitions, on)
+        )
+        self._now = 0
+        self._events: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        self._written: dict[str, list[Row]] = defaultdict(list)
+        self._late: list[Row] = []
+
+    def events(
+        self, *rows: Mapping[str, Any], topic: Topic | str | None = None, partition: int | Sequence[int] = 0
+    ) -> None:
+        """Events that arrive together: the fields of the type, `event_time`, and, unless the clock's is meant, `ingestion_time`.
+
+        `partition`: of all of them, or of each.
+        """
+        name = self._topic(topic)
+        batch = []
+        places = [partition] * len(rows) if isinstance(partition, int) else partition
+        for row, place in zip(rows, places, strict=True):
+            values = {**row}
+            if "event_time" not in values:
+                raise DefinitionError(
+                    f"event {row!r} has no event_time, so it has no place in any window; add it in milliseconds"
+                )
+            at = _millis("event_time", values.pop("event_time"), row)
+            ingested = _millis("ingestion_time", values.pop("ingestion_time", max(at, self._now)), row)
+            batch.append(self._event(name, place, at, ingested, values, dict(row)))
+        self._feed(batch)
+
+    def watermark(
+        self, at: Duration, *, topic: Topic | str | None = None, partition: int | None = None
+    ) -> None:
+        """From now on nothing earlier than `at` is expected, in one topic and partition or in all of them."""
+        if self._own:
+            raise DefinitionError(
+                f"watermark({at!r}): the jobs keep their own watermarks here, so only events move them; use Script(...) alone"
+            )
+        names = list(self._topics) if topic is None else [self._topic(topic)]
+        said = durations.millis(at, name="at")
+        self._feed(
+            self._event(name, place, self._now, self._now, {_column(self._topics[name]): said}, {})
+            for name in names
+            for place in (range(self._partitions[name]) if partition is None else [partition])
+        )
+
+    def end(self) -> None:
+        """Nothing at all is expected any more."""
+        if self._own:
+            self._feed([], end=True)
+        else:
+            self.watermark(END)
+
+    def clock(self, at: Duration) -> None:
+        """The processing time is now `at`."""
+        self._now = durations.millis(at, name="at")
+        self._feed([])
+
+    def restart(self) -> None:
+        """The jobs stop and go on from what was stored; nothing may come of it."""
+        self._backend.restart()
+
+    def panes(self, topic: Topic | str | None = None) -> list[Row]:
+        """What was written to a topic, or to all, since this was last asked."""
+        name = topic.name if isinstance(topic, Topic) else topic
+        names = list(self._written) if name is None else [name]
+        return [row for name in names for row in self._written.pop(name, [])]
+
+    def late(self) -> list[Row]:
+        """The events that were refused since this was last asked, each with its `reason`, and `missed`: how many windows it is not in."""
+        late, self._late = self._late, []
+        return late
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        self._backend.close()
+
+    def _topic(self, topic: Topic | str | None) -> str:
+        if topic is None and len(self._topics) == 1:
+            return next(iter(self._topics))
+        name = topic.name if isinstance(topic, Topic) else topic
+        if name not in self._topics:
+            raise DefinitionError(
+                f"topic={name!r} is read by none of the jobs; name one of {', '.join(self._topics)}"
+            )
+        return name
+
+    def _event(self, topic: str, partition: int, at: int, ingested: int, values: Row, given: Row) -> Event:
+        schema = (self._topics[topic] if self._own else scripted_topic(self._topics[topic], 1)).schema
+        unknown = values.keys() - schema.keys()
+        if unknown:
+            raise DefinitionError(
+                f"event {given!r}: {topic} has no field {min(unknown)!r}; it has {', '.join(self._topics[topic].schema)}"
+            )
+        if not 0 <= partition < self._partitions[topic]:
+            raise DefinitionError(
+                f"partition={partition}: {topic} has {self._partitions[topic]}; say more with Script(..., partitions=)"
+            )
+        values = self._converted(topic, values, given)
+        empty: Row = {name: [] if isinstance(dtype, pl.List) else None for name, dtype in schema.items()}
+        kept = self._events[topic, partition]
+        kept.append(given)
+        return Event(topic, partition, len(kept) - 1, at, ingested, {**empty, **values})
+
+    def _converted(self, topic: str, values: Row, given: Row) -> Row:
+        """The values as the columns want them; a script may leave out or null any of them."""
+        shape = event_values.shape(self._topics[topic].type)
+        try:
+            checked = {
+                name: shape.one(name, value) if name in shape.checks else value
+                for name, value in values.items()
+            }
+        except event_values.Misfit as error:
+            raise DefinitionError(f"event {given!r}: {error}") from error
+        return checked
+
+    def _feed(self, batch: Any, *, end: bool = False) -> None:
+        fed = self._backend.feed(list(batch), self._now, end=end)
+        for topic, rows in fed.written.items():
+            self._written[topic] += rows
+        for reports in fed.late.values():
+            for report in reports:
+                given = self._events[report["topic"], report["partition"]][report["offset"]]
+                self._late.append({**given, "reason": report["reason"], "missed": report["missed"]})
+
+
+def _millis(name: str, value: Any, row: Mapping[str, Any]) -> int:
+    try:
+        return timestamps.millis_of(value)
+    except (ValueError, OverflowError) as error:
+        raise DefinitionError(f"event {row!r}: {name}={value!r} is not a time: {error}") from error
+
+
+def scripted(job: Job, partitions: int, done: dict[int, graph.Node]) -> Job:
+    """The same job, its watermarks told by rows of their own, which nothing but the clock sees; `done`: nodes of it and other jobs that are remade."""
+    return Job(
+        job.name,
+        *(Output(_rebuilt(output, partitions, done)) for output in job.outputs),
+        delivery=job.delivery,
+    )
+
+
+def _rebuilt(node: Any, partitions: int, done: dict[int, graph.Node]) -> Any:
+    if id(node) not in done:
+        if isinstance(node, graph.Read):
+            done[id(node)] = _scripted_read(node, partitions)
+        else:
+            inputs = tuple(_rebuilt(source, partitions, done) for source in node.inputs)
+            done[id(node)] = dataclasses.replace(node, inputs=inputs)
+    return done[id(node)]
+
+
+def _scripted_read(read: graph.Read, partitions: int) -> graph.Stateless:
+    topic, column = scripted_topic(read.topic, partitions), _column(read.topic)
+    watermark = watermarks.punctuation(pl.col(column), idle=read.watermark.idle, ahead=read.watermark.ahead)
+    watermark = dataclasses.replace(watermark, is_limited=False)
+    source = graph.Read((), pl.Schema({**topic.schema, **graph.TIMES}), topic, watermark, name=read.name)
+
+    def events_only(frame: pl.DataFrame) -> pl.DataFrame:
+        casts = [pl.col(name).cast(dtype) for name, dtype in read.schema.items()]
+        return frame.filter(pl.col(column).is_null()).with_columns(casts).drop(column)
+
+    return graph.Stateless((source,), read.schema, events_only, "events only")
+
+
+def _column(topic: Topic) -> str:
+    """The field that carries the script's watermark."""
+    name = "watermark"
+    while name in topic.schema:
+        name = f"scripted_{name}"
+    return name
+
+
+def scripted_topic(topic: Topic, partitions: int) -> Topic:
+    """A topic of the same name and fields, all of which may be null, and one more for the watermark."""
+    return Topic(
+        topic.name, _scripted_type(topic.type, topic.type.__name__, _column(topic)), partitions=partitions
+    )
+
+
+@lru_cache(maxsize=512)
+def _scripted_type(kind: type, name: str, column: str) -> type:
+    schema = Topic("scripted", kind).schema
+    fields: list[tuple[str, Any]] = [
+        (field, _hint(dtype, f"{name}_{field}")) for field, dtype in schema.items()
+    ]
+    return dataclasses.make_dataclass(f"Scripted{name}", [*fields, (column, int | None)])
+
+
+def _hint(dtype: Any, name: str) -> Any:
+    if isinstance(dtype, pl.List):
+        inner = _hint(dtype.inner, name)
+        return list[_required(inner)]  # type: ignore[misc]  # a type made at run time
+    if isinstance(dtype, pl.Struct):
+        return (
+            dataclasses.make_dataclass(
+                name, [(f.name, _hint(f.dtype, f"{name}_{f.name}")) for f in dtype.fields]
+            )
+            | None
+        )
+    if dtype.is_integer():
+        return int | None
+    if dtype.is_float():
+        return float | None
+    plain: dict[Any, Any] = {pl.String: str, pl.Boolean: bool, pl.Binary: bytes, pl.Datetime: datetime}
+    if dtype.base_type() not in plain:
+        raise DefinitionError(
+            f"{name} is {dtype}, which a script cannot write yet; leave the field out of the type under test"
+        )
+    return plain[dtype.base_type()] | None
+
+
+def _required(hint: Any) -> Any:
+    """Without `| None`, which elements of a list cannot be."""
+    return (
+        next(part for part in hint.__args__ if part is not type(None)) if hasattr(hint, "__args__") else hint
+    )

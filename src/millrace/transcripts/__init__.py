@@ -1,5 +1,0 @@
-"""Transcripts: YAML documents that say what goes in and what must come out, run on the model, the engine or Spark."""
-
-from millrace.transcripts.running import run_files
-
-__all__ = ["run_files"]

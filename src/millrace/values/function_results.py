@@ -1,0 +1,103 @@
+"""What a user's Python code answers as a column of the type it declared: exactly, or refused.
+
+A frame made of rows cuts silently: polars makes 3 of 3.7 in an Int64 column, and null of 2**63. So functions whose rows become columns
+(`flat_map`, `lookup`, structs that a processor emits) go through here. What keeps its value is converted: 3.0 and "3" are whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+
+from millrace import timestamps
+
+_TYPES: dict[Any, tuple[int, int]] = {
+    pl.Int8: (8, 1), pl.Int16: (16, 1), pl.Int32: (32, 1), pl.Int64: (64, 1), pl.Int128: (128, 1),
+    pl.UInt8: (8, 0), pl.UInt16: (16, 0), pl.UInt32: (32, 0), pl.UInt64: (64, 0), pl.UInt128: (128, 0),
+}  # fmt: skip
+RANGES = {
+    dtype: (-signed * 2 ** (bits - 1), 2 ** (bits - signed) - 1) for dtype, (bits, signed) in _TYPES.items()
+}
+"""The least and the greatest whole number of each type."""
+SINGLE = float.fromhex("0x1.fffffep127")
+"""The greatest float of 32 bits."""
+
+
+def series(name: str, values: Iterable[Any], dtype: Any) -> pl.Series:
+    """Values as a column; ValueError names the column and the value."""
+    return pl.Series(name, [fit(name, value, dtype) for value in values], dtype, strict=False)
+
+
+def fit(name: str, value: Any, dtype: Any) -> Any:
+    """One value as a column of this type takes it; ValueError names the column and the value."""
+    try:
+        return _fit(value, dtype)
+    except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+        reason = f": {error}" if isinstance(dtype, pl.Datetime | pl.List | pl.Struct) else ""
+        raise ValueError(f"column {name!r}: {value!r} is not exactly a value of {dtype}{reason}") from error
+
+
+def _fit(value: Any, dtype: Any) -> Any:
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not getattr(value, "shape", ()):
+        value = value.item()
+    if value is None:
+        return None
+    if dtype.is_integer():
+        return _whole(value, dtype)
+    if dtype.is_float():
+        return _real(value, single=dtype == pl.Float32)
+    if dtype == pl.String:
+        return _text(value)
+    if dtype == pl.Boolean:
+        return _equal(bool(value), value)
+    if isinstance(dtype, pl.Datetime) and dtype.time_unit == "ms":
+        return timestamps.to_datetime(_within(timestamps.millis_of(value, exact=False))).replace(
+            **_naive(dtype)
+        )
+    if isinstance(dtype, pl.List) and isinstance(value, list | tuple):
+        return [_fit(one, dtype.inner) for one in value]
+    if isinstance(dtype, pl.Struct) and isinstance(value, Mapping):
+        return {field.name: _fit(value.get(field.name), field.dtype) for field in dtype.fields}
+    return value
+
+
+def _whole(value: Any, dtype: Any) -> int:
+    whole = int(value) if isinstance(value, str) else _equal(int(value), value)
+    least, greatest = RANGES[dtype.base_type()]
+    if not least <= whole <= greatest:
+        raise ValueError("out of range")
+    return whole
+
+
+def _real(value: Any, *, single: bool) -> float:
+    real = float(value)
+    if single and abs(real) > SINGLE and abs(real) != float("inf"):
+        raise ValueError("out of range")
+    return real
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise ValueError("it is not text")  # noqa: TRY004 - a wrong value, like the others
+    return str(value)
+
+
+def _equal(made: Any, given: Any) -> Any:
+    if made != given:
+        raise ValueError("it would be cut")
+    return made
+
+
+def _within(millis: int) -> int:
+    if not timestamps.in_range(millis):
+        raise ValueError("outside the years 1 to 9999")
+    return millis
+
+
+def _naive(dtype: pl.Datetime) -> dict[str, Any]:
+    return {} if dtype.time_zone else {"tzinfo": None}

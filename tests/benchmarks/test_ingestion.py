@@ -1,0 +1,46 @@
+"""Measuring ingestion: what is measured is real, and written whole."""
+
+import json
+
+import pytest
+
+from bench.ingestion import messages, positions, sizes, sources
+from millrace.ingest import Batch, processor
+
+pytestmark = pytest.mark.slow
+
+
+def test_simulated_messages_are_ones_that_the_processor_understands_as_they_were() -> None:
+    said, made = messages(500), positions(500)
+    done = processor("hsl").process_many(
+        Batch([t for t, _ in said], [p for _, p in said], [0] * 500, range(500), "bench")
+    )
+    assert not done.rejects
+    ((_, rows),) = done.rows
+    same = [
+        "vehicle_id",
+        "event_time",
+        "latitude",
+        "longitude",
+        "speed",
+        "route",
+        "direction",
+        "stop",
+        "next_stop",
+    ]
+    assert rows.select(same).equals(made.select(same))
+    assert 300 < len(json.dumps(json.loads(said[0][1]))) < 500
+
+
+def test_binary_is_smaller_than_json_and_both_shrink() -> None:
+    binary, text = sizes(2_000)
+    assert (binary.codec, text.codec) == ("binary", "json")
+    assert binary.compressed < binary.plain < text.plain
+    assert text.compressed < text.plain
+
+
+@pytest.mark.mqtt
+def test_both_sources_are_measured() -> None:
+    found = list(sources(2_000))
+    assert [(one.source, one.messages) for one in found] == [("recording", 2_000), ("mqtt", 2_000)]
+    assert all(one.cpu_us_per_message > 0 for one in found)
