@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
 
-from bench.killable_runs import DAMAGED, PATIENCE, RUN, live
+from bench.killable_runs import DAMAGED, PATIENCE, RUN, run_once
 from bench.verifying import compare
 from millrace.errors import LogDamaged, RunFailed
 from millrace.log import open_log
@@ -23,31 +23,31 @@ def flip_bits(
     log: Path, state: Path, folder: Path, *, flips: int, seed: int, say: Callable[[str], None]
 ) -> Counter[str]:
     """How many runs over a damaged copy were `refused`, `unharmed` or `wrong`, or had no need of what was damaged (`not read`)."""
-    luck = random.Random(seed)  # noqa: S311 - places, not secrets
+    chance = random.Random(seed)  # noqa: S311 - places, not secrets
     tally: Counter[str] = Counter()
     for number in range(flips):
         target = folder / "flipped"
         rmtree(target, ignore_errors=True)
-        _copy(log, target / "log", ("inputs.db", "results.db"))
-        _copy(
+        _copy_files(log, target / "log", ("inputs.db", "results.db"))
+        _copy_files(
             state / RUN,
             target / "state" / RUN,
             ("local.db", "identity.json", "quarantine.json", "uncommitted"),
         )
         path = target / FILES[number % len(FILES)]
-        place = luck.randrange(path.stat().st_size)
+        position = chance.randrange(path.stat().st_size)
         body = bytearray(path.read_bytes())
-        body[place] ^= 1 << luck.randrange(8)
+        body[position] ^= 1 << chance.randrange(8)
         path.write_bytes(body)
-        outcome = _outcome(target)
+        outcome = _run_on_copy(target)
         tally[outcome] += 1
-        say(f"bit {number + 1} of {flips}: {path.relative_to(target)} at {place}: {outcome}")
+        say(f"bit {number + 1} of {flips}: {path.relative_to(target)} at {position}: {outcome}")
     return tally
 
 
-def _outcome(world: Path) -> str:
+def _run_on_copy(copy: Path) -> str:
     process = get_context("forkserver").Process(
-        target=live, args=(f"embedded:{world / 'log'}", str(world / "state"), "", True), daemon=True
+        target=run_once, args=(f"embedded:{copy / 'log'}", str(copy / "state"), "", True), daemon=True
     )
     process.start()
     process.join(PATIENCE)
@@ -59,14 +59,14 @@ def _outcome(world: Path) -> str:
     if process.exitcode != 0:
         return "failed otherwise"
     try:
-        with closing(open_log(f"embedded:{world / 'log'}")) as log:
+        with closing(open_log(f"embedded:{copy / 'log'}")) as log:
             verdict = compare(log, 0)
     except LogDamaged:
         return "not read"  # the run had read that part before it was damaged; whoever reads it now is told
-    return "unharmed" if verdict.right else "wrong"
+    return "unharmed" if verdict.is_right else "wrong"
 
 
-def _copy(source: Path, target: Path, names: tuple[str, ...]) -> None:
+def _copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:
     """Databases through SQLite, so that what is still in their journals is there, too."""
     target.mkdir(parents=True)
     for name in names:

@@ -17,9 +17,9 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from bench.city_flow import ends
-from bench.feed import feeding
-from bench.killable_runs import PATIENCE, RUN, Fault, Lives, Say, results_since
+from bench.city_flow import status_ends
+from bench.feed import feed_events
+from bench.killable_runs import PATIENCE, RUN, Fault, KillableRuns, ReportLine, result_times_since
 from bench.verifying import compare
 from millrace.devtools import brokers
 from millrace.errors import RunFailed
@@ -32,10 +32,10 @@ _CUTTER = "ss"
 """Of iproute2: `ss -K` ends connections of other processes, for root on Linux."""
 
 
-def restart(cluster: brokers.Cluster, node: brokers.Node) -> brokers.Cluster:
+def restart_broker(cluster: brokers.Cluster, node: brokers.BrokerNode) -> brokers.Cluster:
     """Stops one broker as an operator would, and starts it again; returns when it answers."""
     brokers.stop(replace(cluster, nodes=(node,)))
-    return brokers.revive(cluster, node.id, within=PATIENCE)
+    return brokers.restart(cluster, node.id, timeout=PATIENCE)
 
 
 def kill_all(cluster: brokers.Cluster) -> None:
@@ -45,146 +45,154 @@ def kill_all(cluster: brokers.Cluster) -> None:
     brokers.stop(cluster)
 
 
-def longest_gap(began: int, moments: Sequence[int]) -> int:
+def longest_gap(start: int, moments: Sequence[int]) -> int:
     """The longest time without any of these moments, from the first of all to the last of them."""
-    return max((after - before for before, after in pairwise([began, *moments])), default=0)
+    return max((after - before for before, after in pairwise([start, *moments])), default=0)
 
 
-class BrokerFaults(Lives):
+class BrokerFaults(KillableRuns):
     """Inflicts them on runs over a log on Kafka."""
 
     def __init__(
-        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, say: Say
+        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, say: ReportLine
     ) -> None:
         super().__init__(url, folder, seed=seed, say=say)
         self.cluster, self._folder = cluster, folder
 
-    def broker(self) -> None:
+    def kill_broker(self) -> None:
         """One of three brokers dies; results go on; it comes back."""
-        cluster = self._brokers()
-        victim = self._luck.choice(cluster.nodes)
-        with self._alive() as process:
+        cluster = self._running_brokers()
+        victim = self._random.choice(cluster.nodes)
+        with self._running() as process:
             self._await_result(process)
             os.kill(victim.pid or 0, signal.SIGKILL)
             began = time.monotonic()
-            self._recovered("broker killed", began, process)
+            self._note_recovery("broker killed", began, process)
             self.tally.kills["broker killed"] += 1
-            self.cluster = brokers.revive(cluster, victim.id, within=PATIENCE)
-            self._recovered("broker back", time.monotonic(), process)
+            self.cluster = brokers.restart(cluster, victim.id, timeout=PATIENCE)
+            self._note_recovery("broker back", time.monotonic(), process)
         self._say(f"kill {sum(self.tally.kills.values())}: broker {victim.id}; it is back")
 
-    def rolling_restart(self) -> None:
+    def restart_each_broker(self) -> None:
         """Each broker is stopped and started again, one right after the other; the run must go on by itself.
 
         An operator would wait for replicas to be in sync between two brokers; here the next one is stopped as soon as the
         one before answers. What is noted is the longest time without a result, from the first stop on.
         """
-        with self._alive() as process:
+        with self._running() as process:
             self._await_result(process)
-            upto, began = ends(self._log, RUN), time.time_ns() // 1_000_000
-            for node in self._brokers().nodes:
-                self.cluster = restart(self._brokers(), node)
+            upto, began = status_ends(self._log, RUN), time.time_ns() // 1_000_000
+            for node in self._running_brokers().nodes:
+                self.cluster = restart_broker(self._running_brokers(), node)
                 self._check_alive(process)
             self._await_result(process)
-            self.tally.recovered.setdefault("rolling restart", []).append(
-                longest_gap(began, results_since(self._log, upto)) / 1000
+            self.tally.recovery_times.setdefault("rolling restart", []).append(
+                longest_gap(began, result_times_since(self._log, upto)) / 1000
             )
-        self._noted("rolling restart")
+        self._note_fault("rolling restart")
 
-    def all_brokers_down(self) -> None:
+    def kill_all_brokers(self) -> None:
         """All brokers are killed at once and started again after a while; the run must go on by itself."""
-        with self._alive() as process:
+        with self._running() as process:
             self._await_result(process)
-            kill_all(self._brokers())
-            time.sleep(self._luck.uniform(1, 20))
-            self.cluster = brokers.revive(
-                self._brokers(), *(node.id for node in self._brokers().nodes), within=PATIENCE
+            kill_all(self._running_brokers())
+            time.sleep(self._random.uniform(1, 20))
+            self.cluster = brokers.restart(
+                self._running_brokers(),
+                *(node.id for node in self._running_brokers().nodes),
+                timeout=PATIENCE,
             )
             self._check_alive(process)
-            self._recovered("all brokers down", time.monotonic(), process)
-        self._noted("all brokers down")
+            self._note_recovery("all brokers down", time.monotonic(), process)
+        self._note_fault("all brokers down")
 
-    def first_start(self) -> None:
+    def start_on_new_brokers(self) -> None:
         """Runs start, all at once, on three brokers that were started a moment ago and have never held a topic.
 
         Events come from the first moment on, too. Each run has topics of its own, and its results are verified.
         """
-        home = self._folder.parent / f"first-{time.monotonic_ns()}"
-        fresh = brokers.start(home / "kafka", brokers=3, port=0, within=PATIENCE)
+        first_folder = self._folder.parent / f"first-{time.monotonic_ns()}"
+        fresh = brokers.start(first_folder / "kafka", brokers=3, port=0, timeout=PATIENCE)
         try:
             with contextlib.ExitStack() as stack:
                 for number in range(FIRST_STARTS):
-                    seed, place = self._luck.randrange(1 << 30), f"{fresh.url}/run-{number}"
-                    start = FirstStart(place, home / str(number), seed=seed, say=self._say, tally=self.tally)
-                    stack.enter_context(start.verified())
+                    seed, url = self._random.randrange(1 << 30), f"{fresh.url}/run-{number}"
+                    start = FirstStart(
+                        url, first_folder / str(number), seed=seed, say=self._say, tally=self.tally
+                    )
+                    stack.enter_context(start.verify())
         finally:
-            brokers.stop(brokers.running(home / "kafka") or fresh, grace=5)
-            shutil.rmtree(home)
+            brokers.stop(brokers.load_cluster(first_folder / "kafka") or fresh, timeout=5)
+            shutil.rmtree(first_folder)
 
-    def silence(self, seconds: float = 8) -> None:
+    def pause_brokers(self, seconds: float = 8) -> None:
         """All brokers stand still, so that every connection is silent, and some are given up."""
-        cluster = self._brokers()
-        with self._alive() as process:
+        cluster = self._running_brokers()
+        with self._running() as process:
             self._await_result(process)
             for node in cluster.nodes:
                 os.kill(node.pid or 0, signal.SIGSTOP)
             time.sleep(seconds)
             for node in cluster.nodes:
                 os.kill(node.pid or 0, signal.SIGCONT)
-            self._recovered("brokers silent", time.monotonic(), process)
-        self._noted("brokers silent")
+            self._note_recovery("brokers silent", time.monotonic(), process)
+        self._note_fault("brokers silent")
 
-    def cut(self, times: int = 20) -> None:
+    def cut_connections(self, times: int = 20) -> None:
         """Every connection to a broker is cut, again and again, in the middle of whatever it carries."""
-        ports = [port for node in self._brokers().nodes for port in (node.port, node.controller_port)]
-        with self._alive() as process:
+        ports = [port for node in self._running_brokers().nodes for port in (node.port, node.controller_port)]
+        with self._running() as process:
             self._await_result(process)
-            cut = 0
+            cut_count = 0
             for _ in range(times):
                 for port in ports:
                     command = [_CUTTER, "-K", "-H", "-t", "dport", "=", f":{port}"]
-                    done = subprocess.run(command, check=True, capture_output=True, text=True)
-                    cut += len(done.stdout.splitlines())
-                time.sleep(self._luck.uniform(0.02, 0.3))
-            if not cut:
+                    completed = subprocess.run(command, check=True, capture_output=True, text=True)
+                    cut_count += len(completed.stdout.splitlines())
+                time.sleep(self._random.uniform(0.02, 0.3))
+            if not cut_count:
                 raise RunFailed(f"`{_CUTTER} -K` cut no connection: this kernel may not be able to")
-            self._recovered("connections cut", time.monotonic(), process)
-        self._noted("connections cut")
+            self._note_recovery("connections cut", time.monotonic(), process)
+        self._note_fault("connections cut")
 
     def broker_faults(self) -> dict[str, Fault]:
         """What can be done to the brokers that are here, by name."""
         if self.cluster is None:
             return {}
-        found: dict[str, Fault] = {"silence": self.silence, "down": self.all_brokers_down}
+        found: dict[str, Fault] = {"silence": self.pause_brokers, "down": self.kill_all_brokers}
         if len(self.cluster.nodes) > 1:
-            found |= {"broker": self.broker, "rolling": self.rolling_restart, "first": self.first_start}
+            found |= {
+                "broker": self.kill_broker,
+                "rolling": self.restart_each_broker,
+                "first": self.start_on_new_brokers,
+            }
         if shutil.which(_CUTTER) and os.geteuid() == 0:
-            found["cut"] = self.cut
+            found["cut"] = self.cut_connections
         return found
 
-    def _brokers(self) -> brokers.Cluster:
+    def _running_brokers(self) -> brokers.Cluster:
         assert self.cluster is not None
         return self.cluster
 
 
-class FirstStart(Lives):
+class FirstStart(KillableRuns):
     """A run, and events for it, that begin together on a log without topics."""
 
     @contextlib.contextmanager
-    def verified(self) -> Iterator[None]:
+    def verify(self) -> Iterator[None]:
         """The block is left when the run has shown results, has caught up, and all that it has committed is right."""
         self.state.parent.mkdir(parents=True)
         began = time.time_ns() // 1_000_000
-        with self._alive() as process:
+        with self._running() as process:
             self._log.ensure(POSITIONS)
-            with feeding(self._log, vehicles=100, seed=self._luck.randrange(1 << 30), pace=0.2):
+            with feed_events(self._log, vehicles=100, seed=self._random.randrange(1 << 30), pace=0.2):
                 yield
-                first = self._await_batch(process, {})
+                first_result = self._await_batch(process, {})
                 self._await_result(process)
-        self.tally.recovered.setdefault(FIRST, []).append((first - began) / 1000)
+        self.tally.recovery_times.setdefault(FIRST, []).append((first_result - began) / 1000)
         self.catch_up()
         verdict = compare(self._log, 0)
         self._log.close()
-        if not verdict.right:
+        if not verdict.is_right:
             raise RunFailed(f"after a {FIRST}: {verdict}")
-        self._noted(FIRST)
+        self._note_fault(FIRST)

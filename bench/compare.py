@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CASES = ("vehicle-distribution", "emergency-stop")
-PACE = "events_per_s"
+SPEED = "events_per_s"
 COST = "cpu_us_per_event"
 
 
@@ -37,18 +37,18 @@ COST = "cpu_us_per_event"
 class Comparison:
     """What the rounds say of one case."""
 
-    paces: dict[str, list[float]] = field(default_factory=lambda: {"before": [], "now": []})
+    speeds: dict[str, list[float]] = field(default_factory=lambda: {"before": [], "now": []})
     costs: dict[str, list[float]] = field(default_factory=lambda: {"before": [], "now": []})
 
     def add(self, tree: str, figures: dict[str, float]) -> None:
         """Notes the figures of one tree in one round."""
-        self.paces[tree].append(figures[PACE])
+        self.speeds[tree].append(figures[SPEED])
         self.costs[tree].append(figures[COST])
 
     @property
     def ratios(self) -> list[float]:
         """How many times as fast this tree is, per round."""
-        pairs = zip(self.paces["before"], self.paces["now"], strict=False)
+        pairs = zip(self.speeds["before"], self.speeds["now"], strict=False)
         return sorted(now / before for before, now in pairs)
 
     def row(self, case: str) -> dict[str, object]:
@@ -57,8 +57,8 @@ class Comparison:
         return {
             "case": case,
             "rounds": len(ratios),
-            "before": round(statistics.median(self.paces["before"])),
-            "now": round(statistics.median(self.paces["now"])),
+            "before": round(statistics.median(self.speeds["before"])),
+            "now": round(statistics.median(self.speeds["now"])),
             "ratio": round(statistics.median(ratios), 3),
             "lowest": round(ratios[0], 3),
             "highest": round(ratios[-1], 3),
@@ -80,12 +80,12 @@ def measure(tree: Path, names: Sequence[str], scale: float) -> Iterator[dict[str
     """The figures of each case of one tree."""
     path = os.pathsep.join([str(tree / "src"), str(tree)])
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
+    process = subprocess.run(
         command(tree, names, scale), cwd=tree, env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode != 0:
-        raise SystemExit(f"the benchmark of {tree} failed: {done.stderr.strip()[-2_000:]}")
-    yield from (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    if process.returncode != 0:
+        raise SystemExit(f"the benchmark of {tree} failed: {process.stderr.strip()[-2_000:]}")
+    yield from (json.loads(line) for line in process.stdout.splitlines() if line.startswith("{"))
 
 
 @contextmanager
@@ -110,17 +110,17 @@ def checkout(commit: str) -> Iterator[Path]:
 
 def compare(before: Path, names: Sequence[str], *, rounds: int, scale: float) -> dict[str, Comparison]:
     """Measures both trees in turn."""
-    found: dict[str, Comparison] = {}
+    comparisons: dict[str, Comparison] = {}
     trees = {"before": before, "now": ROOT}
     for number in range(rounds):
-        for which in sorted(trees, reverse=number % 2 == 1):
-            for figures in measure(trees[which], names, scale):
+        for tree_name in sorted(trees, reverse=number % 2 == 1):
+            for figures in measure(trees[tree_name], names, scale):
                 case = f"{figures['name']} {figures['runner']} {figures['rows_per_batch']:,}"
-                found.setdefault(case, Comparison()).add(
-                    which, {key: float(figures[key]) for key in (PACE, COST)}
+                comparisons.setdefault(case, Comparison()).add(
+                    tree_name, {key: float(figures[key]) for key in (SPEED, COST)}
                 )
-            print(f"round {number + 1} of {rounds}: measured {which}", file=sys.stderr, flush=True)
-    return {case: comparison for case, comparison in found.items() if comparison.ratios}
+            print(f"round {number + 1} of {rounds}: measured {tree_name}", file=sys.stderr, flush=True)
+    return {case: comparison for case, comparison in comparisons.items() if comparison.ratios}
 
 
 def main() -> None:

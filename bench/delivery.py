@@ -36,7 +36,7 @@ ROUNDS = 3
 
 
 @contextmanager
-def _log(kind: str, folder: Path) -> Iterator[str]:
+def _open_log_url(kind: str, folder: Path) -> Iterator[str]:
     if kind == "embedded":
         yield f"embedded:{folder}/log"
         return
@@ -47,7 +47,7 @@ def _log(kind: str, folder: Path) -> Iterator[str]:
         brokers.stop(cluster)
 
 
-class _Timed:
+class CommitTimer:
     """The time that commits take."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Timed:
         Committer.commit = self._commit  # type: ignore[method-assign] # as it was
 
 
-def measured(url: str, folder: Path, batches: int) -> Iterator[dict[str, object]]:
+def measure_deliveries(url: str, folder: Path, batches: int) -> Iterator[dict[str, object]]:
     """Milliseconds per batch and per commit, the middle one of many."""
     topic = Topic("input.readings", keyed_readings.Reading, key="key")
     with closing(open_log(url)) as log:
@@ -78,16 +78,16 @@ def measured(url: str, folder: Path, batches: int) -> Iterator[dict[str, object]
         frame = pl.DataFrame({"value": number, "place": number % 100, "event_time": at, "ingestion_time": at})
         for part in frame.with_columns(key=pl.format("key-{}", number % 500)).iter_slices(50_000):
             log.append(topic.name, encode(topic, part))
-    found: dict[str, tuple[list[float], list[float]]] = {
+    times_by_delivery: dict[str, tuple[list[float], list[float]]] = {
         delivery: ([], []) for delivery in get_args(Delivery)
     }
     for turn in range(ROUNDS):
         for delivery in get_args(Delivery):
             for all_of_them, some in zip(
-                found[delivery], _once(topic, url, folder, delivery, turn), strict=True
+                times_by_delivery[delivery], _run_once(topic, url, folder, delivery, turn), strict=True
             ):
                 all_of_them.extend(some)
-    for delivery, (spans, commits) in found.items():
+    for delivery, (spans, commits) in times_by_delivery.items():
         yield {
             "delivery": delivery,
             "batches": len(spans),
@@ -96,7 +96,7 @@ def measured(url: str, folder: Path, batches: int) -> Iterator[dict[str, object]
         }
 
 
-def _once(
+def _run_once(
     topic: Topic, url: str, folder: Path, delivery: Delivery, turn: int
 ) -> tuple[list[float], list[float]]:
     """The times of batches and of commits in one run, without its beginning."""
@@ -105,14 +105,15 @@ def _once(
         f"{turn}-{delivery}",
     )
     outputs = [
-        keyed_readings.written(rows.by(key).count(), f"analytics.{name}-{key}") for key in ("key", "place")
+        keyed_readings.write_to_topic(rows.by(key).count(), f"analytics.{name}-{key}")
+        for key in ("key", "place")
     ]
-    settings = Settings().changed(
+    settings = Settings().with_options(
         log_url=url, state_dir=folder / name, run_name=name, run_max_events_per_batch=BATCH
     )
     moments: list[float] = []
     hooks = Hooks(report=lambda _: moments.append(time.perf_counter()))
-    with _Timed() as timed:
+    with CommitTimer() as timer:
         run_local(
             [Job("counts", *outputs, delivery=delivery)],
             settings=settings,
@@ -120,8 +121,8 @@ def _once(
             until_caught_up=True,
             hooks=hooks,
         )
-    warm = len(moments) // 5
-    return [after - before for before, after in pairwise(moments[warm:])], timed.commits[warm:]
+    warm_up = len(moments) // 5
+    return [after - before for before, after in pairwise(moments[warm_up:])], timer.commits[warm_up:]
 
 
 def main() -> None:
@@ -129,15 +130,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What each delivery costs.")
     parser.add_argument("--log", choices=("embedded", "kafka"), default="embedded")
     parser.add_argument("--batches", type=int, default=200)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="millrace-delivery-") as name, _log(asked.log, Path(name)) as url:
-        for found in measured(url, Path(name), asked.batches):
-            said = [
+    args = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-delivery-") as name,
+        _open_log_url(args.log, Path(name)) as url,
+    ):
+        for found in measure_deliveries(url, Path(name), args.batches):
+            figures = [
                 f"{key} {value:,.2f}" if isinstance(value, float) else f"{key} {value}"
                 for key, value in found.items()
             ]
-            sys.stdout.write(f"log {asked.log}, {', '.join(said)}\n")
-    sys.stdout.write(f"{machine.describe()}\n")
+            sys.stdout.write(f"log {args.log}, {', '.join(figures)}\n")
+    sys.stdout.write(f"{machine.describe_machine()}\n")
 
 
 if __name__ == "__main__":

@@ -22,17 +22,17 @@ import polars as pl
 
 from bench import events
 from bench.engine_case import Case, Figures
-from bench.kinds import kinds
+from bench.kinds import all_kinds
 from bench.kinds_series import Series
 from millrace.errors import ConfigError, RunFailed
 from millrace.geo import geocell
 from millrace.log import open_log
 
 NAME = "vehicle-distribution"
-STOPS = "emergency-stop"
+EMERGENCY_STOP = "emergency-stop"
 SIZES = {400_000: 10, 100_000: 20, 20_000: 40, 200: 60}
 """Rows a batch, and how many batches."""
-STOP_SIZES = {400_000: 10, 50_000: 20}
+EMERGENCY_STOP_SIZES = {400_000: 10, 50_000: 20}
 """The same for emergency-stop, which is measured with the patterns."""
 RUNNERS = ("spark", "spark-4-slots", "spark-sql", "spark-sql-complete", "spark-sql-parquet", "local")
 SECONDS = 2_000
@@ -46,77 +46,86 @@ def bench(only: Sequence[str] = (), *, scale: float = 1.0) -> Iterator[Figures]:
     """
     runners = [runner for runner in RUNNERS if runner in only] or list(RUNNERS)
     names = [name for name in only if name not in RUNNERS]
-    labels = [kind.label for kind in kinds() if not names or kind.label in names or kind.group in names]
-    known = {NAME, STOPS, *(kind.label for kind in kinds()), *(kind.group for kind in kinds())}
+    labels = [kind.label for kind in all_kinds() if not names or kind.label in names or kind.group in names]
+    known = {
+        NAME,
+        EMERGENCY_STOP,
+        *(kind.label for kind in all_kinds()),
+        *(kind.group for kind in all_kinds()),
+    }
     if unknown := [name for name in names if name not in known]:
-        groups = dict.fromkeys(kind.group for kind in kinds())
+        groups = dict.fromkeys(kind.group for kind in all_kinds())
         raise ConfigError(
-            f"--only {', '.join(unknown)}: there is no such measurement; there are {NAME}, {STOPS}, {', '.join(groups)}, "
+            f"--only {', '.join(unknown)}: there is no such measurement; there are {NAME}, {EMERGENCY_STOP}, {', '.join(groups)}, "
             f"one of those such as {labels[0] if labels else 'windows/fixed'}, and the runners {', '.join(RUNNERS)}"
         )
     if not names or NAME in names:
-        yield from _use_case(NAME, runners, SIZES)
-    if not names or {STOPS, "patterns"} & set(names):
-        yield from _use_case(
-            STOPS, [runner for runner in runners if runner in ("spark", "local")], STOP_SIZES
+        yield from _run_use_case(NAME, runners, SIZES)
+    if not names or {EMERGENCY_STOP, "patterns"} & set(names):
+        yield from _run_use_case(
+            EMERGENCY_STOP,
+            [runner for runner in runners if runner in ("spark", "local")],
+            EMERGENCY_STOP_SIZES,
         )
     for runner in runners:
         if labels and runner in ("spark", "local"):
             yield from run_series(Series(runner, labels, scale=scale))
 
 
-def _use_case(name: str, runners: Sequence[str], sizes: Mapping[int, int]) -> Iterator[Figures]:
+def _run_use_case(name: str, runners: Sequence[str], sizes: Mapping[int, int]) -> Iterator[Figures]:
     chosen = [(runner, rows, batches) for rows, batches in sizes.items() for runner in runners]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        prepare(
+        prepare_events(
             Path(folder),
             [(rows, batches) for runner, rows, batches in chosen if runner == "spark-sql-parquet"],
         )
         for runner, rows, batches in chosen:
-            yield run(Case(name, runner, rows, batches, folder))
+            yield run_case(Case(name, runner, rows, batches, folder))
 
 
 def run_series(series: Series) -> Iterator[Figures]:
     """Kinds one after the other in a process of their own: a JVM that is warm stays so."""
     command = [sys.executable, "-m", "bench.kinds_series", json.dumps(asdict(series))]
     with (
-        tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
         for line in process.stdout or ():
             if line.startswith("{"):
                 yield Figures(**json.loads(line))
         if process.wait() != 0:
-            said.seek(0)
-            raise RunFailed(f"measuring kinds on {series.runner} failed: {said.read().strip()[-2000:]}")
+            errors.seek(0)
+            raise RunFailed(f"measuring kinds on {series.runner} failed: {errors.read().strip()[-2000:]}")
 
 
-def run(case: Case) -> Figures:
+def run_case(case: Case) -> Figures:
     """One case in a process of its own."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "bench.engine_case", json.dumps(asdict(case))],
         capture_output=True,
         text=True,
         check=False,
     )
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or not lines:
-        raise RunFailed(f"measuring {case.name} on {case.runner} failed: {done.stderr.strip()[-2000:]}")
+    lines = process.stdout.splitlines()
+    if process.returncode != 0 or not lines:
+        raise RunFailed(f"measuring {case.name} on {case.runner} failed: {process.stderr.strip()[-2000:]}")
     return Figures(**json.loads(lines[-1]))
 
 
-def prepare(folder: Path, files: Sequence[tuple[int, int]]) -> None:
+def prepare_events(folder: Path, files: Sequence[tuple[int, int]]) -> None:
     """The events in a log, and for plain SQL in files, two to a batch."""
-    made = events.positions(SECONDS)
+    event_rows = events.make_positions(SECONDS)
     log = open_log(f"embedded:{folder}/log")
-    events.fill(log, made, rows=50_000)
+    events.fill_log(log, event_rows, rows=50_000)
     log.close()
     os.sync()  # so that the first case does not pay for what is still to be written
     if not files:
         return
-    cells = made.select("vehicle_id", geocell().alias("geocell"), pl.from_epoch("event_time", time_unit="ms"))
+    cells = event_rows.select(
+        "vehicle_id", geocell().alias("geocell"), pl.from_epoch("event_time", time_unit="ms")
+    )
     for rows, batches in files:
-        place = folder / "files" / str(rows)
-        place.mkdir(parents=True)
+        files_folder = folder / "files" / str(rows)
+        files_folder.mkdir(parents=True)
         for number, part in zip(range(2 * batches), cells.iter_slices(rows // 2), strict=False):
-            part.write_parquet(place / f"{number:05}.parquet")
+            part.write_parquet(files_folder / f"{number:05}.parquet")

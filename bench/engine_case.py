@@ -20,7 +20,7 @@ from bench import machine, phases
 from millrace.config import Settings
 
 if TYPE_CHECKING:
-    from millrace.runners.spark.source import Feed
+    from millrace.runners.spark.source import SourceSpec
     from millrace.stream import Job
 
 WARM_UP = 0.4
@@ -61,70 +61,70 @@ class Figures:
     """The machine's load average over the last minute, this measurement included: with more than its cores, times are longer than they need be."""
 
 
-_Spent = tuple[dict[str, float], dict[str, float]]
+CpuSpent = tuple[dict[str, float], dict[str, float]]
 """CPU seconds by kind of process, and by phase."""
 
 
 class Meter:
     """Notes when each batch was done; from the end of the warm-up on, what it cost."""
 
-    def __init__(self, case: Case, noted: Path | None = None) -> None:
-        self._case, self._noted = case, noted
+    def __init__(self, case: Case, phases_folder: Path | None = None) -> None:
+        self._case, self._phases_folder = case, phases_folder
         self._done: list[tuple[float, int]] = []
-        self._warm: _Spent | None = None
-        self._cold: _Spent | None = None
+        self._spent_at_start: CpuSpent | None = None
+        self._spent_at_end: CpuSpent | None = None
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether all batches were seen."""
         return len(self._done) >= self._case.batches
 
-    def batch(self, events: int) -> None:
+    def add_batch(self, events: int) -> None:
         """A batch of so many events is done."""
-        if self.full:
+        if self.is_full:
             return
         self._done.append((time.monotonic(), events))
         if len(self._done) == max(1, int(self._case.batches * WARM_UP)):
-            self._warm = self._spent()
-        if self.full:
+            self._spent_at_start = self._measure_cpu()
+        if self.is_full:
             self._cold = self._spent()
 
     def figures(self) -> Figures:
         """What the batches after the warm-up cost."""
-        assert self._warm is not None, "not all batches were seen"
-        assert self._cold is not None, "not all batches were seen"
+        assert self._spent_at_start is not None, "not all batches were seen"
+        assert self._spent_at_end is not None, "not all batches were seen"
         first = max(1, int(self._case.batches * WARM_UP)) - 1
         times = [moment for moment, _ in self._done[first:]]
         events = sum(count for _, count in self._done[first + 1 :])
         gaps = sorted(later - earlier for earlier, later in itertools.pairwise(times))
-        whole, parts = (
+        by_process, by_phase = (
             {k: (after[k] - before.get(k, 0.0)) / events * 1e6 for k in after}
-            for before, after in zip(self._warm, self._cold, strict=True)
+            for before, after in zip(self._spent_at_start, self._spent_at_end, strict=True)
         )
         return Figures(
             self._case.name,
             self._case.runner,
             self._case.rows_per_batch,
             round(events / (times[-1] - times[0])),
-            round(sum(whole.values()), 3),
+            round(sum(by_process.values()), 3),
             round(gaps[len(gaps) // 2] * 1000, 1),
             round(machine.memory_mb(os.getpid())),
-            {name: round(value, 3) for name, value in (whole | parts).items() if value},
+            {name: round(value, 3) for name, value in (by_process | by_phase).items() if value},
             round(os.getloadavg()[0], 1),
         )
 
-    def _spent(self) -> _Spent:
+    def _measure_cpu(self) -> CpuSpent:
         spent = machine.cpu_seconds(os.getpid())
         if self._case.brokers:
             spent["brokers"] = sum(sum(machine.cpu_seconds(pid).values()) for pid in self._case.brokers)
-        return spent, dict(phases.collect(self._noted)) if self._noted else {}
+        return spent, dict(phases.collect(self._phases_folder)) if self._phases_folder else {}
 
 
 def measure(case: Case) -> Figures:
     """Runs the case to its end."""
-    with _scratch() as (state, noted):
-        meter = Meter(case, noted)
-        settings = Settings().changed(
+    with _open_scratch() as (state, phases_folder):
+        meter = Meter(case, phases_folder)
+        settings = Settings().with_options(
             log_url=case.log or f"embedded:{case.folder}/log",
             state_dir=state,
             run_name="bench",
@@ -132,126 +132,131 @@ def measure(case: Case) -> Figures:
         )
         match case.runner:
             case "local":
-                _local(case, settings, meter)
+                _run_local(case, settings, meter)
             case "spark":
-                _spark(case, settings, meter)
+                _run_spark(case, settings, meter)
             case "spark-4-slots":
-                _spark(case, settings.changed(spark_slots=4), meter)
+                _run_spark(case, settings.with_options(spark_slots=4), meter)
             case _:
-                _plain(case, settings, meter)
+                _run_plain_spark(case, settings, meter)
         return meter.figures()
 
 
 @contextmanager
-def _scratch() -> Iterator[tuple[Path, Path]]:
+def _open_scratch() -> Iterator[tuple[Path, Path]]:
     """A folder for state, and one for what the phases note."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        noted = Path(folder, "phases")
-        noted.mkdir()
-        os.environ[phases.VARIABLE] = str(noted)
+        phases_folder = Path(folder, "phases")
+        phases_folder.mkdir()
+        os.environ[phases.VARIABLE] = str(phases_folder)
         phases.install()
-        yield Path(folder, "state"), noted
+        yield Path(folder, "state"), phases_folder
 
 
-def _job(name: str) -> Job:
+def _make_job(name: str) -> Job:
     from millrace.transit.jobs import BUILT_IN
 
     return BUILT_IN[name]()
 
 
-def _local(case: Case, settings: Settings, meter: Meter) -> None:
+def _run_local(case: Case, settings: Settings, meter: Meter) -> None:
     from millrace.runners.local import Hooks, run_local
 
     run_local(
-        [_job(case.name)],
+        [_make_job(case.name)],
         settings=settings,
         take_over=True,
-        hooks=Hooks(stop=lambda: meter.full, report=lambda results: meter.batch(results.counts["read"])),
+        hooks=Hooks(
+            stop=lambda: meter.is_full, report=lambda results: meter.add_batch(results.counts["read"])
+        ),
     )
 
 
-def _spark(case: Case, settings: Settings, meter: Meter) -> None:
+def _run_spark(case: Case, settings: Settings, meter: Meter) -> None:
     from millrace.runners.spark import session
     from millrace.runners.spark.foreground import run
 
-    chosen = settings.changed(spark_conf={"spark.python.daemon.module": "bench.worker_daemon"})
+    chosen = settings.with_options(spark_conf={"spark.python.daemon.module": "bench.worker_daemon"})
     scratch = Path(tempfile.mkdtemp(dir=settings.state.dir.parent))
     spark = session.open_session(
         chosen.spark,
         name="bench",
-        partitions=chosen.spark.slots or session.cores(chosen.spark),
+        partitions=chosen.spark.slots or session.count_cores(chosen.spark),
         scratch=scratch,
         output=scratch / "spark.log",
     )
-    before: list[int] = []
+    warm_up_batches: list[int] = []
     run(
-        [_job(case.name)],
-        settings=chosen.changed(run_name="warm-up", run_max_events_per_batch=200),
+        [_make_job(case.name)],
+        settings=chosen.with_options(run_name="warm-up", run_max_events_per_batch=200),
         take_over=True,
         spark=spark,
-        report=lambda batch, _: before.append(batch),
-        stop=lambda: len(before) >= JVM_WARM_UP,
+        report=lambda batch, _: warm_up_batches.append(batch),
+        stop=lambda: len(warm_up_batches) >= JVM_WARM_UP,
     )
     run(
-        [_job(case.name)],
+        [_make_job(case.name)],
         settings=chosen,
         take_over=True,
         spark=spark,
-        report=lambda _, results: meter.batch(results.counts["read"]),
-        stop=lambda: meter.full,
+        report=lambda _, results: meter.add_batch(results.counts["read"]),
+        stop=lambda: meter.is_full,
     )
 
 
-def _plain(case: Case, settings: Settings, meter: Meter) -> None:
+def _run_plain_spark(case: Case, settings: Settings, meter: Meter) -> None:
     from bench import plain_spark
 
     state = settings.state.dir
     events = plain_spark.from_files(Path(case.folder, "files", str(case.rows_per_batch)))
     deliver, delay = None, "61 seconds" if case.runner == "spark-sql-complete" else "1 second"
     if case.runner != "spark-sql-parquet":
-        events, deliver = plain_spark.from_log(_plain_feed(settings), _cells), _Delivery(settings.log.url)
-    before: list[int] = []
-    enough = min(case.batches, JVM_WARM_UP)
-    plain_spark.run(
+        events, deliver = (
+            plain_spark.from_log(_plain_source_spec(settings), _to_cells),
+            _Delivery(settings.log.url),
+        )
+    warm_up_batches: list[int] = []
+    warm_up_count = min(case.batches, JVM_WARM_UP)
+    plain_spark.run_query(
         events,
         state=state / "warm-up",
         delay=delay,
         deliver=deliver,
-        report=before.append,
-        stop=lambda: len(before) >= enough,
+        report=warm_up_batches.append,
+        stop=lambda: len(warm_up_batches) >= warm_up_count,
     )
     if deliver is not None:
         deliver = _Delivery(settings.log.url)
-    plain_spark.run(
-        events, state=state, delay=delay, deliver=deliver, report=meter.batch, stop=lambda: meter.full
+    plain_spark.run_query(
+        events, state=state, delay=delay, deliver=deliver, report=meter.add_batch, stop=lambda: meter.is_full
     )
 
 
-def _plain_feed(settings: Settings) -> Feed:
+def _plain_source_spec(settings: Settings) -> SourceSpec:
     """What plain SQL reads: as millrace would, the same tasks and as many events a batch."""
     from millrace.engine.plan import Plan
     from millrace.runners.spark import session
-    from millrace.runners.spark.open_logs import LogPlace
-    from millrace.runners.spark.serialized_plan import Shipped
-    from millrace.runners.spark.source import Feed
+    from millrace.runners.spark.open_logs import LogLocation
+    from millrace.runners.spark.serialized_plan import SerializedPlan
+    from millrace.runners.spark.source import SourceSpec
     from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
 
     plan = Plan.of([vehicle_distribution()], slots=1)
     topics = tuple(topic.name for topic in plan.topics)
     limit = settings.run.max_events_per_batch
-    return Feed(
-        Shipped.pack(plan),
+    return SourceSpec(
+        SerializedPlan.pack(plan),
         topics,
-        LogPlace.of(settings),
+        LogLocation.of(settings),
         (0,),
         limit,
         settings.run.tick_ms,
-        plan.ticks,
-        session.cores(settings.spark),
+        plan.needs_ticks,
+        session.count_cores(settings.spark),
     )
 
 
-def _cells(rows: pl.DataFrame) -> pl.DataFrame:
+def _to_cells(rows: pl.DataFrame) -> pl.DataFrame:
     from millrace.geo import geocell
 
     return rows.select("vehicle_id", geocell().alias("geocell"), pl.from_epoch("event_time", time_unit="ms"))

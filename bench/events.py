@@ -16,10 +16,10 @@ _METRE = 9e-6, 1.8e-5
 """Degrees of latitude and longitude to the metre, thereabouts."""
 
 
-def positions(seconds: int, *, vehicles: int = 2_000, seed: int = 1, start: int = START) -> pl.DataFrame:
+def make_positions(seconds: int, *, vehicles: int = 2_000, seed: int = 1, start: int = START) -> pl.DataFrame:
     """A report of each vehicle in each second, in the order of arrival; equal arguments make equal events."""
     rng = np.random.default_rng(seed)
-    speed = _speeds(rng, seconds, vehicles)
+    speed = _simulate_speeds(rng, seconds, vehicles)
     heading = rng.uniform(0, 2 * np.pi, vehicles) + np.cumsum(rng.normal(0, 0.1, (seconds, vehicles)), axis=0)
     latitude = (
         _CENTRE[0] + rng.normal(0, 0.05, vehicles) + np.cumsum(np.cos(heading) * speed * _METRE[0], axis=0)
@@ -28,7 +28,7 @@ def positions(seconds: int, *, vehicles: int = 2_000, seed: int = 1, start: int 
         _CENTRE[1] + rng.normal(0, 0.1, vehicles) + np.cumsum(np.sin(heading) * speed * _METRE[1], axis=0)
     )
     time = start + np.arange(seconds)[:, None] * 1000 + rng.integers(0, 900, (seconds, vehicles))
-    arrival = time + _lags(rng, (seconds, vehicles))
+    arrival = time + _simulate_lags(rng, (seconds, vehicles))
     names = np.array([f"{10 + number % 40}/{number:05d}" for number in range(vehicles)])
     frame = pl.DataFrame(
         {
@@ -42,37 +42,37 @@ def positions(seconds: int, *, vehicles: int = 2_000, seed: int = 1, start: int 
             "ingestion_time": arrival.ravel(),
         }
     )
-    said = frame.with_columns(
+    with_route = frame.with_columns(
         operator=pl.col("vehicle_id").str.head(2), route=pl.lit("2550"), direction=pl.lit(1, pl.Int32)
     )
-    absent = [
+    missing_columns = [
         pl.lit(None, dtype).alias(name)
         for name, dtype in POSITIONS.schema.items()
-        if name not in said.columns
+        if name not in with_route.columns
     ]
-    return said.with_columns(absent).sort("ingestion_time", maintain_order=True)
+    return with_route.with_columns(missing_columns).sort("ingestion_time", maintain_order=True)
 
 
-def fill(log: Log, frame: pl.DataFrame, *, rows: int = 10_000) -> None:
+def fill_log(log: Log, frame: pl.DataFrame, *, rows: int = 10_000) -> None:
     """Appends the events to the topic of positions, `rows` at a time."""
     log.ensure(POSITIONS)
     for part in frame.iter_slices(rows):
         log.append(POSITIONS.name, encode(POSITIONS, part))
 
 
-def _speeds(rng: np.random.Generator, seconds: int, vehicles: int) -> NDArray[np.float64]:
+def _simulate_speeds(rng: np.random.Generator, seconds: int, vehicles: int) -> NDArray[np.float64]:
     """Cruising about, and now and then braking hard to a stop."""
     speed, braking = np.abs(rng.normal(9, 4, vehicles)), np.zeros(vehicles, int)
-    course = np.empty((seconds, vehicles))
+    speeds = np.empty((seconds, vehicles))
     for second in range(seconds):
         braking = np.where(rng.random(vehicles) < 0.002, 5, np.maximum(braking - 1, 0))
         speed = np.clip(speed + np.where(braking > 0, -4.5, rng.normal(0, 0.6, vehicles)), 0, 20)
         speed = np.where((speed < 1) & (rng.random(vehicles) < 0.1), 12, speed)
-        course[second] = speed
-    return course
+        speeds[second] = speed
+    return speeds
 
 
-def _lags(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
+def _simulate_lags(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
     """95 % under a second, 4 % under ten, 1 % up to a minute."""
     luck = rng.random(shape)
     quick, slow, late = (

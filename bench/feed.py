@@ -10,51 +10,51 @@ import polars as pl
 import pyarrow as pa
 
 from bench import events
-from bench.city_flow import Beside, together
-from millrace.log import Log, Outgoing
+from bench.city_flow import BackgroundThread, run_in_background
+from millrace.log import Log, OutgoingRecords
 from millrace.log.codecs.codec import encode
 from millrace.transit.topics import POSITIONS
 
 BLOCK = 300
 """Seconds of events that are made at a time."""
-UNREADABLE = Outgoing(
+UNREADABLE = OutgoingRecords(
     pa.array([b"\xff not an event", None], pa.binary()), pa.array([b"a", b"b"], pa.binary())
 )
 
 
-class Feeder(Beside):
+class EventFeeder(BackgroundThread):
     """Appends events to the log, some of them unreadable, until `finish` is called."""
 
     def __init__(self, log: Log, *, vehicles: int, seed: int, pace: float) -> None:
         super().__init__()
         self._log, self._vehicles, self._seed, self._pace = log, vehicles, seed, pace
 
-    def work(self) -> None:
+    def do_work(self) -> None:
         """A second's worth of events every `pace` seconds."""
-        for number, part in enumerate(self._parts()):
-            if self.enough.wait(self._pace):
+        for number, part in enumerate(self._make_batches()):
+            if self.stop_requested.wait(self._pace):
                 return
             self._log.append(POSITIONS.name, encode(POSITIONS, part))
             if number % 5 == 0:
                 self._log.append(POSITIONS.name, UNREADABLE)
 
-    def _parts(self) -> Iterator[pl.DataFrame]:
+    def _make_batches(self) -> Iterator[pl.DataFrame]:
         for block in itertools.count():
             start, seed = events.START + block * BLOCK * 1000, self._seed + block
-            made = events.positions(BLOCK, vehicles=self._vehicles, seed=seed, start=start)
-            yield from made.iter_slices(self._vehicles)
+            rows = events.make_positions(BLOCK, vehicles=self._vehicles, seed=seed, start=start)
+            yield from rows.iter_slices(self._vehicles)
 
     def finish(self) -> None:
         """Returns when the last event is in the log; raises what ended the thread before, if anything did."""
-        self.enough.set()
+        self.stop_requested.set()
         self.join()
         if self.problem is not None:
             raise self.problem
 
 
 @contextlib.contextmanager
-def feeding(log: Log, *, vehicles: int, seed: int, pace: float) -> Iterator[Feeder]:
+def feed_events(log: Log, *, vehicles: int, seed: int, pace: float) -> Iterator[EventFeeder]:
     """A feeder that is at work inside of the block. What went wrong in it is raised when the block is left."""
-    feeder = Feeder(log, vehicles=vehicles, seed=seed, pace=pace)
-    with together(feeder):
+    feeder = EventFeeder(log, vehicles=vehicles, seed=seed, pace=pace)
+    with run_in_background(feeder):
         yield feeder

@@ -19,15 +19,15 @@ import pyarrow as pa
 from millrace.ingest import Connector, ingest
 from millrace.ingest.connectors.mqtt import Mqtt
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.connectors.simulator.city import City, Plan
-from millrace.ingest.pipeline import Counts, Stop
+from millrace.ingest.connectors.simulator.city import City, CityPlan
+from millrace.ingest.pipeline import IngestCounts, StopSignal
 from millrace.ingest.processors.hsl import Hsl
 from millrace.log import open_log
 from millrace.log.codecs.codec import encode
 from millrace.transit.topics import POSITIONS
 
 START = 1_772_431_200_000
-_TOGETHER = 1_000
+_COMPRESSED_TOGETHER = 1_000
 """How many records are compressed together, about what a batch of Kafka holds."""
 
 
@@ -55,23 +55,23 @@ class Size:
     """On disk, in the embedded log."""
 
 
-def messages(count: int) -> list[tuple[str, bytes]]:
+def make_messages(count: int) -> list[tuple[str, bytes]]:
     """Positions of a simulated city as HFP would send them."""
-    return [_hfp(row) for row in positions(count).iter_rows(named=True)]
+    return [_to_hfp(row) for row in make_positions(count).iter_rows(named=True)]
 
 
-def positions(count: int) -> pl.DataFrame:
+def make_positions(count: int) -> pl.DataFrame:
     """Events of a simulated city at its mean volume."""
-    city = City(Plan(volume="mean"), start=START)
+    city = City(CityPlan(volume="mean"), start=START)
     parts: list[pl.DataFrame] = []
     while sum(map(len, parts)) < count:
         parts += [frame for _, frame in city.advance(START + 10_000 * (len(parts) + 1))]
     return pl.concat(parts).head(count)
 
 
-def _hfp(row: dict[str, Any]) -> tuple[str, bytes]:
+def _to_hfp(row: dict[str, Any]) -> tuple[str, bytes]:
     operator, vehicle = map(int, row["vehicle_id"].split("/"))
-    said = {
+    fields = {
         "desi": row["route"], "dir": str(row["direction"]), "oper": operator, "veh": vehicle,
         "tst": datetime.fromtimestamp(row["event_time"] / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "tsi": row["event_time"] // 1000, "spd": row["speed"], "hdg": row["heading"], "lat": row["latitude"], "long": row["longitude"],
@@ -83,34 +83,34 @@ def _hfp(row: dict[str, Any]) -> tuple[str, bytes]:
         f"{row['route']}/{row['direction']}/Headsign/{row['trip_start']}/{row['next_stop']}/5/60;24/19/75/80"
     )
     return f"/hfp/v2/journey/ongoing/vp/bus/{operator:04}/{vehicle:05}/{place}", json.dumps(
-        {"VP": said}
+        {"VP": fields}
     ).encode()
 
 
-def sources(count: int) -> Iterator[Ingested]:
+def measure_sources(count: int) -> Iterator[Ingested]:
     """A recording, and mosquitto where there is one, each with as many messages."""
-    said = messages(count)
+    sent = make_messages(count)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"
         path.write_bytes(
-            b"".join(b'{"received":%d,"topic":"%s","payload":%s}\n' % (START, t.encode(), p) for t, p in said)
+            b"".join(b'{"received":%d,"topic":"%s","payload":%s}\n' % (START, t.encode(), p) for t, p in sent)
         )
-        _measured("warm-up", Recording(path, speed="max"), min(count, _TOGETHER))
-        yield _measured("recording", Recording(path, speed="max"), count)
-    if _mosquitto() is not None:
-        with broker() as url:
+        _measure_connector("warm-up", Recording(path, speed="max"), min(count, _COMPRESSED_TOGETHER))
+        yield _measure_connector("recording", Recording(path, speed="max"), count)
+    if _find_mosquitto() is not None:
+        with start_broker() as url:
             with Mqtt(url, client_id="bench", topics=Hsl.filters):
                 pass  # from now on the broker keeps messages for it
-            _publish(url, said)
-            yield _measured("mqtt", Mqtt(url, client_id="bench"), count)
+            _publish(url, sent)
+            yield _measure_connector("mqtt", Mqtt(url, client_id="bench"), count)
 
 
-def _measured(name: str, connector: Connector, count: int) -> Ingested:
-    stop = Stop()
+def _measure_connector(name: str, connector: Connector, count: int) -> Ingested:
+    stop = StopSignal()
 
-    def report(counts: Counts) -> None:
+    def report(counts: IngestCounts) -> None:
         if counts.received >= count:
-            stop.ask()
+            stop.request()
 
     with tempfile.TemporaryDirectory() as folder:
         log = open_log(f"embedded:{folder}/log")
@@ -121,33 +121,38 @@ def _measured(name: str, connector: Connector, count: int) -> Ingested:
     return Ingested(name, count, count / wall, cpu / count * 1e6, count / cpu)
 
 
-def sizes(count: int) -> Iterator[Size]:
+def measure_sizes(count: int) -> Iterator[Size]:
     """Both codecs."""
-    rows = positions(count)
+    rows = make_positions(count)
     for codec in ("binary", "json"):
         topic = replace(POSITIONS, codec=codec)
         values = encode(topic, rows).values
-        together = [b"".join(values[at : at + _TOGETHER].to_pylist()) for at in range(0, count, _TOGETHER)]
-        packed = sum(len(pa.compress(block, codec="zstd", asbytes=True)) for block in together)
-        yield Size(codec, sum(map(len, together)) / count, packed / count, _on_disk(topic, rows) / count)
+        blocks = [
+            b"".join(values[at : at + _COMPRESSED_TOGETHER].to_pylist())
+            for at in range(0, count, _COMPRESSED_TOGETHER)
+        ]
+        compressed = sum(len(pa.compress(block, codec="zstd", asbytes=True)) for block in blocks)
+        yield Size(
+            codec, sum(map(len, blocks)) / count, compressed / count, _size_on_disk(topic, rows) / count
+        )
 
 
-def _on_disk(topic: Any, rows: pl.DataFrame) -> int:
+def _size_on_disk(topic: Any, rows: pl.DataFrame) -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = open_log(f"embedded:{folder}/log")
         log.ensure(topic)
-        for part in rows.iter_slices(_TOGETHER):
+        for part in rows.iter_slices(_COMPRESSED_TOGETHER):
             log.append(topic.name, encode(topic, part))
         log.close()
         return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
 
 
-def _mosquitto() -> str | None:
+def _find_mosquitto() -> str | None:
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
 @contextmanager
-def broker() -> Iterator[str]:
+def start_broker() -> Iterator[str]:
     """A mosquitto that drops nothing, while inside."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -158,12 +163,14 @@ def broker() -> Iterator[str]:
             f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nlog_type none\n"
         )
         process = subprocess.Popen(
-            [_mosquitto() or "", "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [_find_mosquitto() or "", "-c", str(settings)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         try:
             for _ in range(1_000):
-                with socket.socket() as there:
-                    if there.connect_ex(("127.0.0.1", port)) == 0:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.01)
             yield f"mqtt://127.0.0.1:{port}"
@@ -172,15 +179,17 @@ def broker() -> Iterator[str]:
             process.wait()
 
 
-def _publish(url: str, said: Sequence[tuple[str, bytes]]) -> None:
+def _publish(url: str, sent: Sequence[tuple[str, bytes]]) -> None:
     from paho.mqtt import client as paho
     from paho.mqtt.enums import CallbackAPIVersion
 
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     client.connect("127.0.0.1", int(url.rpartition(":")[2]))
     client.loop_start()
-    for at in range(0, len(said), _TOGETHER):
-        for one in [client.publish(topic, payload, qos=1) for topic, payload in said[at : at + _TOGETHER]]:
-            one.wait_for_publish(60)
+    for at in range(0, len(sent), _COMPRESSED_TOGETHER):
+        for pending in [
+            client.publish(topic, payload, qos=1) for topic, payload in sent[at : at + _COMPRESSED_TOGETHER]
+        ]:
+            pending.wait_for_publish(60)
     client.disconnect()
     client.loop_stop()

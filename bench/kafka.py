@@ -8,13 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 from bench import events
-from bench.engine import NAME, run
+from bench.engine import NAME, run_case
 from bench.engine_case import Case, Figures
 from millrace.devtools import brokers
 from millrace.log import open_log
 
 VEHICLES = 2_000
-SPARE = 2
+SPARE_BATCHES = 2
 """Batches come out a little larger than asked for."""
 
 
@@ -26,10 +26,12 @@ def bench(rows: Sequence[int], *, batches: int, runners: Sequence[str] = ("spark
             for number, size in enumerate(rows):
                 url = f"{cluster.url}/bench-{number}"
                 with closing(open_log(url)) as log:
-                    made = events.positions(-(-size * (batches + SPARE) // VEHICLES), vehicles=VEHICLES)
-                    events.fill(log, made, rows=50_000)
+                    event_rows = events.make_positions(
+                        -(-size * (batches + SPARE_BATCHES) // VEHICLES), vehicles=VEHICLES
+                    )
+                    events.fill_log(log, event_rows, rows=50_000)
                 pids = tuple(node.pid for node in cluster.nodes if node.pid is not None)
                 for runner in runners:
-                    yield run(Case(NAME, runner, size, batches, folder, url, pids))
+                    yield run_case(Case(NAME, runner, size, batches, folder, url, pids))
         finally:
             brokers.stop(cluster)

@@ -12,7 +12,7 @@ import polars as pl
 from millrace.log import Log
 from millrace.log.codecs.codec import encode
 from millrace.stream import Output, Stream
-from millrace.topics import SYSTEM, Topic
+from millrace.topics import SYSTEM_COLUMNS, Topic
 
 START = 1_700_000_000_000
 """The time of the first reading: any would do, but it must always be the same."""
@@ -37,7 +37,7 @@ def topic(name: str = "input.readings") -> Topic:
 def readings(seconds: int, *, keys: int, start: int = START, seed: int = 1) -> Iterator[pl.DataFrame]:
     """One of each key in each second, in the order of arrival: most within a second, one in a hundred up to twenty seconds late."""
     rng = np.random.default_rng(seed)
-    names = np.array([f"key-{number:07d}" for number in range(keys)])
+    key_names = np.array([f"key-{number:07d}" for number in range(keys)])
     step = max(1, CHUNK // keys)
     for first in range(0, seconds, step):
         shape = (min(step, seconds - first), keys)
@@ -45,17 +45,17 @@ def readings(seconds: int, *, keys: int, start: int = START, seed: int = 1) -> I
         lag = np.where(
             rng.random(shape) < 0.99, rng.integers(0, 1_000, shape), rng.integers(1_000, 20_000, shape)
         )
-        yield _frame(rng, np.broadcast_to(names, shape).ravel(), at.ravel(), (at + lag).ravel()).sort(
-            "ingestion_time", maintain_order=True
-        )
+        yield _make_frame(
+            rng, np.broadcast_to(key_names, shape).ravel(), at.ravel(), (at + lag).ravel()
+        ).sort("ingestion_time", maintain_order=True)
 
 
-def touches(rows: int, *, keys: int, start: int, seed: int = 2) -> pl.DataFrame:
+def random_readings(rows: int, *, keys: int, start: int, seed: int = 2) -> pl.DataFrame:
     """Readings of keys taken at random, a millisecond apart and in order."""
     rng = np.random.default_rng(seed)
     names = np.array([f"key-{number:07d}" for number in range(keys)])[rng.integers(0, keys, rows)]
     at = start + np.arange(rows)
-    return _frame(rng, names, at, at)
+    return _make_frame(rng, names, at, at)
 
 
 def fill(log: Log, into: Topic, frames: Iterator[pl.DataFrame] | list[pl.DataFrame]) -> int:
@@ -68,16 +68,16 @@ def fill(log: Log, into: Topic, frames: Iterator[pl.DataFrame] | list[pl.DataFra
     return count
 
 
-def written(stream: Stream, name: str) -> Output:
+def write_to_topic(stream: Stream, name: str) -> Output:
     """The end of a stream in a topic of whatever type fits it."""
-    own = {column: dtype for column, dtype in stream.node.schema.items() if column not in SYSTEM}
-    return stream.write(Topic(name, _type("Measured", own)))
+    columns = {column: dtype for column, dtype in stream.node.schema.items() if column not in SYSTEM_COLUMNS}
+    return stream.write(Topic(name, _type("Measured", columns)))
 
 
-def _frame(rng: np.random.Generator, keys: Any, at: Any, seen: Any) -> pl.DataFrame:
+def _make_frame(rng: np.random.Generator, keys: Any, at: Any, ingested_at: Any) -> pl.DataFrame:
     value, place = rng.integers(0, 1_000, len(at)), rng.integers(0, 100, len(at))
     return pl.DataFrame(
-        {"key": keys, "value": value, "place": place, "event_time": at, "ingestion_time": seen}
+        {"key": keys, "value": value, "place": place, "event_time": at, "ingestion_time": ingested_at}
     )
 
 

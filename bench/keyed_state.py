@@ -29,7 +29,7 @@ from millrace.topics import Topic
 BATCH = 50_000
 
 
-class Remembers(Processor):
+class KeyCounter(Processor):
     """How often a key came, when last, and a timer that is never due: it shows every hundredth time."""
 
     shows: ClassVar = {"times": pl.Int64}
@@ -45,14 +45,14 @@ class Remembers(Processor):
             ctx.emit(times=self.times)
 
 
-def measured(
+def measure_processor(
     keys: int, slots: int, folder: Path, *, on: str = "local", driver_memory: str = "2g"
 ) -> dict[str, float]:
     """All keys once and a tenth of them again, in batches."""
     topic = Topic("input.readings", keyed_readings.Reading, key="key")
-    stream = read(topic, watermark=watermarks.ascending()).by("key").process(Remembers())
-    job = Job("remembers", keyed_readings.written(stream, "analytics.remembers"))
-    settings = Settings().changed(
+    stream = read(topic, watermark=watermarks.ascending()).by("key").process(KeyCounter())
+    job = Job("remembers", keyed_readings.write_to_topic(stream, "analytics.remembers"))
+    settings = Settings().with_options(
         log_url=f"embedded:{folder}/log",
         state_dir=folder / "state",
         run_name="keys",
@@ -69,13 +69,13 @@ def measured(
                 {"value": number, "place": number % 100, "event_time": at, "ingestion_time": at}
             )
             log.append(topic.name, encode(topic, frame.with_columns(key=pl.format("key-{}", number % keys))))
-    peaks, spent = [0.0], [0.0]
+    peaks, cpu_seconds = [0.0], [0.0]
 
     def look(*_: object) -> None:
         peaks.append(machine.memory_mb(os.getpid()))
-        spent.append(sum(machine.cpu_seconds(os.getpid()).values()))
+        cpu_seconds.append(sum(machine.cpu_seconds(os.getpid()).values()))
 
-    begun = sum(machine.cpu_seconds(os.getpid()).values())
+    cpu_at_start = sum(machine.cpu_seconds(os.getpid()).values())
     if on == "local":
         run_local([job], settings=settings, until_caught_up=True, hooks=Hooks(report=look))
     else:
@@ -83,7 +83,7 @@ def measured(
 
         run([job], settings=settings, until_caught_up=True, report=look)
     stored = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())
-    per_event = (spent[-1] - begun) / (keys + keys // 10) * 1e6
+    per_event = (cpu_seconds[-1] - cpu_at_start) / (keys + keys // 10) * 1e6
     return {
         "keys": keys,
         "slots": slots,
@@ -100,13 +100,14 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--on", choices=("local", "spark"), default="local")
     parser.add_argument("--driver-memory", default="2g", help="of Spark's JVM")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-keys-") as folder:
-        found = measured(
-            asked.keys, asked.slots, Path(folder), on=asked.on, driver_memory=asked.driver_memory
+        found = measure_processor(
+            args.keys, args.slots, Path(folder), on=args.on, driver_memory=args.driver_memory
         )
     sys.stdout.write(
-        ", ".join(f"{name} {value:,.1f}" for name, value in found.items()) + f"\n{machine.describe()}\n"
+        ", ".join(f"{name} {value:,.1f}" for name, value in found.items())
+        + f"\n{machine.describe_machine()}\n"
     )
     sys.stdout.flush()
     os._exit(0)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from bench.city_flow import ends, statuses
-from bench.verifying import job
+from bench.city_flow import read_statuses, status_ends
+from bench.verifying import make_job
 from millrace.config import Settings
 from millrace.errors import Fenced, LogDamaged, RunFailed, StateUnreadable
 from millrace.log import Log, fault_points, open_log
@@ -34,7 +34,7 @@ DAMAGED = 4
 """The exit code of a run that found a damaged file."""
 FENCED = 3
 """The exit code of a run that found itself replaced."""
-Say = Callable[[str], None]
+ReportLine = Callable[[str], None]
 """Takes a line for whoever watches."""
 Fault = Callable[[], object]
 """Inflicts a fault once, and returns when the run has recovered."""
@@ -44,7 +44,7 @@ def settings(url: str, state: Path) -> Settings:
     """Small batches, and transactions that may not take long."""
     client = {"transaction.timeout.ms": str(TRANSACTION_MS)} if url.startswith("kafka") else {}
     where = {"log_url": url, "state_dir": state, "run_name": RUN, "kafka_wait": WAIT, "kafka_client": client}
-    return Settings().changed(**where, run_max_events_per_batch=2_000)
+    return Settings().with_options(**where, run_max_events_per_batch=2_000)
 
 
 @dataclass
@@ -54,21 +54,21 @@ class JumpingClock:
     jump: int
     wall: Callable[[], int]
     elapsed: Callable[[], int]
-    _began: int | None = None
-    _jumped: bool = False
+    _started_at: int | None = None
+    _has_jumped: bool = False
 
     def __call__(self) -> int:
         """The time now. A process that gets no time in that second sees the jump later, but it sees it."""
         now = self.elapsed()
-        self._began = now if self._began is None else self._began
-        passed = now - self._began
-        if passed < 1_000 or (self._jumped and passed >= 2_000):
+        self._started_at = now if self._started_at is None else self._started_at
+        passed = now - self._started_at
+        if passed < 1_000 or (self._has_jumped and passed >= 2_000):
             return self.wall()
-        self._jumped = True
+        self._has_jumped = True
         return self.wall() + self.jump
 
 
-def live(url: str, state: str, fault: str, until_caught_up: bool, jump: int = 0) -> None:
+def run_once(url: str, state: str, fault: str, until_caught_up: bool, jump: int = 0) -> None:
     """One run, in a process of its own. `jump`: by how much its clock is ahead for a second, after the first one."""
     from millrace.runners.batch_clock import elapsed_time, wall_clock
     from millrace.runners.local import Hooks, run_local
@@ -79,7 +79,9 @@ def live(url: str, state: str, fault: str, until_caught_up: bool, jump: int = 0)
     sys.stderr = Path(f"{state}.log").open("a")  # noqa: SIM115 - as long as the process lives
     hooks = Hooks(clock=JumpingClock(jump, wall_clock, elapsed_time), elapsed=elapsed_time)
     try:
-        run_local([job()], settings=settings(url, Path(state)), until_caught_up=until_caught_up, hooks=hooks)
+        run_local(
+            [make_job()], settings=settings(url, Path(state)), until_caught_up=until_caught_up, hooks=hooks
+        )
     except (StateUnreadable, LogDamaged) as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(DAMAGED)
@@ -93,30 +95,32 @@ class Tally:
     """How often each fault was inflicted, and how long it took until there was a result again."""
 
     kills: Counter[str] = field(default_factory=Counter)
-    troubles: Counter[str] = field(default_factory=Counter)
-    recovered: dict[str, list[float]] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    recovery_times: dict[str, list[float]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         """A line for each kind."""
-        for what, count in sorted((self.kills + self.troubles).items()):
-            times = sorted(self.recovered.get(what, []))
+        for kind, count in sorted((self.kills + self.faults).items()):
+            times = sorted(self.recovery_times.get(kind, []))
             median, most = (times[len(times) // 2], times[-1]) if times else (0.0, 0.0)
             seen = f"; next result after {median:.1f} s (median), {most:.1f} s (most)" if times else ""
-            yield f"{count:4} × {what}{seen}"
+            yield f"{count:4} × {kind}{seen}"
 
 
-def results_since(log: Log, upto: Mapping[int, int]) -> list[int]:
+def result_times_since(log: Log, upto: Mapping[int, int]) -> list[int]:
     """When batches with results were committed, in milliseconds since the epoch, from these offsets of their status on.
 
     That a topic grows says less: on Kafka an aborted transaction takes up offsets, too.
     """
-    return [batch.at for batch in statuses(log, RUN, upto) if any(batch.results.values())]
+    return [batch.at for batch in read_statuses(log, RUN, upto) if any(batch.results.values())]
 
 
-class Lives:
+class KillableRuns:
     """Starts runs over one log and one state folder, and waits for what they commit."""
 
-    def __init__(self, url: str, folder: Path, *, seed: int, say: Say, tally: Tally | None = None) -> None:
+    def __init__(
+        self, url: str, folder: Path, *, seed: int, say: ReportLine, tally: Tally | None = None
+    ) -> None:
         self.on_kafka = url.startswith("kafka:")
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(
@@ -124,27 +128,27 @@ class Lives:
         )
         self._url, self.state = url, folder / "state"
         self._log = open_log(settings(url, self.state))
-        self._luck = random.Random(seed)  # noqa: S311 - moments, not secrets
+        self._random = random.Random(seed)  # noqa: S311 - moments, not secrets
         self._say = say
         self.tally = tally or Tally()
 
     def catch_up(self) -> None:
         """The last run: undisturbed, to the end of the log."""
-        process = self._begin(until_caught_up=True)
-        self._await(lambda: not process.is_alive(), "the last run did not catch up")
+        process = self._start(until_caught_up=True)
+        self._wait_for(lambda: not process.is_alive(), "the last run did not catch up")
         if process.exitcode != 0:
-            raise RunFailed(f"the last run ended with code {process.exitcode}: {self._last_words()}")
+            raise RunFailed(f"the last run ended with code {process.exitcode}: {self._last_output()}")
 
-    def _begin(self, fault: str = "", *, until_caught_up: bool = False, jump: int = 0) -> BaseProcess:
-        words = (self._url, str(self.state), fault, until_caught_up, jump)
-        process = self._context.Process(target=live, args=words, daemon=True)
+    def _start(self, fault: str = "", *, until_caught_up: bool = False, jump: int = 0) -> BaseProcess:
+        arguments = (self._url, str(self.state), fault, until_caught_up, jump)
+        process = self._context.Process(target=run_once, args=arguments, daemon=True)
         process.start()
         return process
 
     @contextlib.contextmanager
-    def _alive(self, fault: str = "", *, jump: int = 0) -> Iterator[BaseProcess]:
+    def _running(self, fault: str = "", *, jump: int = 0) -> Iterator[BaseProcess]:
         """A run that is killed in the end, if it still lasts."""
-        process = self._begin(fault, jump=jump)
+        process = self._start(fault, jump=jump)
         try:
             yield process
         finally:
@@ -153,56 +157,58 @@ class Lives:
                 self.tally.kills["killed at the end of a trial"] += 1
             process.join()
 
-    def _killed(self, process: BaseProcess, how: str) -> None:
+    def _note_kill(self, process: BaseProcess, how: str) -> None:
         process.join()
         if process.exitcode != -signal.SIGKILL:
             raise RunFailed(
-                f"it was to be {how}, but ended with code {process.exitcode}: {self._last_words()}"
+                f"it was to be {how}, but ended with code {process.exitcode}: {self._last_output()}"
             )
         self.tally.kills[how] += 1
         self._say(f"kill {sum(self.tally.kills.values())}: {how}")
 
-    def _noted(self, what: str) -> None:
-        self.tally.troubles[what] += 1
-        times = self.tally.recovered.get(what)
-        self._say(f"{what}; next result after {times[-1]:.1f} s" if times else what)
+    def _note_fault(self, kind: str) -> None:
+        self.tally.faults[kind] += 1
+        times = self.tally.recovery_times.get(kind)
+        self._say(f"{kind}; next result after {times[-1]:.1f} s" if times else kind)
 
-    def _recovered(self, what: str, since: float, process: BaseProcess) -> None:
+    def _note_recovery(self, kind: str, since: float, process: BaseProcess) -> None:
         self._await_result(process)
-        self.tally.recovered.setdefault(what, []).append(time.monotonic() - since)
+        self.tally.recovery_times.setdefault(kind, []).append(time.monotonic() - since)
 
     def _await_result(self, process: BaseProcess) -> int:
         """Returns when one more batch with results is committed: when that was, in milliseconds since the epoch."""
-        return self._await_batch(process, ends(self._log, RUN))
+        return self._await_batch(process, status_ends(self._log, RUN))
 
     def _await_batch(self, process: BaseProcess, upto: Mapping[int, int]) -> int:
         """The same from an offset on."""
-        self._await(lambda: bool(results_since(self._log, upto)) or not process.is_alive(), "no result")
+        self._wait_for(
+            lambda: bool(result_times_since(self._log, upto)) or not process.is_alive(), "no result"
+        )
         self._check_alive(process)
-        return results_since(self._log, upto)[0]
+        return result_times_since(self._log, upto)[0]
 
     def _check_alive(self, process: BaseProcess) -> None:
         if not process.is_alive():
-            raise RunFailed(f"a run ended by itself with code {process.exitcode}: {self._last_words()}")
+            raise RunFailed(f"a run ended by itself with code {process.exitcode}: {self._last_output()}")
 
-    def _last_words(self, state: Path | None = None) -> str:
-        return self._said(state)[-1_500:] or "nothing"
+    def _last_output(self, state: Path | None = None) -> str:
+        return self._read_output(state)[-1_500:] or "nothing"
 
-    def _said(self, state: Path | None = None) -> str:
+    def _read_output(self, state: Path | None = None) -> str:
         """What runs over a state have written to their standard error so far."""
         with contextlib.suppress(OSError):
             return Path(f"{state or self.state}.log").read_text()
         return ""
 
-    def _await(self, condition: Callable[[], bool], otherwise: str) -> None:
+    def _wait_for(self, condition: Callable[[], bool], failure: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > deadline:
-                raise RunFailed(f"{otherwise} within {PATIENCE:.0f} s; it said: {self._last_words()}")
+                raise RunFailed(f"{failure} within {PATIENCE:.0f} s; it said: {self._last_output()}")
             time.sleep(0.02)
 
 
-def frozen(process: BaseProcess) -> bool:
+def is_stopped(process: BaseProcess) -> bool:
     """Whether a process stands still after SIGSTOP."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"

@@ -27,14 +27,14 @@ class Kind:
 
     group: str
     name: str
-    make: Callable[[str, str], Job]
+    make_job: Callable[[str, str], Job]
     """The job of a name over a topic."""
     keys: int = KEYS
-    before: int = 0
+    warm_up_seconds: int = 0
     """Seconds of readings of all keys that are worked off before: what windows need to be full, or state to be large."""
     rows: int = ROWS
     """How many readings a measured batch has."""
-    sparse: bool = False
+    is_sparse: bool = False
     """Whether batches touch keys taken at random; otherwise each key in each second."""
 
     @property
@@ -44,33 +44,33 @@ class Kind:
 
     def job(self, topic: str) -> Job:
         """What runs."""
-        return self.make(self.label.replace("/", "-").replace(" ", "-"), topic)
+        return self.make_job(self.label.replace("/", "-").replace(" ", "-"), topic)
 
 
-def totals(name: str, topic: str, *, window: Any, **how: Any) -> Job:
+def make_totals(name: str, topic: str, *, window: Any, **options: Any) -> Job:
     """How many readings, and their sum, by key."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
-        window, **how
+        window, **options
     )
     panes = rows.by("key").aggregate(n=aggregates.count(), total=aggregates.sum("value"))
-    return Job(name, keyed_readings.written(panes, f"analytics.{name}"))
+    return Job(name, keyed_readings.write_to_topic(panes, f"analytics.{name}"))
 
 
-def latest_of_an_hour(name: str, topic: str) -> Job:
+def make_hourly_latest(name: str, topic: str) -> Job:
     """What is no sum, in windows that share nearly everything."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         windows.sliding("1h", every="1s")
     )
-    return Job(name, keyed_readings.written(rows.by("key").latest("value"), f"analytics.{name}"))
+    return Job(name, keyed_readings.write_to_topic(rows.by("key").latest("value"), f"analytics.{name}"))
 
 
-def aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
+def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
     """One aggregate by key in ten seconds."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         windows.fixed("10s")
     )
     return Job(
-        name, keyed_readings.written(rows.by("key").aggregate(answer=aggregate()), f"analytics.{name}")
+        name, keyed_readings.write_to_topic(rows.by("key").aggregate(answer=aggregate()), f"analytics.{name}")
     )
 
 
@@ -88,7 +88,7 @@ class Calendar(WindowFn):
         )
 
 
-def relaxed(name: str, topic: str) -> Job:
+def make_relaxed_pattern(name: str, topic: str) -> Job:
     """Low, later high in proportion to it, later back: one reading in ten begins a match, and every condition after it looks back."""
     value = pl.col("value")
     rising = (
@@ -106,42 +106,54 @@ def relaxed(name: str, topic: str) -> Job:
     found = rows.by("key").match(
         rising, select={"low": patterns.last("low", "value"), "back": patterns.last("back", "value")}
     )
-    return Job(name, keyed_readings.written(found, f"analytics.{name}"))
+    return Job(name, keyed_readings.write_to_topic(found, f"analytics.{name}"))
 
 
-def begun(name: str, topic: str) -> Job:
+def make_started_matches(name: str, topic: str) -> Job:
     """A pattern that nearly every reading begins and one in a hundred ends, so that nearly every key has matches that have begun."""
     ending = (pl.col("value") >= 990) & (pl.col("value") > patterns.last("low", "value"))
     waiting = pattern("low", pl.col("value") < 990).followed_by("high", ending).within("1h").skip_past_last()
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
     found = rows.by("key").match(waiting, select={"high": patterns.last("high", "value")})
-    return Job(name, keyed_readings.written(found, f"analytics.{name}"))
+    return Job(name, keyed_readings.write_to_topic(found, f"analytics.{name}"))
 
 
-def kinds() -> Iterator[Kind]:
+def all_kinds() -> Iterator[Kind]:
     """All of them."""
     for name, window in _windows().items():
-        how: dict[str, Any] = {"trigger": triggers.every_event_time("2s")} if name == "everything" else {}
-        yield Kind("windows", name, partial(totals, window=window, **how))
+        options: dict[str, Any] = {"trigger": triggers.every_event_time("2s")} if name == "everything" else {}
+        yield Kind("windows", name, partial(make_totals, window=window, **options))
     for name, trigger in _triggers().items():
         yield Kind(
-            "triggers", name, partial(totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s")
+            "triggers",
+            name,
+            partial(make_totals, window=windows.fixed("10s"), trigger=trigger, lateness="20s"),
         )
     for name, aggregate in _aggregates().items():
-        yield Kind("aggregates", name, partial(aggregated, aggregate=aggregate))
+        yield Kind("aggregates", name, partial(make_aggregated, aggregate=aggregate))
     for name, window in {
         "30s every 5s": windows.sliding("30s", every="5s"),
         "1h every 1s": windows.sliding("1h", every="1s"),
     }.items():
-        yield Kind("sliding", name, partial(totals, window=window), before=3_600)
-    yield Kind("sliding", "1h every 1s latest", latest_of_an_hour, before=3_600)
-    for keys, said in {1_000: "1k", 100_000: "100k", 1_000_000: "1M"}.items():
-        hour = partial(totals, window=windows.fixed("1h"))
-        yield Kind("state", f"{said} keys sparsely", hour, keys=keys, before=1, rows=1_000, sparse=True)
-        yield Kind("state", f"{said} keys uniformly", hour, keys=keys, before=1, sparse=True)
-    yield Kind("patterns", "relaxed", relaxed)
-    for rows, said in {1_000: "sparsely", ROWS: "uniformly"}.items():
-        yield Kind("patterns", f"1M keys {said}", begun, keys=1_000_000, before=1, rows=rows, sparse=True)
+        yield Kind("sliding", name, partial(make_totals, window=window), warm_up_seconds=3_600)
+    yield Kind("sliding", "1h every 1s latest", make_hourly_latest, warm_up_seconds=3_600)
+    for keys, label in {1_000: "1k", 100_000: "100k", 1_000_000: "1M"}.items():
+        hour = partial(make_totals, window=windows.fixed("1h"))
+        yield Kind(
+            "state", f"{label} keys sparsely", hour, keys=keys, warm_up_seconds=1, rows=1_000, is_sparse=True
+        )
+        yield Kind("state", f"{label} keys uniformly", hour, keys=keys, warm_up_seconds=1, is_sparse=True)
+    yield Kind("patterns", "relaxed", make_relaxed_pattern)
+    for rows, label in {1_000: "sparsely", ROWS: "uniformly"}.items():
+        yield Kind(
+            "patterns",
+            f"1M keys {label}",
+            make_started_matches,
+            keys=1_000_000,
+            warm_up_seconds=1,
+            rows=rows,
+            is_sparse=True,
+        )
 
 
 def _windows() -> dict[str, Any]:

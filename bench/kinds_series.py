@@ -16,15 +16,15 @@ import polars as pl
 
 from bench import keyed_readings
 from bench.engine_case import Case, Figures, Meter
-from bench.kinds import BATCHES, Kind, kinds
+from bench.kinds import BATCHES, Kind, all_kinds
 from millrace.config import Settings
 from millrace.engine.sink import Results
 from millrace.log import open_log
 from millrace.stream import Job
 
-LARGE = 200_000
+LARGE_BATCH = 200_000
 """How many readings a batch has that is not measured."""
-Run = Callable[[Job, Settings, Meter | None], None]
+RunJob = Callable[[Job, Settings, Meter | None], None]
 """Runs a job over the log until the meter is full; without one, until it has caught up."""
 
 
@@ -41,38 +41,42 @@ class Series:
 
 def measure(series: Series) -> Iterator[Figures]:
     """The figures of each kind as soon as they are known."""
-    chosen = [_scaled(kind, series.scale) for kind in kinds() if kind.label in series.labels]
+    scaled = [_scale_kind(kind, series.scale) for kind in all_kinds() if kind.label in series.labels]
     with (
         tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder,
-        _runner(series.runner, Path(folder)) as run,
+        _open_runner(series.runner, Path(folder)) as run,
     ):
-        settings = Settings().changed(log_url=f"embedded:{folder}/log", state_dir=Path(folder, "state"))
-        for number, kind in enumerate(chosen):
+        settings = Settings().with_options(log_url=f"embedded:{folder}/log", state_dir=Path(folder, "state"))
+        for number, kind in enumerate(scaled):
             run_name = f"kind-{number}"
-            yield _measured(kind, settings.changed(run_name=run_name), series, run)
+            yield _measure_kind(kind, settings.with_options(run_name=run_name), series, run)
 
 
-def _measured(kind: Kind, settings: Settings, series: Series, run: Run) -> Figures:
+def _measure_kind(kind: Kind, settings: Settings, series: Series, run: RunJob) -> Figures:
     """What must be there before is worked off first; a run that goes on is then measured."""
-    topic = f"input.{settings.run.name}" if kind.before else "input.readings"
+    topic = f"input.{settings.run.name}" if kind.warm_up_seconds else "input.readings"
     job = kind.job(topic)
-    if kind.before:
-        _append(settings, topic, keyed_readings.readings(kind.before, keys=kind.keys))
-        run(job, settings.changed(run_max_events_per_batch=LARGE), None)
+    if kind.warm_up_seconds:
+        _append(settings, topic, keyed_readings.readings(kind.warm_up_seconds, keys=kind.keys))
+        run(job, settings.with_options(run_max_events_per_batch=LARGE_BATCH), None)
     _ensure_rows(kind, settings, topic, series.batches)
     meter = Meter(Case(kind.label, series.runner, kind.rows, series.batches, ""))
-    run(job, settings.changed(run_max_events_per_batch=kind.rows), meter)
+    run(job, settings.with_options(run_max_events_per_batch=kind.rows), meter)
     return meter.figures()
 
 
 def _ensure_rows(kind: Kind, settings: Settings, topic: str, batches: int) -> None:
     """The readings that are measured, and a few more, as batches come out a little larger; kinds that need nothing before share theirs."""
-    rows, start = kind.rows * (batches + 2), keyed_readings.START + kind.before * 1_000
+    rows, start = kind.rows * (batches + 2), keyed_readings.START + kind.warm_up_seconds * 1_000
     with closing(open_log(settings.log.url)) as log:
-        if not kind.before and topic in log.list() and sum(log.ends(topic).values()) >= rows:
+        if (
+            not kind.warm_up_seconds
+            and topic in log.list_topics()
+            and sum(log.end_offsets(topic).values()) >= rows
+        ):
             return
-    if kind.sparse:
-        _append(settings, topic, iter([keyed_readings.touches(rows, keys=kind.keys, start=start)]))
+    if kind.is_sparse:
+        _append(settings, topic, iter([keyed_readings.random_readings(rows, keys=kind.keys, start=start)]))
     else:
         _append(
             settings,
@@ -86,37 +90,40 @@ def _append(settings: Settings, topic: str, frames: Iterator[pl.DataFrame]) -> N
         keyed_readings.fill(log, keyed_readings.topic(topic), frames)
 
 
-def _scaled(kind: Kind, scale: float) -> Kind:
+def _scale_kind(kind: Kind, scale: float) -> Kind:
     if scale >= 1.0:
         return kind
-    before = max(1, int(kind.before * scale)) if kind.before else 0
+    before = max(1, int(kind.warm_up_seconds * scale)) if kind.warm_up_seconds else 0
     return replace(
-        kind, keys=max(10, int(kind.keys * scale)), before=before, rows=max(100, int(kind.rows * scale))
+        kind,
+        keys=max(10, int(kind.keys * scale)),
+        warm_up_seconds=before,
+        rows=max(100, int(kind.rows * scale)),
     )
 
 
 @contextmanager
-def _runner(name: str, folder: Path) -> Iterator[Run]:
+def _open_runner(name: str, folder: Path) -> Iterator[RunJob]:
     if name == "local":
-        yield _local
+        yield _run_locally
         return
     from millrace.runners.spark import session
 
     spark_settings = Settings().spark
     scratch = folder / "spark"
     scratch.mkdir()
-    yield _on_spark(
+    yield _make_spark_runner(
         session.open_session(
             spark_settings,
             name="bench",
-            partitions=session.cores(spark_settings),
+            partitions=session.count_cores(spark_settings),
             scratch=scratch,
             output=scratch / "log",
         )
     )
 
 
-def _local(job: Job, settings: Settings, meter: Meter | None) -> None:
+def _run_locally(job: Job, settings: Settings, meter: Meter | None) -> None:
     from millrace.runners.local import Hooks, run_local
 
     if meter is None:
@@ -126,17 +133,17 @@ def _local(job: Job, settings: Settings, meter: Meter | None) -> None:
         [job],
         settings=settings,
         take_over=True,
-        hooks=Hooks(stop=lambda: meter.full, report=lambda results: _count(meter, results)),
+        hooks=Hooks(stop=lambda: meter.is_full, report=lambda results: _count_batch(meter, results)),
     )
 
 
-def _count(meter: Meter, results: Results) -> None:
+def _count_batch(meter: Meter, results: Results) -> None:
     """Batches that only follow the clock are not counted."""
     if events := results.counts.get("read", 0):
-        meter.batch(events)
+        meter.add_batch(events)
 
 
-def _on_spark(spark: Any) -> Run:
+def _make_spark_runner(spark: Any) -> RunJob:
     from millrace.runners.spark.foreground import run
 
     def go(job: Job, settings: Settings, meter: Meter | None) -> None:
@@ -148,8 +155,8 @@ def _on_spark(spark: Any) -> Run:
             settings=settings,
             take_over=True,
             spark=spark,
-            report=lambda _, results: _count(meter, results),
-            stop=lambda: meter.full,
+            report=lambda _, results: _count_batch(meter, results),
+            stop=lambda: meter.is_full,
         )
 
     return go

@@ -19,12 +19,21 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bench.city_flow import Beside, Feeder, await_batch, log_for, read_by, started, statuses, together
+from bench.city_flow import (
+    BackgroundThread,
+    CityFeeder,
+    await_batch,
+    log_for,
+    read_statuses,
+    run_in_background,
+    start_run,
+    topics_read_by,
+)
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
 from millrace.log.status import Status
 from millrace.topics import Topic
-from millrace.transit.markers import MARKERS, Marker
+from millrace.transit.markers import MARKERS, LatencyMarker
 
 
 @dataclass(frozen=True)
@@ -52,56 +61,59 @@ def bench(
     jobs: Sequence[str], *, url: str | None = None, on: str = "local", scale: float = 1, seconds: float = 60
 ) -> list[Latency]:
     """Measures jobs that run together; on a log of their own (`kafka`: on a broker of their own), which is gone afterwards, or on `url`."""
-    read = read_by(jobs)
+    read = topics_read_by(jobs)
     with (
-        tempfile.TemporaryDirectory(prefix="millrace-latency-") as made,
-        log_for(url, folder := Path(made)) as (place, _),
+        tempfile.TemporaryDirectory(prefix="millrace-latency-") as temporary,
+        log_for(url, folder := Path(temporary)) as (log_url, _),
     ):
-        log = open_log(place)
-        for topic in (*read.values(), *(MARKERS[job].topic for job in jobs)):
+        log = open_log(log_url)
+        for topic in (*read.values(), *(MARKERS[job].output_topic for job in jobs)):
             log.ensure(topic)
-        feeder, begins = Feeder(log, jobs, scale), {name: log.ends(name) for name in read}
-        watchers = {job: Watcher(open_log(place), MARKERS[job]) for job in jobs}
+        feeder, begins = CityFeeder(log, jobs, scale), {name: log.end_offsets(name) for name in read}
+        watchers = {job: Watcher(open_log(log_url), MARKERS[job]) for job in jobs}
         name = f"latency-{uuid.uuid4().hex[:8]}"
-        with together(feeder, *watchers.values()), started(jobs, place, on, folder, name) as child:
+        with (
+            run_in_background(feeder, *watchers.values()),
+            start_run(jobs, log_url, on, folder, name) as child,
+        ):
             await_batch(log, name, child, folder)
-            began = time.time_ns() // 1_000_000 + 5_000
+            measured_from = time.time_ns() // 1_000_000 + 5_000
             time.sleep(seconds + 5)
-            ended = time.time_ns() // 1_000_000
-            _await_results(watchers, ended, child)
-        load, batches = round(os.getloadavg()[0], 1), _batches(statuses(log, name, {}))
-        clocks = {name: _clocks(log, topic, begins[name]) for name, topic in read.items()}
+            measured_until = time.time_ns() // 1_000_000
+            _await_results(watchers, measured_until, child)
+        load, batches = round(os.getloadavg()[0], 1), _batch_times(read_statuses(log, name, {}))
+        clocks = {name: _read_clocks(log, topic, begins[name]) for name, topic in read.items()}
         log.close()
     measured = {
-        job: watcher.seen().filter(pl.col("event").is_between(began, ended))
+        job: watcher.arrivals().filter(pl.col("event").is_between(measured_from, measured_until))
         for job, watcher in watchers.items()
     }
-    kind = place.partition(":")[0]
+    kind = log_url.partition(":")[0]
     figures = partial(_figures, batches=batches, scale=scale, on=on, log=kind, load=load)
-    return [figures(job, measured[job], clocks[MARKERS[job].reads.name]) for job in jobs]
+    return [figures(job, measured[job], clocks[MARKERS[job].input_topic.name]) for job in jobs]
 
 
-class Watcher(Beside):
+class Watcher(BackgroundThread):
     """Reads the results of a job as they are committed, and notes when each marker's came."""
 
-    def __init__(self, log: Log, marker: Marker) -> None:
+    def __init__(self, log: Log, marker: LatencyMarker) -> None:
         super().__init__()
         self._log, self._marker = log, marker
-        self._start = log.ends(marker.topic.name)
+        self._start = log.end_offsets(marker.output_topic.name)
         self._found: list[pl.DataFrame] = []
 
-    def work(self) -> None:
+    def do_work(self) -> None:
         """Looks every five milliseconds."""
-        topic = self._marker.topic
+        topic = self._marker.output_topic
         for partition, records in self._log.tail(
-            topic.name, start=self._start, wait=lambda: not self.enough.wait(0.005)
+            topic.name, start=self._start, wait=lambda: not self.stop_requested.wait(0.005)
         ):
-            came = time.time_ns() / 1e6
+            arrived_at = time.time_ns() / 1e6
             rows = decode(topic, partition, records, panes=True).rows
-            self._found.append(self._marker.waits_for(rows).with_columns(came=pl.lit(came)))
+            self._found.append(self._marker.find_results(rows).with_columns(came=pl.lit(arrived_at)))
         self._log.close()
 
-    def seen(self) -> pl.DataFrame:
+    def arrivals(self) -> pl.DataFrame:
         """What came so far: `event`, `complete`, `came`."""
         nothing = pl.DataFrame(schema={"event": pl.Int64, "complete": pl.Int64, "came": pl.Float64})
         return pl.concat([nothing, *(frame.cast(nothing.schema) for frame in self._found)])
@@ -111,7 +123,7 @@ def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Po
     """Returns when results of markers after `upto` have come, so that none is left out for being slow; or not, after half a minute."""
     deadline = time.monotonic() + 30
     while any(
-        watcher.seen()["event"].max() is None or watcher.seen()["event"].max() < upto  # type: ignore[operator] # whole milliseconds
+        watcher.arrivals()["event"].max() is None or watcher.arrivals()["event"].max() < upto  # type: ignore[operator] # whole milliseconds
         for watcher in watchers.values()
     ):
         if child.poll() is not None or time.monotonic() > deadline:
@@ -119,10 +131,10 @@ def _await_results(watchers: dict[str, Watcher], upto: int, child: subprocess.Po
         time.sleep(0.2)
 
 
-def _clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.DataFrame]:
+def _read_clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.DataFrame]:
     """Of each partition, how far its clock had come (`clock`) with each record, and when that was appended (`at`)."""
     found = []
-    for partition, end in log.ends(topic.name).items():
+    for partition, end in log.end_offsets(topic.name).items():
         records = log.read(topic.name, partition, begins.get(partition, 0), end)
         rows = decode(topic, partition, records).rows
         at = pl.DataFrame({"_off": records.offsets, "at": records.timestamps})
@@ -133,7 +145,7 @@ def _clocks(log: Log, topic: Topic, begins: dict[int, int]) -> list[pl.DataFrame
     return [frame for frame in found if frame.height]
 
 
-def floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int) -> pl.Series:
+def find_floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int) -> pl.Series:
     """For each time that the low watermark had to reach, when it could have: the last partition's first record that was far enough."""
     moments = []
     for frame in clocks:
@@ -142,15 +154,15 @@ def floors(complete: pl.Series, clocks: Sequence[pl.DataFrame], delay: int) -> p
     return pl.select(pl.max_horizontal(moments)).to_series()
 
 
-def _batches(said: Sequence[Status]) -> pl.DataFrame:
+def _batch_times(statuses_read: Sequence[Status]) -> pl.DataFrame:
     """When each batch was cut, and when its results were ready."""
-    known = [(float(one.at - one.took_ms), float(one.at)) for one in said if one.took_ms is not None]
+    known = [(float(one.at - one.took_ms), float(one.at)) for one in statuses_read if one.took_ms is not None]
     return pl.DataFrame(known, schema={"cut": pl.Float64, "ready": pl.Float64}, orient="row").sort("ready")
 
 
 def _figures(
     job: str,
-    seen: pl.DataFrame,
+    arrivals: pl.DataFrame,
     clocks: Sequence[pl.DataFrame],
     *,
     batches: pl.DataFrame,
@@ -159,29 +171,31 @@ def _figures(
     log: str,
     load: float,
 ) -> Latency:
-    timed = (
-        seen.with_columns(floor=floors(seen["complete"], clocks, MARKERS[job].delay))
+    with_floors = (
+        arrivals.with_columns(floor=find_floors(arrivals["complete"], clocks, MARKERS[job].delay))
         .drop_nulls()
         .sort("came")
     )
-    timed = timed.join_asof(batches, left_on="came", right_on="ready", strategy="backward", coalesce=False)
-    above = timed.select(
+    with_floors = with_floors.join_asof(
+        batches, left_on="came", right_on="ready", strategy="backward", coalesce=False
+    )
+    above = with_floors.select(
         above=pl.col("came") - pl.col("floor"),
         until_cut=pl.col("cut") - pl.col("floor"),
         computing=pl.col("ready") - pl.col("cut"),
         committing=pl.col("came") - pl.col("ready"),
     )
-    p50, p90, p99 = _quantiles((seen["came"] - seen["event"]).to_numpy(), 0.5, 0.9, 0.99)
+    p50, p90, p99 = _quantiles((arrivals["came"] - arrivals["event"]).to_numpy(), 0.5, 0.9, 0.99)
     over50, over99 = _quantiles(above["above"].to_numpy(), 0.5, 0.99)
     phases = {name: _quantiles(above[name].drop_nulls().to_numpy(), 0.5)[0] for name in above.columns[1:]}
-    return Latency(job, scale, on, log, seen.height, p50, p90, p99, over50, over99, phases, load)
+    return Latency(job, scale, on, log, arrivals.height, p50, p90, p99, over50, over99, phases, load)
 
 
 def _quantiles(
-    values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], *which: float
+    values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], *ranks: float
 ) -> list[float | None]:
     return (
-        [round(float(value), 1) for value in np.quantile(values, which)]
+        [round(float(value), 1) for value in np.quantile(values, ranks)]
         if len(values)
-        else [None] * len(which)
+        else [None] * len(ranks)
     )

@@ -24,7 +24,7 @@ from millrace.transit.topics import CELL_COUNTS
 PACE = 0.5
 """Seconds between two appends."""
 WINDOW, EVERY = 30_000, 5_000
-_ASK = '{"layers": ["vehicle-distribution"], "box": [-180, -85, 180, 85]}'
+_SUBSCRIPTION = '{"layers": ["vehicle-distribution"], "box": [-180, -85, 180, 85]}'
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,19 @@ def bench(
     viewers: Sequence[int], *, cells_per_s: int = 2_000, seconds: float = 10, settle: float = 6
 ) -> Iterator[Cost]:
     """One measurement for each number of viewers, each with a server of its own, after it had `settle` seconds: in five all cells are there."""
-    cells = _city(cells_per_s * EVERY // 1000)
+    cells = _city_cells(cells_per_s * EVERY // 1000)
     for number in viewers:
         with tempfile.TemporaryDirectory() as folder:
             log = open_log(f"embedded:{folder}/log")
             log.ensure(CELL_COUNTS)
-            with _server(log.url, Path(folder)) as port:
-                yield asyncio.run(_measure(log, port, _Load(cells, number, cells_per_s), settle, seconds))
+            with _start_server(log.url, Path(folder)) as port:
+                yield asyncio.run(
+                    _measure(log, port, ViewerLoad(cells, number, cells_per_s), settle, seconds)
+                )
             log.close()
 
 
-def _city(count: int) -> pl.Series:
+def _city_cells(count: int) -> pl.Series:
     """So many different cells, spread over a city of 50 km by 50 km, in an order of their own."""
     chance = np.random.default_rng(1)
     places = pl.DataFrame(
@@ -68,24 +70,24 @@ def _city(count: int) -> pl.Series:
 
 
 @contextmanager
-def _server(url: str, folder: Path) -> Iterator[int]:
+def _start_server(url: str, folder: Path) -> Iterator[int]:
     """`millrace serve` as a process; its port."""
     output = folder / "server.log"
     command = [sys.executable, "-m", "millrace.cli.main", "serve", "--port", "0", "--log", url]
     with output.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as child:
         try:
             limit = time.monotonic() + 60
-            while not (said := re.search(r"at http://127\.0\.0\.1:(\d+)/", output.read_text())):
+            while not (found := re.search(r"at http://127\.0\.0\.1:(\d+)/", output.read_text())):
                 if child.poll() is not None or time.monotonic() > limit:
                     raise RunFailed(f"the server did not start: {output.read_text().strip()}")
                 time.sleep(0.05)
-            yield int(said[1])
+            yield int(found[1])
         finally:
             child.terminate()
 
 
 @dataclass
-class _Tally:
+class ViewerTally:
     """What the viewers saw."""
 
     bytes: int = 0
@@ -94,24 +96,26 @@ class _Tally:
 
 
 @dataclass(frozen=True)
-class _Load:
+class ViewerLoad:
+    """The cells that change, and how many viewers look at them."""
+
     cells: pl.Series
     viewers: int
     cells_per_s: int
 
 
-async def _measure(log: Log, port: int, load: _Load, settle: float, seconds: float) -> Cost:
+async def _measure(log: Log, port: int, load: ViewerLoad, settle: float, seconds: float) -> Cost:
     appended: dict[int, float] = {}
-    tally = _Tally()
-    watching = [asyncio.create_task(_watch(port, appended, tally)) for _ in range(load.viewers)]
-    await _append(log, load, appended, settle)
-    before = await asyncio.to_thread(_figures, port)
-    tally.bytes, tally.arrived, begun = 0, [], time.monotonic()
-    await _append(log, load, appended, seconds)
-    after, passed = await asyncio.to_thread(_figures, port), time.monotonic() - begun
-    for task in watching:
+    tally = ViewerTally()
+    viewers = [asyncio.create_task(_view_map(port, appended, tally)) for _ in range(load.viewers)]
+    await _append_results(log, load, appended, settle)
+    before = await asyncio.to_thread(_read_metrics, port)
+    tally.bytes, tally.arrived, started_at = 0, [], time.monotonic()
+    await _append_results(log, load, appended, seconds)
+    after, passed = await asyncio.to_thread(_read_metrics, port), time.monotonic() - started_at
+    for task in viewers:
         task.cancel()
-    await asyncio.gather(*watching, return_exceptions=True)
+    await asyncio.gather(*viewers, return_exceptions=True)
     ticks = after["millrace_serve_ticks_total"] - before["millrace_serve_ticks_total"]
     cpu = after["process_cpu_seconds_total"] - before["process_cpu_seconds_total"]
     encoded = after["millrace_serve_tiles_encoded_total"] - before["millrace_serve_tiles_encoded_total"]
@@ -131,21 +135,28 @@ async def _measure(log: Log, port: int, load: _Load, settle: float, seconds: flo
     )
 
 
-async def _append(log: Log, load: _Load, appended: dict[int, float], seconds: float) -> None:
+async def _append_results(log: Log, load: ViewerLoad, appended: dict[int, float], seconds: float) -> None:
     """A part of the cells every half second, each with a window of its own so that its arrival can be told."""
-    cells, share, until, turn = load.cells, int(load.cells_per_s * PACE), time.monotonic() + seconds, 0
-    while (begun := time.monotonic()) < until:
-        chosen = cells.gather([(turn * share + place) % len(cells) for place in range(share)])
+    cells, share, until, round_number = (
+        load.cells,
+        int(load.cells_per_s * PACE),
+        time.monotonic() + seconds,
+        0,
+    )
+    while (started_at := time.monotonic()) < until:
+        chosen = cells.gather([(round_number * share + place) % len(cells) for place in range(share)])
         end = time.time_ns() // 1_000_000
         await asyncio.to_thread(
-            log.append, CELL_COUNTS.name, encode(CELL_COUNTS, _results(chosen, end, turn), ingestion_time=end)
+            log.append,
+            CELL_COUNTS.name,
+            encode(CELL_COUNTS, _make_results(chosen, end, round_number), ingestion_time=end),
         )
         appended[end] = time.monotonic()
-        turn += 1
-        await asyncio.sleep(max(0.0, begun + PACE - time.monotonic()))
+        round_number += 1
+        await asyncio.sleep(max(0.0, started_at + PACE - time.monotonic()))
 
 
-def _results(cells: pl.Series, end: int, turn: int) -> pl.DataFrame:
+def _make_results(cells: pl.Series, end: int, round_number: int) -> pl.DataFrame:
     pane = {
         "window_start": end - WINDOW,
         "window_end": end,
@@ -155,34 +166,34 @@ def _results(cells: pl.Series, end: int, turn: int) -> pl.DataFrame:
         "final": False,
         "op": "+",
     }
-    counts = (pl.int_range(len(cells)) + turn) % 7 + 1
+    counts = (pl.int_range(len(cells)) + round_number) % 7 + 1
     return pl.DataFrame({"geocell": cells}).with_columns(
         count=counts, event_time=pl.lit(end - 1), **{name: pl.lit(value) for name, value in pane.items()}
     )
 
 
-async def _watch(port: int, appended: dict[int, float], tally: _Tally) -> None:
+async def _view_map(port: int, appended: dict[int, float], tally: ViewerTally) -> None:
     """A viewer that looks at everything and reads only as much of a message as it needs."""
     from websockets.asyncio.client import connect
 
     async with connect(f"ws://127.0.0.1:{port}/api/live", max_size=None, compression=None) as socket:
-        await socket.send(_ASK)
+        await socket.send(_SUBSCRIPTION)
         async for message in socket:
             arrived = time.monotonic()
             tally.bytes += len(message)
             with suppress(KeyError):
                 if tally.arrived is not None and (
-                    said := re.match(r'\{"type":"tick".*?"time":(\d+)', str(message)[:200])
+                    found := re.match(r'\{"type":"tick".*?"time":(\d+)', str(message)[:200])
                 ):
-                    tally.arrived.append(arrived - appended[int(said[1])])
+                    tally.arrived.append(arrived - appended[int(found[1])])
 
 
-def _figures(port: int) -> dict[str, float]:
+def _read_metrics(port: int) -> dict[str, float]:
     """The server's figures, each over all its labels."""
     figures: dict[str, float] = {}
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
     for name, _, value in (line.rpartition(" ") for line in lines):
-        plain = re.sub(r"\{.*\}", "", name)
-        figures[plain] = figures.get(plain, 0.0) + float(value)
+        bare_name = re.sub(r"\{.*\}", "", name)
+        figures[bare_name] = figures.get(bare_name, 0.0) + float(value)
     return figures

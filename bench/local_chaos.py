@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.broker_faults import BrokerFaults
-from bench.killable_runs import FENCED, RUN, TRANSACTION_MS, Fault, Say, Tally, frozen
+from bench.killable_runs import FENCED, RUN, TRANSACTION_MS, Fault, ReportLine, Tally, is_stopped
 from millrace.devtools import brokers
 from millrace.errors import RunFailed
 from millrace.log import fault_points, open_log
@@ -27,13 +27,13 @@ from millrace.transit.topics import POSITIONS
 
 ONLY_ON_KAFKA = {"begun", "produced", "marked", "committed"}
 """Steps of a transaction; on the embedded log it is one of SQLite's."""
-FULL = 20.0
+DISK_FULL_TIMEOUT = 20.0
 """Seconds in which a run whose disk is full should need more of it."""
 FAILED = 1
 """The exit code of a run that ended with an error."""
 JUMP = 30 * 86_400_000
 """By how much the clock is ahead the first time; then by twice as much, and so on."""
-NOTICED = "the clock of this machine jumped"
+CLOCK_JUMP_MESSAGE = "the clock of this machine jumped"
 """What a run says of it."""
 STEPS = "steps"
 """The kind of fault that a kill at a step of the commit is; `Script.hits` says how many, and `Script.rounds` of all others."""
@@ -45,7 +45,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Script:
+class FaultPlan:
     """How much is done to a run."""
 
     hits: int
@@ -61,112 +61,112 @@ class Script:
     """The kinds of fault that are inflicted; of these, those that can be inflicted here."""
 
 
-class Assassin(BrokerFaults):
+class FaultInjector(BrokerFaults):
     """Starts runs and ends them."""
 
     def __init__(
-        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, say: Say
+        self, url: str, folder: Path, cluster: brokers.Cluster | None, *, seed: int, say: ReportLine
     ) -> None:
         super().__init__(url, folder, cluster, seed=seed, say=say)
         self._jumps = 0
-        self._within = ("begun", "produced", "marked") if self.on_kafka else ("delivered",)
+        self._steps_in_transaction = ("begun", "produced", "marked") if self.on_kafka else ("delivered",)
 
-    def at(self, place: str, *, torn: bool = False) -> None:
-        """Dies at a step of its commit; `torn`: and the end of what it wrote last to its checkpoint is not there."""
-        number = self._luck.randint(2, 4)
-        process = self._begin(f"{place}:{number}")
-        self._await(lambda: not process.is_alive(), f"it did not come by {place}")
-        self._killed(process, f"killed at {place}" + (", checkpoint torn" if torn else ""))
+    def kill_at_step(self, step: str, *, is_torn: bool = False) -> None:
+        """Dies at a step of its commit; `is_torn`: and the end of what it wrote last to its checkpoint is not there."""
+        number = self._random.randint(2, 4)
+        process = self._start(f"{step}:{number}")
+        self._wait_for(lambda: not process.is_alive(), f"it did not come by {step}")
+        self._note_kill(process, f"killed at {step}" + (", checkpoint torn" if is_torn else ""))
         wal = self.state / RUN / "local.db-wal"
-        if torn and wal.exists():
-            os.truncate(wal, max(0, wal.stat().st_size - self._luck.randint(1, 2_000)))
+        if is_torn and wal.exists():
+            os.truncate(wal, max(0, wal.stat().st_size - self._random.randint(1, 2_000)))
 
-    def any_time(self) -> None:
+    def kill_at_any_time(self) -> None:
         """Dies whenever."""
-        process = self._begin()
-        time.sleep(self._luck.uniform(0, 1.5))
+        process = self._start()
+        time.sleep(self._random.uniform(0, 1.5))
         os.kill(process.pid or 0, signal.SIGKILL)
-        self._killed(process, "killed at any time")
+        self._note_kill(process, "killed at any time")
 
-    def clock_jump(self) -> None:
+    def make_clock_jump(self) -> None:
         """Its clock is ahead for a second, by more than ever before; it must notice, and go on meanwhile and afterwards."""
-        before = self._said().count(NOTICED)
+        before = self._read_output().count(CLOCK_JUMP_MESSAGE)
         self._jumps += 1
-        with self._alive(jump=self._jumps * JUMP) as process:
-            self._await(
-                lambda: self._said().count(NOTICED) > before or not process.is_alive(),
+        with self._running(jump=self._jumps * JUMP) as process:
+            self._wait_for(
+                lambda: self._read_output().count(CLOCK_JUMP_MESSAGE) > before or not process.is_alive(),
                 "the jump was not noticed",
             )
             began = time.monotonic()
-            self._recovered("clock jumped", began, process)
+            self._note_recovery("clock jumped", began, process)
             while time.monotonic() < began + 3:
                 self._await_result(process)
-        self._noted("clock jumped")
+        self._note_fault("clock jumped")
 
-    def at_work(self) -> None:
+    def kill_at_work(self) -> None:
         """Dies while results flow; notes how long the next one takes."""
-        process = self._begin()
+        process = self._start()
         self._await_result(process)
-        time.sleep(self._luck.uniform(0, 0.3))
+        time.sleep(self._random.uniform(0, 0.3))
         os.kill(process.pid or 0, signal.SIGKILL)
         began = time.monotonic()
-        self._killed(process, "killed at work")
-        with self._alive() as following:
-            self._recovered("killed at work", began, following)
+        self._note_kill(process, "killed at work")
+        with self._running() as following:
+            self._note_recovery("killed at work", began, following)
 
-    def freeze(self) -> None:
+    def freeze_in_transaction(self) -> None:
         """Stands still within a transaction for longer than that may take; then it must go on, without writing anything twice."""
-        with self._alive(f"{self._luck.choice(self._within)}:3:stop") as process:
-            self._await(lambda: frozen(process), "it did not freeze")
+        with self._running(f"{self._random.choice(self._steps_in_transaction)}:3:stop") as process:
+            self._wait_for(lambda: is_stopped(process), "it did not freeze")
             time.sleep(TRANSACTION_MS / 1000 + 3)
             os.kill(process.pid or 0, signal.SIGCONT)
-            self._recovered("frozen beyond the transaction's time", time.monotonic(), process)
-        self._noted("frozen beyond the transaction's time")
+            self._note_recovery("frozen beyond the transaction's time", time.monotonic(), process)
+        self._note_fault("frozen beyond the transaction's time")
 
-    def zombie(self) -> None:
+    def replace_frozen_run(self) -> None:
         """Frozen within a transaction, thought dead, and replaced by a run on a copy of its state; when it wakes it must find itself fenced."""
-        with self._alive(f"{self._luck.choice(self._within[-2:])}:3:stop") as old:
-            self._await(lambda: frozen(old), "it did not freeze")
-            copy, before = self.state.with_name(f"state-{time.monotonic_ns()}"), self.state
-            shutil.copytree(self.state, copy)
-            self.state = copy
-            with self._alive() as new:
-                self._recovered("replaced while frozen", time.monotonic(), new)
-                os.kill(old.pid or 0, signal.SIGCONT)
-                self._await(lambda: not old.is_alive(), "the zombie did not end")
-                if old.exitcode != FENCED:
+        with self._running(f"{self._random.choice(self._steps_in_transaction[-2:])}:3:stop") as frozen_run:
+            self._wait_for(lambda: is_stopped(frozen_run), "it did not freeze")
+            state_copy, old_state = self.state.with_name(f"state-{time.monotonic_ns()}"), self.state
+            shutil.copytree(self.state, state_copy)
+            self.state = state_copy
+            with self._running() as new_run:
+                self._note_recovery("replaced while frozen", time.monotonic(), new_run)
+                os.kill(frozen_run.pid or 0, signal.SIGCONT)
+                self._wait_for(lambda: not frozen_run.is_alive(), "the zombie did not end")
+                if frozen_run.exitcode != FENCED:
                     raise RunFailed(
-                        f"the zombie ended with code {old.exitcode} and was not fenced: {self._last_words(before)}"
+                        f"the zombie ended with code {frozen_run.exitcode} and was not fenced: {self._last_output(old_state)}"
                     )
-        shutil.rmtree(before)
-        self._noted("replaced while frozen")
+        shutil.rmtree(old_state)
+        self._note_fault("replaced while frozen")
 
-    def full_disk(self, disk: Path) -> None:
+    def fill_disk(self, disk: Path) -> None:
         """The disk of the state is full: the run ends with an error when it needs more, and goes on when there is space."""
         ballast = disk / "ballast"
-        process = self._begin()
+        process = self._start()
         self._await_result(process)
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
-        process.join(FULL)
+        process.join(DISK_FULL_TIMEOUT)
         if process.is_alive():  # what it writes has found room in what it had
             self._await_result(process)
             os.kill(process.pid or 0, signal.SIGKILL)
-            self._killed(process, "killed with its disk full")
+            self._note_kill(process, "killed with its disk full")
         elif process.exitcode != FAILED:
             raise RunFailed(
-                f"a run whose disk was full ended with code {process.exitcode}: {self._last_words()}"
+                f"a run whose disk was full ended with code {process.exitcode}: {self._last_output()}"
             )
         ballast.unlink()
         began = time.monotonic()
-        with self._alive() as following:
-            self._recovered("disk full", began, following)
-        self._noted("disk full")
+        with self._running() as following:
+            self._note_recovery("disk full", began, following)
+        self._note_fault("disk full")
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[Path | None]:
+def mount_small_disk(folder: Path) -> Iterator[Path | None]:
     """A file system of 32 MiB for the state, where this user may mount one."""
     if os.geteuid() != 0:
         yield None
@@ -178,15 +178,15 @@ def small_disk(folder: Path) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def torment(
+def run_faults(
     url: str,
     folder: Path,
     cluster: brokers.Cluster | None,
-    script: Script,
+    plan: FaultPlan,
     *,
-    calm: Callable[[], None],
-    say: Say,
-    behind: Callable[[Path], None] = lambda _: None,
+    stop_events: Callable[[], None],
+    say: ReportLine,
+    inspect_state: Callable[[Path], None] = lambda _: None,
 ) -> Tally:
     """What the script says, mixed; then, when no more events come (`calm`), the run catches up.
 
@@ -195,33 +195,39 @@ def torment(
     log = open_log(url)
     log.ensure(POSITIONS)
     log.close()
-    home = folder / "home"
-    home.mkdir()
-    with small_disk(home) as disk:
-        assassin = Assassin(url, home, cluster, seed=script.seed, say=say)
-        deadline = time.monotonic() + script.seconds
-        for _, deed in deeds(assassin, script, disk):
+    run_folder = folder / "home"
+    run_folder.mkdir()
+    with mount_small_disk(run_folder) as disk:
+        injector = FaultInjector(url, run_folder, cluster, seed=plan.seed, say=say)
+        deadline = time.monotonic() + plan.seconds
+        for _, fault in plan_faults(injector, plan, disk):
             if time.monotonic() > deadline:
                 break
-            deed()
-        calm()
-        behind(assassin.state)
-        assassin.catch_up()
-        return assassin.tally
+            fault()
+        stop_events()
+        inspect_state(injector.state)
+        injector.catch_up()
+        return injector.tally
 
 
-def deeds(assassin: Assassin, script: Script, disk: Path | None) -> list[tuple[str, Fault]]:
+def plan_faults(injector: FaultInjector, plan: FaultPlan, disk: Path | None) -> list[tuple[str, Fault]]:
     """All that the script says and that can be done here, with its kind, in the order in which it is done."""
-    places = [place for place in fault_points.PLACES if assassin.on_kafka or place not in ONLY_ON_KAFKA]
-    steps: list[tuple[str, Fault]] = [(STEPS, partial(assassin.at, place)) for place in places]
+    commit_steps = [place for place in fault_points.POINTS if injector.on_kafka or place not in ONLY_ON_KAFKA]
+    steps: list[tuple[str, Fault]] = [
+        (STEPS, partial(injector.kill_at_step, place)) for place in commit_steps
+    ]
     others: list[tuple[str, Fault]] = [
-        *(("torn", partial(assassin.at, place, torn=True)) for place in ("planned", "stored")),
-        *[("any-time", assassin.any_time), ("at-work", assassin.at_work)] * 2,
-        *(("freeze", assassin.freeze), ("zombie", assassin.zombie), ("clock", assassin.clock_jump)),
-        *assassin.broker_faults().items(),
+        *(("torn", partial(injector.kill_at_step, place, is_torn=True)) for place in ("planned", "stored")),
+        *[("any-time", injector.kill_at_any_time), ("at-work", injector.kill_at_work)] * 2,
+        *(
+            ("freeze", injector.freeze_in_transaction),
+            ("zombie", injector.replace_frozen_run),
+            ("clock", injector.make_clock_jump),
+        ),
+        *injector.broker_faults().items(),
     ]
     if disk is not None:
-        others.append(("disk", partial(assassin.full_disk, disk)))
-    chosen = [deed for deed in steps * script.hits + others * script.rounds if deed[0] in script.only]
-    random.Random(script.seed).shuffle(chosen)  # noqa: S311 - an order, not a secret
-    return chosen
+        others.append(("disk", partial(injector.fill_disk, disk)))
+    planned = [entry for entry in steps * plan.hits + others * plan.rounds if entry[0] in plan.only]
+    random.Random(plan.seed).shuffle(planned)  # noqa: S311 - an order, not a secret
+    return planned

@@ -5,15 +5,19 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.runners.processes import tree
+from millrace.runners.processes import list_tree
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def describe() -> str:
+def describe_machine() -> str:
     """The machine in one line: a figure means little without it."""
     model = next(
-        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        (
+            line.split(":")[1].strip()
+            for line in _read_lines("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
         platform.machine(),
     )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
@@ -22,8 +26,8 @@ def describe() -> str:
 
 def cpu_seconds(root: int) -> dict[str, float]:
     """CPU time of a process and its descendants so far, by kind: `jvm`, its Python `workers`, and `driver`, which is all else."""
-    stats, spent = dict(_stats()), {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
-    for pid, kind in _kinds(root).items():
+    stats, spent = dict(_read_stats()), {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
+    for pid, kind in _kinds_of_processes(root).items():
         if pid in stats:
             spent[kind] += (int(stats[pid][11]) + int(stats[pid][12])) / _TICKS
     return spent
@@ -37,37 +41,37 @@ def memory_mb(root: int) -> float:
 def memory_by_kind(root: int) -> dict[str, float]:
     """The same by kind."""
     held = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
-    for pid, kind in _kinds(root).items():
-        held[kind] += _resident(pid) / 1024
+    for pid, kind in _kinds_of_processes(root).items():
+        held[kind] += _resident_kb(pid) / 1024
     return held
 
 
-def _kinds(root: int) -> dict[int, str]:
+def _kinds_of_processes(root: int) -> dict[int, str]:
     """What each process of a tree is. A run that is supervised has its driver, and that the JVM, further down."""
-    kinds = dict.fromkeys(tree(root), "driver")
-    for pid in [pid for pid in kinds if _name(pid) == "java"]:
-        kinds |= dict.fromkeys(tree(pid), "workers") | {pid: "jvm"}
+    kinds = dict.fromkeys(list_tree(root), "driver")
+    for pid in [pid for pid in kinds if _process_name(pid) == "java"]:
+        kinds |= dict.fromkeys(list_tree(pid), "workers") | {pid: "jvm"}
     return kinds
 
 
-def _resident(pid: int) -> int:
+def _resident_kb(pid: int) -> int:
     return sum(
-        int(line.split()[1]) for line in _lines(f"/proc/{pid}/smaps_rollup") if line.startswith("Pss:")
+        int(line.split()[1]) for line in _read_lines(f"/proc/{pid}/smaps_rollup") if line.startswith("Pss:")
     )
 
 
-def _name(pid: int) -> str:
-    return next(iter(_lines(f"/proc/{pid}/comm")), "").strip()
+def _process_name(pid: int) -> str:
+    return next(iter(_read_lines(f"/proc/{pid}/comm")), "").strip()
 
 
-def _stats() -> Iterator[tuple[int, list[str]]]:
+def _read_stats() -> Iterator[tuple[int, list[str]]]:
     for entry in Path("/proc").glob("[0-9]*"):
-        text = "".join(_lines(str(entry / "stat")))
+        text = "".join(_read_lines(str(entry / "stat")))
         if text:
             yield int(entry.name), text.rsplit(")", 1)[1].split()
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
         return Path(path).read_text(errors="replace").splitlines()
     except OSError:

@@ -47,25 +47,25 @@ def events(minutes: int, *, rate: int = RATE, seed: int = 1) -> Iterator[pl.Data
     for minute in range(minutes):
         count = rate * MINUTE * HOUR // (HOUR - PAUSE)
         second = np.sort(rng.integers(minute * MINUTE, (minute + 1) * MINUTE, count))
-        who = rng.integers(0, VEHICLES, count)
-        resting = (second + shift[who]) % HOUR < PAUSE
+        vehicle = rng.integers(0, VEHICLES, count)
+        resting = (second + shift[vehicle]) % HOUR < PAUSE
         at = keyed_readings.START + second * 1_000 + rng.integers(0, 1_000, count)
-        seen = at + np.where(
+        ingested_at = at + np.where(
             rng.random(count) < 0.98, rng.integers(50, 1_000, count), rng.integers(1_000, 30_000, count)
         )
         frame = pl.DataFrame(
             {
-                "key": names[who],
+                "key": names[vehicle],
                 "value": second % 1_000,
-                "place": who % 100,
+                "place": vehicle % 100,
                 "event_time": at,
-                "ingestion_time": seen,
+                "ingestion_time": ingested_at,
             }
         )
         yield frame.filter(pl.Series(~resting)).sort("ingestion_time")
 
 
-def jobs(topic: Topic) -> list[Job]:
+def make_jobs(topic: Topic) -> list[Job]:
     """Vehicles by place in the last half minute, and how long each was on duty."""
     rows = read(topic, watermark=watermarks.bounded("1s", idle="10s"))
     sliding = (
@@ -81,32 +81,32 @@ def jobs(topic: Topic) -> list[Job]:
         .aggregate(n=aggregates.count(), last=aggregates.max("value"))
     )
     return [
-        Job("memory-sliding", keyed_readings.written(sliding, "analytics.memory-sliding")),
-        Job("memory-sessions", keyed_readings.written(duty, "analytics.memory-sessions")),
+        Job("memory-sliding", keyed_readings.write_to_topic(sliding, "analytics.memory-sliding")),
+        Job("memory-sessions", keyed_readings.write_to_topic(duty, "analytics.memory-sessions")),
     ]
 
 
 @dataclass
-class Day:
+class SimulatedDay:
     """Feeds a minute after each batch, and notes what that cost."""
 
     log: Log
     topic: Topic
     minutes: Iterator[pl.DataFrame]
     samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
-    over: bool = False
+    is_over: bool = False
 
     def feed(self) -> None:
         """The next minute, or the end of the day."""
         minute = next(self.minutes, None)
         if minute is None:
-            self.over = True
+            self.is_over = True
         else:
             self.log.append(self.topic.name, encode(self.topic, minute))
 
-    def done(self, count: int) -> None:
+    def note_batch(self, count: int) -> None:
         """A batch of so many events is done."""
-        if count and not self.over:
+        if count and not self.is_over:
             self.samples.append(((len(self.samples) + 1) / MINUTE, machine.memory_by_kind(os.getpid())))
             self.feed()
 
@@ -114,50 +114,52 @@ class Day:
 def simulate(hours: float, on: str, folder: Path) -> list[tuple[float, dict[str, float]]]:
     """Memory in megabytes by kind of process after each simulated minute, by the hour of the day."""
     topic = Topic("input.readings", keyed_readings.Reading, key="key", retention="30s")
-    settings = Settings().changed(
+    settings = Settings().with_options(
         log_url=f"embedded:{folder}/log", state_dir=folder / "state", run_name="memory"
     )
     with closing(open_log(settings.log.url)) as log:
         log.ensure(topic)
-        day = Day(log, topic, events(int(hours * 60)))
+        day = SimulatedDay(log, topic, events(int(hours * 60)))
         day.feed()
-        _runners()[on](jobs(topic), settings, day)
+        _runners()[on](make_jobs(topic), settings, day)
     return day.samples
 
 
-def _runners() -> dict[str, Callable[[list[Job], Settings, Day], None]]:
-    return {"local": _local, "spark": _spark}
+def _runners() -> dict[str, Callable[[list[Job], Settings, SimulatedDay], None]]:
+    return {"local": _run_local, "spark": _run_spark}
 
 
-def _local(these: list[Job], settings: Settings, day: Day) -> None:
+def _run_local(jobs_to_run: list[Job], settings: Settings, day: SimulatedDay) -> None:
     from millrace.runners.local import Hooks, run_local
 
     run_local(
-        these,
+        jobs_to_run,
         settings=settings,
-        hooks=Hooks(stop=lambda: day.over, report=lambda results: day.done(results.counts.get("read", 0))),
+        hooks=Hooks(
+            stop=lambda: day.is_over, report=lambda results: day.note_batch(results.counts.get("read", 0))
+        ),
     )
 
 
-def _spark(these: list[Job], settings: Settings, day: Day) -> None:
+def _run_spark(jobs_to_run: list[Job], settings: Settings, day: SimulatedDay) -> None:
     from millrace.runners.spark.foreground import run
 
     run(
-        these,
+        jobs_to_run,
         settings=settings,
-        report=lambda _, results: day.done(results.counts.get("read", 0)),
-        stop=lambda: day.over,
+        report=lambda _, results: day.note_batch(results.counts.get("read", 0)),
+        stop=lambda: day.is_over,
     )
 
 
-def growth(samples: list[tuple[float, dict[str, float]]]) -> float:
+def memory_growth(samples: list[tuple[float, dict[str, float]]]) -> float:
     """By how much the last quarter of the day needs more memory than the second: 0.01 is one percent."""
     totals = [sum(parts.values()) for _, parts in samples]
     quarter = max(1, int(len(totals) * WARM_UP))
     return median(totals[-quarter:]) / median(totals[quarter : 2 * quarter] or totals) - 1
 
 
-def write(samples: list[tuple[float, dict[str, float]]], on: str, out: Path) -> None:
+def write_samples(samples: list[tuple[float, dict[str, float]]], on: str, out: Path) -> None:
     """The samples as CSV, and as a picture."""
     out.mkdir(parents=True, exist_ok=True)
     kinds = sorted({kind for _, parts in samples for kind, size in parts.items() if size})
@@ -172,7 +174,7 @@ def write(samples: list[tuple[float, dict[str, float]]], on: str, out: Path) -> 
         series |= {kind: [(hour, parts.get(kind, 0.0)) for hour, parts in samples] for kind in kinds}
     title = f"Memory over {samples[-1][0]:.3g} simulated hours, runner {on}"
     (out / f"memory-{on}.svg").write_text(
-        plot.lines(title, series, across="hours", along="megabytes"), encoding="utf-8"
+        plot.draw_lines(title, series, across="hours", along="megabytes"), encoding="utf-8"
     )
 
 
@@ -182,15 +184,15 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--on", choices=("local", "spark"), default="local")
     parser.add_argument("--out", type=Path, default=Path("millrace-data/measured"))
-    asked = parser.parse_args()
-    begun = time.monotonic()
+    args = parser.parse_args()
+    started_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="millrace-memory-") as folder:
-        samples = simulate(asked.hours, asked.on, Path(folder))
-    write(samples, asked.on, asked.out)
+        samples = simulate(args.hours, args.on, Path(folder))
+    write_samples(samples, args.on, args.out)
     peak = max(sum(parts.values()) for _, parts in samples)
     sys.stdout.write(
-        f"{asked.on}: {len(samples) / MINUTE:.2f} simulated hours in {time.monotonic() - begun:.0f} s, peak {peak:,.0f} MB, "
-        f"last quarter against second {growth(samples):+.1%}; {asked.out}/memory-{asked.on}.svg\n{machine.describe()}\n"
+        f"{args.on}: {len(samples) / MINUTE:.2f} simulated hours in {time.monotonic() - started_at:.0f} s, peak {peak:,.0f} MB, "
+        f"last quarter against second {memory_growth(samples):+.1%}; {args.out}/memory-{args.on}.svg\n{machine.describe_machine()}\n"
     )
     sys.stdout.flush()
     os._exit(0)

@@ -36,17 +36,17 @@ class Module:
         """All of them, blank ones included."""
         return len(self.text.splitlines())
 
-    def functions(self) -> Iterator[int]:
+    def function_lengths(self) -> Iterator[int]:
         """The length of each function in lines."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield (node.end_lineno or node.lineno) - node.lineno + 1
 
-    def classes(self) -> Iterator[str]:
+    def class_names(self) -> Iterator[str]:
         """The names of classes at the top level of the file."""
         yield from (node.name for node in self.tree.body if isinstance(node, ast.ClassDef))
 
-    def comments(self) -> int:
+    def count_comments(self) -> int:
         """Comments that tell a reader something: no directives to tools."""
         with self.path.open("rb") as file:
             found = [
@@ -54,7 +54,7 @@ class Module:
             ]
         return sum(not DIRECTIVE.match(comment) for comment in found)
 
-    def declared(self) -> Iterator[str]:
+    def declared_columns(self) -> Iterator[str]:
         """The internal columns that a name at the top level stands for."""
         for node in self.tree.body:
             if (
@@ -64,7 +64,7 @@ class Module:
             ):
                 yield node.value.value
 
-    def used(self) -> Iterator[str]:
+    def used_columns(self) -> Iterator[str]:
         """The internal columns that are written as strings in functions and classes."""
         bound = {id(node.value) for node in self.tree.body if isinstance(node, ast.Assign | ast.AnnAssign)}
         for node in ast.walk(self.tree):
@@ -76,13 +76,13 @@ def _is_column(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and COLUMN.fullmatch(value) is not None
 
 
-def modules(package: Path) -> list[Module]:
+def read_modules(package: Path) -> list[Module]:
     """Every file that people wrote."""
     paths = sorted(path for path in package.rglob("*.py") if not path.name.endswith("_pb2.py"))
     return [Module(path, text := path.read_text(), ast.parse(text)) for path in paths]
 
 
-def spread(numbers: Sequence[int]) -> dict[str, int]:
+def summarize(numbers: Sequence[int]) -> dict[str, int]:
     """The middle, what nine of ten stay below, and the most."""
     ordered = sorted(numbers)
     return {
@@ -92,10 +92,10 @@ def spread(numbers: Sequence[int]) -> dict[str, int]:
     }
 
 
-def metrics(tree: Path) -> dict[str, object]:
+def measure_tree(tree: Path) -> dict[str, object]:
     """The figures of a tree."""
     package = tree / "src" / "millrace"
-    found = modules(package)
+    found = read_modules(package)
     if not found:
         raise SystemExit(f"{package} has no Python; name a checkout: --tree FOLDER")
     entries = [
@@ -103,18 +103,18 @@ def metrics(tree: Path) -> dict[str, object]:
         for path in package.iterdir()
         if path.name not in ("__pycache__", "static") and not path.name.startswith(".")
     ]
-    classes = Counter(name for module in found for name in module.classes())
-    declared = {column for module in found for column in module.declared()}
-    undeclared = {column for module in found for column in module.used()} - declared
+    classes = Counter(name for module in found for name in module.class_names())
+    declared = {column for module in found for column in module.declared_columns()}
+    undeclared = {column for module in found for column in module.used_columns()} - declared
     return {
         "lines": sum(module.lines for module in found),
         "files": len(found),
         "entries at the top level": len(entries),
-        "lines per file": spread([module.lines for module in found]),
-        "lines per function": spread([length for module in found for length in module.functions()]),
+        "lines per file": summarize([module.lines for module in found]),
+        "lines per function": summarize([length for module in found for length in module.function_lengths()]),
         "class names used twice": sum(count > 1 for count in classes.values()),
         "internal columns that are not declared": len(undeclared),
-        "comments": sum(module.comments() for module in found),
+        "comments": sum(module.count_comments() for module in found),
     }
 
 
@@ -126,17 +126,17 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     args = parser.parse_args()
-    found = metrics(args.tree)
+    found = measure_tree(args.tree)
     if args.json:
         print(json.dumps(found))
         return
     for name, value in found.items():
-        said = (
+        figure = (
             ", ".join(f"{key} {number}" for key, number in value.items())
             if isinstance(value, dict)
             else value
         )
-        print(f"{name:40} {said}")
+        print(f"{name:40} {figure}")
 
 
 if __name__ == "__main__":

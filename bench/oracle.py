@@ -21,24 +21,25 @@ Window = tuple[int, int, int]
 """A cell, the start of a window, and its end."""
 
 
-def expected(log: Log, topic: str) -> dict[Window, int]:
+def expected_counts(log: Log, topic: str) -> dict[Window, int]:
     """How many vehicles each cell has at last in each window that is complete, where it has any."""
     latest: dict[tuple[int, str], tuple[int, int, int, int]] = {}
     watermarks = []
-    for partition, end in sorted(log.ends(topic).items()):
+    for partition, end in sorted(log.end_offsets(topic).items()):
         clock = None
-        for offset, at, seen, position in _records(log, topic, partition, end):
-            if at > seen + AHEAD:
+        for offset, at, ingested_at, position in _read_records(log, topic, partition, end):
+            if at > ingested_at + AHEAD:
                 continue
-            clock = min(at, seen) if clock is None else max(clock, min(at, seen))
+            clock = min(at, ingested_at) if clock is None else max(clock, min(at, ingested_at))
             if position is None:
                 continue
             vehicle, cell = position
-            for start in _starts(at):
+            for start in _window_starts(at):
                 if clock - DELAY < start + SIZE + LATENESS:
-                    place = (start, vehicle)
-                    latest[place] = max(
-                        latest.get(place, (at, partition, offset, cell)), (at, partition, offset, cell)
+                    vehicle_window = (start, vehicle)
+                    latest[vehicle_window] = max(
+                        latest.get(vehicle_window, (at, partition, offset, cell)),
+                        (at, partition, offset, cell),
                     )
         watermarks.append(None if clock is None else clock - DELAY)
     if any(watermark is None for watermark in watermarks):
@@ -51,7 +52,7 @@ def expected(log: Log, topic: str) -> dict[Window, int]:
     )
 
 
-def _starts(at: int) -> Iterator[int]:
+def _window_starts(at: int) -> Iterator[int]:
     """Where the windows begin that contain a time."""
     start = at - at % EVERY
     while start > at - SIZE:
@@ -59,7 +60,7 @@ def _starts(at: int) -> Iterator[int]:
         start -= EVERY
 
 
-def _records(
+def _read_records(
     log: Log, topic: str, partition: int, end: int
 ) -> Iterator[tuple[int, int, int, tuple[str, int] | None]]:
     """Offset, event time, ingestion time, and vehicle and cell where it says where it is; without what cannot be read."""
@@ -79,7 +80,7 @@ def _records(
                     continue
             except DecodeError:
                 continue
-            seen = (
+            ingested_at = (
                 event.ingestion_timestamp.ToMilliseconds()
                 if event.HasField("ingestion_timestamp")
                 else appended
@@ -89,6 +90,6 @@ def _records(
             yield (
                 offset,
                 event.event_timestamp.ToMilliseconds(),
-                seen,
+                ingested_at,
                 None if cell is None else (position.vehicle_id, cell),
             )

@@ -23,23 +23,23 @@ class Stopwatch:
         self.spent: dict[str, float] = defaultdict(float)
         self._inner = [0.0]
 
-    def measured(self, phase: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def time_function(self, phase: str, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn`, its time counted under `phase`."""
 
         @functools.wraps(fn)
         def timed(*args: Any, **named: Any) -> Any:
             self._inner.append(0.0)
-            begun = time.process_time()
+            started_at = time.process_time()
             try:
                 return fn(*args, **named)
             finally:
-                whole = time.process_time() - begun
-                self.spent[phase] += whole - self._inner.pop()
-                self._inner[-1] += whole
+                elapsed = time.process_time() - started_at
+                self.spent[phase] += elapsed - self._inner.pop()
+                self._inner[-1] += elapsed
 
         return timed
 
-    def note(self, folder: Path) -> None:
+    def write_times(self, folder: Path) -> None:
         """Writes what was spent so far where `collect` finds it."""
         draft = folder / f".{os.getpid()}"
         draft.write_text(json.dumps(self.spent))
@@ -60,7 +60,7 @@ def install() -> None:
     watch = Stopwatch()
 
     def wrap(owner: Any, name: str, phase: str) -> None:
-        setattr(owner, name, watch.measured(phase, getattr(owner, name)))
+        setattr(owner, name, watch.time_function(phase, getattr(owner, name)))
 
     wrap(log.EmbeddedLog, "read", "source read")
     if importlib.util.find_spec("confluent_kafka") is not None:
@@ -77,15 +77,15 @@ def install() -> None:
     plain = stage.step
 
     def step(plan: Any, depth: int, *rest: Any) -> Any:
-        return watch.measured(f"stage {depth}", plain)(plan, depth, *rest)
+        return watch.time_function(f"stage {depth}", plain)(plan, depth, *rest)
 
     setattr(stage, "step", step)  # noqa: B010 - a plain assignment would have to be of the very same type
-    _note_at(watch, Path(folder), source, "route")
-    _note_at(watch, Path(folder), stage, "step")
-    _note_at(watch, Path(folder), commit.Committer, "commit")
+    _write_after(watch, Path(folder), source, "route")
+    _write_after(watch, Path(folder), stage, "step")
+    _write_after(watch, Path(folder), commit.Committer, "commit")
 
 
-def _note_at(watch: Stopwatch, folder: Path, owner: Any, name: str) -> None:
+def _write_after(watch: Stopwatch, folder: Path, owner: Any, name: str) -> None:
     """Notes what was spent each time `name` has been called: once a batch is often enough."""
     fn = getattr(owner, name)
 
@@ -94,7 +94,7 @@ def _note_at(watch: Stopwatch, folder: Path, owner: Any, name: str) -> None:
         try:
             return fn(*args, **named)
         finally:
-            watch.note(folder)
+            watch.write_times(folder)
 
     setattr(owner, name, noting)
 

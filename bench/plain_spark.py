@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
-from millrace.runners.spark.session import FIXED
-from millrace.runners.spark.source import Feed, Reader, Share
+from millrace.runners.spark.session import FIXED_OPTIONS
+from millrace.runners.spark.source import LogStreamReader, ReadTask, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ SCHEMA = "vehicle_id string, geocell long, event_time timestamp"
 _ARROW = pa.schema(
     [("vehicle_id", pa.string()), ("geocell", pa.int64()), ("event_time", pa.timestamp("us", "UTC"))]
 )
-_KEPT = (
+_USEFUL_SETTINGS = (
     "spark.sql.streaming.checkpointFileManagerClass",
     "spark.sql.session.timeZone",
     "spark.python.daemon.module",
@@ -45,7 +45,7 @@ Deliver = Callable[[pl.DataFrame, int], None]
 """Takes the results of a batch and its number."""
 
 
-def distribution(events: DataFrame, delay: str) -> DataFrame:
+def count_vehicles(events: DataFrame, delay: str) -> DataFrame:
     """The latest cell of each vehicle in each window, counted per cell: two aggregations chained, as SQL would have it."""
     from pyspark.sql import functions as f
 
@@ -63,20 +63,25 @@ def from_files(folder: Path) -> Events:
     return lambda spark: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).parquet(str(folder))
 
 
-def from_log(feed: Feed, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Events:
+def from_log(source_spec: SourceSpec, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Events:
     """The log, cut into batches and tasks as millrace cuts it; `columns` makes Spark's columns of decoded rows, in the worker."""
 
-    class PlainReader(Reader):
+    class PlainReader(LogStreamReader):
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            from millrace.runners.batches import read_piece
-            from millrace.runners.spark.open_logs import opened
+            from millrace.runners.batches import read_partition
+            from millrace.runners.spark.open_logs import get_log
 
-            assert isinstance(partition, Share)
-            plan = self._feed.plan.unpack()
+            assert isinstance(partition, ReadTask)
+            plan = self._spec.plan.unpack()
             topics = {topic.name: topic for topic in plan.topics}
             for topic, number, start, end in partition.ranges:
-                rows = read_piece(
-                    opened(self._feed.log), topics[topic], number, start, end, wanted=plan.wanted[topic]
+                rows = read_partition(
+                    get_log(self._spec.log),
+                    topics[topic],
+                    number,
+                    start,
+                    end,
+                    columns=plan.needed_columns[topic],
                 ).rows
                 if rows is not None:
                     yield from columns(rows).to_arrow().cast(_ARROW).to_batches()
@@ -90,7 +95,7 @@ def from_log(feed: Feed, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Eve
             return SCHEMA
 
         def streamReader(self, schema: StructType) -> PlainReader:  # noqa: ARG002, N802 - Spark's interface
-            return PlainReader(feed)
+            return PlainReader(source_spec)
 
     def load(spark: SparkSession) -> DataFrame:
         spark.dataSource.register(PlainSource)
@@ -99,7 +104,7 @@ def from_log(feed: Feed, columns: Callable[[pl.DataFrame], pl.DataFrame]) -> Eve
     return load
 
 
-def session(scratch: Path) -> SparkSession:
+def open_plain_session(scratch: Path) -> SparkSession:
     """Spark as it comes, with what of our settings serves SQL too."""
     from pyspark.sql import SparkSession
 
@@ -107,7 +112,7 @@ def session(scratch: Path) -> SparkSession:
     cores = len(os.sched_getaffinity(0))
     builder = SparkSession.builder.master(f"local[{cores}]").config("spark.sql.shuffle.partitions", cores)
     for key, value in {
-        **{key: FIXED[key] for key in _KEPT},
+        **{key: FIXED_OPTIONS[key] for key in _USEFUL_SETTINGS},
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
@@ -118,7 +123,7 @@ def session(scratch: Path) -> SparkSession:
     return builder.getOrCreate()
 
 
-def run(
+def run_query(
     events: Events,
     *,
     state: Path,
@@ -128,28 +133,28 @@ def run(
     stop: Callable[[], bool],
 ) -> None:
     """Runs the query and reports each batch's events. Without `deliver` results are computed and thrown away."""
-    spark = session(state)
+    spark = open_plain_session(state)
     writer = (
-        distribution(events(spark), delay)
+        count_vehicles(events(spark), delay)
         .writeStream.outputMode("append")
         .option("checkpointLocation", str(state / "plain"))
     )
-    writer = writer.format("noop") if deliver is None else writer.foreachBatch(_delivery(deliver))
+    writer = writer.format("noop") if deliver is None else writer.foreachBatch(_deliver_batch(deliver))
     query = writer.start()
-    seen = -1
+    last_batch = -1
     while not stop() and query.isActive:
         time.sleep(0.01)
         for progress in query.recentProgress:
-            if progress.batchId > seen and progress.numInputRows:
-                seen = progress.batchId
+            if progress.batchId > last_batch and progress.numInputRows:
+                last_batch = progress.batchId
                 report(progress.numInputRows)
     query.stop()
 
 
-def _delivery(deliver: Deliver) -> Callable[[DataFrame, int], None]:
+def _deliver_batch(deliver: Deliver) -> Callable[[DataFrame, int], None]:
     def batch(frame: DataFrame, number: int) -> None:
-        found = pl.from_arrow(frame.toArrow())
-        assert isinstance(found, pl.DataFrame)
-        deliver(found, number)
+        result = pl.from_arrow(frame.toArrow())
+        assert isinstance(result, pl.DataFrame)
+        deliver(result, number)
 
     return batch

@@ -21,7 +21,16 @@ from statistics import median
 import numpy as np
 
 from bench import machine, plot
-from bench.city_flow import VOLUME, Feeder, await_batch, log_for, read_by, started, statuses, together
+from bench.city_flow import (
+    VOLUME,
+    CityFeeder,
+    await_batch,
+    log_for,
+    read_statuses,
+    run_in_background,
+    start_run,
+    topics_read_by,
+)
 from millrace.errors import RunFailed
 from millrace.log import Log, open_log
 from millrace.log.status import Status, status_topic
@@ -82,43 +91,50 @@ def bench(
     progress: Callable[[float], None] = lambda _: None,
 ) -> Sustained:
     """Measures jobs that run together, on a log of their own (`kafka` is a broker of their own), or on `url`."""
-    read = read_by(jobs)
+    read = topics_read_by(jobs)
     name = f"sustained-{uuid.uuid4().hex[:8]}"
     with (
-        tempfile.TemporaryDirectory(prefix="millrace-sustained-") as made,
-        log_for(url, folder := Path(made)) as (place, brokers),
-        closing(open_log(place)) as log,
-        closing(open_log(place)) as fed,
+        tempfile.TemporaryDirectory(prefix="millrace-sustained-") as temporary,
+        log_for(url, folder := Path(temporary)) as (log_url, brokers),
+        closing(open_log(log_url)) as log,
+        closing(open_log(log_url)) as feeder_log,
     ):
         for topic in read.values():
             log.ensure(topic)
-        with together(feeder := Feeder(fed, jobs, scale)), started(jobs, place, on, folder, name) as child:
+        with (
+            run_in_background(feeder := CityFeeder(feeder_log, jobs, scale)),
+            start_run(jobs, log_url, on, folder, name) as child,
+        ):
             await_batch(log, name, child, folder)
-            watch = _Watch(log, name, tuple(read), child, brokers, VOLUME * scale)
-            _until(time.monotonic() + SETTLES, feeder, child, folder)
-            watch.begin()
-            begun = time.monotonic()
-            while (spent := time.monotonic() - begun) < seconds:
-                _until(min(time.monotonic() + EVERY, begun + seconds), feeder, child, folder)
-                watch.look(time.monotonic() - begun)
-                progress(spent / seconds)
-            return watch.figures(
-                jobs, scale=scale, on=on, kind=place.partition(":")[0], seconds=time.monotonic() - begun
+            observer = RunObserver(log, name, tuple(read), child, brokers, VOLUME * scale)
+            _wait_until(time.monotonic() + SETTLES, feeder, child, folder)
+            observer.start_measuring()
+            started_at = time.monotonic()
+            while (elapsed := time.monotonic() - started_at) < seconds:
+                _wait_until(min(time.monotonic() + EVERY, started_at + seconds), feeder, child, folder)
+                observer.take_sample(time.monotonic() - started_at)
+                progress(elapsed / seconds)
+            return observer.figures(
+                jobs,
+                scale=scale,
+                on=on,
+                kind=log_url.partition(":")[0],
+                seconds=time.monotonic() - started_at,
             )
 
 
-def _until(moment: float, feeder: Feeder, child: subprocess.Popen[bytes], folder: Path) -> None:
+def _wait_until(moment: float, feeder: CityFeeder, child: subprocess.Popen[bytes], folder: Path) -> None:
     """Waits, unless something ends that should not."""
     while (left := moment - time.monotonic()) > 0:
         if feeder.problem is not None:
             raise feeder.problem
         if child.poll() is not None:
-            said = (folder / "run.log").read_text(errors="replace").strip()
-            raise RunFailed(f"the run ended by itself: {said[-500:]}")
+            output = (folder / "run.log").read_text(errors="replace").strip()
+            raise RunFailed(f"the run ended by itself: {output[-500:]}")
         time.sleep(min(left, 0.2))
 
 
-class _Watch:
+class RunObserver:
     """What was seen so far."""
 
     def __init__(
@@ -140,75 +156,78 @@ class _Watch:
         )
         self._samples: list[Sample] = []
         self._batches: list[Status] = []
-        self._upto: Mapping[int, int] = {}
-        self._spent: dict[str, float] = {}
+        self._status_ends: Mapping[int, int] = {}
+        self._cpu_at_start: dict[str, float] = {}
 
-    def begin(self) -> None:
+    def start_measuring(self) -> None:
         """What was before does not count."""
-        self._upto = self._log.ends(status_topic(self._name))
-        self._batches = statuses(
-            self._log, self._name, {part: end - 1 for part, end in self._upto.items() if end}
+        self._status_ends = self._log.end_offsets(status_topic(self._name))
+        self._batches = read_statuses(
+            self._log, self._name, {part: end - 1 for part, end in self._status_ends.items() if end}
         )[-1:]
-        self._spent = self._cpu()
+        self._cpu_at_start = self._measure_cpu()
 
-    def look(self, second: float) -> None:
+    def take_sample(self, second: float) -> None:
         """One sample."""
-        ends = self._log.ends(status_topic(self._name))
-        self._batches += statuses(self._log, self._name, self._upto)
-        self._upto = ends
-        there = sum(sum(self._log.ends(topic).values()) for topic in self._topics)
-        behind = there - sum(self._batches[-1].reached.get(topic, 0) for topic in self._topics)
-        held = machine.memory_by_kind(self._child.pid)
-        held |= {"broker": sum(machine.memory_mb(pid) for pid in self._brokers)} if self._brokers else {}
+        ends = self._log.end_offsets(status_topic(self._name))
+        self._batches += read_statuses(self._log, self._name, self._status_ends)
+        self._status_ends = ends
+        log_size = sum(sum(self._log.end_offsets(topic).values()) for topic in self._topics)
+        behind = log_size - sum(self._batches[-1].reached.get(topic, 0) for topic in self._topics)
+        memory = machine.memory_by_kind(self._child.pid)
+        memory |= {"broker": sum(machine.memory_mb(pid) for pid in self._brokers)} if self._brokers else {}
         self._samples.append(
             Sample(
                 round(second, 1),
                 round(behind / self._rate, 2),
-                {kind: round(size, 1) for kind, size in held.items()},
+                {kind: round(size, 1) for kind, size in memory.items()},
             )
         )
 
     def figures(self, jobs: Sequence[str], *, scale: float, on: str, kind: str, seconds: float) -> Sustained:
         """What all of it comes to."""
-        done, spent = self._batches[1:], self._cpu()
+        batches, spent = self._batches[1:], self._measure_cpu()
         behind = [sample.behind for sample in self._samples]
         quarter = max(1, len(self._samples) // 4)
         early, late = self._samples[quarter : 2 * quarter] or self._samples, self._samples[-quarter:]
-        totals = [_medians(part) for part in (early, late)]
+        totals = [_median_memory(part) for part in (early, late)]
         return Sustained(
             " ".join(jobs),
             scale,
             on,
             kind,
             round(seconds),
-            round(sum(status.read for status in done) / seconds),
-            len(done),
-            round(median(status.took_ms for status in done if status.took_ms is not None), 1),
+            round(sum(status.read for status in batches) / seconds),
+            len(batches),
+            round(median(status.took_ms for status in batches if status.took_ms is not None), 1),
             round(float(np.quantile(behind, 0.5)), 2),
             round(float(np.quantile(behind, 0.99)), 2),
             round(median(sample.behind for sample in late), 2),
             round(totals[0]["all"]),
             round(totals[1]["all"]),
             {name: round(totals[1][name] / size - 1, 3) for name, size in totals[0].items() if size},
-            {name: round((after - self._spent.get(name, 0.0)) / seconds, 2) for name, after in spent.items()},
+            {
+                name: round((after - self._cpu_at_start.get(name, 0.0)) / seconds, 2)
+                for name, after in spent.items()
+            },
             round(os.getloadavg()[0], 1),
             self._samples,
         )
 
-    def _cpu(self) -> dict[str, float]:
+    def _measure_cpu(self) -> dict[str, float]:
         spent = machine.cpu_seconds(self._child.pid)
         if self._brokers:
             spent["broker"] = sum(sum(machine.cpu_seconds(pid).values()) for pid in self._brokers)
         return spent | {"feeder": time.process_time()}
 
 
-def _medians(samples: Sequence[Sample]) -> dict[str, float]:
+def _median_memory(samples: Sequence[Sample]) -> dict[str, float]:
     kinds = {kind for sample in samples for kind in sample.memory}
     parts = {kind: median(sample.memory.get(kind, 0.0) for sample in samples) for kind in sorted(kinds)}
     return {"all": median(sum(sample.memory.values()) for sample in samples)} | parts
 
 
-def write(found: Sustained, out: Path) -> list[Path]:
+def write_samples(found: Sustained, out: Path) -> list[Path]:
     """The samples as CSV, and memory as a picture."""
     out.mkdir(parents=True, exist_ok=True)
     kinds = sorted({kind for sample in found.samples for kind, size in sample.memory.items() if size})
@@ -229,6 +248,6 @@ def write(found: Sustained, out: Path) -> list[Path]:
         f"Memory at ×{found.scale:g}, {found.events_per_s:,.0f} events/s, runner {found.on}, log {found.log}"
     )
     (out / f"{stem}.svg").write_text(
-        plot.lines(title, series, across="minutes", along="megabytes"), encoding="utf-8"
+        plot.draw_lines(title, series, across="minutes", along="megabytes"), encoding="utf-8"
     )
     return [out / f"{stem}.csv", out / f"{stem}.svg"]

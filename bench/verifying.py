@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from bench.oracle import expected as expected_by_oracle
+from bench.oracle import expected_counts as expected_by_oracle
 from millrace import panes
 from millrace.log import Log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import dead_topic, late_topic, read_letters
+from millrace.log.dead import dead_topic, late_topic, parse_letters
 from millrace.runners import batches
 from millrace.runners.local import Engine
 from millrace.stream import Job
@@ -19,7 +19,7 @@ from millrace.transit.jobs.vehicle_distribution import vehicle_distribution
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
 
 
-def job() -> Job:
+def make_job() -> Job:
     """vehicle-distribution, without idleness: while the query is down no clock shall decide anything, so that results can be compared.
 
     With a short lateness, so that some rows are refused: they too must come out exactly once.
@@ -33,54 +33,57 @@ class Verdict:
 
     kills: int
     missing: int
-    doubled: int
+    duplicated: int
     wrong: int
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """Whether nothing is wrong."""
-        return (self.missing, self.doubled, self.wrong) == (0, 0, 0)
+        return (self.missing, self.duplicated, self.wrong) == (0, 0, 0)
 
     def __str__(self) -> str:
         """The last line of the report."""
-        return f"{self.kills} kills, missing {self.missing}, doubled {self.doubled}, wrong {self.wrong}"
+        return f"{self.kills} kills, missing {self.missing}, doubled {self.duplicated}, wrong {self.wrong}"
 
 
 def compare(log: Log, kills: int) -> Verdict:
     """The result topic, the late rows and the dead letters against one uninterrupted run over the same log, and the last results against the oracle."""
-    shown, expected = _shown(log), _uninterrupted(log)
+    panes_shown, expected = _read_results(log), _run_uninterrupted(log)
     key = ["geocell", "window_start", "window_end"]
-    times = Counter(shown.select(*key, "index", "op").iter_rows())
+    pane_counts = Counter(panes_shown.select(*key, "index", "op").iter_rows())
     gaps = (
-        shown.group_by(key)
+        panes_shown.group_by(key)
         .agg((pl.col("index").max() + 1 - pl.col("index").n_unique()).alias("gap"))["gap"]
         .sum()
     )
-    last, right = panes.newest(shown, ["geocell"]), panes.newest(expected.outputs, ["geocell"])
-    both = right.join(last, on=key, how="full", suffix="_shown", coalesce=True)
-    absent, other = (
-        both["count_shown"].is_null(),
-        both["count"].is_null() | (both["count"] != both["count_shown"]),
+    last, expected_panes = (
+        panes.latest_panes(panes_shown, ["geocell"]),
+        panes.latest_panes(expected.outputs, ["geocell"]),
     )
-    letters = _letters(log, late_topic(expected.job)), _letters(log, dead_topic(POSITIONS.name))
-    told = letters[0] + letters[1]
+    joined = expected_panes.join(last, on=key, how="full", suffix="_shown", coalesce=True)
+    is_absent, is_different = (
+        joined["count_shown"].is_null(),
+        joined["count"].is_null() | (joined["count"] != joined["count_shown"]),
+    )
+    letters = _read_letters(log, late_topic(expected.job)), _read_letters(log, dead_topic(POSITIONS.name))
+    letter_counts = letters[0] + letters[1]
     counts = {(c, start, end): n for c, start, end, n in last.select(*key, "count").iter_rows() if n}
     oracle = expected_by_oracle(log, POSITIONS.name)
     return Verdict(
         kills,
         len(oracle.keys() - counts.keys())
-        + int(absent.sum())
+        + int(is_absent.sum())
         + int(gaps)
-        + len(expected.letters - set(told)),
-        sum(count - 1 for count in times.values()) + sum(count - 1 for count in told.values()),
-        sum(oracle.get(place) != count for place, count in counts.items())
-        + int((other & ~absent).sum())
-        + len(set(told) - expected.letters),
+        + len(expected.letters - set(letter_counts)),
+        sum(count - 1 for count in pane_counts.values()) + sum(count - 1 for count in letter_counts.values()),
+        sum(oracle.get(window) != count for window, count in counts.items())
+        + int((is_different & ~is_absent).sum())
+        + len(set(letter_counts) - expected.letters),
     )
 
 
 @dataclass(frozen=True)
-class Expected:
+class UninterruptedRun:
     """What an uninterrupted run shows and sets aside."""
 
     job: str
@@ -88,16 +91,16 @@ class Expected:
     letters: set[tuple[str, ...]]
 
 
-def _uninterrupted(log: Log) -> Expected:
-    engine = Engine([job()])
-    start, letters = batches.begin(log, engine.plan.topics), set[tuple[str, ...]]()
-    shown: list[pl.DataFrame] = []
+def _run_uninterrupted(log: Log) -> UninterruptedRun:
+    engine = Engine([make_job()])
+    start, letters = batches.beginning_offsets(log, engine.plan.topics), set[tuple[str, ...]]()
+    outputs: list[pl.DataFrame] = []
     while True:
-        end = batches.advance(log, start, now=start.clock + 1, limit=37_000)
+        end = batches.plan_batch_end(log, start, now=start.clock + 1, limit=37_000)
         if end.topics == start.topics:
-            return Expected(engine.plan.jobs[0].name, pl.concat(shown), letters)
-        results = engine.step(batches.pieces(log, engine.plan, start, end), end.clock)
-        shown += list(results.outputs.values())
+            return UninterruptedRun(engine.plan.jobs[0].name, pl.concat(outputs), letters)
+        results = engine.step(batches.read_batch(log, engine.plan, start, end), end.clock)
+        outputs += list(results.outputs.values())
         for frame in (*results.late.values(), *([] if results.dead is None else [results.dead])):
             letters |= {
                 tuple(map(str, row)) for row in frame.select("reason", "partition", "offset").iter_rows()
@@ -105,18 +108,18 @@ def _uninterrupted(log: Log) -> Expected:
         start = end
 
 
-def _shown(log: Log) -> pl.DataFrame:
+def _read_results(log: Log) -> pl.DataFrame:
     topic = CELL_COUNTS.name
     return pl.concat(
         [
             decode(CELL_COUNTS, p, log.read(topic, p, 0, end), panes=True).rows
-            for p, end in log.ends(topic).items()
+            for p, end in log.end_offsets(topic).items()
         ]
     ).drop("ingestion_time", "_off")
 
 
-def _letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
-    frames = [read_letters(log.read(topic, p, 0, end)) for p, end in log.ends(topic).items() if end]
+def _read_letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
+    frames = [parse_letters(log.read(topic, p, 0, end)) for p, end in log.end_offsets(topic).items() if end]
     return Counter(
         row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows()
     )

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import polars as pl
 
 from millrace.patterns import Pattern
-from millrace.patterns.cep.matcher import END, MATCH, STEP, Matcher
+from millrace.patterns.cep.matcher import END_OF_STREAM, MATCH, STEP, Matcher
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "concepts" / "patterns"
@@ -57,7 +57,9 @@ def matches(pattern: Pattern, given: list[Event]) -> list[list[tuple[int, str]]]
     )
     rows = [(number, event.kind, event.value, event.second * 1000) for number, event in enumerate(given)]
     found = (
-        Matcher(pattern, schema, ()).step({}, pl.DataFrame(rows, schema=schema, orient="row"), END).matches
+        Matcher(pattern, schema, ())
+        .step({}, pl.DataFrame(rows, schema=schema, orient="row"), END_OF_STREAM)
+        .matches
     )
     return [
         list(zip(part["number"], part[STEP], strict=True))
@@ -88,7 +90,7 @@ def drawn(pattern: Pattern, text: str, code: str) -> str:
     for event in given:
         _circle(svg, event, TOP, "event", event.text)
     _add(svg, "line", "rule", x1=LEFT - RADIUS, x2=WIDTH - LEFT, y1=TOP + LINE / 2 + 1, y2=TOP + LINE / 2 + 1)
-    steps = [step.name for step in pattern.steps if not step.negative]
+    steps = [step.name for step in pattern.steps if not step.is_negative]
     for place, line in enumerate(lines, start=1):
         _line(svg, given, line, TOP + LINE * place + 6, steps)
     ET.indent(svg)

@@ -19,7 +19,7 @@ from ingest.connectors.mqtt import mosquitto
 from millrace.devtools.brokers import Cluster, jars
 from millrace.devtools.brokers import start as start_brokers
 from millrace.devtools.brokers import stop as stop_brokers
-from millrace.devtools.brokers.properties import Wanted
+from millrace.devtools.brokers.properties import BrokerOptions
 from millrace.devtools.brokers.security import Security
 from millrace.errors import ComponentMissing
 from millrace.runners import java
@@ -86,7 +86,7 @@ def kafka_missing() -> str | None:
     """Why no broker can be started."""
     if importlib.util.find_spec("confluent_kafka") is None:
         return "confluent-kafka is not installed; run: make setup"
-    return java_missing() or jars.missing()
+    return java_missing() or jars.explain_missing()
 
 
 def mosquitto_missing() -> str | None:
@@ -125,11 +125,11 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One real broker for all tests, which are marked `kafka`. It removes nothing by itself: times in tests are long past."""
     folder = tmp_path_factory.mktemp("kafka")
     security = Security(folder / "tls", USERS, admins=("admin",))
-    security.make()
-    wanted = Wanted(
+    security.create_certificate()
+    wanted = BrokerOptions(
         security, {"log.retention.check.interval.ms": "86400000", "log.initial.task.delay.ms": "86400000"}
     )
-    cluster = start_brokers(folder / "brokers", port=0, wanted=wanted)
+    cluster = start_brokers(folder / "brokers", port=0, options=wanted)
     yield cluster
     stop_brokers(cluster)
 

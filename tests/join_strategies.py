@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace import aggregates
 from millrace.errors import DefinitionError
-from millrace.graph.build.join import How
+from millrace.graph.build.join import JoinType
 from millrace.stream import Job, Keyed, Stream
 from strategies import KINDS, A, B, Given, stateless, topics_of, watermark_of, write
 from windowings import windowed, windowed_anyhow
 
-HOWS: list[How] = ["inner", "left", "right", "full"]
+HOWS: list[JoinType] = ["inner", "left", "right", "full"]
 KEYS = [(("k",), ("k",)), (("g",), ("v",)), (("k", "g"), ("k", "v")), (("b",), ("b",))]
 
 

@@ -20,7 +20,7 @@ from millrace.aggregates import Aggregate, Reduction
 from millrace.graph import Aggregation
 from millrace.graph.explain import explain
 from millrace.stream import Job, Output, Stream
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.topics import Topic
 from millrace.watermarks import Watermark
 from windowings import windowed, windowed_anyhow
@@ -150,7 +150,7 @@ def type_of(columns: tuple[tuple[str, Any], ...], called: str = "Row") -> type:
 
 def write(stream: Stream, name: str) -> Output:
     """Ends a stream in a topic that fits it."""
-    own = [(c, t) for c, t in stream.node.schema.items() if c not in mr.topics.SYSTEM]
+    own = [(c, t) for c, t in stream.node.schema.items() if c not in mr.topics.SYSTEM_COLUMNS]
     return stream.write(Topic(name, type_of(tuple(own))))
 
 
@@ -174,7 +174,7 @@ class Given:
 class Batch:
     """Rows, the clock, and whether the engine is restarted before."""
 
-    events: tuple[Event, ...]
+    events: tuple[SourceEvent, ...]
     now: int
     restart: bool = False
     end: bool = False
@@ -389,11 +389,11 @@ def batches(draw: st.DrawFn, given: Given, *, most: int = 12) -> list[Batch]:
     places = [(topic, p) for topic, n in given.partitions.items() for p in range(n)]
     ends = dict.fromkeys(places, 0)
     made: list[Batch] = []
-    rows: list[Event] = []
+    rows: list[SourceEvent] = []
     for place, late, chance, values in draw(moves(places, most)):
         now += chance % 5 * unit
         at = 0 if chance == 29 else YEAR_3000 if chance == 30 else now - late * unit
-        rows.append(Event(place[0], place[1], ends[place], at, now, values))
+        rows.append(SourceEvent(place[0], place[1], ends[place], at, now, values))
         ends[place] += 1
         if chance == 28:
             rows.append(rows[-1]._replace(offset=ends[place]))

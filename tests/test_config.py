@@ -39,7 +39,7 @@ def test_the_file_of_this_folder_is_read() -> None:
 
 def test_the_environment_wins_over_the_file_and_options_over_both() -> None:
     write('[run]\non = "local"\nname = "file"\ntick = "2s"')
-    loaded = config.load(env={"MILLRACE_RUN_ON": "spark", "MILLRACE_RUN_NAME": "environment"}).changed(
+    loaded = config.load(env={"MILLRACE_RUN_ON": "spark", "MILLRACE_RUN_NAME": "environment"}).with_options(
         run_name="option", run_tick=None
     )
     assert (loaded.run.on, loaded.run.name, loaded.run.tick) == ("spark", "option", "2s")
@@ -144,9 +144,9 @@ def test_a_mistake_in_the_environment_names_the_variable(env: dict[str, str], sa
 
 def test_a_mistake_in_an_option_names_the_option() -> None:
     with pytest.raises(ConfigError, match=r"option run_tick: run\.tick = 'soon' is not allowed"):
-        Settings().changed(run_tick="soon")
+        Settings().with_options(run_tick="soon")
     with pytest.raises(ConfigError, match=r"option logs: unknown"):
-        Settings().changed(logs="x")
+        Settings().with_options(logs="x")
 
 
 def test_a_named_file_must_be_there() -> None:

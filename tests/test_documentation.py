@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 import millrace
-from bench.events import fill, positions
+from bench.events import fill_log, make_positions
 from millrace.cli.commands import reference
-from millrace.devtools.demo.wishes import Wishes
+from millrace.devtools.demo.wishes import DemoOptions
 from millrace.geo import geocell
 from millrace.log import open_log
 from millrace.transit.jobs.emergency_stop import hard_stop
@@ -23,7 +23,9 @@ README = (ROOT / "README.md").read_text()
 
 @pytest.mark.parametrize("name", ["cli.md", "millrace.toml"])
 def test_the_reference_is_fresh(name: str) -> None:
-    assert (ROOT / "docs" / "reference" / name).read_text() == reference.pages()[name], "run `make docs`"
+    assert (ROOT / "docs" / "reference" / name).read_text() == reference.build_pages()[name], (
+        "run `make docs`"
+    )
 
 
 @pytest.mark.slow
@@ -58,9 +60,9 @@ def test_the_readmes_pattern_is_that_of_the_job() -> None:
 
 @pytest.mark.slow
 def test_the_readmes_example_answers_from_the_events_of_the_demo(tmp_path: Path) -> None:
-    log = open_log(f"embedded:{tmp_path / Wishes().folder / 'spark' / 'log'}")
-    seen = positions(90, vehicles=40)
-    fill(log, seen)
+    log = open_log(f"embedded:{tmp_path / DemoOptions().folder / 'spark' / 'log'}")
+    seen = make_positions(90, vehicles=40)
+    fill_log(log, seen)
     log.close()
     run = subprocess.run(
         [sys.executable, ROOT / "examples" / "busy_cells.py"],

@@ -29,22 +29,22 @@ from millrace.errors import DefinitionError
     ],
 )
 def test_a_duration_is_whole_milliseconds(said: Duration, meant: int) -> None:
-    assert durations.millis(said) == meant
+    assert durations.parse_millis(said) == meant
 
 
 @given(st.integers(-(10**13), 10**13))
 def test_text_reads_back(value: int) -> None:
-    assert durations.millis(durations.text(value)) == value
+    assert durations.parse_millis(durations.format_millis(value)) == value
 
 
 @pytest.mark.parametrize("said", ["", "ten", "5", "5 parsecs", "s", "5s!", "--5s", "-", True, 1.5, None])
 def test_what_is_no_duration_is_refused_by_name_and_value(said: Any) -> None:
     with pytest.raises(DefinitionError, match="lateness="):
-        durations.millis(said, name="lateness")
+        durations.parse_millis(said, name="lateness")
 
 
 def test_negative_and_empty_durations_are_refused_where_they_mean_nothing() -> None:
     with pytest.raises(DefinitionError, match="size=0 must be longer than zero"):
-        durations.positive(0, name="size")
+        durations.parse_positive(0, name="size")
     with pytest.raises(DefinitionError, match="lateness=-1 must not be negative"):
-        durations.not_negative(-1, name="lateness")
+        durations.parse_non_negative(-1, name="lateness")

@@ -17,7 +17,7 @@ from millrace.engine.operators import running_sums, sliced_windows
 from millrace.engine.operators import windows as cells
 from millrace.graph import Aggregation, Write, edges
 from millrace.testing.model.values import Row
-from millrace.testing.script import Backend, Fed, OnEngine, OnModel
+from millrace.testing.script import Backend, BatchResult, OnEngine, OnModel
 from strategies import A, Batch, Given, batches, examples, givens, recut, write
 
 
@@ -42,12 +42,12 @@ def bag(written: list[Row]) -> Counter[Any]:
     return Counter(tuple((name, comparable(row[name])) for name in sorted(row)) for row in written)
 
 
-def refused(fed: Fed) -> Counter[Any]:
+def refused(fed: BatchResult) -> Counter[Any]:
     origin = ("topic", "partition", "offset", "reason", "missed")
     return Counter((job, *(row[name] for name in origin)) for job, late in fed.late.items() for row in late)
 
 
-def shown(fed: Fed) -> Counter[Any]:
+def shown(fed: BatchResult) -> Counter[Any]:
     return Counter(
         {(topic, row): count for topic, written in fed.written.items() for row, count in bag(written).items()}
     )
@@ -83,7 +83,7 @@ def newest(write: Write, written: dict[str, list[Row]]) -> Counter[Any]:
     keys = list(edge.origin.keys)
     if others or any(step.text.startswith("explode") for step in edge.steps) or not {*keys} <= {*schema}:
         return Counter()  # these panes cannot be told from others by their key
-    return bag(panes.newest(pl.DataFrame(shown, schema=schema), keys).to_dicts())
+    return bag(panes.latest_panes(pl.DataFrame(shown, schema=schema), keys).to_dicts())
 
 
 def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
@@ -93,11 +93,15 @@ def check_every_batch(data: st.DataObject, *, anyhow: bool = False) -> None:
     model = OnModel(jobs.jobs, jobs.partitions)
     tight, runs = data.draw(st.booleans()), data.draw(st.booleans())
     with (
-        patch.object(state, "FAN", 2 if tight else state.FAN),
-        patch.object(sliced_windows, "WIDE", 3 if tight else sliced_windows.WIDE),
-        patch.object(sliced_windows, "MERGED", 1 if runs else sliced_windows.MERGED),
-        patch.object(cells, "MANY", 2 if tight else cells.MANY),
-        patch.object(running_sums, "MANY", 1 if runs else running_sums.MANY),
+        patch.object(state, "MERGE_FACTOR", 2 if tight else state.MERGE_FACTOR),
+        patch.object(sliced_windows, "MAX_EXPANDED_ROWS", 3 if tight else sliced_windows.MAX_EXPANDED_ROWS),
+        patch.object(
+            sliced_windows, "MIN_WINDOWS_TO_MERGE", 1 if runs else sliced_windows.MIN_WINDOWS_TO_MERGE
+        ),
+        patch.object(cells, "FULL_SCAN_ROWS", 2 if tight else cells.FULL_SCAN_ROWS),
+        patch.object(
+            running_sums, "MIN_WINDOWS_PER_SLICE", 1 if runs else running_sums.MIN_WINDOWS_PER_SLICE
+        ),
     ):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
@@ -124,7 +128,7 @@ def check_latest(data: st.DataObject) -> None:
         OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 3]))),
         OnModel(jobs.jobs, jobs.partitions),
     )
-    with patch.object(state, "FAN", 2):
+    with patch.object(state, "MERGE_FACTOR", 2):
         for batch in data.draw(batches(jobs, most=24)):
             hold_batch(engine, model, batch)
 
@@ -153,7 +157,11 @@ def check_every_cut(data: st.DataObject) -> None:
     jobs = data.draw(givens(steady=True))
     made = data.draw(batches(jobs, most=8))
     expected = last_words(jobs, OnModel(jobs.jobs, jobs.partitions), recut(made, 1_000))
-    with patch.object(running_sums, "MANY", data.draw(st.sampled_from([1, running_sums.MANY]))):
+    with patch.object(
+        running_sums,
+        "MIN_WINDOWS_PER_SLICE",
+        data.draw(st.sampled_from([1, running_sums.MIN_WINDOWS_PER_SLICE])),
+    ):
         for size in (1, 3, 1_000):
             assert (
                 last_words(jobs, OnEngine(jobs.jobs, jobs.partitions, slots=2), recut(made, size)) == expected

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millrace.errors import DefinitionError
 from millrace.geo import geocell
-from millrace.runners.spark.serialized_plan import pickled
+from millrace.runners.spark.serialized_plan import pickle_by_value
 
 PLACES = st.tuples(st.floats(-90, 90), st.floats(-180, 180))
 
@@ -64,7 +64,7 @@ def test_columns_may_have_other_names_and_whole_numbers() -> None:
 
 
 def test_the_expression_survives_the_way_to_a_worker() -> None:
-    sent = pickle.loads(pickled(geocell(resolution=7)))
+    sent = pickle.loads(pickle_by_value(geocell(resolution=7)))
     frame = pl.DataFrame({"latitude": [60.2], "longitude": [24.9]})
     assert frame.select(sent).item() == h3.str_to_int(h3.latlng_to_cell(60.2, 24.9, 7))
 

@@ -21,10 +21,10 @@ def test_every_batch_says_the_same(data: st.DataObject) -> None:
     model = OnModel(jobs.jobs, jobs.partitions)
     tight = data.draw(st.booleans())
     with (
-        patch.object(state, "FAN", 2 if tight else state.FAN),
-        patch.object(process, "GONE", 1 if tight else process.GONE),
-        patch.object(sliced_windows, "WIDE", 3 if tight else sliced_windows.WIDE),
-        patch.object(windows, "MANY", 2 if tight else windows.MANY),
+        patch.object(state, "MERGE_FACTOR", 2 if tight else state.MERGE_FACTOR),
+        patch.object(process, "MAX_DELETED_KEYS", 1 if tight else process.MAX_DELETED_KEYS),
+        patch.object(sliced_windows, "MAX_EXPANDED_ROWS", 3 if tight else sliced_windows.MAX_EXPANDED_ROWS),
+        patch.object(windows, "FULL_SCAN_ROWS", 2 if tight else windows.FULL_SCAN_ROWS),
     ):
         for batch in data.draw(batches(jobs, most=25)):
             hold_batch(engine, model, batch)

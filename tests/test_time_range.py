@@ -9,10 +9,10 @@ import pytest
 
 import millrace as mr
 from millrace import durations, testing, triggers, watermarks, windows
-from millrace.durations import FIRST, LAST
+from millrace.durations import MAX_TIME, MIN_TIME
 from millrace.errors import DefinitionError
 from millrace.runners.replay import replay_all
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.windows import FOREVER, WindowFn
 
 
@@ -79,7 +79,7 @@ WINDOWS: list[WindowFn] = [
     windows.sliding("2d", every="1d"),
     windows.sessions("1h"),
     windows.everything(),
-    windows.fixed(durations.LONGEST),
+    windows.fixed(durations.MAX_DURATION),
 ]
 
 
@@ -91,15 +91,15 @@ def test_every_event_is_counted_late_or_dead_also_at_the_edges_of_time(
     window: WindowFn, trigger: triggers.Trigger
 ) -> None:
     times = [
-        FIRST,
-        FIRST + 1,
+        MIN_TIME,
+        MIN_TIME + 1,
         -1,
         0,
         9_223_372_036_855,
-        LAST - 1,
-        LAST,
-        FIRST - 1,
-        LAST + 1,
+        MAX_TIME - 1,
+        MAX_TIME,
+        MIN_TIME - 1,
+        MAX_TIME + 1,
         2**62,
         -(2**62),
         2**63 - 1,
@@ -118,7 +118,9 @@ def test_the_window_of_everything_holds_events_after_2262(on: testing.On) -> Non
     backend: Any = testing.backend([counting(windows.everything())], {"input.rows": 1}, on)
     late = 10_000_000_000_000
     for offset, at in enumerate([late, late + 10_000, late + 20_000]):
-        assert not backend.feed([Event("input.rows", 0, offset, at, at, {"key": "a"})], at).late.get("counts")
+        assert not backend.feed([SourceEvent("input.rows", 0, offset, at, at, {"key": "a"})], at).late.get(
+            "counts"
+        )
     fed = backend.feed([], late, end=True)
     assert [(row["count"], row["window_start"], row["window_end"]) for row in fed.written["counts"]] == [
         (3, *FOREVER)

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from millrace.errors import InputError
-from millrace.timestamps import fit_column, millis_of, to_millis
+from millrace.timestamps import fit_column, to_millis, value_to_millis
 
 AT = datetime(2024, 3, 1, 12, 0, 0, 250_000)  # noqa: DTZ001 - a time without a zone
 MILLIS = 1_709_294_400_250
@@ -88,11 +88,11 @@ def test_what_fits_exactly_is_converted(column: pl.Series, dtype: pl.DataType, m
     (AT, 1, MILLIS), (AT.replace(tzinfo=timezone(timedelta(hours=2))), 1, MILLIS - 7_200_000),
 ])  # fmt: skip
 def test_a_single_value_counts_by_its_type(value: Any, unit: int, made: int) -> None:
-    assert millis_of(value, unit=unit) == made
+    assert value_to_millis(value, unit=unit) == made
 
 
 def test_finer_than_a_millisecond_is_refused_unless_rounding_down_is_asked_for() -> None:
     with pytest.raises(ValueError, match="finer than a millisecond"):
-        millis_of("2024-01-01T00:00:00.123456Z")
-    assert millis_of("1970-01-01T00:00:00.123999Z", exact=False) == 123
-    assert millis_of("1969-12-31T23:59:59.999999Z", exact=False) == -1
+        value_to_millis("2024-01-01T00:00:00.123456Z")
+    assert value_to_millis("1970-01-01T00:00:00.123999Z", exact=False) == 123
+    assert value_to_millis("1969-12-31T23:59:59.999999Z", exact=False) == -1

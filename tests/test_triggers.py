@@ -10,8 +10,8 @@ import pytest
 import millrace as mr
 from millrace import testing, triggers, watermarks, windows
 from millrace.errors import DefinitionError
-from millrace.panes import newest
-from millrace.testing.model.model import Event
+from millrace.panes import latest_panes
+from millrace.testing.model.model import SourceEvent
 from millrace.triggers import Trigger
 
 
@@ -50,9 +50,9 @@ WRITTEN: list[tuple[Trigger, str]] = [
 
 
 def test_only_a_trigger_without_late_panes_fires_once() -> None:
-    assert triggers.at_watermark(late=triggers.never()).once
-    assert not triggers.at_watermark().once
-    assert not triggers.at_watermark(early=triggers.never()).once
+    assert triggers.at_watermark(late=triggers.never()).has_single_pane
+    assert not triggers.at_watermark().has_single_pane
+    assert not triggers.at_watermark(early=triggers.never()).has_single_pane
 
 
 def test_triggers_compare_by_value() -> None:
@@ -141,7 +141,8 @@ def test_the_last_value_of_a_window_does_not_depend_on_how_batches_are_cut(
         [mr.Job("sums", rows.by("key").sum("value", name="sum").write(SUMS))], {"input.rows": 1}, on
     )
     events = [
-        Event("input.rows", 0, n, at, at, {"key": "k", "value": at}) for n, at in enumerate([7, 8, 9, 10, 13])
+        SourceEvent("input.rows", 0, n, at, at, {"key": "k", "value": at})
+        for n, at in enumerate([7, 8, 9, 10, 13])
     ]
     last: dict[int, int] = {}
     for start in range(0, len(events), cut):
@@ -167,7 +168,7 @@ def test_the_newest_pane_of_each_window_leaves_out_sessions_that_were_merged(
         script.events({"key": "k", "value": at, "event_time": at})
         script.restart()
         shown += script.panes()
-    table = newest(pl.DataFrame(shown), ["key"])
+    table = latest_panes(pl.DataFrame(shown), ["key"])
     assert table.select("window_start", "window_end", "sum").rows() == [(0, 40, 76), (60, 70, 60)]
 
 

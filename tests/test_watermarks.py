@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace import testing, triggers, watermarks, windows
-from millrace.engine.lag_estimate import _changes, _sizes
+from millrace.engine.lag_estimate import _last_changes, _sizes_of
 from millrace.errors import DefinitionError
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
-from millrace.watermarks import Watermark, greatest_of, learned_at, size_of
+from millrace.watermarks import Watermark, lag_bucket, largest_lag, last_update_offset
 
 
 @dataclass
@@ -39,8 +39,10 @@ def counting(watermark: Watermark, *, lateness: int = 0) -> mr.Job:
     return mr.Job("job", rides.by("line").count().write(COUNTS))
 
 
-def ride(offset: int, at: int, ingested: int | None = None, partition: int = 0) -> Event:
-    return Event("input.rides", partition, offset, at, at if ingested is None else ingested, {"line": "6"})
+def ride(offset: int, at: int, ingested: int | None = None, partition: int = 0) -> SourceEvent:
+    return SourceEvent(
+        "input.rides", partition, offset, at, at if ingested is None else ingested, {"line": "6"}
+    )
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
@@ -98,7 +100,7 @@ class Told:
     watermark: int | None
 
 
-def told(job: mr.Job, rows: list[Event], on: testing.On) -> Told:
+def told(job: mr.Job, rows: list[SourceEvent], on: testing.On) -> Told:
     """What comes of rows in batches that hold the same offsets, whichever rows are left out; and the watermark after them."""
     backend: Any = testing.backend([job], {"input.rides": 2}, on)
     panes, late = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
@@ -151,17 +153,17 @@ def test_a_punctuation_from_the_year_3000_is_ignored(on: testing.On) -> None:
 
 @given(st.integers(0, 2**45))
 def test_a_lag_is_known_to_a_32nd(lag: int) -> None:
-    greatest = greatest_of(size_of(lag))
+    greatest = largest_lag(lag_bucket(lag))
     assert lag <= greatest <= lag * 33 / 32
-    assert size_of(greatest) == size_of(lag) < size_of(greatest + 1)
-    assert _sizes(np.array([lag])).tolist() == [size_of(lag)]
+    assert lag_bucket(greatest) == lag_bucket(lag) < lag_bucket(greatest + 1)
+    assert _sizes_of(np.array([lag])).tolist() == [lag_bucket(lag)]
 
 
 @given(st.integers(0, 2**40))
 def test_the_delay_changes_at_offsets_that_do_not_depend_on_batches(offset: int) -> None:
-    assert learned_at(offset) <= offset < max(64, 2 * learned_at(offset) + 1024)
-    assert _changes(np.array([offset])).tolist() == [learned_at(offset)]
-    assert [learned_at(n) for n in (0, 63, 64, 127, 128, 1_023, 1_024, 2_047, 2_048)] == [
+    assert last_update_offset(offset) <= offset < max(64, 2 * last_update_offset(offset) + 1024)
+    assert _last_changes(np.array([offset])).tolist() == [last_update_offset(offset)]
+    assert [last_update_offset(n) for n in (0, 63, 64, 127, 128, 1_023, 1_024, 2_047, 2_048)] == [
         0,
         0,
         64,
@@ -176,12 +178,12 @@ def test_the_delay_changes_at_offsets_that_do_not_depend_on_batches(offset: int)
 
 def test_a_delay_is_the_lag_that_a_share_of_the_rows_does_not_exceed() -> None:
     watermark = watermarks.percentile(0.9, start=777)
-    assert watermark.delay_after({}) == watermark.delay_after({0: 63}) == 777
-    assert watermark.delay_after({0: 90, size_of(5_000): 10}) == 0
-    assert watermark.delay_after({0: 89, size_of(5_000): 11}) == greatest_of(size_of(5_000))
+    assert watermark.delay_for({}) == watermark.delay_for({0: 63}) == 777
+    assert watermark.delay_for({0: 90, lag_bucket(5_000): 10}) == 0
+    assert watermark.delay_for({0: 89, lag_bucket(5_000): 11}) == largest_lag(lag_bucket(5_000))
 
 
-def out_of_order(count: int) -> list[Event]:
+def out_of_order(count: int) -> list[SourceEvent]:
     """Every tenth row is up to three seconds behind, as it also was in the year before."""
     dice, rows, ends = random.Random(4), [], [0, 0]
     for n in range(count):
@@ -229,7 +231,7 @@ def test_the_watermark_stands_still_while_the_delay_grows(monkeypatch: pytest.Mo
         for offset, at in enumerate([1_000, 2_000, 500, 2_100, 2_200, 9_000]):
             backend.feed([ride(offset, at, 9_000)], 0)
             said.append(backend.watermarks["job/aggregation-1"])
-        assert said == [1_000, 2_000, 2_000, 2_100, 2_100, 9_000 - greatest_of(size_of(1_500))]
+        assert said == [1_000, 2_000, 2_000, 2_100, 2_100, 9_000 - largest_lag(lag_bucket(1_500))]
 
 
 def test_watermarks_read_as_they_are_written() -> None:

@@ -37,7 +37,7 @@ def test_the_first_end_is_the_smallest_window_end_above(window: Sliding, at: int
 @given(slidings())
 def test_no_edge_of_a_window_divides_a_slice(window: Sliding) -> None:
     edges = {edge for at in range(-100, 100) for bounds in window.assign(at) for edge in bounds}
-    assert all((edge - window.offset) % window.slice == 0 for edge in edges)
+    assert all((edge - window.offset) % window.slice_size == 0 for edge in edges)
 
 
 @given(slidings(), st.integers(10**15, 10**16))

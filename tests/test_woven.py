@@ -9,7 +9,7 @@ import pytest
 from matrix.cells import TRANSCRIPTS, cells, documents, empty
 from matrix.page import page
 from matrix.weave import dumped, woven
-from millrace.testing.transcripts.running import outcomes
+from millrace.testing.transcripts.running import run_documents
 
 FILES = sorted(TRANSCRIPTS.glob("woven-*.yaml"))
 QUICK = ("woven-fixed", "woven-session", "woven-counted", "woven-delta", "woven-punctuated")
@@ -31,7 +31,7 @@ QUICK = ("woven-fixed", "woven-session", "woven-counted", "woven-delta", "woven-
     ],
 )
 def test_woven_transcripts_hold(path: Path, on: Literal["model", "engine"]) -> None:
-    failed = {name: why for name, why in outcomes(path, on) if why is not None}
+    failed = {name: why for name, why in run_documents(path, on) if why is not None}
     assert not failed
 
 

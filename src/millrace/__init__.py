@@ -44,7 +44,7 @@ __all__ = [
     "windows",
 ]
 
-_HOMES = {
+_MODULE_OF_NAME = {
     "Job": "millrace.stream",
     "Keyed": "millrace.stream",
     "Stream": "millrace.stream",
@@ -68,8 +68,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}; it has {', '.join(__all__)}")
     return (
-        getattr(importlib.import_module(_HOMES[name]), name)
-        if name in _HOMES
+        getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+        if name in _MODULE_OF_NAME
         else importlib.import_module(f"millrace.{name}")
     )
 

@@ -18,56 +18,56 @@ from pydantic.fields import FieldInfo
 
 from millrace import durations
 from millrace.errors import ConfigError
-from millrace.values.local_paths import refusal
-from millrace.values.secrets import Hidden, is_secret
+from millrace.values.local_paths import explain_refusal
+from millrace.values.secrets import Secret, is_secret
 
-FILE = Path("millrace.toml")
+DEFAULT_FILE = Path("millrace.toml")
 """Where settings are looked for when no file is named."""
 
 
-def _duration(text: str) -> str:
-    durations.positive(text, name="duration")
+def _check_duration(text: str) -> str:
+    durations.parse_positive(text, name="duration")
     return text
 
 
-def _spark_text(value: object) -> object:
+def _to_spark_text(value: object) -> object:
     """Spark's settings are text: `true`, not `True`; other types than TOML's simple ones stay, to be refused."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
-_CLIENT = "MILLRACE_KAFKA_CLIENT_"
+_CLIENT_VARIABLE_PREFIX = "MILLRACE_KAFKA_CLIENT_"
 
 
-def _client_settings(given: object) -> object:
+def _flatten_client_settings(settings: object) -> object:
     """Dotted keys, which TOML takes as tables in tables, made flat; secrets hidden. What is no table stays, to be refused."""
-    if not isinstance(given, dict):
-        return given
+    if not isinstance(settings, dict):
+        return settings
     flat: dict[str, object] = {}
-    for key, value in given.items():
+    for key, value in settings.items():
         if isinstance(value, dict):
-            inner = _client_settings(value)
-            assert isinstance(inner, dict)
-            flat |= {f"{key}.{name}": each for name, each in inner.items()}
+            nested = _flatten_client_settings(value)
+            assert isinstance(nested, dict)
+            flat |= {f"{key}.{name}": nested_value for name, nested_value in nested.items()}
         else:
-            flat[key] = _spark_text(value)
+            flat[key] = _to_spark_text(value)
     return {
-        key: Hidden(_variable(key), value) if is_secret(key) and isinstance(value, str) else value
+        key: Secret(_client_variable(key), value) if is_secret(key) and isinstance(value, str) else value
         for key, value in flat.items()
     }
 
 
-def _variable(key: str) -> str:
-    return _CLIENT + re.sub(r"\W", "_", key).upper()
+def _client_variable(key: str) -> str:
+    return _CLIENT_VARIABLE_PREFIX + re.sub(r"\W", "_", key).upper()
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _local(value: object) -> object:
-    if isinstance(value, str | Path) and (reason := refusal(value, "the state folder")):
+def _check_local_path(value: object) -> object:
+    if isinstance(value, str | Path) and (reason := explain_refusal(value, "the state folder")):
         raise ValueError(reason)
     return value
 
@@ -87,7 +87,7 @@ class KafkaSettings(_Section):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    wait: Annotated[str, AfterValidator(_duration)] = Field(
+    wait: Annotated[str, AfterValidator(_check_duration)] = Field(
         "2m",
         description="How long to wait for brokers that do not answer, at the start and later, before giving up.",
     )
@@ -96,7 +96,7 @@ class KafkaSettings(_Section):
         gt=0,
         description="How many brokers hold each topic that is made. Default: what the brokers are set to.",
     )
-    client: Annotated[dict[str, str | Hidden], BeforeValidator(_client_settings)] = Field(
+    client: Annotated[dict[str, str | Secret], BeforeValidator(_flatten_client_settings)] = Field(
         default_factory=dict,
         description="Settings of librdkafka, passed through as they are, such as security.protocol, ssl.ca.location, sasl.mechanism, sasl.username. Passwords are never shown, logged or stored; they are best given as MILLRACE_KAFKA_CLIENT_SASL_PASSWORD.",
     )
@@ -104,17 +104,17 @@ class KafkaSettings(_Section):
     @property
     def wait_ms(self) -> int:
         """The same in whole milliseconds."""
-        return durations.millis(self.wait)
+        return durations.parse_millis(self.wait)
 
-    def secrets(self) -> dict[str, str]:
+    def secret_variables(self) -> dict[str, str]:
         """Environment variables that a process needs which is given these settings: pickled, they hold no secrets."""
-        return {value.variable: value.reveal() for value in self.client.values() if isinstance(value, Hidden)}
+        return {value.variable: value.reveal() for value in self.client.values() if isinstance(value, Secret)}
 
 
 class StateSettings(_Section):
     """[state]: what jobs remember from one batch to the next."""
 
-    dir: Annotated[Path, BeforeValidator(_local)] = Field(
+    dir: Annotated[Path, BeforeValidator(_check_local_path)] = Field(
         Path("millrace-data/state"),
         description="Folder of state and checkpoints, on this machine or mounted; one run at a time may hold it.",
     )
@@ -140,12 +140,12 @@ class RunSettings(_Section):
         gt=0,
         description="The most events a batch takes; more mean more throughput, fewer mean less latency.",
     )
-    tick: Annotated[str, AfterValidator(_duration)] = Field(
+    tick: Annotated[str, AfterValidator(_check_duration)] = Field(
         "1s",
         description="A batch comes at least this often while anything waits for the clock, though no event arrives.",
     )
 
-    max_ahead: Annotated[str, AfterValidator(_duration)] = Field(
+    max_ahead: Annotated[str, AfterValidator(_check_duration)] = Field(
         "10m",
         description="A partition whose watermark is further than this ahead of one that still has events waiting is not read until that one has caught up: what it brings would only be kept.",
     )
@@ -158,12 +158,12 @@ class RunSettings(_Section):
     @property
     def max_ahead_ms(self) -> int:
         """The same in whole milliseconds."""
-        return durations.millis(self.max_ahead)
+        return durations.parse_millis(self.max_ahead)
 
     @property
     def tick_ms(self) -> int:
         """The tick in whole milliseconds."""
-        return durations.millis(self.tick)
+        return durations.parse_millis(self.tick)
 
 
 class SparkSettings(_Section):
@@ -198,7 +198,7 @@ class SparkSettings(_Section):
         False,
         description="Keep a second session of Spark ready, which takes over when the one at work dies: results go on within seconds, for the memory of another JVM.",
     )
-    conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = Field(
+    conf: dict[str, Annotated[str, BeforeValidator(_to_spark_text)]] = Field(
         default_factory=dict,
         description="Any further Spark settings, passed through as they are; they win over those that millrace sets.",
     )
@@ -236,7 +236,7 @@ class IngestSettings(BaseModel):
         le=1000,
         description="Every event this many times, as if by other vehicles: more volume from what there is.",
     )
-    spread: Annotated[str, AfterValidator(_duration)] = Field(
+    spread: Annotated[str, AfterValidator(_check_duration)] = Field(
         "1m", description="How far copies are apart in time at most, so that they do not move in step."
     )
 
@@ -258,19 +258,19 @@ class Settings(_Section):
     ingest: dict[str, IngestSettings] = Field(default_factory=dict)
     jobs: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
-    def changed(self, **options: object) -> "Settings":
+    def with_options(self, **options: object) -> "Settings":
         """The same settings but for some, named `section_key` as in the environment: `changed(log_url="...")`. None changes nothing."""
-        said = [
+        overrides = [
             (*name.partition("_")[::2], value, f"option {name}")
             for name, value in options.items()
             if value is not None
         ]
-        kept: list[_Said] = [
+        current: list[_SettingEntry] = [
             (section, key, value, "settings")
             for section, keys in self.model_dump().items()
             for key, value in keys.items()
         ]
-        return _validated([*kept, *said])
+        return _validate_entries([*current, *overrides])
 
 
 SECTIONS: dict[str, type[_Section]] = {
@@ -282,15 +282,17 @@ SECTIONS: dict[str, type[_Section]] = {
     "serve": ServeSettings,
 }
 
-_Said = tuple[str, str, object, str]
+_SettingEntry = tuple[str, str, object, str]
 """A section, a key, a value, and who said so."""
 
 
 def load(path: Path | None = None, *, env: Mapping[str, str] | None = None) -> Settings:
     """Settings from `path` (by default `millrace.toml`, if it is there) and the environment."""
-    if path is None and not FILE.exists():
-        return _validated(list(_environment(os.environ if env is None else env)))
-    return _validated([*_file(path or FILE), *_environment(os.environ if env is None else env)])
+    if path is None and not DEFAULT_FILE.exists():
+        return _validate_entries(list(_read_environment(os.environ if env is None else env)))
+    return _validate_entries(
+        [*_read_file(path or DEFAULT_FILE), *_read_environment(os.environ if env is None else env)]
+    )
 
 
 def document() -> str:
@@ -300,7 +302,7 @@ def document() -> str:
     ]
     for section, model in SECTIONS.items():
         parts.append(f"\n# {model.__doc__.partition(': ')[2] if model.__doc__ else ''}\n[{section}]")
-        parts += [_documented(section, key, field) for key, field in model.model_fields.items()]
+        parts += [_document_key(section, key, field) for key, field in model.model_fields.items()]
     parts.append(
         "\n# One section for each source of events; other keys are the connector's own.\n# [ingest.NAME]"
     )
@@ -318,49 +320,51 @@ def document() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _documented(section: str, key: str, field: FieldInfo) -> str:
+def _document_key(section: str, key: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     if isinstance(default, dict):
         return f"# {field.description}\n# [{section}.{key}]"
-    shown = "..." if default is None else json.dumps(str(default) if isinstance(default, Path) else default)
-    return f"# {field.description}\n# {key} = {shown}"
+    default_text = (
+        "..." if default is None else json.dumps(str(default) if isinstance(default, Path) else default)
+    )
+    return f"# {field.description}\n# {key} = {default_text}"
 
 
-def _file(path: Path) -> Iterator[_Said]:
+def _read_file(path: Path) -> Iterator[_SettingEntry]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             f"{path}: the settings file cannot be read ({error.strerror}); name another with --config"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a valid TOML file: {error}") from error
-    for section, keys in found.items():
+    for section, keys in sections.items():
         if not isinstance(keys, dict):
             raise ConfigError(
-                f"{path}: {section} = {keys!r} stands outside any section; allowed sections are {_allowed(Settings)}"
+                f"{path}: {section} = {keys!r} stands outside any section; allowed sections are {_list_keys(Settings)}"
             )
         for key, value in keys.items():
             yield section, key, value, str(path)
 
 
-def _environment(env: Mapping[str, str]) -> Iterator[_Said]:
+def _read_environment(env: Mapping[str, str]) -> Iterator[_SettingEntry]:
     for name, text in sorted(env.items()):
-        if name.startswith(_CLIENT):
+        if name.startswith(_CLIENT_VARIABLE_PREFIX):
             yield (
                 "kafka",
                 "client",
-                {name.removeprefix(_CLIENT).lower().replace("_", "."): text},
+                {name.removeprefix(_CLIENT_VARIABLE_PREFIX).lower().replace("_", "."): text},
                 f"environment variable {name}",
             )
             continue
         section, _, key = name.removeprefix("MILLRACE_").lower().partition("_")
         if name.startswith("MILLRACE_") and section in SECTIONS:
             field = SECTIONS[section].model_fields.get(key)
-            yield section, key, _parsed(text, field, name), f"environment variable {name}"
+            yield section, key, _parse_variable(text, field, name), f"environment variable {name}"
 
 
-def _parsed(text: str, field: FieldInfo | None, name: str) -> object:
+def _parse_variable(text: str, field: FieldInfo | None, name: str) -> object:
     """Lists and tables are written as JSON in the environment."""
     if field is None or get_origin(field.annotation) not in (tuple, dict):
         return text
@@ -372,12 +376,14 @@ def _parsed(text: str, field: FieldInfo | None, name: str) -> object:
         ) from error
 
 
-def _validated(said: list[_Said]) -> Settings:
+def _validate_entries(entries: list[_SettingEntry]) -> Settings:
     values: dict[str, dict[str, object]] = {}
     sources: dict[tuple[str, ...], str] = {}
-    for section, key, value, source in said:
+    for section, key, value, source in entries:
         keys = values.setdefault(section, {})
-        keys[key] = _merged(keys.get(key), value) if (section, key) == ("kafka", "client") else value
+        keys[key] = (
+            _merge_client_settings(keys.get(key), value) if (section, key) == ("kafka", "client") else value
+        )
         sources[section,] = sources[section, key] = source
     try:
         return Settings.model_validate(values)
@@ -389,40 +395,42 @@ def _validated(said: list[_Said]) -> Settings:
         raise ConfigError("\n".join(lines)) from None
 
 
-def _merged(before: object, value: object) -> object:
+def _merge_client_settings(earlier: object, later: object) -> object:
     """Client settings from several places are taken together."""
-    before, value = _client_settings(before), _client_settings(value)
-    return {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+    earlier, later = _flatten_client_settings(earlier), _flatten_client_settings(later)
+    return {**earlier, **later} if isinstance(earlier, dict) and isinstance(later, dict) else later
 
 
 def _explain(
-    place: tuple[str, ...], kind: str, message: str, value: object, sources: dict[tuple[str, ...], str]
+    location: tuple[str, ...], kind: str, message: str, value: object, sources: dict[tuple[str, ...], str]
 ) -> str:
     """One line: who said it, the key, the value, and what is allowed."""
-    source = sources.get(place[:2]) or sources.get(place[:1], "settings")
-    if any(map(is_secret, place)):
-        value = Hidden("")
+    source = sources.get(location[:2]) or sources.get(location[:1], "settings")
+    if any(map(is_secret, location)):
+        value = Secret("")
     if kind == "extra_forbidden":
-        model = SECTIONS[place[0]] if len(place) > 1 else Settings
-        close = difflib.get_close_matches(place[-1], model.model_fields, n=1)
+        model = SECTIONS[location[0]] if len(location) > 1 else Settings
+        close = difflib.get_close_matches(location[-1], model.model_fields, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        where = f"[{place[0]}] takes" if len(place) > 1 else "the sections are"
-        return f"{source}: unknown key {'.'.join(place)} = {value!r}; {hint}{where} {_allowed(model)}"
+        what_exists = f"[{location[0]}] takes" if len(location) > 1 else "the sections are"
+        return (
+            f"{source}: unknown key {'.'.join(location)} = {value!r}; {hint}{what_exists} {_list_keys(model)}"
+        )
     if kind == "missing":
-        return f"{source}: [{'.'.join(place[:-1])}] has no {place[-1]}; add {place[-1]} = ..."
+        return f"{source}: [{'.'.join(location[:-1])}] has no {location[-1]}; add {location[-1]} = ..."
     if kind.startswith("string_pattern"):
-        message = (_described(place) or message).rstrip(".")
+        message = (_find_description(location) or message).rstrip(".")
     allowed = message.removeprefix("Value error, ").removeprefix("Input should be ")
-    return f"{source}: {'.'.join(place)} = {value!r} is not allowed; allowed: {allowed}"
+    return f"{source}: {'.'.join(location)} = {value!r} is not allowed; allowed: {allowed}"
 
 
-def _described(place: tuple[str, ...]) -> str | None:
+def _find_description(location: tuple[str, ...]) -> str | None:
     return (
-        SECTIONS[place[0]].model_fields[place[1]].description
-        if len(place) > 1 and place[0] in SECTIONS
+        SECTIONS[location[0]].model_fields[location[1]].description
+        if len(location) > 1 and location[0] in SECTIONS
         else None
     )
 
 
-def _allowed(model: type[BaseModel]) -> str:
+def _list_keys(model: type[BaseModel]) -> str:
     return ", ".join(model.model_fields)

@@ -6,46 +6,49 @@ import polars as pl
 
 from millrace.errors import ComponentMissing, DefinitionError
 
-RESOLUTION = 9
+DEFAULT_RESOLUTION = 9
 """Cells about 350 m across: a few to a street block."""
 
-_FINEST = 15
+_MAX_RESOLUTION = 15
 
 
 def geocell(
-    latitude: str = "latitude", longitude: str = "longitude", *, resolution: int = RESOLUTION
+    latitude: str = "latitude", longitude: str = "longitude", *, resolution: int = DEFAULT_RESOLUTION
 ) -> pl.Expr:
     """The H3 cell (Int64) of the position in two columns of degrees; null where that is no place on Earth."""
-    if resolution not in range(_FINEST + 1):
+    if resolution not in range(_MAX_RESOLUTION + 1):
         raise DefinitionError(
-            f"resolution={resolution!r} is no H3 resolution; use a whole number from 0 (continents) to {_FINEST} (a square metre)"
+            f"resolution={resolution!r} is no H3 resolution; use a whole number from 0 (continents) to {_MAX_RESOLUTION} (a square metre)"
         )
-    _coordinates_to_cells()
-    place = pl.struct(pl.col(latitude).cast(pl.Float64), pl.col(longitude).cast(pl.Float64))
-    return place.map_batches(_Cells(resolution), return_dtype=pl.Int64, is_elementwise=True).alias("geocell")
+    _load_coordinates_to_cells()
+    position = pl.struct(pl.col(latitude).cast(pl.Float64), pl.col(longitude).cast(pl.Float64))
+    return position.map_batches(_CellEncoder(resolution), return_dtype=pl.Int64, is_elementwise=True).alias(
+        "geocell"
+    )
 
 
-class _Cells:
+class _CellEncoder:
     """A class rather than a closure: it is pickled by name, so workers need no more than the resolution."""
 
     def __init__(self, resolution: int) -> None:
         self.resolution = resolution
 
-    def __call__(self, places: pl.Series) -> pl.Series:
+    def __call__(self, positions: pl.Series) -> pl.Series:
         latitude, longitude = (
-            _within(degrees, limit) for degrees, limit in zip(places.struct.unnest(), (90, 180), strict=True)
+            _drop_out_of_range(degrees, limit)
+            for degrees, limit in zip(positions.struct.unnest(), (90, 180), strict=True)
         )
-        cells = _coordinates_to_cells()(latitude.to_arrow(), longitude.to_arrow(), self.resolution)
-        return pl.Series(places.name, cells).cast(pl.Int64)
+        cells = _load_coordinates_to_cells()(latitude.to_arrow(), longitude.to_arrow(), self.resolution)
+        return pl.Series(positions.name, cells).cast(pl.Int64)
 
 
-def _within(degrees: pl.Series, limit: int) -> pl.Series:
+def _drop_out_of_range(degrees: pl.Series, limit: int) -> pl.Series:
     """Null beyond the limit, and where it is no number: there H3 would raise, or wrap around."""
-    fits = degrees.abs() <= limit
-    return degrees if fits.all(ignore_nulls=False) else degrees.set(~fits, None)
+    is_within = degrees.abs() <= limit
+    return degrees if is_within.all(ignore_nulls=False) else degrees.set(~is_within, None)
 
 
-def _coordinates_to_cells() -> Any:
+def _load_coordinates_to_cells() -> Any:
     try:
         from h3ronpy.vector import coordinates_to_cells
     except ImportError as error:
@@ -55,38 +58,42 @@ def _coordinates_to_cells() -> Any:
     return coordinates_to_cells
 
 
-def neighbours(one: str, other: str) -> pl.Expr:
+def are_neighbours(one: str, other: str) -> pl.Expr:
     """Whether the cells in two columns share a border."""
-    _coordinates_to_cells()
+    _load_coordinates_to_cells()
     return pl.struct(pl.col(one).alias("one"), pl.col(other).alias("other")).map_batches(
-        _adjacent, return_dtype=pl.Boolean, is_elementwise=True
+        _find_adjacent, return_dtype=pl.Boolean, is_elementwise=True
     )
 
 
-def _adjacent(pairs: pl.Series) -> pl.Series:
+def _find_adjacent(pairs: pl.Series) -> pl.Series:
     """By way of the cells around each different one: they are few."""
     from h3ronpy import grid_disk
 
     frame = pairs.struct.unnest().with_row_index("row")
     cells = frame["one"].drop_nulls().unique()
-    around = pl.DataFrame(
+    disks = pl.DataFrame(
         {"one": cells, "other": pl.Series(grid_disk(cells.cast(pl.UInt64).to_arrow(), 1))}
     ).explode("other")
-    near = around.with_columns(pl.col("other").cast(pl.Int64)).filter(pl.col("one") != pl.col("other"))
-    found = frame.join(
-        near.with_columns(near=pl.lit(value=True)), on=["one", "other"], how="left", maintain_order="left"
+    adjacent = disks.with_columns(pl.col("other").cast(pl.Int64)).filter(pl.col("one") != pl.col("other"))
+    judged = frame.join(
+        adjacent.with_columns(near=pl.lit(value=True)), on=["one", "other"], how="left", maintain_order="left"
     )
-    return found["near"].fill_null(value=False).alias(pairs.name)
+    return judged["near"].fill_null(value=False).alias(pairs.name)
 
 
-def centres(cells: pl.Series) -> pl.DataFrame:
+def cell_centres(cells: pl.Series) -> pl.DataFrame:
     """For each cell its name as H3 writes it (`cell`, hexadecimal) and its centre (`latitude`, `longitude`); null where it is no cell."""
-    _coordinates_to_cells()
+    _load_coordinates_to_cells()
     from h3ronpy import cells_to_string, cells_valid
     from h3ronpy.vector import cells_to_coordinates
 
     valid = cells_valid(cells.cast(pl.UInt64, strict=False).to_arrow())
-    places = pl.DataFrame(cells_to_coordinates(valid))
+    centre_points = pl.DataFrame(cells_to_coordinates(valid))
     return pl.DataFrame(
-        {"cell": pl.Series(cells_to_string(valid)), "latitude": places["lat"], "longitude": places["lng"]}
+        {
+            "cell": pl.Series(cells_to_string(valid)),
+            "latitude": centre_points["lat"],
+            "longitude": centre_points["lng"],
+        }
     )

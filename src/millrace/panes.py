@@ -35,13 +35,13 @@ on-time and late ones among them (−1 while early). `final`: no other pane of t
 `-` the withdrawal of the value shown before, where no value takes its place."""
 
 
-HISTORY = ("index", "settled_index", "timing", "final", "op")
+HISTORY_COLUMNS = ("index", "settled_index", "timing", "final", "op")
 """The columns that say how a pane came about, and not what holds: where panes travel on as changes, nothing may depend on them."""
 
 
-def newest(panes: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+def latest_panes(panes: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """The last word on each key and window: withdrawn ones left out, sorted, without the history columns."""
     values = [c for c in panes.columns if c not in COLUMNS and c not in key and c != "event_time"]
-    last = panes.sort("index", maintain_order=True).group_by(*key, "window_start", "window_end").last()
+    latest = panes.sort("index", maintain_order=True).group_by(*key, "window_start", "window_end").last()
     order = ["window_end", "window_start", *key]
-    return last.filter(pl.col("op") == ADD).select(*key, "window_start", "window_end", *values).sort(order)
+    return latest.filter(pl.col("op") == ADD).select(*key, "window_start", "window_end", *values).sort(order)

@@ -31,18 +31,18 @@ import polars as pl
 from millrace import durations, timestamps
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.values.calls import clear_functions
+from millrace.values.calls import explain_errors_of
 
 __all__ = ["Context", "Processor", "entries", "items", "value"]
 
 Columns: TypeAlias = Mapping[str, Any]
-NEVER = 2**62
+NO_EXPIRY = 2**62
 """When what has no time to live ends."""
-PLAIN = "text, numbers, booleans, bytes, None, and lists and dicts of them"
+STORABLE_TYPES = "text, numbers, booleans, bytes, None, and lists and dicts of them"
 
 
 @dataclass
-class Kept:
+class KeyState:
     """All that is kept of one key, or with the rules that all keys share: cells by name, timers by name, and the last time anything happened."""
 
     cells: dict[str, Any] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class Kept:
     timers: dict[str, int] = field(default_factory=dict)
     alarms: dict[str, int] = field(default_factory=dict)
     """Timers by the clock."""
-    at: int = -NEVER
+    last_time: int = -NO_EXPIRY
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing is lost when this is forgotten."""
         return not self.cells and not self.timers and not self.alarms
 
@@ -62,7 +62,13 @@ class Context:
     """What a processor is told, and what it may ask for, during one call."""
 
     def __init__(
-        self, key: Mapping[str, Any], kept: Kept, shared: Kept, time: int, now: int, writes: str = "key"
+        self,
+        key: Mapping[str, Any],
+        key_state: KeyState,
+        shared_state: KeyState,
+        time: int,
+        now: int,
+        writable: str = "key",
     ) -> None:
         """`writes`: whether the cells of the key may be changed, or those that all keys share."""
         self.key = key
@@ -71,10 +77,10 @@ class Context:
         """The event time of the row or timer."""
         self.now = now
         """The processing time of the batch."""
-        self.said: list[tuple[str, int, Mapping[str, Any]]] = []
-        self.handed: dict[str, tuple[Value, Any, Any]] = {}
+        self.emitted: list[tuple[str, int, Mapping[str, Any]]] = []
+        self.handed_out: dict[str, tuple[Value, Any, Any]] = {}
         """Lists and dicts that were read in this call, by the name of the cell: the cell, the copy that was handed out, and what it was."""
-        self._kept, self._shared, self._writes = kept, shared, writes
+        self._key_state, self._shared_state, self._writable = key_state, shared_state, writable
 
     def emit(self, **values: Any) -> None:
         """A result, with a value for each column of `shows`."""
@@ -82,25 +88,29 @@ class Context:
 
     def emit_to(self, side: str, **values: Any) -> None:
         """A row for one of `sides`. Lists and dicts are copied: changing them afterwards does not change the row."""
-        self.said.append((side, self.time, {name: _copied(value) for name, value in values.items()}))
+        self.emitted.append((side, self.time, {name: _copy(value) for name, value in values.items()}))
 
     def set_timer(self, name: str, at: int) -> None:
         """`on_timer` is called with this name when the watermark reaches `at`; a time that has passed means the next millisecond. One timer per name: the last set counts."""
-        self._own("set_timer").timers[name] = max(_millis("set_timer", name, at), self.time + 1)
+        self._require_key_state("set_timer").timers[name] = max(
+            _timer_millis("set_timer", name, at), self.time + 1
+        )
 
     def set_alarm(self, name: str, at: int) -> None:
         """The same by the clock: in the first batch whose processing time is `at` or later, though no row comes."""
-        self._own("set_alarm").alarms[name] = max(_millis("set_alarm", name, at), self.now + 1)
+        self._require_key_state("set_alarm").alarms[name] = max(
+            _timer_millis("set_alarm", name, at), self.now + 1
+        )
 
     def cancel(self, name: str) -> None:
         """The timer and the alarm of this name do not fire, if they were set."""
-        kept = self._own("cancel")
-        kept.timers.pop(name, None)
-        kept.alarms.pop(name, None)
+        state = self._require_key_state("cancel")
+        state.timers.pop(name, None)
+        state.alarms.pop(name, None)
 
     def cells(self, *, shared: bool, write: bool) -> dict[str, Any]:
         """Where a cell finds what is kept."""
-        if write and shared != (self._writes == "shared"):
+        if write and shared != (self._writable == "shared"):
             remedy = (
                 "change it in process_broadcast()"
                 if shared
@@ -109,22 +119,22 @@ class Context:
             raise DefinitionError(
                 f"a {'shared' if shared else 'keyed'} cell cannot be changed here; {remedy}"
             )
-        if not shared and self._writes == "shared":
+        if not shared and self._writable == "shared":
             raise DefinitionError(
                 "a broadcast row belongs to no key, so only shared cells can be read here; declare the cell with shared=True"
             )
-        return (self._shared if shared else self._kept).cells
+        return (self._shared_state if shared else self._key_state).cells
 
-    def may_write(self, *, shared: bool) -> bool:
+    def can_write(self, *, shared: bool) -> bool:
         """Whether such cells can be changed in this call."""
-        return shared == (self._writes == "shared")
+        return shared == (self._writable == "shared")
 
-    def _own(self, call: str) -> Kept:
-        if self._writes == "shared":
+    def _require_key_state(self, call: str) -> KeyState:
+        if self._writable == "shared":
             raise DefinitionError(
                 f"{call}() belongs to a key, and a broadcast row has none; set it in process()"
             )
-        return self._kept
+        return self._key_state
 
 
 class Processor(ABC):
@@ -153,12 +163,12 @@ class Processor(ABC):
 
     def __repr__(self) -> str:
         """Its type and its cells: what state depends on."""
-        cells = ", ".join(f"{name}={cell!r}" for name, cell in cells_of(type(self)).items())
+        cells = ", ".join(f"{name}={cell!r}" for name, cell in find_cells(type(self)).items())
         return f"{type(self).__name__}({cells})"
 
 
 @dataclass(eq=False)
-class Cell:
+class StateCell:
     """What is kept of a key under one name. Use `value`, `items` or `entries`."""
 
     ttl: int | None
@@ -173,11 +183,11 @@ class Cell:
         """Its kind, which state depends on."""
         return f"{type(self).__name__.lower()}({'shared' if self.shared else ''})"
 
-    def until(self, ctx: Context) -> int:
+    def expires_at(self, ctx: Context) -> int:
         """When what is written now ends."""
-        return NEVER if self.ttl is None else ctx.time + self.ttl
+        return NO_EXPIRY if self.ttl is None else ctx.time + self.ttl
 
-    def __set__(self, owner: Processor, new: Any) -> None:
+    def __set__(self, owner: Processor, new_value: Any) -> None:
         """Only a value can be set as a whole."""
         raise DefinitionError(
             f"{type(owner).__name__}.{self.name} = … : change it in place, with append() or [...] = …, or del it"
@@ -185,16 +195,16 @@ class Cell:
 
     def __delete__(self, owner: Processor) -> None:
         """Nothing is kept any more."""
-        ctx = _asked(owner)
+        ctx = _require_context(owner)
         ctx.cells(shared=self.shared, write=True).pop(self.name, None)
-        ctx.handed.pop(self.name, None)
+        ctx.handed_out.pop(self.name, None)
 
-    def shown(self, ctx: Context, value: Any) -> Any:
+    def hand_out(self, ctx: Context, value: Any) -> Any:
         """A value inside the cell as it is handed out: itself, or a copy where it must not be changed."""
-        return value if ctx.may_write(shared=self.shared) else _copied(value)
+        return value if ctx.can_write(shared=self.shared) else _copy(value)
 
 
-class Value(Cell):
+class Value(StateCell):
     """One value."""
 
     default: Any = None
@@ -207,77 +217,85 @@ class Value(Cell):
         """What was set last, unless its time is over. A list or dict is a copy for this call; changed in place, it is set after the call."""
         if owner is None:
             return self
-        ctx = _asked(owner)
-        what, until = ctx.cells(shared=self.shared, write=False).get(self.name, (self.default, NEVER))
-        what = what if ctx.time < until else self.default
-        if not isinstance(what, list | dict):
-            return what
-        if self.name not in ctx.handed:
-            ctx.handed[self.name] = (self, _copied(what), what)
-        return ctx.handed[self.name][1]
+        ctx = _require_context(owner)
+        current, expires = ctx.cells(shared=self.shared, write=False).get(
+            self.name, (self.default, NO_EXPIRY)
+        )
+        current = current if ctx.time < expires else self.default
+        if not isinstance(current, list | dict):
+            return current
+        if self.name not in ctx.handed_out:
+            ctx.handed_out[self.name] = (self, _copy(current), current)
+        return ctx.handed_out[self.name][1]
 
-    def __set__(self, owner: Processor, new: Any) -> None:
+    def __set__(self, owner: Processor, new_value: Any) -> None:
         """Another value, which lives from now on."""
-        ctx = _asked(owner)
-        self.write(ctx, new)
-        ctx.handed.pop(self.name, None)
+        ctx = _require_context(owner)
+        self.write(ctx, new_value)
+        ctx.handed_out.pop(self.name, None)
 
-    def write(self, ctx: Context, new: Any) -> None:
+    def write(self, ctx: Context, new_value: Any) -> None:
         """Another value, which lives from now on."""
-        ctx.cells(shared=self.shared, write=True)[self.name] = (plain(new, self.name), self.until(ctx))
+        ctx.cells(shared=self.shared, write=True)[self.name] = (
+            check_storable(new_value, self.name),
+            self.expires_at(ctx),
+        )
 
 
-class Items(Cell):
+class Items(StateCell):
     """A list."""
 
     @overload
     def __get__(self, owner: None, kind: type) -> Items: ...
     @overload
-    def __get__(self, owner: Processor, kind: type) -> ItemsOfKey: ...
-    def __get__(self, owner: Processor | None, kind: type) -> Items | ItemsOfKey:
+    def __get__(self, owner: Processor, kind: type) -> ListState: ...
+    def __get__(self, owner: Processor | None, kind: type) -> Items | ListState:
         """The list of the key at hand."""
-        return self if owner is None else ItemsOfKey(self, _asked(owner))
+        return self if owner is None else ListState(self, _require_context(owner))
 
 
 @dataclass(frozen=True, eq=False)
-class ItemsOfKey:
+class ListState:
     """A list of one key: it grows at the end, and what is too old is no longer there."""
 
     cell: Items
     ctx: Context
 
-    def append(self, one: Any) -> None:
+    def append(self, item: Any) -> None:
         """One more."""
         cells = self.ctx.cells(shared=self.cell.shared, write=True)
-        cells[self.cell.name] = [*self._pairs(), (plain(one, self.cell.name), self.cell.until(self.ctx))]
+        cells[self.cell.name] = [
+            *self._live_pairs(),
+            (check_storable(item, self.cell.name), self.cell.expires_at(self.ctx)),
+        ]
 
     def __iter__(self) -> Iterator[Any]:
         """In the order they were added."""
-        return iter([self.cell.shown(self.ctx, one) for one, _ in self._pairs()])
+        return iter([self.cell.hand_out(self.ctx, item) for item, _ in self._live_pairs()])
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._pairs())
+        return len(self._live_pairs())
 
-    def _pairs(self) -> list[tuple[Any, int]]:
-        kept = self.ctx.cells(shared=self.cell.shared, write=False).get(self.cell.name, [])
-        return [pair for pair in kept if self.ctx.time < pair[1]]
+    def _live_pairs(self) -> list[tuple[Any, int]]:
+        pairs = self.ctx.cells(shared=self.cell.shared, write=False).get(self.cell.name, [])
+        return [pair for pair in pairs if self.ctx.time < pair[1]]
 
 
-class Entries(Cell):
+class Entries(StateCell):
     """A dict."""
 
     @overload
     def __get__(self, owner: None, kind: type) -> Entries: ...
     @overload
-    def __get__(self, owner: Processor, kind: type) -> EntriesOfKey: ...
-    def __get__(self, owner: Processor | None, kind: type) -> Entries | EntriesOfKey:
+    def __get__(self, owner: Processor, kind: type) -> MapState: ...
+    def __get__(self, owner: Processor | None, kind: type) -> Entries | MapState:
         """The dict of the key at hand."""
-        return self if owner is None else EntriesOfKey(self, _asked(owner))
+        return self if owner is None else MapState(self, _require_context(owner))
 
 
 @dataclass(frozen=True, eq=False)
-class EntriesOfKey(MutableMapping[Any, Any]):
+class MapState(MutableMapping[Any, Any]):
     """A dict of one key, each entry with its own time to live."""
 
     cell: Entries
@@ -285,31 +303,31 @@ class EntriesOfKey(MutableMapping[Any, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         """What was set last under this key."""
-        what, until = self._pairs()[key]
-        if self.ctx.time >= until:
+        entry, expires = self._pairs()[key]
+        if self.ctx.time >= expires:
             raise KeyError(key)
-        return self.cell.shown(self.ctx, what)
+        return self.cell.hand_out(self.ctx, entry)
 
-    def __setitem__(self, key: Any, new: Any) -> None:
+    def __setitem__(self, key: Any, new_value: Any) -> None:
         """Another value, which lives from now on."""
         cells = self.ctx.cells(shared=self.cell.shared, write=True)
-        cells.setdefault(self.cell.name, {})[plain(key, self.cell.name)] = (
-            plain(new, self.cell.name),
-            self.cell.until(self.ctx),
+        cells.setdefault(self.cell.name, {})[check_storable(key, self.cell.name)] = (
+            check_storable(new_value, self.cell.name),
+            self.cell.expires_at(self.ctx),
         )
 
     def __delitem__(self, key: Any) -> None:
         """Nothing is kept under this key any more."""
         if key not in iter(self):
             raise KeyError(key)
-        kept = self.ctx.cells(shared=self.cell.shared, write=True)
-        del kept[self.cell.name][key]
-        if not kept[self.cell.name]:
-            del kept[self.cell.name]
+        cells = self.ctx.cells(shared=self.cell.shared, write=True)
+        del cells[self.cell.name][key]
+        if not cells[self.cell.name]:
+            del cells[self.cell.name]
 
     def __iter__(self) -> Iterator[Any]:
         """The keys, in the order they were first set."""
-        return iter([key for key, (_, until) in self._pairs().items() if self.ctx.time < until])
+        return iter([key for key, (_, expires) in self._pairs().items() if self.ctx.time < expires])
 
     def __len__(self) -> int:
         """How many entries there are."""
@@ -328,113 +346,115 @@ def value(default: Any = None, *, ttl: Duration | None = None, shared: bool = Fa
     A list or dict may be changed in place (`self.name.append(x)`), which writes it, too. Each key begins with its own copy of `default`.
     `ttl`: how long, in event time, what was written is kept; `shared`: one for all keys, changed by broadcast rows alone.
     """
-    made = Value(_lifetime(ttl), shared)
-    made.default = plain(default, "default")
-    return made
+    cell = Value(_ttl_millis(ttl), shared)
+    cell.default = check_storable(default, "default")
+    return cell
 
 
 def items(*, ttl: Duration | None = None, shared: bool = False) -> Items:
     """A cell for a list: `self.name.append(x)`, `for x in self.name`, `len(self.name)`, `del self.name`. Each item has its own time to live."""
-    return Items(_lifetime(ttl), shared)
+    return Items(_ttl_millis(ttl), shared)
 
 
 def entries(*, ttl: Duration | None = None, shared: bool = False) -> Entries:
     """A cell for a dict: `self.name[key] = x`, `self.name.get(key)`, `del self.name[key]`. Each entry has its own time to live."""
-    return Entries(_lifetime(ttl), shared)
+    return Entries(_ttl_millis(ttl), shared)
 
 
-def cells_of(kind: type) -> dict[str, Cell]:
+def find_cells(kind: type) -> dict[str, StateCell]:
     """The cells of a processor by name, also those it inherits."""
-    found = {
+    cells = {
         name: cell
-        for one in reversed(kind.__mro__)
-        for name, cell in vars(one).items()
-        if isinstance(cell, Cell)
+        for base in reversed(kind.__mro__)
+        for name, cell in vars(base).items()
+        if isinstance(cell, StateCell)
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(cells.items()))
 
 
-def plain(value: Any, name: str) -> Any:
+def check_storable(value: Any, name: str) -> Any:
     """A value that comes back from storage as it was; refuses others."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
     if isinstance(value, list):
-        return [plain(one, name) for one in value]
+        return [check_storable(item, name) for item in value]
     if isinstance(value, dict):
-        return {plain(key, name): plain(one, name) for key, one in value.items()}
+        return {check_storable(key, name): check_storable(item, name) for key, item in value.items()}
     raise DefinitionError(
-        f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {PLAIN}"
+        f"{name}: {value!r} is {type(value).__name__}, which would not come back from storage as it was; keep {STORABLE_TYPES}"
     )
 
 
-def _millis(what: str, name: str, at: Any) -> int:
+def _timer_millis(call: str, name: str, at: Any) -> int:
     """The time of a timer in milliseconds; a datetime counts by its zone. A fraction is refused, and what no watermark or clock reaches."""
     try:
-        millis = timestamps.millis_of(at)
+        millis = timestamps.value_to_millis(at)
     except (ValueError, OverflowError) as error:
-        raise DefinitionError(f"{what}({name!r}, {at!r}): that is not a time: {error}") from error
-    if not timestamps.in_range(millis):
+        raise DefinitionError(f"{call}({name!r}, {at!r}): that is not a time: {error}") from error
+    if not timestamps.is_in_range(millis):
         raise DefinitionError(
-            f"{what}({name!r}, {at!r}): that is not a time: it is outside the years 1 to 9999"
+            f"{call}({name!r}, {at!r}): that is not a time: it is outside the years 1 to 9999"
         )
     return millis
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     """The same value, of which nothing that can be changed is shared."""
     if isinstance(value, list):
-        return [_copied(one) for one in value]
+        return [_copy(item) for item in value]
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _copy(item) for key, item in value.items()}
     return value
 
 
-def called(processor: Processor, ctx: Context, call: Callable[[], None]) -> None:
+def call_processor(processor: Processor, ctx: Context, call: Callable[[], None]) -> None:
     """A call of the user's code, during which cells mean those of `ctx`."""
     processor.context = ctx
     try:
         call()
-        for cell, copy, what in list(ctx.handed.values()):
-            if copy != what:
+        for cell, copy, original in list(ctx.handed_out.values()):
+            if copy != original:
                 cell.write(ctx, copy)
     finally:
         processor.context = None
 
 
-def checked(processor: Processor, keys: tuple[str, ...], reserved: frozenset[str]) -> dict[str, pl.Schema]:
+def check_processor(
+    processor: Processor, keys: tuple[str, ...], reserved: frozenset[str]
+) -> dict[str, pl.Schema]:
     """The columns of each output; refuses what is no processor, and columns that results have anyway."""
     if not isinstance(processor, Processor):
-        said = (
+        problem = (
             f"{processor!r} is not a processor"
             if not isinstance(processor, type)
             else f"{processor.__name__} is a class"
         )
-        raise DefinitionError(f"process({said}); give it an object of a subclass of mr.Processor")
+        raise DefinitionError(f"process({problem}); give it an object of a subclass of mr.Processor")
     if "out" in processor.sides or "late" in processor.sides:
         raise DefinitionError(
             "a side output cannot be named 'out' or 'late': results and refused rows are; use another name"
         )
-    made = {}
-    for port, columns in {"out": processor.shows, **processor.sides}.items():
+    schemas = {}
+    for output, columns in {"out": processor.shows, **processor.sides}.items():
         for name in columns:
             if name in keys or name in reserved:
                 raise DefinitionError(
                     f"{type(processor).__name__} shows {name!r}, but results have a column of that name; use another"
                 )
         try:
-            made[port] = pl.Schema(columns)
+            schemas[output] = pl.Schema(columns)
         except Exception as error:
             raise DefinitionError(
                 f"{type(processor).__name__}: {dict(columns)} are no columns: {error}"
             ) from error
-    return made
+    return schemas
 
 
-def _lifetime(ttl: Duration | None) -> int | None:
-    return None if ttl is None else durations.positive(ttl, name="ttl")
+def _ttl_millis(ttl: Duration | None) -> int | None:
+    return None if ttl is None else durations.parse_positive(ttl, name="ttl")
 
 
-def _asked(owner: Processor) -> Context:
+def _require_context(owner: Processor) -> Context:
     if owner.context is None:
         raise DefinitionError(
             f"{type(owner).__name__}: a cell belongs to a key, and is there only while a row or a timer is processed"
@@ -442,4 +462,4 @@ def _asked(owner: Processor) -> Context:
     return owner.context
 
 
-clear_functions(globals(), "value", "items", "entries")
+explain_errors_of(globals(), "value", "items", "entries")

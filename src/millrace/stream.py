@@ -16,21 +16,21 @@ from millrace.errors import DefinitionError
 from millrace.graph.build import join, match
 from millrace.graph.build import rules as ruling
 from millrace.graph.build.aggregate import (
-    aggregation,
-    check_asked_last,
-    check_asked_once,
-    one_of,
-    windowing_of,
+    build_aggregation,
+    check_choice,
+    check_lookup_last,
+    check_lookup_once,
+    make_windowing,
 )
-from millrace.graph.build.join import How, Sided
-from millrace.graph.build.shorthands import Shorthands
+from millrace.graph.build.join import JoinSide, JoinType
+from millrace.graph.build.shorthands import AggregationMethods
 from millrace.patterns import Pattern, RowPattern
 from millrace.processors import Processor
-from millrace.topics import SYSTEM, Topic
+from millrace.topics import SYSTEM_COLUMNS, Topic
 from millrace.triggers import Trigger, at_watermark
-from millrace.triggers import checked as checked_trigger
+from millrace.triggers import check_trigger as checked_trigger
 from millrace.values import event_types, event_values, expressions, function_results
-from millrace.values.calls import NoSuchMethod, clear, clear_functions, need
+from millrace.values.calls import NoSuchMethod, explain_errors, explain_errors_of, require_type
 from millrace.watermarks import IngestionTime, Punctuation, Watermark, bounded
 from millrace.windows import WindowFn
 
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
     from millrace.graph.build.table import Table
 
 IntoExpr = expressions.IntoExpr
-_RIDE_ALONG = SYSTEM | graph.INTERNAL.keys()
+_CARRIED_COLUMNS = SYSTEM_COLUMNS | graph.INTERNAL_COLUMNS.keys()
 
 
 def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     """The rows of a topic: the fields of its type, `event_time` and `ingestion_time` (whole milliseconds)."""
-    need("read", topic, Topic, "a topic; say Topic('name', Type)")
-    need(
+    require_type("read", topic, Topic, "a topic; say Topic('name', Type)")
+    require_type(
         f"read({topic.name}, watermark=...)",
         watermark,
         (Watermark, NoneType),
         "a watermark; use one of watermarks, such as bounded('5s')",
     )
-    schema = pl.Schema({**topic.schema, **graph.TIMES})
+    schema = pl.Schema({**topic.schema, **graph.TIME_COLUMNS})
     if isinstance(watermark, Punctuation):
-        text = f"read({topic.name}, watermark={watermark})"
+        description = f"read({topic.name}, watermark={watermark})"
         expr = watermark.expr
-        watermark = watermark.of(
-            graph.tried(lambda frame: frame.select(said=expr), schema, text).schema["said"]
+        watermark = watermark.with_dtype(
+            graph.apply_to_no_rows(lambda frame: frame.select(said=expr), schema, description).schema["said"]
         )
         clock = watermark.clock()
-        graph.tried(lambda frame: frame.select(clock), schema, text)
-        expressions.check_elementwise(text, [watermark.expr], schema)
+        graph.apply_to_no_rows(lambda frame: frame.select(clock), schema, description)
+        expressions.check_elementwise(description, [watermark.expr], schema)
     rows = Stream(graph.Read((), schema, topic, watermark or bounded("5s")), None)
     return (
         rows.with_columns(event_time=pl.col("ingestion_time"))
@@ -68,7 +68,7 @@ def read(topic: Topic, *, watermark: Watermark | None = None) -> Stream:
     )
 
 
-@clear
+@explain_errors
 @dataclass(frozen=True, eq=False)
 class Stream:
     """A sequence of rows, or of panes once aggregated. Each method returns a new stream."""
@@ -83,103 +83,112 @@ class Stream:
 
     def named(self, name: str) -> Stream:
         """Names the last step, so that its state is found again even when steps are added before it."""
-        need("named", name, str, "a name; use letters, digits, '-', '_' and '.'")
+        require_type("named", name, str, "a name; use letters, digits, '-', '_' and '.'")
         return replace(self, node=replace(self.node, name=name))
 
     def filter(self, *conditions: Any, **equal: Any) -> Stream:
         """Keeps the rows for which all conditions hold: expressions, names of boolean columns, or `column=value`."""
-        wanted = expressions.conditions("filter", conditions, equal)
-        text = f"filter({graph.said(wanted)})"
-        kept = self._stateless(
-            lambda frame: frame.filter(*wanted), text, graph.roots(wanted), changes=frozenset(), exprs=wanted
+        predicates = expressions.to_conditions("filter", conditions, equal)
+        text = f"filter({graph.format_expressions(predicates)})"
+        filtered = self._append_stateless(
+            lambda frame: frame.filter(*predicates),
+            text,
+            graph.columns_used(predicates),
+            changes=frozenset(),
+            exprs=predicates,
         )
-        expressions.check_elementwise(text, wanted, self.node.schema)
-        return kept
+        expressions.check_elementwise(text, predicates, self.node.schema)
+        return filtered
 
     def select(self, *columns: Any, **named: Any) -> Stream:
         """Keeps only these columns (names, expressions, or lists of them); the times, and those of the pane, stay."""
-        made = expressions.expressions("select", columns, named)
-        text = f"select({graph.said(expressions.flatten(columns), named)})"
-        tried = graph.tried(lambda frame: frame.select(made), self.node.schema, text)
-        expressions.check_elementwise(text, made, self.node.schema)
-        return self._stateless(
-            expressions.selecting(made, frozenset(tried.columns), _RIDE_ALONG, graph.INTERNAL),
+        exprs = expressions.to_expressions("select", columns, named)
+        text = f"select({graph.format_expressions(expressions.flatten(columns), named)})"
+        preview = graph.apply_to_no_rows(lambda frame: frame.select(exprs), self.node.schema, text)
+        expressions.check_elementwise(text, exprs, self.node.schema)
+        return self._append_stateless(
+            expressions.build_select(
+                exprs, frozenset(preview.columns), _CARRIED_COLUMNS, graph.INTERNAL_COLUMNS
+            ),
             text,
-            graph.roots(made),
-            exprs=made,
+            graph.columns_used(exprs),
+            exprs=exprs,
         )
 
     def with_columns(self, *columns: Any, **named: Any) -> Stream:
         """Adds or replaces columns, each by an expression on the row alone."""
-        made = expressions.expressions("with_columns", columns, named)
-        text = f"with_columns({graph.said(expressions.flatten(columns), named)})"
-        graph.tried(lambda frame: frame.with_columns(made), self.node.schema, text)
-        expressions.check_elementwise(text, made, self.node.schema)
-        return self._stateless(
-            expressions.adding(made, graph.INTERNAL),
+        exprs = expressions.to_expressions("with_columns", columns, named)
+        text = f"with_columns({graph.format_expressions(expressions.flatten(columns), named)})"
+        graph.apply_to_no_rows(lambda frame: frame.with_columns(exprs), self.node.schema, text)
+        expressions.check_elementwise(text, exprs, self.node.schema)
+        return self._append_stateless(
+            expressions.build_with_columns(exprs, graph.INTERNAL_COLUMNS),
             text,
-            graph.roots(made),
-            changes=graph.made(made),
-            exprs=made,
+            graph.columns_used(exprs),
+            changes=graph.output_columns(exprs),
+            exprs=exprs,
         )
 
     def explode(self, *columns: Any) -> Stream:
         """One row for each element of list columns."""
-        names = expressions.names("explode", columns)
-        return self._stateless(
+        names = expressions.column_names("explode", columns)
+        return self._append_stateless(
             lambda frame: frame.explode(*names), f"explode({', '.join(names)})", frozenset(names)
         )
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame]) -> Stream:
         """Any function of columns that looks at each row by itself: how rows are cut into frames is not defined."""
-        return self._stateless(fn, f"map_batches({getattr(fn, '__name__', 'fn')})")
+        return self._append_stateless(fn, f"map_batches({getattr(fn, '__name__', 'fn')})")
 
     def flat_map(
         self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: dict[str, Any]
     ) -> Stream:
         """Any number of rows for each row, by a Python function; `schema` names the columns it makes."""
-        wanted = pl.Schema(schema)
+        dtypes = pl.Schema(schema)
 
-        def each(frame: pl.DataFrame) -> pl.DataFrame:
-            found = [
-                (place, made) for place, row in enumerate(frame.iter_rows(named=True)) for made in fn(row)
+        def apply(frame: pl.DataFrame) -> pl.DataFrame:
+            outputs = [
+                (index, output) for index, row in enumerate(frame.iter_rows(named=True)) for output in fn(row)
             ]
-            rows = [made for _, made in found]
+            rows = [output for _, output in outputs]
             columns = {
-                name: function_results.series(name, (row.get(name) for row in rows), dtype)
-                for name, dtype in wanted.items()
+                name: function_results.to_series(name, (row.get(name) for row in rows), dtype)
+                for name, dtype in dtypes.items()
             }
             origin = frame.select(
-                pl.col(name).gather([place for place, _ in found])
+                pl.col(name).gather([index for index, _ in outputs])
                 for name in frame.columns
-                if name in _RIDE_ALONG
+                if name in _CARRIED_COLUMNS
             )
-            for before in origin:
-                name = before.name
+            for original in origin:
+                name = original.name
                 if any(name in row for row in rows):
-                    columns[name] = function_results.series(
+                    columns[name] = function_results.to_series(
                         name,
-                        (row.get(name, old) for row, old in zip(rows, before, strict=True)),
-                        before.dtype,
+                        (
+                            row.get(name, original_value)
+                            for row, original_value in zip(rows, original, strict=True)
+                        ),
+                        original.dtype,
                     )
                 else:
-                    columns[name] = before
+                    columns[name] = original
             return pl.DataFrame(list(columns.values()))
 
-        return self._stateless(each, f"flat_map({getattr(fn, '__name__', 'fn')})")
+        return self._append_stateless(apply, f"flat_map({getattr(fn, '__name__', 'fn')})")
 
-    def lookup(self, fn: Callable[..., Any], *keys: str, **options: Unpack[lookups.Options]) -> Stream:
+    def lookup(self, fn: Callable[..., Any], *keys: str, **options: Unpack[lookups.LookupOptions]) -> Stream:
         """Adds columns that `fn` answers: given the values of `keys`, it returns a dict, a dataclass or None, and may be `async`.
 
         Each different key of a batch is asked for once, several at the same time; the order of rows is kept. The columns are null where there
         is no answer. The options, each with its default, are in `millrace.lookups.Options`.
         """
-        made = lookups.lookup_of(fn, keys, options, self.node.schema)
-        asked = self._stateless(
-            lambda frame: lookups.answered(made, frame), str(made), frozenset(keys), graph.Asked
+        spec = lookups.make_lookup(fn, keys, options, self.node.schema)
+        enriched = self._append_stateless(
+            lambda frame: lookups.add_answers(spec, frame), str(spec), frozenset(keys), graph.Lookup
         )
-        check_asked_once(asked.node, self.windowing)
-        return asked
+        check_lookup_once(enriched.node, self.windowing)
+        return enriched
 
     def union(self, *others: Any) -> Stream:
         """The rows of this stream and of others, or of lists of others, that have the same columns."""
@@ -210,18 +219,20 @@ class Stream:
         `output`: what a pane holds; `on_time`: whether the pane on time comes though nothing is new since an early one; `closing`: whether
         a last pane comes when the window is dropped, by default if it has rows that no pane has shown; `time`: the event time of panes (later aggregations in the window: its end).
         """
-        chosen = at_watermark() if trigger is None else checked_trigger(trigger, "trigger")
-        return replace(self, windowing=windowing_of(window, chosen, lateness, output, on_time, closing, time))
+        firing = at_watermark() if trigger is None else checked_trigger(trigger, "trigger")
+        return replace(
+            self, windowing=make_windowing(window, firing, lateness, output, on_time, closing, time)
+        )
 
     def by(self, *columns: Any) -> Keyed:
         """Groups rows by the values of these columns: names, `pl.col(name)`, or lists of these."""
-        keys = expressions.names("by", columns)
+        keys = expressions.column_names("by", columns)
         for column in keys:
             if column not in self.node.schema:
                 raise DefinitionError(
                     f"by({column!r}): there is no such column; there are {', '.join(self.columns)}"
                 )
-            if column in SYSTEM:
+            if column in SYSTEM_COLUMNS:
                 raise DefinitionError(
                     f"by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
                 )
@@ -229,7 +240,7 @@ class Stream:
             raise DefinitionError("by() needs at least one column")
         if len(set(keys)) < len(keys):
             raise DefinitionError(f"by({', '.join(map(repr, keys))}) names a column twice; name each once")
-        check_asked_last(self.node)
+        check_lookup_last(self.node)
         return Keyed(self, keys)
 
     def shuffle(self, buckets: int = 64) -> Keyed:
@@ -239,9 +250,9 @@ class Stream:
                 f"shuffle({buckets!r}): use a whole number of buckets, between 1 and 10,000"
             )
         return self.with_columns(
-            bucket=(expressions.mixed(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets).cast(
-                pl.Int64
-            )
+            bucket=(
+                expressions.mix_bits(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets
+            ).cast(pl.Int64)
         ).by("bucket")
 
     def together(self) -> Keyed:
@@ -250,7 +261,7 @@ class Stream:
 
     def late(self) -> Stream:
         """The rows that the last aggregation refused as too late, with the `reason`."""
-        node = self.node.inputs[0] if isinstance(self.node, graph.Pairs) else self.node
+        node = self.node.inputs[0] if isinstance(self.node, graph.JoinRows) else self.node
         if not isinstance(node, graph.Operation):
             raise DefinitionError("late() follows an aggregation: it is what that aggregation refused")
         if any(edge.read is None for edge in graph.edges(node)):
@@ -265,11 +276,11 @@ class Stream:
 
         What a step has not taken is null (a count or a sum: 0, a collect: empty). `window_end` is when the time was over.
         """
-        return Stream(match.timeouts(self.node), self.windowing)
+        return Stream(match.build_timeouts(self.node), self.windowing)
 
     def side(self, name: str) -> Stream:
         """What the processor before this emits to one of its `sides`."""
-        return Stream(graph.side(self.node, name), self.windowing)
+        return Stream(graph.side_output(self.node, name), self.windowing)
 
     if not TYPE_CHECKING:
 
@@ -281,35 +292,38 @@ class Stream:
 
     def write(self, topic: Topic) -> Output:
         """Ends the stream in a topic; its columns must be the fields of the topic's type."""
-        need("write", topic, Topic, "a topic; say Topic('name', Type)")
-        if topic.readable_only:
+        require_type("write", topic, Topic, "a topic; say Topic('name', Type)")
+        if topic.is_read_only:
             raise DefinitionError(
                 f"write({topic.name}): millrace reads Avro and Confluent's header, and writes neither; write binary or json"
             )
-        present = {c for c in self.node.schema if c not in SYSTEM}
+        present = {c for c in self.node.schema if c not in SYSTEM_COLUMNS}
         missing, extra = (
             [c for c in topic.schema if c not in self.node.schema],
             sorted(present - set(topic.schema)),
         )
         if missing or extra:
-            said = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} besides"
+            difference = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)} besides"
             raise DefinitionError(
-                f"write({topic.name}): the stream {said}; {topic.type.__name__} has {', '.join(topic.schema)}. Use select() to name the columns alike"
+                f"write({topic.name}): the stream {difference}; {topic.type.__name__} has {', '.join(topic.schema)}. Use select() to name the columns alike"
             )
-        for name, wanted in topic.schema.items():
-            had = self.node.schema[name]
-            if had == pl.Null:
+        for name, field_type in topic.schema.items():
+            column_type = self.node.schema[name]
+            if column_type == pl.Null:
                 if event_values.is_required(event_types.descriptor(topic.type).fields_by_name[name]):
                     raise DefinitionError(
                         f"write({topic.name}): {name} is always null, and the field must have a value; declare it optional (`... | None`), or fill it"
                     )
-            elif had.is_nested() != wanted.is_nested() and pl.Object not in (had, wanted):
+            elif column_type.is_nested() != field_type.is_nested() and pl.Object not in (
+                column_type,
+                field_type,
+            ):
                 raise DefinitionError(
-                    f"write({topic.name}): {name} is {had}, and the field is {wanted}; convert it before"
+                    f"write({topic.name}): {name} is {column_type}, and the field is {field_type}; convert it before"
                 )
         return Output(graph.Write((self.node,), self.node.schema, topic))
 
-    def _stateless(
+    def _append_stateless(
         self,
         fn: Callable[[pl.DataFrame], pl.DataFrame],
         text: str,
@@ -319,8 +333,8 @@ class Stream:
         exprs: Iterable[pl.Expr] = (),
     ) -> Stream:
         if changes is None or "event_time" in changes:
-            fn = expressions.timed(fn, text)
-        schema = graph.applied(fn, self.node.schema, text)
+            fn = expressions.check_event_times(fn, text)
+        schema = graph.derive_schema(fn, self.node.schema, text)
         if schema["event_time"] != pl.Int64:
             raise DefinitionError(
                 f"{text} makes event_time {schema['event_time']}, and it counts whole milliseconds; say event_time=....dt.epoch('ms') for a "
@@ -334,9 +348,9 @@ class Stream:
         return replace(self, node=kind((self.node,), schema, fn, text, reads, changes, tuple(exprs)))
 
 
-@clear
+@explain_errors
 @dataclass(frozen=True, eq=False)
-class Keyed(Shorthands):
+class Keyed(AggregationMethods):
     """A stream grouped by key, waiting to be told what to compute."""
 
     stream: Stream
@@ -352,7 +366,7 @@ class Keyed(Shorthands):
                 )
             raise AttributeError(f"a keyed stream has no {name!r}", name=name, obj=self)
 
-    def aggregate(self, *unnamed: object, **given: Reduction | Aggregate) -> Stream:
+    def aggregate(self, *unnamed: object, **aggregates_by_name: Reduction | Aggregate) -> Stream:
         """One result per key and window, a column for each aggregate."""
         if unnamed:
             raise DefinitionError(
@@ -363,19 +377,20 @@ class Keyed(Shorthands):
             raise DefinitionError(
                 f"by({', '.join(map(repr, self.keys))}) is aggregated without a window, so no result would ever be complete; say .window(...) first"
             )
-        if not given:
+        if not aggregates_by_name:
             raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
-        named = {
-            name: aggregates.own(one) if isinstance(one, Aggregate) else one for name, one in given.items()
+        reductions = {
+            name: aggregates.own(definition) if isinstance(definition, Aggregate) else definition
+            for name, definition in aggregates_by_name.items()
         }
-        node = aggregation(self.stream.node, self.keys, named, windowing)
+        node = build_aggregation(self.stream.node, self.keys, reductions, windowing)
         return Stream(node, windowing)
 
     def join(
         self,
         other: Keyed | Table,
         *,
-        how: How = "inner",
+        how: JoinType = "inner",
         within: tuple[Duration, Duration] | None = None,
         suffix: str = "_right",
     ) -> Stream:
@@ -384,25 +399,30 @@ class Keyed(Shorthands):
         (`mr.table`), each row is beside what that held for its key at its event time. `how` says which rows without a partner are kept, with
         null columns. A correction of a window adds (`op` `+`) or withdraws (`-`) single rows; the other two say everything once.
         """
-        need(
+        require_type(
             "join",
             other,
-            (Keyed, _table()),
+            (Keyed, _table_type()),
             "a keyed stream or a table; group it by its key: other.by('key')",
         )
-        return Stream(join.join(self._side(), other._side(), within, how, suffix), self.stream.windowing)
+        return Stream(
+            join.build_join(self._as_join_side(), other._as_join_side(), within, how, suffix),
+            self.stream.windowing,
+        )
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
         """For each key and window all rows of both streams, as two lists of structs in order of event time."""
-        need("cogroup", other, Keyed, "a keyed stream; group it by its key: other.by('key')")
-        return Stream(join.cogrouped(self._side(), other._side(), names), self.stream.windowing)
+        require_type("cogroup", other, Keyed, "a keyed stream; group it by its key: other.by('key')")
+        return Stream(
+            join.build_cogroup(self._as_join_side(), other._as_join_side(), names), self.stream.windowing
+        )
 
-    def _side(self) -> Sided:
-        return Sided(self.stream.node, self.keys, self.stream.windowing)
+    def _as_join_side(self) -> JoinSide:
+        return JoinSide(self.stream.node, self.keys, self.stream.windowing)
 
     def match(self, pattern: Pattern, *, select: Mapping[str, pl.Expr]) -> Stream:
         """One result per match of a pattern in the rows of a key, a column for each of `select`."""
-        return Stream(match.match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
+        return Stream(match.build_match(self.stream.node, self.keys, pattern, select), self.stream.windowing)
 
     def process(self, processor: Processor, *, broadcast: Stream | None = None) -> Stream:
         """A user's own code, with state and timers per key: see `millrace.processors`.
@@ -410,9 +430,11 @@ class Keyed(Shorthands):
         Rows of `broadcast` (rules that change while the job runs) come to the processor in every slot, in order of event time with the others, and before
         rows of the same time. Time passes only as far as both streams vouch: give a quiet one a watermark with `idle=`.
         """
-        need("process(broadcast=...)", broadcast, (Stream, NoneType), "a stream")
+        require_type("process(broadcast=...)", broadcast, (Stream, NoneType), "a stream")
         other = None if broadcast is None else broadcast.node
-        return Stream(match.process(self.stream.node, self.keys, processor, other), self.stream.windowing)
+        return Stream(
+            match.build_process(self.stream.node, self.keys, processor, other), self.stream.windowing
+        )
 
     def deduplicate(self, *columns: Any, within: Duration) -> Stream:
         """Of rows with equal key and `columns` only the first; they stay rows, for whatever follows a read.
@@ -424,9 +446,11 @@ class Keyed(Shorthands):
         them, and rows behind it are refused.
         Several jobs that run together can share one deduplication and its state: give it a name, and end each job's chain with the same stream.
         """
-        length = durations.positive(within, name="within")
-        names = expressions.names("deduplicate", columns)
-        return Stream(match.deduplication(self.stream.node, self.keys, names, length), self.stream.windowing)
+        within_ms = durations.parse_positive(within, name="within")
+        names = expressions.column_names("deduplicate", columns)
+        return Stream(
+            match.build_deduplication(self.stream.node, self.keys, names, within_ms), self.stream.windowing
+        )
 
     def match_rules(self, rules: Stream, *, show: Sequence[str] = ()) -> Stream:
         """One result per match of any rule in the rows of a key: `rule`, `steps` and `times` of its events, and the columns `show` as lists.
@@ -435,12 +459,14 @@ class Keyed(Shorthands):
         the others keep what they have begun. A rule sees the rows after it in event time, so the watermark waits for the topic of rules, too:
         give that read an `idle` time. A rule that cannot be understood goes to the dead letters of its topic; the one it would replace stays.
         """
-        need("match_rules", rules, Stream, "a stream of rules; read their topic")
-        return Stream(ruling.ruled(self.stream.node, self.keys, rules.node, show), self.stream.windowing)
+        require_type("match_rules", rules, Stream, "a stream of rules; read their topic")
+        return Stream(
+            ruling.build_match_rules(self.stream.node, self.keys, rules.node, show), self.stream.windowing
+        )
 
     def match_recognize(self, rows: RowPattern | str) -> Stream:
         """MATCH_RECOGNIZE (`patterns.match_recognize`, or what stands in its brackets in SQL) in the rows of a key; needs the extra `sql`."""
-        return Stream(match.match_recognize(self.stream.node, self.keys, rows), self.stream.windowing)
+        return Stream(match.build_match_recognize(self.stream.node, self.keys, rows), self.stream.windowing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,7 +476,7 @@ class Output:
     node: graph.Write
 
 
-@clear
+@explain_errors
 @dataclass(frozen=True, eq=False, init=False)
 class Job:
     """A name and one or more outputs. The name is part of the identity of its state: keep it."""
@@ -461,8 +487,8 @@ class Job:
 
     def __init__(self, name: str, *outputs: Output, delivery: panes.Delivery = "exactly_once") -> None:
         """Checks that the job can be told apart and has somewhere to write. `delivery`: what a crash may do to its results."""
-        need("Job", name, str, "the name of a job")
-        one_of("delivery", delivery, get_args(panes.Delivery))
+        require_type("Job", name, str, "the name of a job")
+        check_choice("delivery", delivery, get_args(panes.Delivery))
         if not name or not all(c.isalnum() or c in "-_." for c in name):
             raise DefinitionError(
                 f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names"
@@ -498,10 +524,10 @@ class Job:
         return explain([self])
 
 
-def _table() -> type:
+def _table_type() -> type:
     from millrace.graph.build.table import Table
 
     return Table
 
 
-clear_functions(globals(), "read")
+explain_errors_of(globals(), "read")

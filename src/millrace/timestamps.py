@@ -14,7 +14,7 @@ import polars as pl
 
 from millrace.errors import InputError
 
-FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999
+MIN_TIME, MAX_TIME = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: the times that a protobuf Timestamp can hold."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _DAY = 86_400_000
 
 
-def millis_of(value: Any, *, unit: int = 1, exact: bool = True) -> int:
+def value_to_millis(value: Any, *, unit: int = 1, exact: bool = True) -> int:
     """One value in milliseconds; ValueError says what is wrong with it.
 
     `unit`: how many milliseconds a number counts. Without `exact`, what is finer than a millisecond is rounded down.
@@ -33,15 +33,15 @@ def millis_of(value: Any, *, unit: int = 1, exact: bool = True) -> int:
     if isinstance(value, int):
         return value * unit
     if isinstance(value, float | Decimal):
-        return _whole(value, unit)
+        return _to_whole_millis(value, unit)
     if isinstance(value, datetime):
-        return _of_datetime(value if value.tzinfo else value.replace(tzinfo=UTC), exact=exact)
+        return _from_datetime(value if value.tzinfo else value.replace(tzinfo=UTC), exact=exact)
     if isinstance(value, date):
-        return _of_datetime(datetime(value.year, value.month, value.day, tzinfo=UTC), exact=exact)
+        return _from_datetime(datetime(value.year, value.month, value.day, tzinfo=UTC), exact=exact)
     if isinstance(value, str):
-        return _of_text(value.strip(), unit, exact=exact)
+        return _parse_text(value.strip(), unit, exact=exact)
     if hasattr(value, "item") and not isinstance(value.item(), type(value)):  # a scalar of numpy
-        return millis_of(value.item(), unit=unit, exact=exact)
+        return value_to_millis(value.item(), unit=unit, exact=exact)
     raise ValueError("it is neither a number, a datetime nor text")
 
 
@@ -50,16 +50,16 @@ def to_datetime(millis: int) -> datetime:
     return _EPOCH + millis * _MILLI
 
 
-def in_range(millis: int) -> bool:
+def is_in_range(millis: int) -> bool:
     """Whether a calendar has this time."""
-    return FIRST <= millis <= LAST
+    return MIN_TIME <= millis <= MAX_TIME
 
 
 def to_millis(column: pl.Series) -> pl.Series:
     """A column of times as whole milliseconds (Int64); InputError names the column, a value and the remedy."""
     dtype = column.dtype
     if dtype.is_integer():
-        return _checked_cast(column, pl.Int64(), "whole milliseconds that fit 64 bits")
+        return _cast_exactly(column, pl.Int64(), "whole milliseconds that fit 64 bits")
     if isinstance(dtype, pl.Datetime):
         per = _PER_MILLI[dtype.time_unit]
         ticks = column.to_physical()
@@ -83,7 +83,7 @@ def to_millis(column: pl.Series) -> pl.Series:
         return whole
     if dtype == pl.String or dtype == pl.Object:
         return pl.Series(
-            column.name, [_in_column(column.name, value) for value in column.to_list()], pl.Int64
+            column.name, [_parse_in_column(column.name, value) for value in column.to_list()], pl.Int64
         )
     if dtype == pl.Null:
         return column.cast(pl.Int64)
@@ -96,33 +96,33 @@ def check_micros(column: pl.Series) -> None:
     """InputError where a value is finer than a microsecond, which a time in plain Python cannot be."""
     dtype = column.dtype
     if dtype == pl.Time or (isinstance(dtype, pl.Datetime | pl.Duration) and dtype.time_unit == "ns"):
-        finer = (column.to_physical() % 1_000 != 0).fill_null(value=False).arg_true()
-        if len(finer):
-            shown = column.gather(finer[:1]).dt.to_string("iso").item()
+        too_fine = (column.to_physical() % 1_000 != 0).fill_null(value=False).arg_true()
+        if len(too_fine):
+            shown = column.gather(too_fine[:1]).dt.to_string("iso").item()
             remedy = (
                 ".cast(pl.Int64)"
                 if dtype == pl.Time
                 else '.dt.truncate("1us"), or count it with .to_physical()'
             )
             raise InputError(
-                f"column {column.name!r}: {shown} in row {finer[0]} is finer than a microsecond, and would be cut; use {remedy}"
+                f"column {column.name!r}: {shown} in row {too_fine[0]} is finer than a microsecond, and would be cut; use {remedy}"
             )
 
 
 def fit_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     """A column as the type of a topic wants it; InputError names the column, a value and the remedy."""
-    had = column.dtype
-    if had == dtype:
+    current = column.dtype
+    if current == dtype:
         return column
-    if isinstance(dtype, pl.Datetime) and not isinstance(had, pl.Null):
+    if isinstance(dtype, pl.Datetime) and not isinstance(current, pl.Null):
         return to_millis(column).cast(pl.Datetime("ms")).dt.replace_time_zone("UTC").cast(dtype)
-    if had.is_temporal() and not dtype.is_temporal():
-        if dtype.is_integer() and isinstance(had, pl.Datetime | pl.Date):
-            return _checked_cast(to_millis(column), dtype, f"{dtype}")
-        raise InputError(f"column {column.name!r} is {had}, and the field is {dtype}; convert it before")
-    if isinstance(dtype, pl.Struct) and isinstance(had, pl.Struct):
+    if current.is_temporal() and not dtype.is_temporal():
+        if dtype.is_integer() and isinstance(current, pl.Datetime | pl.Date):
+            return _cast_exactly(to_millis(column), dtype, f"{dtype}")
+        raise InputError(f"column {column.name!r} is {current}, and the field is {dtype}; convert it before")
+    if isinstance(dtype, pl.Struct) and isinstance(current, pl.Struct):
         return _fit_struct(column, dtype)
-    return _checked_cast(column, dtype, f"{dtype}")
+    return _cast_exactly(column, dtype, f"{dtype}")
 
 
 def _fit_struct(column: pl.Series, dtype: pl.Struct) -> pl.Series:
@@ -133,43 +133,46 @@ def _fit_struct(column: pl.Series, dtype: pl.Struct) -> pl.Series:
         else pl.Series(field.name, [None] * len(column), field.dtype)
         for field in dtype.fields
     ]
-    made = pl.DataFrame(fields).to_struct(column.name)
-    return pl.select(pl.when(column.is_not_null()).then(made).alias(column.name)).to_series()
+    struct = pl.DataFrame(fields).to_struct(column.name)
+    return pl.select(pl.when(column.is_not_null()).then(struct).alias(column.name)).to_series()
 
 
-def _checked_cast(column: pl.Series, dtype: pl.DataType, wanted: str) -> pl.Series:
+def _cast_exactly(column: pl.Series, dtype: pl.DataType, expected: str) -> pl.Series:
     """Casts, and refuses a value that would come out as another one."""
     if column.dtype == dtype:
         return column
     try:
-        made = column.cast(dtype)
+        result = column.cast(dtype)
     except (pl.exceptions.PolarsError, OverflowError) as error:
-        bad = _uncastable(column, dtype)
-        shown = f" such as {bad[0]!r}" if len(bad) else ""
+        failing = _find_uncastable(column, dtype)
+        shown = f" such as {failing[0]!r}" if len(failing) else ""
         raise InputError(
-            f"column {column.name!r} is {column.dtype} and holds values{shown} that are not {wanted}; convert or remove them"
+            f"column {column.name!r} is {column.dtype} and holds values{shown} that are not {expected}; convert or remove them"
         ) from error
     if dtype == pl.Boolean and _is_plain(column):
         _refuse_where(
             column,
-            made.cast(column.dtype, strict=False) != column,
+            result.cast(column.dtype, strict=False) != column,
             "is neither true nor false",
             "convert it before",
         )
-    elif _leaf(column.dtype).is_float() and _leaf(dtype).is_float():
+    elif _leaf_dtype(column.dtype).is_float() and _leaf_dtype(dtype).is_float():
         if _is_plain(column):
             _refuse_where(
-                column, column.is_finite() & ~made.is_finite(), f"does not fit {wanted}", "scale or remove it"
+                column,
+                column.is_finite() & ~result.is_finite(),
+                f"does not fit {expected}",
+                "scale or remove it",
             )
-    elif _leaf(column.dtype).is_numeric() and _leaf(dtype).is_numeric():
-        changed = made.cast(column.dtype, strict=False).ne_missing(column)
+    elif _leaf_dtype(column.dtype).is_numeric() and _leaf_dtype(dtype).is_numeric():
+        changed = result.cast(column.dtype, strict=False).ne_missing(column)
         _refuse_where(
-            column, changed, f"is not exactly a value of {wanted}", "round it, or change the field's type"
+            column, changed, f"is not exactly a value of {expected}", "round it, or change the field's type"
         )
-    return made
+    return result
 
 
-def _uncastable(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+def _find_uncastable(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     """The values that a cast loses; all of them where there is no such cast."""
     try:
         return (
@@ -181,7 +184,7 @@ def _uncastable(column: pl.Series, dtype: pl.DataType) -> pl.Series:
         return column.drop_nulls()
 
 
-def _leaf(dtype: Any) -> Any:
+def _leaf_dtype(dtype: Any) -> Any:
     while isinstance(dtype, pl.List | pl.Array):
         dtype = dtype.inner
     return dtype
@@ -191,22 +194,22 @@ def _is_plain(column: pl.Series) -> bool:
     return not column.dtype.is_nested()
 
 
-def _refuse_where(column: pl.Series, wrong: pl.Series, what: str, remedy: str) -> None:
-    place = wrong.fill_null(value=False).arg_true()
-    if len(place):
+def _refuse_where(column: pl.Series, is_wrong: pl.Series, problem: str, remedy: str) -> None:
+    rows = is_wrong.fill_null(value=False).arg_true()
+    if len(rows):
         raise InputError(
-            f"column {column.name!r}: {str(column[place[0]])!r} in row {place[0]} {what}; {remedy}"
+            f"column {column.name!r}: {str(column[rows[0]])!r} in row {rows[0]} {problem}; {remedy}"
         )
 
 
-def _in_column(name: str, value: Any) -> int | None:
+def _parse_in_column(name: str, value: Any) -> int | None:
     try:
-        return None if value is None else millis_of(value)
+        return None if value is None else value_to_millis(value)
     except (ValueError, OverflowError) as error:
         raise InputError(f"column {name!r}: {str(value)[:100]!r} is not a time: {error}") from error
 
 
-def _whole(value: float | Decimal, unit: int) -> int:
+def _to_whole_millis(value: float | Decimal, unit: int) -> int:
     if value != value or value in (float("inf"), float("-inf")):
         raise ValueError("it is not a number")
     if unit == 1:
@@ -218,19 +221,19 @@ def _whole(value: float | Decimal, unit: int) -> int:
     return round(value * unit)
 
 
-def _of_text(text: str, unit: int, *, exact: bool) -> int:
+def _parse_text(text: str, unit: int, *, exact: bool) -> int:
     digits = text.removeprefix("-").removeprefix("+")
     if digits.isascii() and digits.isdigit():
         return int(text) * unit
     if digits.isascii() and digits.replace(".", "", 1).isdigit():
-        return _whole(Decimal(text), unit)
+        return _to_whole_millis(Decimal(text), unit)
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise ValueError("it has no offset from UTC; write it like 2020-09-21T03:00:00Z")
-    return _of_datetime(at, exact=exact)
+    return _from_datetime(at, exact=exact)
 
 
-def _of_datetime(at: datetime, *, exact: bool) -> int:
+def _from_datetime(at: datetime, *, exact: bool) -> int:
     since = at - _EPOCH
     if exact and since % _MILLI:
         raise ValueError("it is finer than a millisecond; round it down to one")

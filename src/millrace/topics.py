@@ -9,17 +9,17 @@ from millrace import durations, panes
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values import event_types
-from millrace.values.calls import clear
+from millrace.values.calls import explain_errors
 
 Codec: TypeAlias = Literal["binary", "json", "avro"]
 
-SYSTEM = frozenset({"event_time", "ingestion_time", *panes.COLUMNS})
+SYSTEM_COLUMNS = frozenset({"event_time", "ingestion_time", *panes.COLUMNS})
 """Columns that millrace adds to those of a type, so that no field may have these names."""
 
 _MAX_PARTITIONS = 1024
 
 
-@clear
+@explain_errors
 @dataclass(frozen=True)
 class Topic:
     """A named sequence of events of one type, kept in the log."""
@@ -66,7 +66,7 @@ class Topic:
                 f"topic {self.name!r}: partitions={self.partitions!r} must be a number from 1 to {_MAX_PARTITIONS}"
             )
         if self.retention is not None:
-            durations.positive(self.retention, name="retention")
+            durations.parse_positive(self.retention, name="retention")
         if self.compact and (self.key is None or self.retention is not None):
             raise DefinitionError(
                 f"topic {self.name!r}: compact=True keeps the last event of each key for ever; name the key, and no retention"
@@ -95,18 +95,18 @@ class Topic:
     @property
     def retention_ms(self) -> int | None:
         """The retention in whole milliseconds."""
-        return None if self.retention is None else durations.millis(self.retention)
+        return None if self.retention is None else durations.parse_millis(self.retention)
 
     @property
-    def readable_only(self) -> bool:
+    def is_read_only(self) -> bool:
         """Whether others write it, in a form in which millrace does not."""
         return self.codec == "avro" or self.confluent
 
     def _check_foreign(self) -> None:
-        if self.envelope and self.readable_only:
-            said = "codec='avro'" if self.codec == "avro" else "confluent=True"
+        if self.envelope and self.is_read_only:
+            setting = "codec='avro'" if self.codec == "avro" else "confluent=True"
             raise DefinitionError(
-                f"topic {self.name!r}: {said} is for topics that others write; say envelope=False and time="
+                f"topic {self.name!r}: {setting} is for topics that others write; say envelope=False and time="
             )
         if (self.codec == "avro") != (self.avro is not None):
             raise DefinitionError(
@@ -120,7 +120,7 @@ class Topic:
                 f"topic {self.name!r}: {self.type.__name__} has no fields, so its events would have no columns"
             )
         for name in fields:
-            if name in SYSTEM or name.startswith("_"):
+            if name in SYSTEM_COLUMNS or name.startswith("_"):
                 raise DefinitionError(
                     f"topic {self.name!r}: {self.type.__name__}.{name} would collide with a column of millrace's own; rename the field"
                 )
@@ -144,14 +144,14 @@ class Topic:
             raise DefinitionError(
                 f"topic {self.name!r}: without an envelope events have no time; name the field that holds it with time="
             )
-        kind = self.schema.get(self.time)
-        if kind is None:
+        dtype = self.schema.get(self.time)
+        if dtype is None:
             raise DefinitionError(
                 f"topic {self.name!r}: time={self.time!r} is no field of {self.type.__name__}; it has {', '.join(self.schema)}"
             )
-        if not (kind.is_integer() or isinstance(kind, pl.Datetime | pl.String)):
+        if not (dtype.is_integer() or isinstance(dtype, pl.Datetime | pl.String)):
             raise DefinitionError(
-                f"topic {self.name!r}: time={self.time!r} is {kind}; it must be whole milliseconds, a Timestamp, or ISO 8601 text"
+                f"topic {self.name!r}: time={self.time!r} is {dtype}; it must be whole milliseconds, a Timestamp, or ISO 8601 text"
             )
 
 

@@ -13,16 +13,16 @@ from typing import Any
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.values.calls import clear, clear_functions
+from millrace.values.calls import explain_errors, explain_errors_of
 
 
-@clear
+@explain_errors
 class Trigger:
     """Decides when a window's result is shown. Subclasses are frozen and compare by value."""
 
     def until(self, other: Trigger) -> Until:
         """Fires as this one does; when `other` fires, it fires a last time and finishes."""
-        return Until(self, _trigger(other, "until"))
+        return Until(self, _check_trigger(other, "until"))
 
     @property
     def inner(self) -> tuple[Trigger, ...]:
@@ -41,8 +41,8 @@ class Trigger:
 
     def __str__(self) -> str:
         """As a user would write it."""
-        said = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]  # every subclass is a dataclass
-        return f"{_NAMES[type(self)]}({', '.join(_said(value) for value in said)})"
+        values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]  # every subclass is a dataclass
+        return f"{_FUNCTION_NAMES[type(self)]}({', '.join(_format_value(value) for value in values)})"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class AtWatermark(Trigger):
     late: Trigger | None = None
 
     @property
-    def once(self) -> bool:
+    def has_single_pane(self) -> bool:
         """Whether a window's pane after its end is the last one, so that later rows are refused."""
         return isinstance(self.late, Never)
 
@@ -70,16 +70,16 @@ class AtWatermark(Trigger):
     @property
     def finishes(self) -> bool:
         """Whether there are no late panes."""
-        return self.once
+        return self.has_single_pane
 
     def __str__(self) -> str:
         """As a user would write it."""
-        given = [
+        arguments = [
             f"{name}={value}"
             for name, value in (("early", self.early), ("late", self.late))
             if value is not None
         ]
-        return f"at_watermark({', '.join(given)})"
+        return f"at_watermark({', '.join(arguments)})"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class AfterDelay(Trigger):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"after_delay({durations.text(self.delay)!r})"
+        return f"after_delay({durations.format_millis(self.delay)!r})"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Every(Trigger):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"every({durations.text(self.period)!r})"
+        return f"every({durations.format_millis(self.period)!r})"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class EveryEventTime(Trigger):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"every_event_time({durations.text(self.period)!r})"
+        return f"every_event_time({durations.format_millis(self.period)!r})"
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Repeatedly(Trigger):
 
 
 @dataclass(frozen=True)
-class _Several(Trigger):
+class _CompositeTrigger(Trigger):
     """Made of triggers, each of which has its turn."""
 
     triggers: tuple[Trigger, ...]
@@ -156,7 +156,7 @@ class _Several(Trigger):
 
 
 @dataclass(frozen=True)
-class AnyOf(_Several):
+class AnyOf(_CompositeTrigger):
     """When one of them fires; finished when one of them is."""
 
     @property
@@ -166,12 +166,12 @@ class AnyOf(_Several):
 
 
 @dataclass(frozen=True)
-class AllOf(_Several):
+class AllOf(_CompositeTrigger):
     """When all of them are ready to fire; finished when all of them are."""
 
 
 @dataclass(frozen=True)
-class InOrder(_Several):
+class InOrder(_CompositeTrigger):
     """The first until it has finished, then the second, and so on; finished with the last."""
 
 
@@ -223,48 +223,48 @@ def at_watermark(*, early: Trigger | None = None, late: Trigger | None = None) -
     Without `late`, once per batch that brings late rows. With `late=never()` a window is shown once: rows that come after that are refused,
     but a window whose first row is late, and within the lateness, is shown too.
     """
-    sooner = None if early is None or isinstance(early, Never) else _trigger(early, "early")
-    return AtWatermark(sooner, None if late is None else _trigger(late, "late"))
+    early_trigger = None if early is None or isinstance(early, Never) else _check_trigger(early, "early")
+    return AtWatermark(early_trigger, None if late is None else _check_trigger(late, "late"))
 
 
 def every(period: Duration) -> Every:
     """Whenever the clock passes a multiple of `period` and something is new."""
-    return Every(durations.positive(period, name="period"))
+    return Every(durations.parse_positive(period, name="period"))
 
 
 def every_event_time(period: Duration) -> EveryEventTime:
     """Whenever the watermark passes a multiple of `period` or the window's end, and something is new."""
-    return EveryEventTime(durations.positive(period, name="period"))
+    return EveryEventTime(durations.parse_positive(period, name="period"))
 
 
 def after_delay(delay: Duration) -> AfterDelay:
     """Once, `delay` of processing time after the first row that is new."""
-    return AfterDelay(durations.not_negative(delay, name="delay"))
+    return AfterDelay(durations.parse_non_negative(delay, name="delay"))
 
 
 def after_count(n: int) -> AfterCount:
     """Once, when `n` rows have come since it began."""
-    return AfterCount(durations.whole(n, name="n", least=1))
+    return AfterCount(durations.check_whole(n, name="n", minimum=1))
 
 
 def repeatedly(trigger: Trigger) -> Repeatedly:
     """`trigger` again and again; it never finishes."""
-    return Repeatedly(_trigger(trigger, "trigger"))
+    return Repeatedly(_check_trigger(trigger, "trigger"))
 
 
 def any_of(*triggers: Trigger) -> AnyOf:
     """When any of them fires."""
-    return AnyOf(_several(triggers, "any_of"))
+    return AnyOf(_check_triggers(triggers, "any_of"))
 
 
 def all_of(*triggers: Trigger) -> AllOf:
     """When all of them are ready."""
-    return AllOf(_several(triggers, "all_of"))
+    return AllOf(_check_triggers(triggers, "all_of"))
 
 
 def in_order(*triggers: Trigger) -> InOrder:
     """One after the other, each until it has finished."""
-    return InOrder(_several(triggers, "in_order"))
+    return InOrder(_check_triggers(triggers, "in_order"))
 
 
 def at_clock() -> AtClock:
@@ -284,43 +284,43 @@ def walk(trigger: Trigger) -> Iterator[Trigger]:
         yield from walk(inner)
 
 
-def checked(said: Any, name: str) -> Trigger:
+def check_trigger(trigger: Any, name: str) -> Trigger:
     """A trigger that is known, with all that it is made of; refuses others, which would never fire."""
-    if isinstance(said, type) and issubclass(said, Trigger):
+    if isinstance(trigger, type) and issubclass(trigger, Trigger):
         raise DefinitionError(
-            f"{name}={said.__name__} is a class; use one of millrace.triggers, such as triggers.after_count(100)"
+            f"{name}={trigger.__name__} is a class; use one of millrace.triggers, such as triggers.after_count(100)"
         )
-    if not isinstance(said, Trigger):
+    if not isinstance(trigger, Trigger):
         raise DefinitionError(
-            f"{name}={said!r} is not a trigger; use one of millrace.triggers, such as triggers.after_count(100)"
+            f"{name}={trigger!r} is not a trigger; use one of millrace.triggers, such as triggers.after_count(100)"
         )
-    for one in walk(said):
-        if type(one) not in _KNOWN:
+    for inner in walk(trigger):
+        if type(inner) not in _TRIGGER_TYPES:
             raise DefinitionError(
-                f"{name}: {type(one).__name__} is a trigger of your own, which would never fire; "
+                f"{name}: {type(inner).__name__} is a trigger of your own, which would never fire; "
                 "combine those of millrace.triggers, such as triggers.any_of(triggers.after_count(100), triggers.every('1s'))"
             )
-    return said
+    return trigger
 
 
-_trigger = checked
+_check_trigger = check_trigger
 
 
-def _several(said: tuple[Trigger, ...], name: str) -> tuple[Trigger, ...]:
-    if not said:
+def _check_triggers(triggers: tuple[Trigger, ...], name: str) -> tuple[Trigger, ...]:
+    if not triggers:
         raise DefinitionError(f"{name}() needs at least one trigger, or it would never fire")
-    return tuple(_trigger(trigger, name) for trigger in said)
+    return tuple(_check_trigger(trigger, name) for trigger in triggers)
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-_KNOWN = {
+_TRIGGER_TYPES = {
     *(Never, AtWatermark, AfterCount, AfterDelay, Every, EveryEventTime, Repeatedly),
     *(AnyOf, AllOf, InOrder, Until, AtClock, AtEnd),
 }
-_NAMES = {
+_FUNCTION_NAMES = {
     Never: "never",
     AfterCount: "after_count",
     Repeatedly: "repeatedly",
@@ -332,7 +332,7 @@ _NAMES = {
 }
 
 
-clear_functions(
+explain_errors_of(
     globals(),
     "after_count",
     "after_delay",

@@ -10,7 +10,11 @@ from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.topics import Topic
 
-_PLACES: dict[str, tuple[str, ...]] = {"cells": (), "arcs": ("to",), "points": ("latitude", "longitude")}
+_POSITION_COLUMNS: dict[str, tuple[str, ...]] = {
+    "cells": (),
+    "arcs": ("to",),
+    "points": ("latitude", "longitude"),
+}
 """By kind: columns besides the key that say where a result is."""
 
 
@@ -50,15 +54,15 @@ class View:
             raise DefinitionError(
                 f"view name {self.name!r}: use letters, digits, '-', '_' and '.'; it becomes part of an address"
             )
-        if self.kind not in _PLACES:
+        if self.kind not in _POSITION_COLUMNS:
             raise DefinitionError(
-                f"view {self.name!r}: kind={self.kind!r} cannot be drawn; use {', '.join(_PLACES)}"
+                f"view {self.name!r}: kind={self.kind!r} cannot be drawn; use {', '.join(_POSITION_COLUMNS)}"
             )
         if self.shows not in (None, "window", "newest"):
             raise DefinitionError(
                 f"view {self.name!r}: shows={self.shows!r} is not known; use 'window' or 'newest'"
             )
-        for column in (self.key, *self.values, *_PLACES[self.kind]):
+        for column in (self.key, *self.values, *_POSITION_COLUMNS[self.kind]):
             if column not in self.topic.schema:
                 known = ", ".join(self.topic.schema)
                 raise DefinitionError(
@@ -71,19 +75,19 @@ class View:
                 f"view {self.name!r}: an arc has to lead somewhere; put 'to' into values=, after the column that ranks"
             )
         self._check_types()
-        durations.positive(self.window, name="window")
-        durations.positive(self.every, name="every")
+        durations.parse_positive(self.window, name="window")
+        durations.parse_positive(self.every, name="every")
 
     def _check_types(self) -> None:
         """Refuses columns whose type has no place on a map, or no order."""
         schema, where = self.topic.schema, f"view {self.name!r}: column"
-        for column in () if self.kind == "points" else (self.key, *_PLACES[self.kind]):
+        for column in () if self.kind == "points" else (self.key, *_POSITION_COLUMNS[self.kind]):
             if schema[column] not in (pl.Int64, pl.UInt64):
                 raise DefinitionError(
                     f"{where} {column!r} of topic {self.topic.name!r} is {schema[column]}, and an H3 cell is Int64, so nothing would be shown; "
                     "make it with millrace.geo.geocell(), or declare kind='points' with columns latitude and longitude"
                 )
-        for column in _PLACES[self.kind] if self.kind == "points" else ():
+        for column in _POSITION_COLUMNS[self.kind] if self.kind == "points" else ():
             if not schema[column].is_numeric():
                 raise DefinitionError(
                     f"{where} {column!r} of topic {self.topic.name!r} is {schema[column]}, so nothing would be shown; use degrees as Float64"
@@ -94,16 +98,16 @@ class View:
             )
 
     @property
-    def by_window(self) -> bool:
+    def is_by_window(self) -> bool:
         """Whether the results of one window are shown, and not of each key the newest."""
         return self.shows == "window" or (self.shows is None and self.kind != "points")
 
     @property
     def window_ms(self) -> int:
         """The size of a window in whole milliseconds."""
-        return durations.millis(self.window)
+        return durations.parse_millis(self.window)
 
     @property
     def every_ms(self) -> int:
         """How often there is a new window, in whole milliseconds."""
-        return durations.millis(self.every)
+        return durations.parse_millis(self.every)

@@ -12,12 +12,12 @@ import polars as pl
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.values.calls import clear_functions
+from millrace.values.calls import explain_errors_of
 
-AHEAD = "1h"
+DEFAULT_AHEAD = "1h"
 """How far past its ingestion an event's time may lie before the event is set aside."""
 
-EMPTY = 10_000
+EMPTY_PARTITION_TIMEOUT = 10_000
 """Milliseconds after which a partition that has never held a record no longer holds the watermark back, where no `idle` is given."""
 
 
@@ -31,9 +31,9 @@ class Watermark(ABC):
     delay: int
     idle: int | None
     ahead: int
-    learned = False
+    is_learned = False
     """Whether the delay is learned from the rows, so that `delay` is only the least that it can be."""
-    within_ingestion = False
+    is_capped_by_ingestion = False
     """Whether the clock never passes the ingestion time of the rows it was read off, so that a row that is too late is known by its own."""
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Bounded(Watermark):
     delay: int
     idle: int | None = None
     ahead: int = 3_600_000
-    within_ingestion = True
+    is_capped_by_ingestion = True
 
     def clock(self) -> pl.Expr:
         """The event time, or the ingestion time where a vehicle's clock runs fast."""
@@ -70,7 +70,7 @@ class Bounded(Watermark):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"bounded({', '.join([repr(durations.text(self.delay)), *filter(None, [_idle(self)])])})"
+        return f"bounded({', '.join([repr(durations.format_millis(self.delay)), *filter(None, [_format_idle(self)])])})"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Ascending(Bounded):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"ascending({_idle(self)})"
+        return f"ascending({_format_idle(self)})"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class IngestionTime(Watermark):
     idle: int | None = None
     delay: int = 0
     ahead: int = 2**62
-    within_ingestion = True
+    is_capped_by_ingestion = True
 
     def clock(self) -> pl.Expr:
         """The ingestion time."""
@@ -104,7 +104,7 @@ class IngestionTime(Watermark):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"ingestion_time({_idle(self)})"
+        return f"ingestion_time({_format_idle(self)})"
 
 
 @dataclass(frozen=True)
@@ -114,53 +114,57 @@ class Percentile(Bounded):
     delay: int = 0
     share: float = 0.99
     start: int = 10_000
-    learned = True
+    is_learned = True
 
     def __str__(self) -> str:
         """As a user would write it."""
-        said = [f"{self.share:g}", f"start={durations.text(self.start)!r}", *filter(None, [_idle(self)])]
-        return f"percentile({', '.join(said)})"
+        arguments = [
+            f"{self.share:g}",
+            f"start={durations.format_millis(self.start)!r}",
+            *filter(None, [_format_idle(self)]),
+        ]
+        return f"percentile({', '.join(arguments)})"
 
-    def delay_after(self, lags: Mapping[int, int]) -> int:
+    def delay_for(self, lags: Mapping[int, int]) -> int:
         """The delay that so many lags of each size (see `size_of`) call for."""
         count = sum(lags.values())
         if count < FIRST:
             return self.start
-        wanted = -(-round(self.share * 10**9) * count // 10**9)
-        for size in sorted(lags):
-            wanted -= lags[size]
-            if wanted <= 0:
-                return greatest_of(size)
+        remaining = -(-round(self.share * 10**9) * count // 10**9)
+        for bucket in sorted(lags):
+            remaining -= lags[bucket]
+            if remaining <= 0:
+                return largest_lag(bucket)
         return 0
 
 
 FIRST, EVERY = 64, 1024
 """A learned delay changes at offsets of a partition: 64, 128, 256, 512, 1024, and from there every 1024. Both are powers of two."""
-STEPS = 32
+BUCKETS_PER_DOUBLING = 32
 """Lags are told apart to one part in so many."""
 
 
-def learned_at(offset: int) -> int:
+def last_update_offset(offset: int) -> int:
     """The offset at which the delay changed last: all rows before it count for the row at `offset`."""
     if offset >= EVERY:
         return offset // EVERY * EVERY
     return 1 << (offset.bit_length() - 1) if offset >= FIRST else 0
 
 
-def size_of(lag: int) -> int:
+def lag_bucket(lag: int) -> int:
     """Lags of one size differ by less than a 32nd; up to 32 ms each is its own size."""
-    if lag < STEPS:
+    if lag < BUCKETS_PER_DOUBLING:
         return max(lag, 0)
-    shift = lag.bit_length() - STEPS.bit_length()
-    return (shift + 1) * STEPS + (lag >> shift) - STEPS
+    shift = lag.bit_length() - BUCKETS_PER_DOUBLING.bit_length()
+    return (shift + 1) * BUCKETS_PER_DOUBLING + (lag >> shift) - BUCKETS_PER_DOUBLING
 
 
-def greatest_of(size: int) -> int:
+def largest_lag(bucket: int) -> int:
     """The greatest lag of a size."""
-    if size < STEPS:
-        return size
-    shift, part = size // STEPS - 1, size % STEPS + STEPS
-    return ((part + 1) << shift) - 1
+    if bucket < BUCKETS_PER_DOUBLING:
+        return bucket
+    shift, step = bucket // BUCKETS_PER_DOUBLING - 1, bucket % BUCKETS_PER_DOUBLING + BUCKETS_PER_DOUBLING
+    return ((step + 1) << shift) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +182,7 @@ class Punctuation(Watermark):
     in_datetimes: bool = False
     """Whether `expr` makes datetimes, or dates, instead of whole milliseconds."""
 
-    def of(self, dtype: pl.DataType) -> Punctuation:
+    def with_dtype(self, dtype: pl.DataType) -> Punctuation:
         """The same for an expression of this type, whose datetimes count by their own unit and zone; DefinitionError where it is no time."""
         if isinstance(dtype, pl.Datetime) or dtype == pl.Date:
             return replace(self, in_datetimes=True)
@@ -189,17 +193,17 @@ class Punctuation(Watermark):
         )
 
     @property
-    def said(self) -> pl.Expr:
+    def time_in_millis(self) -> pl.Expr:
         """The punctuation in whole milliseconds."""
         return self.expr.dt.epoch("ms") if self.in_datetimes else self.expr.cast(pl.Int64)
 
     def clock(self) -> pl.Expr:
         """What the user's expression says, unless the row or the punctuation itself is too far past the row's ingestion."""
-        said = self.said
-        ignored = self.is_set_aside() | (said < durations.FIRST)
+        time = self.time_in_millis
+        is_ignored = self.is_set_aside() | (time < durations.MIN_TIME)
         if self.is_limited:
-            ignored = ignored | (said > pl.col("ingestion_time") + self.ahead)
-        return pl.when(~ignored).then(said)
+            is_ignored = is_ignored | (time > pl.col("ingestion_time") + self.ahead)
+        return pl.when(~is_ignored).then(time)
 
     @property
     def clock_id(self) -> str:
@@ -208,37 +212,39 @@ class Punctuation(Watermark):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"punctuation({', '.join([str(self.expr), *filter(None, [_idle(self)])])})"
+        return f"punctuation({', '.join([str(self.expr), *filter(None, [_format_idle(self)])])})"
 
 
-def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = AHEAD) -> Bounded:
+def bounded(delay: Duration, *, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD) -> Bounded:
     """The watermark stays `delay` behind each partition's clock.
 
     A partition that brings nothing for `idle` no longer holds the others back. An event more than `ahead`
     past its ingestion is set aside.
     """
     return Bounded(
-        durations.not_negative(delay, name="delay"),
-        _patience(idle),
-        durations.not_negative(ahead, name="ahead"),
+        durations.parse_non_negative(delay, name="delay"),
+        _idle_millis(idle),
+        durations.parse_non_negative(ahead, name="ahead"),
     )
 
 
-def punctuation(expr: pl.Expr, *, idle: Duration | None = None, ahead: Duration = AHEAD) -> Punctuation:
+def punctuation(
+    expr: pl.Expr, *, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD
+) -> Punctuation:
     """Where `expr` (a datetime, or whole milliseconds) is not null, no row with an earlier event time is still expected in that partition.
 
     A punctuation more than `ahead` past its row's ingestion is ignored, as is that of a row that is set aside.
     """
     return Punctuation(
         expr,
-        _patience(idle),
-        durations.not_negative(ahead, name="ahead"),
+        _idle_millis(idle),
+        durations.parse_non_negative(ahead, name="ahead"),
     )
 
 
-def ascending(*, idle: Duration | None = None, ahead: Duration = AHEAD) -> Ascending:
+def ascending(*, idle: Duration | None = None, ahead: Duration = DEFAULT_AHEAD) -> Ascending:
     """Rows of a partition never go back in time: the watermark is the partition's clock itself."""
-    return Ascending(idle=_patience(idle), ahead=durations.not_negative(ahead, name="ahead"))
+    return Ascending(idle=_idle_millis(idle), ahead=durations.parse_non_negative(ahead, name="ahead"))
 
 
 def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
@@ -246,11 +252,11 @@ def ingestion_time(*, idle: Duration | None = None) -> IngestionTime:
 
     Perfect: nothing is late, as long as the ingestion times of a partition do not go back. Several ingestion nodes must agree about the time.
     """
-    return IngestionTime(_patience(idle))
+    return IngestionTime(_idle_millis(idle))
 
 
 def percentile(
-    share: float, *, idle: Duration | None = None, start: Duration = "10s", ahead: Duration = AHEAD
+    share: float, *, idle: Duration | None = None, start: Duration = "10s", ahead: Duration = DEFAULT_AHEAD
 ) -> Percentile:
     """The delay is learned: so long that this share of a partition's rows so far was not further behind its clock.
 
@@ -262,19 +268,19 @@ def percentile(
             f"percentile({share}): the share of rows that are to be in time lies between 0 and 1, such as 0.99"
         )
     return Percentile(
-        idle=_patience(idle),
-        ahead=durations.not_negative(ahead, name="ahead"),
+        idle=_idle_millis(idle),
+        ahead=durations.parse_non_negative(ahead, name="ahead"),
         share=share,
-        start=durations.not_negative(start, name="start"),
+        start=durations.parse_non_negative(start, name="start"),
     )
 
 
-def _patience(idle: Duration | None) -> int | None:
-    return None if idle is None else durations.positive(idle, name="idle")
+def _idle_millis(idle: Duration | None) -> int | None:
+    return None if idle is None else durations.parse_positive(idle, name="idle")
 
 
-def _idle(watermark: Watermark) -> str:
-    return f"idle={durations.text(watermark.idle)!r}" if watermark.idle is not None else ""
+def _format_idle(watermark: Watermark) -> str:
+    return f"idle={durations.format_millis(watermark.idle)!r}" if watermark.idle is not None else ""
 
 
-clear_functions(globals(), "ascending", "bounded", "ingestion_time", "percentile", "punctuation")
+explain_errors_of(globals(), "ascending", "bounded", "ingestion_time", "percentile", "punctuation")

@@ -14,15 +14,15 @@ import polars as pl
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.values.calls import clear_functions
+from millrace.values.calls import explain_errors_of
 
 Window: TypeAlias = tuple[int, int]
 
-FOREVER: Window = (durations.FIRST, durations.LAST + 1)
+FOREVER: Window = (durations.MIN_TIME, durations.MAX_TIME + 1)
 """The window of `everything()`: all times that events can have; its panes are at the last of them."""
 UNTIL_2262: Window = (-9_223_372_036_854, 9_223_372_036_854)
 """What it was in stored state of older versions."""
-MOST_WINDOWS = 100_000
+MAX_WINDOWS_PER_ROW = 100_000
 """In how many sliding windows a row may be."""
 
 
@@ -59,7 +59,7 @@ class Sliding(WindowFn):
     offset: int = 0
 
     @property
-    def slice(self) -> int:
+    def slice_size(self) -> int:
         """The longest stretch of time that no window's edge divides."""
         return gcd(self.size, self.every)
 
@@ -78,7 +78,9 @@ class Sliding(WindowFn):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return _sliding_text(self.size, self.every, repr(durations.text(self.offset)) if self.offset else "")
+        return _format_sliding(
+            self.size, self.every, repr(durations.format_millis(self.offset)) if self.offset else ""
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,7 +91,7 @@ class Unaligned(WindowFn):
     every: int
     offset: pl.Expr
 
-    def aligned(self, offset: int) -> Sliding:
+    def align(self, offset: int) -> Sliding:
         """The windows of a key with this offset."""
         return Sliding(self.size, self.every, offset % self.every)
 
@@ -99,7 +101,7 @@ class Unaligned(WindowFn):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return _sliding_text(self.size, self.every, str(self.offset))
+        return _format_sliding(self.size, self.every, str(self.offset))
 
     __repr__ = __str__
 
@@ -118,18 +120,18 @@ class Sessions(WindowFn):
     def merge(self, windows: Sequence[Window]) -> list[list[Window]]:
         """Those that overlap or touch."""
         groups: list[list[Window]] = []
-        reach = 0
+        last_end = 0
         for window in sorted(windows):
-            if groups and window[0] <= reach:
+            if groups and window[0] <= last_end:
                 groups[-1].append(window)
             else:
                 groups.append([window])
-            reach = window[1] if len(groups[-1]) == 1 else max(reach, window[1])
+            last_end = window[1] if len(groups[-1]) == 1 else max(last_end, window[1])
         return groups
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"sessions({durations.text(self.gap)!r})"
+        return f"sessions({durations.format_millis(self.gap)!r})"
 
 
 @dataclass(frozen=True)
@@ -231,8 +233,8 @@ def fixed(size: Duration, *, offset: pl.Expr) -> Unaligned: ...
 
 def fixed(size: Duration, *, offset: Duration | pl.Expr = 0) -> Sliding | Unaligned:
     """Windows of `size` side by side, starting at multiples of `size` past `offset`; an expression gives each key its own."""
-    length = durations.positive(size, name="size")
-    return _placed(length, length, offset)
+    length = durations.parse_positive(size, name="size")
+    return _make_sliding(length, length, offset)
 
 
 @overload
@@ -245,22 +247,22 @@ def sliding(size: Duration, *, every: Duration, offset: pl.Expr) -> Unaligned: .
 
 def sliding(size: Duration, *, every: Duration, offset: Duration | pl.Expr = 0) -> Sliding | Unaligned:
     """Windows of `size` that start every `every`, so that an event is in `size / every` of them."""
-    length, step = durations.positive(size, name="size"), durations.positive(every, name="every")
+    length, step = durations.parse_positive(size, name="size"), durations.parse_positive(every, name="every")
     if step > length:
         raise DefinitionError(
             f"every={every!r} is longer than size={size!r}, so events between windows would be lost; use every <= size"
         )
-    if length // step > MOST_WINDOWS:
+    if length // step > MAX_WINDOWS_PER_ROW:
         raise DefinitionError(
             f"sliding({size!r}, every={every!r}) puts each row into {length // step:,} windows, which no machine shows in time; "
-            f"use a longer every, so that there are at most {MOST_WINDOWS:,}"
+            f"use a longer every, so that there are at most {MAX_WINDOWS_PER_ROW:,}"
         )
-    return _placed(length, step, offset)
+    return _make_sliding(length, step, offset)
 
 
 def sessions(gap: Duration) -> Sessions:
     """A window for each burst of rows of a key: it ends when nothing came for `gap`."""
-    return Sessions(durations.positive(gap, name="gap"))
+    return Sessions(durations.parse_positive(gap, name="gap"))
 
 
 def everything() -> Everything:
@@ -270,8 +272,8 @@ def everything() -> Everything:
 
 def counted(n: int, *, every: int | None = None) -> Counted:
     """Windows of `n` rows of a key, side by side or one for `every` so many rows, in order of event time."""
-    size = durations.whole(n, name="n", least=1)
-    step = size if every is None else durations.whole(every, name="every", least=1)
+    size = durations.check_whole(n, name="n", minimum=1)
+    step = size if every is None else durations.check_whole(every, name="every", minimum=1)
     if step > size:
         raise DefinitionError(
             f"every={every} is more than n={n}, so rows between windows would be lost; use every <= n"
@@ -286,7 +288,7 @@ def delta(column: str, threshold: float, *, every: float | None = None) -> Delta
     that differ by at most `threshold` from the newest.
     """
     for name, value in (("threshold", threshold), ("every", threshold if every is None else every)):
-        if not _difference(value):
+        if not _is_difference(value):
             raise DefinitionError(f"{name}={value!r} is no difference; use a number from 0 on")
     return Delta(column, threshold, every)
 
@@ -307,23 +309,23 @@ def by_clock(window: WindowFn) -> ByClock:
     return ByClock(window)
 
 
-def _difference(value: Any) -> bool:
+def _is_difference(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _placed(size: int, every: int, offset: Duration | pl.Expr) -> Sliding | Unaligned:
+def _make_sliding(size: int, every: int, offset: Duration | pl.Expr) -> Sliding | Unaligned:
     if isinstance(offset, pl.Expr):
         return Unaligned(size, every, offset)
-    return Sliding(size, every, durations.within(offset, name="offset") % every)
+    return Sliding(size, every, durations.parse_bounded(offset, name="offset") % every)
 
 
-def _sliding_text(size: int, every: int, offset: str) -> str:
-    said = f", offset={offset}" if offset else ""
+def _format_sliding(size: int, every: int, offset: str) -> str:
+    offset_argument = f", offset={offset}" if offset else ""
     if size == every:
-        return f"fixed({durations.text(size)!r}{said})"
-    return f"sliding({durations.text(size)!r}, every={durations.text(every)!r}{said})"
+        return f"fixed({durations.format_millis(size)!r}{offset_argument})"
+    return f"sliding({durations.format_millis(size)!r}, every={durations.format_millis(every)!r}{offset_argument})"
 
 
-clear_functions(
+explain_errors_of(
     globals(), "by_clock", "counted", "delta", "everything", "fixed", "punctuated", "sessions", "sliding"
 )

@@ -10,7 +10,7 @@ import pytest
 import millrace as mr
 from millrace import aggregates, testing, windows
 from millrace.aggregates import Aggregate
-from millrace.engine.operators.chained import PaneWindows
+from millrace.engine.operators.chained import ChainedOperator
 from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError
 
@@ -109,7 +109,7 @@ def test_it_follows_late_rows_through_a_chain(mode: type[Mode], on: testing.On) 
 def test_with_a_way_back_a_later_aggregation_keeps_one_state_instead_of_all_values() -> None:
     def kept(mode: type[Mode]) -> set[str]:
         later = Plan.of([chain(mode)], slots=1).stage(2)[0]
-        return set(PaneWindows(later)._nothing.columns)
+        return set(ChainedOperator(later)._empty_rows.columns)
 
     assert "mode.v" in kept(RetractingMode)
     assert "speed" in kept(Mode)

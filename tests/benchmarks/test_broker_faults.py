@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.broker_faults import FirstStart, kill_all, longest_gap, restart
-from bench.chaos import chaos_at_every_step
-from bench.local_chaos import Script
+from bench.broker_faults import FirstStart, kill_all, longest_gap, restart_broker
+from bench.chaos import inject_faults
+from bench.local_chaos import FaultPlan
 from log.conftest import within
 from millrace.devtools import brokers
 from millrace.errors import RunFailed, TopicMissing
-from millrace.log import Log, Outgoing, open_log
+from millrace.log import Log, OutgoingRecords, open_log
 from millrace.topics import Topic
 from millrace.transit.topics import CELL_COUNTS
 
@@ -24,7 +24,7 @@ def start(tmp_path: Path) -> FirstStart:
 
 def results(log: Log) -> int:
     try:
-        return sum(log.ends(CELL_COUNTS.name).values())
+        return sum(log.end_offsets(CELL_COUNTS.name).values())
     except TopicMissing:
         return 0
 
@@ -34,35 +34,35 @@ def repeat_a_result(log: Log) -> None:
     with within(120) as waiting:
         while waiting(results(log) == 0):
             pass
-    part = next(part for part, end in log.ends(CELL_COUNTS.name).items() if end)
+    part = next(part for part, end in log.end_offsets(CELL_COUNTS.name).items() if end)
     record = log.read(CELL_COUNTS.name, part, 0, 1)
-    log.append(CELL_COUNTS.name, Outgoing(record.values, record.keys))
+    log.append(CELL_COUNTS.name, OutgoingRecords(record.values, record.keys))
 
 
 @pytest.mark.slow
 def test_a_first_start_ends_with_right_results_and_says_how_long_the_first_took(start: FirstStart) -> None:
-    with start.verified():
+    with start.verify():
         pass
-    assert start.tally.troubles == {"first start": 1}
-    assert 0 < start.tally.recovered["first start"][0] < 120
+    assert start.tally.faults == {"first start": 1}
+    assert 0 < start.tally.recovery_times["first start"][0] < 120
 
 
 @pytest.mark.slow
 def test_a_first_start_whose_run_refuses_is_noticed(start: FirstStart, tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     log.ensure(Topic(CELL_COUNTS.name, CELL_COUNTS.type, key="geocell", partitions=3))
-    with pytest.raises(RunFailed, match="exists with partitions 3"), start.verified():
+    with pytest.raises(RunFailed, match="exists with partitions 3"), start.verify():
         pass
-    assert not start.tally.troubles
+    assert not start.tally.faults
 
 
 @pytest.mark.slow
 def test_a_result_that_is_there_twice_after_a_first_start_is_noticed(
     start: FirstStart, tmp_path: Path
 ) -> None:
-    with pytest.raises(RunFailed, match=r"doubled [1-9]"), start.verified():
+    with pytest.raises(RunFailed, match=r"doubled [1-9]"), start.verify():
         repeat_a_result(open_log(f"embedded:{tmp_path / 'log'}"))
-    assert not start.tally.troubles
+    assert not start.tally.faults
 
 
 def test_the_longest_gap_begins_with_the_restart() -> None:
@@ -74,7 +74,7 @@ def test_the_longest_gap_begins_with_the_restart() -> None:
 def three(tmp_path: Path) -> Iterator[brokers.Cluster]:
     cluster = brokers.start(tmp_path / "kafka", brokers=3, port=0)
     yield cluster
-    brokers.stop(brokers.running(tmp_path / "kafka") or cluster, grace=5)
+    brokers.stop(brokers.load_cluster(tmp_path / "kafka") or cluster, timeout=5)
 
 
 @pytest.mark.kafka
@@ -84,14 +84,14 @@ def test_brokers_that_were_restarted_or_all_killed_answer_with_what_they_held(th
     log.ensure_raw("t")
     for number, node in enumerate(three.nodes):
         before = {each.pid for each in three.nodes}
-        three = restart(three, node)
+        three = restart_broker(three, node)
         assert len(before & {each.pid for each in three.nodes}) == 2
-        assert len(three.running()) == 3
-        log.append("t", Outgoing(pa.array([b"%d" % number], pa.binary())))
+        assert len(three.live_nodes()) == 3
+        log.append("t", OutgoingRecords(pa.array([b"%d" % number], pa.binary())))
     kill_all(three)
-    assert three.running() == []
-    three = brokers.revive(three, *(node.id for node in three.nodes))
-    assert log.read("t", 0, 0, log.ends("t")[0]).values.to_pylist() == [b"0", b"1", b"2"]
+    assert three.live_nodes() == []
+    three = brokers.restart(three, *(node.id for node in three.nodes))
+    assert log.read("t", 0, 0, log.end_offsets("t")[0]).values.to_pylist() == [b"0", b"1", b"2"]
 
 
 @pytest.mark.kafka
@@ -100,9 +100,9 @@ def test_after_each_fault_of_three_brokers_nothing_is_missing_doubled_or_wrong(
     three: brokers.Cluster, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    script = Script(hits=0, rounds=1, only=("broker", "rolling", "down", "silence", "first"))
-    verdict = chaos_at_every_step(tmp_path, three.url, three, script=script, say=said.append)
-    assert verdict.right, verdict
+    script = FaultPlan(hits=0, rounds=1, only=("broker", "rolling", "down", "silence", "first"))
+    verdict = inject_faults(tmp_path, three.url, three, plan=script, say=said.append)
+    assert verdict.is_right, verdict
     for fault in ("broker killed", "rolling restart", "all brokers down", "brokers silent"):
         assert any(f"1 × {fault}; next result after" in line for line in said), fault
     assert any("3 × first start; next result after" in line for line in said)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos import chaos_at_every_step
-from bench.local_chaos import Script
+from bench.chaos import inject_faults
+from bench.local_chaos import FaultPlan
 from millrace.devtools.brokers import Cluster
 from millrace.log import fault_points, open_log
 
@@ -15,14 +15,14 @@ from millrace.log import fault_points, open_log
 @pytest.mark.kafka
 def test_whatever_dies_nothing_is_missing_doubled_or_wrong(tmp_path: Path, brokers: Cluster) -> None:
     said: list[str] = []
-    verdict = chaos_at_every_step(
+    verdict = inject_faults(
         tmp_path,
         f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}",
-        script=Script(hits=1, rounds=1),
+        plan=FaultPlan(hits=1, rounds=1),
         say=said.append,
     )
-    assert (verdict.missing, verdict.doubled, verdict.wrong) == (0, 0, 0)
-    assert {f"killed at {place}" for place in fault_points.PLACES} <= {
+    assert (verdict.missing, verdict.duplicated, verdict.wrong) == (0, 0, 0)
+    assert {f"killed at {place}" for place in fault_points.POINTS} <= {
         line.partition(": ")[2] for line in said
     }
     assert any("replaced while frozen" in line for line in said)
@@ -47,7 +47,7 @@ def test_a_writer_that_went_on_while_another_took_over_is_not_overlooked(
 
     monkeypatch.setattr(log, "marker", ask)
     new = log.writer("w")
-    assert new.last == 1
+    assert new.last_marker == 1
     new.commit(2, {})
     log.close()
 

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from bench.ingestion import messages, positions, sizes, sources
-from millrace.ingest import Batch, processor
+from bench.ingestion import make_messages, make_positions, measure_sizes, measure_sources
+from millrace.ingest import MessageBatch, processor
 
 pytestmark = pytest.mark.slow
 
 
 def test_simulated_messages_are_ones_that_the_processor_understands_as_they_were() -> None:
-    said, made = messages(500), positions(500)
+    said, made = make_messages(500), make_positions(500)
     done = processor("hsl").process_many(
-        Batch([t for t, _ in said], [p for _, p in said], [0] * 500, range(500), "bench")
+        MessageBatch([t for t, _ in said], [p for _, p in said], [0] * 500, range(500), "bench")
     )
     assert not done.rejects
     ((_, rows),) = done.rows
@@ -33,7 +33,7 @@ def test_simulated_messages_are_ones_that_the_processor_understands_as_they_were
 
 
 def test_binary_is_smaller_than_json_and_both_shrink() -> None:
-    binary, text = sizes(2_000)
+    binary, text = measure_sizes(2_000)
     assert (binary.codec, text.codec) == ("binary", "json")
     assert binary.compressed < binary.plain < text.plain
     assert text.compressed < text.plain
@@ -41,6 +41,6 @@ def test_binary_is_smaller_than_json_and_both_shrink() -> None:
 
 @pytest.mark.mqtt
 def test_both_sources_are_measured() -> None:
-    found = list(sources(2_000))
+    found = list(measure_sources(2_000))
     assert [(one.source, one.messages) for one in found] == [("recording", 2_000), ("mqtt", 2_000)]
     assert all(one.cpu_us_per_message > 0 for one in found)

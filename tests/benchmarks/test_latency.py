@@ -4,11 +4,11 @@ import polars as pl
 import pytest
 
 from bench.city_flow import final_stop_distribution
-from bench.latency import bench, floors
+from bench.latency import bench, find_floors
 from millrace.errors import DefinitionError
 from millrace.runners.local import Engine
 from millrace.transit.jobs import BUILT_IN
-from millrace.transit.markers import MARKERS, at_sea
+from millrace.transit.markers import MARKERS, is_marker_position
 
 
 @pytest.mark.parametrize("job", MARKERS)
@@ -16,16 +16,16 @@ def test_each_marker_makes_results_that_can_be_told_apart(job: str) -> None:
     from millrace import replay
 
     marker = MARKERS[job]
-    sent = marker.rows(1_000_000, 1_060_000)
-    assert sent.select(at_sea().all()).item()
+    sent = marker.make_rows(1_000_000, 1_060_000)
+    assert sent.select(is_marker_position().all()).item()
     made = final_stop_distribution() if job == "final-stop-distribution" else BUILT_IN[job]()
-    found = marker.waits_for(replay(made, sent)).filter(pl.col("event") <= sent["event_time"].max())
+    found = marker.find_results(replay(made, sent)).filter(pl.col("event") <= sent["event_time"].max())
     assert found.height >= 10
     assert set(found["event"]) <= set(sent["event_time"])
     assert found["event"].is_unique().all()
     assert (found["complete"] > found["event"]).all()
     plan = Engine([made]).plan
-    assert (plan.topics, plan.outputs) == ((marker.reads,), (marker.topic,))
+    assert (plan.topics, plan.outputs) == ((marker.input_topic,), (marker.output_topic,))
 
 
 def test_all_five_jobs_have_markers() -> None:
@@ -35,7 +35,7 @@ def test_all_five_jobs_have_markers() -> None:
 def test_the_floor_is_when_the_last_partition_let_the_watermark_pass() -> None:
     quick = pl.DataFrame({"clock": [100, 200, 300], "at": [101, 201, 301]})
     slow = pl.DataFrame({"clock": [50, 250], "at": [60, 999]})
-    assert floors(pl.Series([40, 190, 290]), [quick, slow], 10).to_list() == [101, 999, 301]
+    assert find_floors(pl.Series([40, 190, 290]), [quick, slow], 10).to_list() == [101, 999, 301]
 
 
 def test_a_job_without_markers_is_named() -> None:

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.feed import feeding
-from bench.killable_runs import JumpingClock, Lives, Tally
+from bench.feed import feed_events
+from bench.killable_runs import JumpingClock, KillableRuns, Tally
 from millrace.errors import RunFailed
 from millrace.log import open_log
 from millrace.transit.topics import POSITIONS
 
 
-class Trial(Lives):
+class Trial(KillableRuns):
     """What faults do with runs."""
 
     def await_result_of_a_run(self, *, until_caught_up: bool = False) -> None:
-        process = self._begin(until_caught_up=until_caught_up)
+        process = self._start(until_caught_up=until_caught_up)
         try:
             self._await_result(process)
         finally:
@@ -47,15 +47,15 @@ def test_a_result_is_awaited_for_a_limited_time(trial: Trial, monkeypatch: pytes
     with pytest.raises(RunFailed, match="no result within 2 s"):  # no events come
         trial.await_result_of_a_run()
     monkeypatch.undo()
-    with feeding(open_log(trial._url), vehicles=20, seed=1, pace=0.05):
+    with feed_events(open_log(trial._url), vehicles=20, seed=1, pace=0.05):
         trial.await_result_of_a_run()
 
 
 def test_the_tally_has_a_line_for_each_kind_of_fault() -> None:
     tally = Tally()
     tally.kills["killed at work"] += 2
-    tally.troubles["rolling restart"] += 3
-    tally.recovered["rolling restart"] = [1.0, 9.0, 2.0]
+    tally.faults["rolling restart"] += 3
+    tally.recovery_times["rolling restart"] = [1.0, 9.0, 2.0]
     assert list(tally.lines()) == [
         "   2 × killed at work",
         "   3 × rolling restart; next result after 2.0 s (median), 9.0 s (most)",

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench import memory
-from bench.memory import events, growth, simulate, write
+from bench.memory import events, memory_growth, simulate, write_samples
 
 
 def test_a_few_simulated_minutes_are_sampled_and_written_down(
@@ -17,16 +17,16 @@ def test_a_few_simulated_minutes_are_sampled_and_written_down(
     samples = simulate(0.1, "local", tmp_path)
     assert len(samples) == 6
     assert all(parts["driver"] > 10 for _, parts in samples)
-    write(samples, "local", tmp_path / "out")
+    write_samples(samples, "local", tmp_path / "out")
     assert (tmp_path / "out" / "memory-local.csv").read_text().count("\n") == 7
     assert ET.fromstring((tmp_path / "out" / "memory-local.svg").read_text()).tag.endswith("svg")
 
 
 def test_growth_compares_the_end_of_the_day_with_its_second_quarter() -> None:
     flat = [(hour / 10, {"driver": 100.0 if hour > 5 else 20.0 * hour}) for hour in range(1, 41)]
-    assert growth(flat) == 0
+    assert memory_growth(flat) == 0
     rising = [(hour / 10, {"driver": 100.0 + hour}) for hour in range(1, 41)]
-    assert growth(rising) > 0.1
+    assert memory_growth(rising) > 0.1
 
 
 def test_vehicles_rest_so_that_sessions_end() -> None:

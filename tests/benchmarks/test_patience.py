@@ -4,16 +4,18 @@ from functools import cache
 
 import pytest
 
-from bench.watermark_choice import Row, measured, put, table, town
+from bench.watermark_choice import ChoiceResult, format_table, insert_table, measure_choices, simulate_city
 
 pytestmark = pytest.mark.slow
 
 
 @cache
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, ChoiceResult]:
     return {
         row.watermark: row
-        for row in measured(town(seconds=360, scale=0.02, hard_stops=20.0), ("1s", "10s", "percentile(0.99)"))
+        for row in measure_choices(
+            simulate_city(seconds=360, scale=0.02, hard_stops=20.0), ("1s", "10s", "percentile(0.99)")
+        )
     }
 
 
@@ -35,9 +37,9 @@ def test_most_hard_stops_are_found_and_more_by_who_waits_longer() -> None:
 
 
 def test_a_new_table_takes_the_place_of_the_old_one() -> None:
-    page = put("before\n<!-- measured -->\n<!-- end -->\nafter", "first")
-    assert put(page, "second") == "before\n<!-- measured -->\nsecond\n<!-- end -->\nafter"
+    page = insert_table("before\n<!-- measured -->\n<!-- end -->\nafter", "first")
+    assert insert_table(page, "second") == "before\n<!-- measured -->\nsecond\n<!-- end -->\nafter"
 
 
 def test_the_table_has_a_line_for_each_choice() -> None:
-    assert table(iter(rows().values())).count("\n") == 1 + len(rows())
+    assert format_table(iter(rows().values())).count("\n") == 1 + len(rows())

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.engine import bench
-from bench.kinds import kinds
+from bench.kinds import all_kinds
 from bench.kinds_series import Series, measure
 from millrace.errors import ConfigError
 
@@ -11,9 +11,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_every_kind_is_a_job_of_its_own() -> None:
-    labels = [kind.label for kind in kinds()]
+    labels = [kind.label for kind in all_kinds()]
     assert len(labels) == len(set(labels))
-    for kind in kinds():
+    for kind in all_kinds():
         assert kind.job("input.readings").outputs
 
 

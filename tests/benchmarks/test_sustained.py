@@ -22,6 +22,6 @@ def test_a_few_seconds_are_sampled_and_written_down(tmp_path: Path, monkeypatch:
     assert all(sample.memory["driver"] > 10 for sample in found.samples)
     assert found.cores["driver"] > 0
     assert found.cores["feeder"] > 0
-    table, picture = sustained.write(found, tmp_path)
+    table, picture = sustained.write_samples(found, tmp_path)
     assert table.read_text().count("\n") == 1 + len(found.samples)
     assert ET.fromstring(picture.read_text()).tag.endswith("svg")

@@ -28,7 +28,7 @@ def finding(name: str, settings: Settings) -> Finding:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings().changed(
+    return Settings().with_options(
         run_on="spark", state_dir=tmp_path / "state", log_url=f"embedded:{tmp_path / 'log'}"
     )
 
@@ -62,7 +62,7 @@ def test_java_that_is_absent_is_missing_for_spark_and_only_a_pity_for_local(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert finding("Java", settings).verdict == "missing"
     assert "no java on the PATH" in finding("Java", settings).found
-    assert finding("Java", settings.changed(run_on="local")).verdict == "absent"
+    assert finding("Java", settings.with_options(run_on="local")).verdict == "absent"
 
 
 def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +102,13 @@ def test_a_folder_that_cannot_be_written_is_missing(
 
 
 def test_a_full_disk_is_missing(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    monkeypatch.setattr(doctor, "DISK", 2**70)
+    monkeypatch.setattr(doctor, "MIN_FREE_DISK", 2**70)
     assert finding("state folder", settings).verdict == "missing"
 
 
 def test_the_settings_that_spark_gets_are_shown(settings: Settings) -> None:
-    assert finding("spark.driver.memory", settings.changed(spark_driver_memory="3g")).found == "3g"
-    assert finding("spark.x", settings.changed(spark_conf={"spark.x": 1})).found == "1"
+    assert finding("spark.driver.memory", settings.with_options(spark_driver_memory="3g")).found == "3g"
+    assert finding("spark.x", settings.with_options(spark_conf={"spark.x": 1})).found == "1"
 
 
 def test_everything_wrong_has_a_remedy(

@@ -9,7 +9,7 @@ import pytest
 from millrace import aggregates, watermarks, windows
 from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError
-from millrace.runners.spark.serialized_plan import pickled
+from millrace.runners.spark.serialized_plan import pickle_by_value
 from millrace.stream import Job, Stream, read
 from millrace.topics import Topic
 
@@ -62,8 +62,8 @@ def test_a_change_of_key_begins_a_new_stage_and_jobs_share_stages() -> None:
 
 
 def test_batches_without_events_are_needed_only_where_something_waits_for_the_clock() -> None:
-    assert not Plan.of([one_stage()], slots=1).ticks
-    assert Plan.of([two_stages()], slots=1).ticks
+    assert not Plan.of([one_stage()], slots=1).needs_ticks
+    assert Plan.of([two_stages()], slots=1).needs_ticks
 
 
 def test_an_operators_id_does_not_depend_on_the_other_jobs() -> None:
@@ -100,7 +100,7 @@ def test_the_fingerprint_of_a_join_changes_with_the_columns_of_its_sides() -> No
 
 def test_a_plan_travels() -> None:
     plan = Plan.of([one_stage(), two_stages()], slots=2)
-    there = pickle.loads(pickled(plan))
+    there = pickle.loads(pickle_by_value(plan))
     assert there.fingerprint == plan.fingerprint
     assert [len(there.routes_from(o)) for o in there.operators] == [1, 1, 1]
 
@@ -151,7 +151,7 @@ def test_a_job_without_windows_has_no_stage() -> None:
 
 def wanted(stream: Stream, size: str = "10s") -> frozenset[str] | None:
     job = Job("job", stream.window(windows.fixed(size)).by("line").sum("riders").write(TOTALS))
-    return Plan.of([job], slots=1).wanted["input.rides"]
+    return Plan.of([job], slots=1).needed_columns["input.rides"]
 
 
 def test_only_the_columns_that_something_looks_at_are_wanted() -> None:
@@ -173,6 +173,6 @@ def test_all_columns_are_wanted_where_rows_leave_as_they_are() -> None:
     totals = rides().by("line").sum("riders")
     late = Topic("analytics.refused", Refused)
     job = Job("job", totals.write(TOTALS), totals.late().write(late))
-    assert Plan.of([job], slots=1).wanted == {"input.rides": None}
+    assert Plan.of([job], slots=1).needed_columns == {"input.rides": None}
     beside = Job("beside", rides().filter(pl.col("riders") > 5).write(Topic("analytics.full", Ride)))
-    assert Plan.of([one_stage(), beside], slots=1).wanted == {"input.rides": None}
+    assert Plan.of([one_stage(), beside], slots=1).needed_columns == {"input.rides": None}

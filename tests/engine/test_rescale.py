@@ -13,12 +13,12 @@ from engine.operators.test_match_rules import TEXTS
 from engine.operators.test_match_rules import job as ruled
 from engine.operators.test_process import ALL, bag, cut, events, jobs, refusals
 from join_strategies import interval_joins, joins
-from millrace.engine.state import SlotState, forget
+from millrace.engine.state import SlotState, clear_cache
 from millrace.runners.batches import Offsets
-from millrace.runners.state.evolution import Wishes
+from millrace.runners.state.evolution import StateChanges
 from millrace.runners.state.folder import Identity
-from millrace.runners.state.savepoint import Savepoint, restored, write
-from millrace.testing.model.model import Event
+from millrace.runners.state.savepoint import Savepoint, adapt_savepoint, write_savepoint
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 from process_strategies import processes
 from strategies import batches, examples, givens
@@ -37,9 +37,9 @@ def in_slots(engine: OnEngine, made: OnEngine) -> OnEngine:
     )
     with TemporaryDirectory() as folder:
         file = Path(folder) / "state.savepoint"
-        write(Savepoint(identity, Offsets({}, 0), engine.engine.states), file)
-        forget()
-        saved = restored(file, made.engine.plan, Wishes())
+        write_savepoint(Savepoint(identity, Offsets({}, 0), engine.engine.states), file)
+        clear_cache()
+        saved = adapt_savepoint(file, made.engine.plan, StateChanges())
         made.engine.states = {place: _at_hand(state) for place, state in saved.states.items()}
     assert saved.identity.slots == made.engine.plan.slots
     return made
@@ -74,10 +74,11 @@ def test_rules_that_wait_are_in_every_slot() -> None:
     for at in range(0, 45, 3):
         kinds = [{"who": "wxy"[n], "kind": "ab"[(at // 3 + n) % 2], "value": n} for n in range(3)]
         rows = [
-            Event("input.happenings", 0, at + n, at + n, at + n, values) for n, values in enumerate(kinds)
+            SourceEvent("input.happenings", 0, at + n, at + n, at + n, values)
+            for n, values in enumerate(kinds)
         ]
         rules = [
-            Event(
+            SourceEvent(
                 "input.rules",
                 0,
                 at,

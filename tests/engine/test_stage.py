@@ -48,7 +48,7 @@ def test_a_value_that_no_longer_passes_the_filter_behind_it_is_withdrawn() -> No
 
 
 def test_windows_far_apart_are_made_in_few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sliced_windows, "WIDE", 4)
+    monkeypatch.setattr(sliced_windows, "MAX_EXPANDED_ROWS", 4)
     turns = 0
     expand = Grid.expand
 

@@ -70,7 +70,7 @@ def test_a_thousand_batches_leave_few_chunks() -> None:
     state = SlotState()
     for n in range(1000):
         state = state.append("op", "sums", rows(("a", n % 3, 1)), SUMS)
-    assert len(state.table("op", "sums").chunks) <= 4 * state_module.FAN
+    assert len(state.table("op", "sums").chunks) <= 4 * state_module.MERGE_FACTOR
     assert sum(total(state).values()) == 1000
 
 
@@ -106,7 +106,7 @@ def test_only_chunks_that_may_matter_are_fetched() -> None:
         .append("op", "sums", rows(("near", 20, 1)), SUMS)
     )
     store.save(state.changes_since(SlotState()))
-    state_module._decoded.frames.clear()
+    state_module._frame_cache.frames.clear()
     found = store.open().table("op", "sums").between(15, 25)
     assert [frame["key"].to_list() for frame in found] == [["near"]]
     assert store.fetched == 1
@@ -127,6 +127,6 @@ def test_what_belongs_to_operators_that_are_gone_goes() -> None:
         .append("job/b", "sums", rows(("x", 1, 1)), SUMS)
     )
     state = state.with_values("job/a", 1).with_values("job/b", 2)
-    left = state.only({"job/b"})
+    left = state.only_operators({"job/b"})
     assert list(left.tables) == ["job/b:sums"]
     assert left.values == {"job/b": 2}

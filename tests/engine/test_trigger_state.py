@@ -7,7 +7,7 @@ import pytest
 
 from millrace import triggers
 from millrace.engine import trigger_state as machines
-from millrace.engine.trigger_state import END, Due, Moment, Rows
+from millrace.engine.trigger_state import END_OF_STREAM, Deadline, FiringContext, NewRows
 from millrace.triggers import Trigger
 
 COUNT2, COUNT3, DELAY = triggers.after_count(2), triggers.after_count(3), triggers.after_delay(10)
@@ -17,11 +17,13 @@ class Window:
     """One window `[0, 100)` under a trigger, told of rows and times."""
 
     def __init__(self, trigger: Trigger) -> None:
-        self.trigger, self.state, self.clock, self.watermark = trigger, machines.begin(trigger), 0, -1
+        self.trigger, self.state, self.clock, self.watermark = trigger, machines.initial_state(trigger), 0, -1
         self.finished = False
 
     def rows(self, count: int) -> bool:
-        self.state = machines.taken(self.trigger, self.state, Rows(count, self.clock, max(self.watermark, 0)))
+        self.state = machines.add_rows(
+            self.trigger, self.state, NewRows(count, self.clock, max(self.watermark, 0))
+        )
         return self.look()
 
     def at(self, *, clock: int | None = None, watermark: int | None = None) -> bool:
@@ -31,10 +33,12 @@ class Window:
 
     def look(self) -> bool:
         self.state = json.loads(json.dumps(self.state))
-        moment = Moment(self.watermark, self.clock, passed=self.watermark >= 100, elapsed=self.clock >= 100)
-        if self.finished or not machines.ready(self.trigger, self.state, moment):
+        moment = FiringContext(
+            self.watermark, self.clock, is_past_end=self.watermark >= 100, is_clock_past_end=self.clock >= 100
+        )
+        if self.finished or not machines.is_ready(self.trigger, self.state, moment):
             return False
-        self.state, self.finished = machines.fired(self.trigger, self.state, moment)
+        self.state, self.finished = machines.fire(self.trigger, self.state, moment)
         return True
 
 
@@ -128,9 +132,9 @@ def test_until_fires_a_last_time() -> None:
 
 
 def test_the_end_and_never() -> None:
-    assert Window(triggers.at_end()).at(watermark=END)
-    assert not Window(triggers.at_end()).at(watermark=END - 1)
-    assert not Window(triggers.never()).at(watermark=END, clock=END)
+    assert Window(triggers.at_end()).at(watermark=END_OF_STREAM)
+    assert not Window(triggers.at_end()).at(watermark=END_OF_STREAM - 1)
+    assert not Window(triggers.never()).at(watermark=END_OF_STREAM, clock=END_OF_STREAM)
 
 
 @pytest.mark.parametrize(
@@ -158,16 +162,18 @@ def test_the_end_and_never() -> None:
 def test_windows_that_become_one_have_one_state(
     trigger: Trigger, states: list[Any], passed: bool, merged: Any
 ) -> None:
-    assert machines.merged(trigger, states, passed=passed) == merged
+    assert machines.merge_states(trigger, states, is_past_end=passed) == merged
 
 
 def test_it_is_known_what_a_trigger_waits_for() -> None:
     trigger = triggers.at_watermark(early=triggers.any_of(DELAY, triggers.every_event_time(10)), late=COUNT2)
-    state = machines.taken(trigger, machines.begin(trigger), Rows(1, 5, 12))
-    assert {*machines.dues(trigger, state)} == {
-        Due(None, clock=False),
-        Due(15, clock=True),
-        Due(20, clock=False),
+    state = machines.add_rows(trigger, machines.initial_state(trigger), NewRows(1, 5, 12))
+    assert {*machines.deadlines(trigger, state)} == {
+        Deadline(None, is_clock=False),
+        Deadline(15, is_clock=True),
+        Deadline(20, is_clock=False),
     }
-    assert [*machines.dues(triggers.at_clock(), None)] == [Due(None, clock=True)]
-    assert [*machines.dues(triggers.at_end().until(COUNT2), [None, 0])] == [Due(END, clock=False)]
+    assert [*machines.deadlines(triggers.at_clock(), None)] == [Deadline(None, is_clock=True)]
+    assert [*machines.deadlines(triggers.at_end().until(COUNT2), [None, 0])] == [
+        Deadline(END_OF_STREAM, is_clock=False)
+    ]

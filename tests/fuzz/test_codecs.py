@@ -14,7 +14,7 @@ import pytest
 from fuzz.inputs import CASES, batches
 from millrace.log import Records
 from millrace.log.codecs.codec import decode, encode
-from millrace.log.codecs.confluent import without_header
+from millrace.log.codecs.confluent import strip_headers
 from millrace.topics import Topic
 
 
@@ -115,6 +115,6 @@ def test_a_header_of_many_or_long_numbers_is_refused_in_no_time() -> None:
         head + b"\x80" * 300_000,
     ] * 100
     began = time.monotonic()
-    _, bad = without_header(pa.array(hostile, pa.binary()), indexed=True)
+    _, bad = strip_headers(pa.array(hostile, pa.binary()), indexed=True)
     assert len(bad) == 300
     assert time.monotonic() - began < 5

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from fuzz.inputs import CASES, SEED, batches, mutated
-from millrace.log import Outgoing, Records, open_log
-from millrace.log.aliases import ALIASES, aliases, point
+from millrace.log import OutgoingRecords, Records, open_log
+from millrace.log.aliases import ALIASES, read_aliases, set_alias
 from millrace.log.kafka import markers
 from millrace.log.kafka.schemas import Schema
-from millrace.log.owners import OWNERS, Owner, claim, owners
-from millrace.log.status import Status, read_status
+from millrace.log.owners import OWNERS, Owner, claim_topics, read_owners
+from millrace.log.status import Status, parse_statuses
 from millrace.topics import Topic
 
 pytest.importorskip("confluent_kafka")
@@ -27,7 +27,7 @@ class Stop:
     name: str
 
 
-SCHEMA = Schema.of(Topic("stops", Stop, "name"))
+SCHEMA = Schema.of_topic(Topic("stops", Stop, "name"))
 
 
 def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(
@@ -42,7 +42,7 @@ def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(
             except ValueError:
                 continue
             assert found.partitions >= 1, f"seed {seed}"
-            if found.follows(SCHEMA):
+            if found.can_replace(SCHEMA):
                 taken += 1
                 assert (found.codec, found.type, found.envelope) == (
                     SCHEMA.codec,
@@ -54,7 +54,7 @@ def test_a_schema_is_one_or_a_value_error_and_only_a_compatible_one_follows(
 
 def test_the_last_readable_marker_is_found_whatever_stands_behind_it(took: Callable[[int], None]) -> None:
     took(max(1, CASES // 50) * 50)
-    own = markers.Marker(7, 3, "me")
+    own = markers.CommitMarker(7, 3, "me")
     for seed, values in batches([b"{", b"[]", b'{"marker": "7"}', own.to_json()[:-1]]):
         hostile = [
             value for value in values if value != own.to_json() and not value.startswith(own.to_json()[:30])
@@ -62,7 +62,7 @@ def test_the_last_readable_marker_is_found_whatever_stands_behind_it(took: Calla
         column = pa.array([own.to_json(), *hostile], pa.binary())
         offsets = np.arange(len(column), dtype=np.int64)
         found = Records(offsets, offsets, pa.array([b"w"] * len(column), pa.binary()), column, None)
-        last = markers.last("w", 0, len(column), lambda start, stop, found=found: found)  # type: ignore[misc] # bound at once
+        last = markers.last_marker("w", 0, len(column), lambda start, stop, found=found: found)  # type: ignore[misc] # bound at once
         assert last == own, f"seed {seed}"
 
 
@@ -81,11 +81,11 @@ def test_statuses_that_cannot_be_read_are_passed_over(took: Callable[[int], None
         reads={},
         writes={},
     )
-    good = status.outgoing().values[0].as_py()
+    good = status.to_records().values[0].as_py()
     for seed, values in batches([good]):
         column = pa.array([*values, good], pa.binary())
         offsets = np.arange(len(column), dtype=np.int64)
-        found = read_status(Records(offsets, offsets, pa.nulls(len(column), pa.binary()), column, None))
+        found = parse_statuses(Records(offsets, offsets, pa.nulls(len(column), pa.binary()), column, None))
         assert found[-1] == status, f"seed {seed}"
 
 
@@ -99,9 +99,9 @@ def test_aliases_hold_whatever_stands_beside_them(
     with caplog.at_level(logging.ERROR):
         log.ensure_raw(ALIASES)
         hostile = [mutated(chance, [b'{"name": "t", "topic": 1}', b'{"name": "x"}']) for _ in range(CASES)]
-        log.append(ALIASES, Outgoing(pa.array(hostile, pa.binary())))
-        point(log, "t", "t.v2")
-        assert aliases(log)["t"] == "t.v2"
+        log.append(ALIASES, OutgoingRecords(pa.array(hostile, pa.binary())))
+        set_alias(log, "t", "t.v2")
+        assert read_aliases(log)["t"] == "t.v2"
     log.close()
 
 
@@ -111,7 +111,7 @@ def test_owners_of_topics_stay_whatever_stands_beside_them(
     took(CASES)
     log = open_log(f"embedded:{tmp_path / 'log'}")
     owner = Owner("s", "r")
-    claim(log, ["t"], owner, folder="here")
+    claim_topics(log, ["t"], owner, folder="here")
     chance = random.Random(SEED)
     good = b'{"topic": "x", "state": "s2", "run": "r2", "instead": null}'
     odd = [
@@ -121,9 +121,11 @@ def test_owners_of_topics_stay_whatever_stands_beside_them(
         good.replace(b"null", b"{}"),
     ]
     hostile = [*odd, *(mutated(chance, [good, *odd[:2]]) for _ in range(CASES))]
-    log.append(OWNERS, Outgoing(pa.array(hostile, pa.binary())))
-    assert owners(log)["t"] == owner
+    log.append(OWNERS, OutgoingRecords(pa.array(hostile, pa.binary())))
+    assert read_owners(log)["t"] == owner
     assert all(
-        isinstance(text, str) for one in owners(log).items() for text in (one[0], one[1].state, one[1].run)
+        isinstance(text, str)
+        for one in read_owners(log).items()
+        for text in (one[0], one[1].state, one[1].run)
     )
     log.close()

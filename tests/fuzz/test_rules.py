@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from millrace.errors import DefinitionError, MillraceError
-from millrace.graph.build.rules import Rules
-from millrace.patterns.cep.matcher import END
+from millrace.graph.build.rules import MatchRules
+from millrace.patterns.cep.matcher import END_OF_STREAM
 from patterns.chances import a_pattern
 
 CASES, SEED = int(os.environ.get("FUZZ_CASES", "300")), int(os.environ.get("FUZZ_SEED", "0"))
@@ -26,7 +26,7 @@ ROWS = pl.DataFrame(
 STEP = 'pattern: [{{step: a, where: "{}"}}]\nwithin: 10'
 
 
-class Bare(Rules):
+class Bare(MatchRules):
     """Rules over rows of a schema, without a graph around them."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ def outcome(text: str) -> str:
     """What became of a rule: matches, or the line that says what is wrong."""
     began = time.monotonic()
     try:
-        matcher = Bare().matcher(text)
-        found = matcher.step({}, ROWS, END)
+        matcher = Bare().compile_rule(text)
+        found = matcher.step({}, ROWS, END_OF_STREAM)
         answer = f"{found.matches.height} rows"
     except MillraceError as error:
         answer = f"{type(error).__name__}: {error}"
@@ -83,7 +83,7 @@ def outcome(text: str) -> str:
 )
 def test_a_hostile_rule_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        Bare().matcher(text)
+        Bare().compile_rule(text)
     assert len(str(refused.value)) < 2_000
 
 

@@ -69,21 +69,22 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_file_gives_a_job_a_list_what_a_function_makes_or_all(
     program: Path, attribute: str, names: list[str]
 ) -> None:
-    assert [job.name for job in find_jobs.load(f"{program}{attribute}")] == names
+    assert [job.name for job in find_jobs.load_jobs(f"{program}{attribute}")] == names
 
 
 def test_a_module_of_this_folder_is_found(program: Path) -> None:
-    assert [job.name for job in find_jobs.load("wordcount_program:two")] == ["two"]
+    assert [job.name for job in find_jobs.load_jobs("wordcount_program:two")] == ["two"]
 
 
 def test_a_job_named_twice_is_taken_once(program: Path) -> None:
     assert [
-        job.name for job in find_jobs.load_all([f"{program}:one", "wordcount_program:both", f"{program}:one"])
+        job.name
+        for job in find_jobs.load_all_jobs([f"{program}:one", "wordcount_program:both", f"{program}:one"])
     ] == ["one", "two"]
 
 
 def test_a_built_in_job_needs_no_module() -> None:
-    assert [job.name for job in find_jobs.load("vehicle-distribution")] == ["vehicle-distribution"]
+    assert [job.name for job in find_jobs.load_jobs("vehicle-distribution")] == ["vehicle-distribution"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_built_in_job_needs_no_module() -> None:
 )
 def test_what_is_not_found_is_said_with_what_there_is(program: Path, spec: str, said: str) -> None:
     with pytest.raises(DefinitionError, match=said):
-        find_jobs.load(spec)
+        find_jobs.load_jobs(spec)
 
 
 def test_a_program_that_fails_is_named_with_its_error(program: Path) -> None:
@@ -106,19 +107,19 @@ def test_a_program_that_fails_is_named_with_its_error(program: Path) -> None:
     with pytest.raises(
         DefinitionError, match="wordcount_program fails when loaded: ZeroDivisionError: division by zero"
     ):
-        find_jobs.load(f"{program}:one")
+        find_jobs.load_jobs(f"{program}:one")
 
 
 def test_a_missing_module_inside_a_program_is_named(program: Path) -> None:
     program.write_text("import surely_not_installed")
     with pytest.raises(MillraceError, match="needs the module 'surely_not_installed'"):
-        find_jobs.load(f"{program}:one")
+        find_jobs.load_jobs(f"{program}:one")
 
 
 def test_a_file_that_would_hide_a_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(PROGRAM)
     with pytest.raises(DefinitionError, match="would hide the module 'json'"):
-        find_jobs.load(f"{tmp_path / 'json.py'}:one")
+        find_jobs.load_jobs(f"{tmp_path / 'json.py'}:one")
 
 
 def test_views_are_named_like_jobs(program: Path) -> None:
@@ -148,7 +149,7 @@ def test_parameters_go_to_the_function_that_makes_a_job(
             "resolution": 7,
         }
     }
-    (job,) = find_jobs.load("vehicle-distribution", parameters)
+    (job,) = find_jobs.load_jobs("vehicle-distribution", parameters)
     told = str(job)
     assert "sliding('1m', every='10s')" in told
     assert "percentile(0.9" in told
@@ -162,7 +163,7 @@ def test_parameters_go_to_the_function_that_makes_a_job(
 ])  # fmt: skip
 def test_a_parameter_that_cannot_be_is_refused_with_the_remedy(said: dict[str, object], told: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        find_jobs.load("vehicle-distribution", {"vehicle-distribution": said})
+        find_jobs.load_jobs("vehicle-distribution", {"vehicle-distribution": said})
     assert told in str(refused.value)
 
 
@@ -173,7 +174,7 @@ def test_a_program_that_ends_while_it_is_loaded_has_not_done_its_work(
     file = tmp_path / f"ends_{len(line)}.py"
     file.write_text(f"import sys\n{line}\n")
     with pytest.raises(DefinitionError, match=f"fails when loaded: {said}"):
-        find_jobs.load_all([f"{file}:job"])
+        find_jobs.load_all_jobs([f"{file}:job"])
     assert main(["run", f"{file}:job", "--on", "local", "--until-caught-up"]) == 1
 
 
@@ -181,7 +182,7 @@ def test_a_function_that_ends_the_process_gives_no_job(tmp_path: Path) -> None:
     file = tmp_path / "makes_none.py"
     file.write_text("import sys\n\ndef job():\n    sys.exit(0)\n")
     with pytest.raises(DefinitionError, match=r"ends the process instead of giving a job \(SystemExit: 0\)"):
-        find_jobs.load(f"{file}:job")
+        find_jobs.load_jobs(f"{file}:job")
 
 
 def test_a_step_that_ends_the_process_is_refused_at_definition() -> None:

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from millrace.ingest.contract import Batch, Event, Processed, Processor, Raw, Rejected
+from millrace.ingest.contract import (
+    Event,
+    MessageBatch,
+    MessageProcessor,
+    MessageRejected,
+    ProcessedBatch,
+    RawMessage,
+)
 from millrace.topics import Topic
 
 
@@ -18,24 +25,24 @@ class Reading:
 READINGS = Topic("input.readings", Reading, key="sensor")
 
 
-class Sensors(Processor):
+class Sensors(MessageProcessor):
     """What a user would write: `{"sensor": …, "at": …, "value": …}`."""
 
     topics = (READINGS,)
 
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         message = json.loads(raw.payload)
         if message == "ping":
             return None
         if "at" not in message:
-            raise Rejected("no time", "there is no 'at'")
+            raise MessageRejected("no time", "there is no 'at'")
         return Event(READINGS, message.pop("at"), message)
 
 
-def processed(*messages: object, shift: int = 0) -> Processed:
+def processed(*messages: object, shift: int = 0) -> ProcessedBatch:
     payloads = [json.dumps(message).encode() for message in messages]
     return Sensors().process_many(
-        Batch(
+        MessageBatch(
             [""] * len(payloads),
             payloads,
             [50] * len(payloads),
@@ -58,7 +65,7 @@ def test_events_become_columns_in_their_order() -> None:
 
 def test_none_is_counted_as_passed_over() -> None:
     done = processed("ping", "ping")
-    assert (list(done.rows), done.passed.total(), list(done.rejects)) == ([], 2, [])
+    assert (list(done.rows), done.skipped.total(), list(done.rejects)) == ([], 2, [])
 
 
 @pytest.mark.parametrize(("bad", "reason", "detail"), [

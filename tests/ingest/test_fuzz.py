@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millrace.ingest import Batch, Connector, Processor, ingest, processor
+from millrace.ingest import Connector, MessageBatch, MessageProcessor, ingest, processor
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 
 ODD: dict[str, Any] = {
     "nulled": None, "retyped": {"not": ["this"]}, "a list": [[]], "text": "💥\0ä", "empty": "", "true": True, "negative": -1, "huge": 10**400,
@@ -29,10 +29,10 @@ class Given(Connector):
     def __init__(self, payloads: list[bytes]) -> None:
         self.payloads, self.acknowledged = payloads, 0
 
-    def poll(self, *, limit: int, wait: int) -> Batch | None:
+    def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
         taken, self.payloads = self.payloads[:limit], self.payloads[limit:]
         return (
-            Batch(
+            MessageBatch(
                 ["/hfp/v2/journey"] * len(taken),
                 taken,
                 [1_600_657_201_148] * len(taken),
@@ -43,7 +43,7 @@ class Given(Connector):
             else None
         )
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: MessageBatch) -> None:
         self.acknowledged += len(batch)
 
 
@@ -55,10 +55,10 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def held(log: Log, name: str) -> int:
-    return sum(log.ends(name).values()) if name in log.list() else 0
+    return sum(log.end_offsets(name).values()) if name in log.list_topics() else 0
 
 
-def check(log: Log, understood: Processor, payloads: list[bytes]) -> Counter[str]:
+def check(log: Log, understood: MessageProcessor, payloads: list[bytes]) -> Counter[str]:
     """Writes them all, and looks that each is an event or a letter; gives the reasons."""
     dead = f"dead.{understood.topics[0].name}"
     before, letters_before = (
@@ -73,14 +73,14 @@ def check(log: Log, understood: Processor, payloads: list[bytes]) -> Counter[str
     assert counts.written.total() + counts.rejected.total() == len(payloads)
     assert held(log, dead) - letters_before == counts.rejected.total()
     if counts.rejected:
-        letters = read_letters(log.read(dead, 0, letters_before, held(log, dead)))
+        letters = parse_letters(log.read(dead, 0, letters_before, held(log, dead)))
         assert Counter(letters["reason"]) == counts.rejected
         assert all(
             payloads[int(origin.removeprefix("given:"))] == value
             for origin, value in letters.select("origin", "value").iter_rows()
         )
     for topic in understood.topics:
-        for partition, end in log.ends(topic.name).items():
+        for partition, end in log.end_offsets(topic.name).items():
             found = decode(topic, partition, log.read(topic.name, partition, 0, end))
             assert len(found.rows) == end  # what was taken for an event can be read as one
     return counts.rejected

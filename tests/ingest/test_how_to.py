@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.config import IngestSettings
-from millrace.ingest import Batch, connector, processor
+from millrace.ingest import MessageBatch, connector, processor
 from millrace.ingest.connectors.files import Files
 from millrace.ingest.connectors.mqtt import Mqtt
 from millrace.ingest.connectors.recording import Recording
@@ -55,7 +55,7 @@ def test_the_processor_of_ones_own_works(monkeypatch: pytest.MonkeyPatch) -> Non
         {"kind": "reading", "at": 7},
     ]
     payloads = [json.dumps(message).encode() for message in messages]
-    done = module.Sensors().process_many(Batch(["cellar"] * 4, payloads, [9] * 4, range(1, 5), "line"))
+    done = module.Sensors().process_many(MessageBatch(["cellar"] * 4, payloads, [9] * 4, range(1, 5), "line"))
     assert [rows.rows() for _, rows in done.rows] == [[("cellar", 20.5, 5, 9)]]
     assert done.passed.total() == 1
     assert {(reject.raw.origin, reject.reason) for reject in done.rejects} == {

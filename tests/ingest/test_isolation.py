@@ -10,11 +10,18 @@ import polars as pl
 import pytest
 
 from millrace.ingest.connectors.files import Files
-from millrace.ingest.contract import Batch, Event, Processed, Processor, Raw, Ready
-from millrace.ingest.isolation import isolate, process_apart
+from millrace.ingest.contract import (
+    Event,
+    EventPassthrough,
+    MessageBatch,
+    MessageProcessor,
+    ProcessedBatch,
+    RawMessage,
+)
+from millrace.ingest.isolation import isolate, process_isolated
 from millrace.ingest.pipeline import ingest
 from millrace.log import open_log
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 from millrace.topics import Topic
 
 
@@ -28,17 +35,17 @@ class Reading:
 READINGS = Topic("input.readings", Reading, key="sensor")
 
 
-class Sensors(Processor):
+class Sensors(MessageProcessor):
     topics = (READINGS,)
 
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         return Event(READINGS, 5, json.loads(raw.payload))
 
 
 class Columns(Sensors):
     """Makes columns by itself, and raises for the whole batch."""
 
-    def process_many(self, batch: Batch) -> Processed:
+    def process_many(self, batch: MessageBatch) -> ProcessedBatch:
         rows = pl.DataFrame(
             {
                 "sensor": [json.loads(p)["sensor"] for p in batch.payloads],
@@ -46,12 +53,14 @@ class Columns(Sensors):
             },
             schema={"sensor": pl.String, "count": pl.Int64},
         ).with_columns(share=pl.lit(None, pl.Float64), event_time=5, ingestion_time=6)
-        return Processed([(READINGS, rows)])
+        return ProcessedBatch([(READINGS, rows)])
 
 
-def batch_of(*messages: Any) -> Batch:
+def batch_of(*messages: Any) -> MessageBatch:
     payloads = [json.dumps(message).encode() for message in messages]
-    return Batch([""] * len(payloads), payloads, [50] * len(payloads), range(1, len(payloads) + 1), "s")
+    return MessageBatch(
+        [""] * len(payloads), payloads, [50] * len(payloads), range(1, len(payloads) + 1), "s"
+    )
 
 
 GOOD = {"sensor": "a", "count": 3}
@@ -97,7 +106,7 @@ def test_a_null_in_a_required_column_of_a_connectors_own_events_is_a_reject() ->
         },
         schema_overrides={"count": pl.Int64, "share": pl.Float64},
     )
-    made = isolate(Ready((READINGS,)), Batch(rows=[(READINGS, rows)]))
+    made = isolate(EventPassthrough((READINGS,)), MessageBatch(rows=[(READINGS, rows)]))
     assert sum(len(one.records) for one in made.rows) == 2
     assert [json.loads(reject.raw.payload)["sensor"] for reject in made.rejects] == ["b"]
     assert "'count'" in made.rejects[0].detail
@@ -112,9 +121,9 @@ def test_a_missing_value_of_a_required_field_is_a_dead_letter_and_the_rest_is_wr
     ]
     (tmp_path / "r.jsonl").write_text("\n".join(lines))
     log = open_log(f"embedded:{tmp_path / 'log'}")
-    counts = ingest(Files(tmp_path / "r.jsonl", topic=READINGS), Ready((READINGS,)), log)
+    counts = ingest(Files(tmp_path / "r.jsonl", topic=READINGS), EventPassthrough((READINGS,)), log)
     assert (counts.received, counts.written.total(), counts.rejected.total()) == (4, 2, 2)
-    letters = read_letters(log.read("dead.input.readings", 0, 0, 2))
+    letters = parse_letters(log.read("dead.input.readings", 0, 0, 2))
     assert [value.decode() for value in letters["value"]] == lines[1:3]
     assert all("'count'" in detail for detail in letters["detail"])
     log.close()
@@ -123,7 +132,7 @@ def test_a_missing_value_of_a_required_field_is_a_dead_letter_and_the_rest_is_wr
 class Leaving(Sensors):
     """Ends the process at some messages, in one of the ways that are no ordinary error."""
 
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         said = json.loads(raw.payload)
         if said.get("count") == 13:
             sys.exit(0)
@@ -133,7 +142,7 @@ class Leaving(Sensors):
 
 
 class LeavingColumns(Columns):
-    def process_many(self, batch: Batch) -> Processed:
+    def process_many(self, batch: MessageBatch) -> ProcessedBatch:
         for raw in batch:
             Leaving().process(raw)
         return super().process_many(batch)
@@ -142,7 +151,7 @@ class LeavingColumns(Columns):
 @pytest.mark.parametrize("processor", [Leaving(), LeavingColumns()])
 @pytest.mark.parametrize(("count", "detail"), [(13, "SystemExit: 0"), (14, "PanicException")])
 def test_a_processor_that_would_end_the_process_fails_at_its_message_alone(
-    processor: Processor, count: int, detail: str
+    processor: MessageProcessor, count: int, detail: str
 ) -> None:
     batch = batch_of(GOOD, {"sensor": "b", "count": count}, GOOD)
     made = isolate(processor, batch)
@@ -150,5 +159,5 @@ def test_a_processor_that_would_end_the_process_fails_at_its_message_alone(
     [reject] = made.rejects
     assert (reject.reason, reject.raw.payload) == ("processor failed", batch.payloads[1])
     assert detail in reject.detail
-    [reject] = process_apart(processor, batch).rejects
+    [reject] = process_isolated(processor, batch).rejects
     assert detail in reject.detail

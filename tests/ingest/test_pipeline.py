@@ -14,12 +14,12 @@ import pytest
 from ingest.clocks import FakeClock
 from millrace.errors import InputError, LogUnwritable
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.contract import Batch, Connector, Processed
-from millrace.ingest.pipeline import Counts, Stop, ingest
+from millrace.ingest.contract import Connector, MessageBatch, ProcessedBatch
+from millrace.ingest.pipeline import IngestCounts, StopSignal, ingest
 from millrace.ingest.processors.hsl import Hsl
-from millrace.log import Log, Outgoing, open_log
+from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 from millrace.transit import POSITIONS
 
 DEAD = "dead.input.vehicle-positions"
@@ -50,12 +50,12 @@ class Scripted(Connector):
     def close(self) -> None:
         self.story.append("close")
 
-    def poll(self, *, limit: int, wait: int) -> Batch | None:
+    def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
         if not self.batches:
             return None
         payloads = self.batches.pop(0)
         self.story.append(f"poll {len(payloads)}")
-        return Batch(
+        return MessageBatch(
             ["t"] * len(payloads),
             payloads,
             [1_000] * len(payloads),
@@ -64,22 +64,24 @@ class Scripted(Connector):
             shift=self.shift,
         )
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: MessageBatch) -> None:
         self.story.append(
-            f"acknowledge {len(batch)} with {sum(self.log.ends(POSITIONS.name).values())} in the log"
+            f"acknowledge {len(batch)} with {sum(self.log.end_offsets(POSITIONS.name).values())} in the log"
         )
 
 
 def rows(log: Log) -> pl.DataFrame:
     parts = [
         decode(POSITIONS, p, log.read(POSITIONS.name, p, 0, end)).rows
-        for p, end in log.ends(POSITIONS.name).items()
+        for p, end in log.end_offsets(POSITIONS.name).items()
     ]
     return pl.concat(parts).sort("event_time", "vehicle_id")
 
 
 def letters(log: Log) -> pl.DataFrame:
-    return pl.concat([read_letters(log.read(DEAD, p, 0, end)) for p, end in log.ends(DEAD).items() if end])
+    return pl.concat(
+        [parse_letters(log.read(DEAD, p, 0, end)) for p, end in log.end_offsets(DEAD).items() if end]
+    )
 
 
 def test_a_batch_is_acknowledged_only_when_the_log_has_it(log: Log) -> None:
@@ -109,7 +111,7 @@ def test_each_vehicle_stays_in_one_partition_in_the_order_of_arrival(log: Log) -
     ingest(Scripted(log, [[position(vehicle, at) for at in (3, 1, 2) for vehicle in range(20)]]), Hsl(), log)
     frames = [
         decode(POSITIONS, p, log.read(POSITIONS.name, p, 0, end)).rows.with_columns(p=p)
-        for p, end in log.ends(POSITIONS.name).items()
+        for p, end in log.end_offsets(POSITIONS.name).items()
     ]
     found = (
         pl.concat(frames)
@@ -135,22 +137,22 @@ def test_rejects_become_dead_letters_that_say_why_and_whence(log: Log) -> None:
 
 def test_everything_is_counted_once(log: Log) -> None:
     class Some(Hsl):
-        def process_many(self, batch: Batch) -> Processed:
+        def process_many(self, batch: MessageBatch) -> ProcessedBatch:
             done = super().process_many(batch)
-            return Processed(
+            return ProcessedBatch(
                 done.rows[:1], done.rejects, Counter({topic.name: len(rows) for topic, rows in done.rows[1:]})
             )
 
     messages = [position(1), b"{", position(3).replace(b"VP", b"DUE"), position(4).replace(b"VP", b"DOO")]
     counts = ingest(Scripted(log, [messages, [position(2), b"}"]]), Some(), log)
     assert counts.received == 6
-    assert (dict(counts.written), dict(counts.passed), dict(counts.rejected)) == (
+    assert (dict(counts.written), dict(counts.skipped), dict(counts.rejected)) == (
         {POSITIONS.name: 2},
         {"input.door-events": 1, "input.vehicle-events": 1},
         {"malformed": 2},
     )
-    assert counts.received == counts.written.total() + counts.passed.total() + counts.rejected.total()
-    assert counts.latest == 1600657200000
+    assert counts.received == counts.written.total() + counts.skipped.total() + counts.rejected.total()
+    assert counts.max_event_time == 1600657200000
 
 
 def test_what_the_connector_could_not_read_is_a_dead_letter_too(log: Log, tmp_path: Path) -> None:
@@ -174,34 +176,34 @@ def test_a_shift_out_of_the_calendar_is_a_reject_not_an_end(log: Log) -> None:
 
 
 def test_nothing_at_all_still_makes_the_topic(log: Log) -> None:
-    assert ingest(Scripted(log, [[], []]), Hsl(), log) == Counts()
-    assert log.list() == sorted(topic.name for topic in Hsl().topics)
+    assert ingest(Scripted(log, [[], []]), Hsl(), log) == IngestCounts()
+    assert log.list_topics() == sorted(topic.name for topic in Hsl().topics)
 
 
 def test_a_stop_is_obeyed_after_the_batch_at_hand(log: Log) -> None:
-    stop = Stop()
+    stop = StopSignal()
     connector = Scripted(log, [[position(1)], [position(2)]])
-    ingest(connector, Hsl(), log, stop=stop, report=lambda counts: stop.ask())
+    ingest(connector, Hsl(), log, stop=stop, report=lambda counts: stop.request())
     assert connector.story == ["open", "poll 1", "acknowledge 1 with 1 in the log", "close"]
 
 
 def test_ctrl_c_lets_the_batch_at_hand_be_written_and_acknowledged(log: Log) -> None:
     class Interrupted(Scripted):
-        def poll(self, *, limit: int, wait: int) -> Batch | None:
+        def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
             os.kill(os.getpid(), signal.SIGINT)
             return super().poll(limit=limit, wait=wait)
 
     connector = Interrupted(log, [[position(1)], [position(2)]])
-    with Stop().on_interrupt() as stop:
+    with StopSignal().on_interrupt() as stop:
         counts = ingest(connector, Hsl(), log, stop=stop)
     assert (counts.written.total(), connector.story[-2:]) == (1, ["acknowledge 1 with 1 in the log", "close"])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
-    with Stop().on_interrupt() as stop:
+    with StopSignal().on_interrupt() as stop:
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.asked
+        assert stop.is_requested
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -216,7 +218,7 @@ class Full:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
-    def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
+    def append(self, topic: str, batch: OutgoingRecords, *, now: int | None = None) -> None:
         raise LogUnwritable("no space")
 
 
@@ -236,7 +238,7 @@ def test_the_append_time_is_the_clocks(log: Log) -> None:
     ingest(Scripted(log, [[position(1)]]), Hsl(), log, clock=FakeClock(12_345))
     times = [
         t
-        for p, end in log.ends(POSITIONS.name).items()
+        for p, end in log.end_offsets(POSITIONS.name).items()
         for t in log.read(POSITIONS.name, p, 0, end).timestamps.tolist()
     ]
     assert times == [12_345]
@@ -245,7 +247,7 @@ def test_the_append_time_is_the_clocks(log: Log) -> None:
 @pytest.mark.recordings
 def test_the_recorded_hour_is_all_in_the_log(log: Log, recordings: Path) -> None:
     counts = ingest(Recording(recordings / "hsl-2020-09-21.jsonl.gz", speed="max"), Hsl(), log)
-    assert (counts.received, counts.written.total(), counts.passed.total(), counts.rejected) == (
+    assert (counts.received, counts.written.total(), counts.skipped.total(), counts.rejected) == (
         5_237,
         5_233,
         0,

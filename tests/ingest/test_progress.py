@@ -4,8 +4,8 @@ import io
 from collections import Counter
 
 from ingest.clocks import FakeClock
-from millrace.ingest.pipeline import Counts
-from millrace.ingest.progress import Progress
+from millrace.ingest.pipeline import IngestCounts
+from millrace.ingest.progress import IngestProgress
 
 
 class Terminal(io.StringIO):
@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
         return True
 
 
-COUNTS = Counts(
+COUNTS = IngestCounts(
     1_500,
     Counter({"input.x": 1_400}),
     Counter({"ARR": 60, "DEP": 30}),
@@ -24,12 +24,12 @@ COUNTS = Counts(
 
 def shown(out: io.StringIO) -> str:
     clock = FakeClock()
-    progress = Progress("hsl", out, clock=clock)
-    progress.update(Counts())
+    progress = IngestProgress("hsl", out, clock=clock)
+    progress.update(IngestCounts())
     clock.sleep(1_000)
     progress.update(COUNTS)
     clock.sleep(500)
-    progress.done(COUNTS)
+    progress.finish(COUNTS)
     return out.getvalue()
 
 
@@ -52,7 +52,7 @@ def test_elsewhere_there_is_only_the_sum_with_its_reasons() -> None:
 
 def test_a_long_run_writes_a_plain_line_every_ten_seconds() -> None:
     out, clock = io.StringIO(), FakeClock()
-    progress = Progress("hsl", out, clock=clock)
+    progress = IngestProgress("hsl", out, clock=clock)
     for _ in range(100):
         clock.sleep(1_000)
         progress.update(COUNTS)
@@ -62,5 +62,5 @@ def test_a_long_run_writes_a_plain_line_every_ten_seconds() -> None:
 
 def test_a_time_that_no_calendar_shows_is_left_out() -> None:
     out = io.StringIO()
-    Progress("hsl", out, clock=FakeClock()).done(Counts(1, latest=10**18))
+    IngestProgress("hsl", out, clock=FakeClock()).finish(IngestCounts(1, max_event_time=10**18))
     assert "up to" not in out.getvalue()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import ConfigError
-from millrace.ingest import Batch, connector, processor
+from millrace.ingest import MessageBatch, connector, processor
 from millrace.ingest.connectors.recording import Recording
 from millrace.ingest.processors.hsl import Hsl
 
@@ -51,7 +51,7 @@ def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(
     (package / "entry_points.txt").write_text("[millrace.processors]\nberne = buses_of_berne:Berne\n")
     monkeypatch.syspath_prepend(tmp_path)
     theirs = processor("berne")
-    ((_, rows),) = theirs.process_many(Batch(["t"], [b"7"], [9], [1], "file")).rows
+    ((_, rows),) = theirs.process_many(MessageBatch(["t"], [b"7"], [9], [1], "file")).rows
     assert (rows["vehicle_id"].to_list(), theirs.filters) == (["7"], ("berne/+/position",))
     with pytest.raises(ConfigError, match="there are berne, gtfs-rt, hsl"):
         processor("bern-line-9")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.log import Outgoing, open_log
+from millrace.log import OutgoingRecords, open_log
 
 
-def texts(*values: str) -> Outgoing:
+def texts(*values: str) -> OutgoingRecords:
     """Records without keys."""
-    return Outgoing(pa.array(values, pa.string()).cast(pa.binary()))
+    return OutgoingRecords(pa.array(values, pa.string()).cast(pa.binary()))
 
 
 def append_many(url: str, topic: str, who: int, times: int, each: int) -> None:
@@ -20,7 +20,7 @@ def append_many(url: str, topic: str, who: int, times: int, each: int) -> None:
     log = open_log(url)
     for turn in range(times):
         values = pa.array([f"{who}/{turn * each + i}" for i in range(each)]).cast(pa.binary())
-        log.append(topic, Outgoing(values, pa.array([str(who)] * each).cast(pa.binary())))
+        log.append(topic, OutgoingRecords(values, pa.array([str(who)] * each).cast(pa.binary())))
     log.close()
 
 

@@ -13,7 +13,7 @@ from log import children
 from log.children import texts
 from log.conftest import Start, within
 from millrace.errors import Fenced, LogError, OffsetGone, TopicMismatch, TopicMissing
-from millrace.log import Log, Outgoing, Records, open_log
+from millrace.log import Log, OutgoingRecords, Records, open_log
 from millrace.topics import Topic
 
 
@@ -33,7 +33,7 @@ POSITIONS = Topic("input.positions", Position, "vehicle", partitions=3)
 
 def everything(log: Log, topic: str) -> dict[int, list[str]]:
     """The values of each partition, in order."""
-    begins, ends = log.begins(topic), log.ends(topic)
+    begins, ends = log.start_offsets(topic), log.end_offsets(topic)
     return {p: [v.decode() for v in log.read(topic, p, begins[p], ends[p]).values.to_pylist()] for p in ends}
 
 
@@ -45,7 +45,7 @@ def flat(log: Log, topic: str) -> list[str]:
 
 
 def test_a_new_log_has_no_topics(log: Log) -> None:
-    assert log.list() == []
+    assert log.list_topics() == []
 
 
 def test_a_topic_is_created_once_and_then_found_by_everyone(log: Log, url: str) -> None:
@@ -53,7 +53,7 @@ def test_a_topic_is_created_once_and_then_found_by_everyone(log: Log, url: str) 
     log.ensure_raw("dead.input.positions")
     other = open_log(url)
     other.ensure(POSITIONS)
-    assert other.list() == ["dead.input.positions", "input.positions"]
+    assert other.list_topics() == ["dead.input.positions", "input.positions"]
     info = other.describe("input.positions")
     assert (info.codec, info.type_name, info.envelope, len(info.partitions)) == (
         "binary",
@@ -118,7 +118,7 @@ def test_a_topic_declared_otherwise_than_it_exists_is_refused(log: Log, declared
 def test_a_field_may_be_added_at_the_end(log: Log) -> None:
     log.ensure(POSITIONS)
     log.ensure(replace(POSITIONS, type=_called_position(Extended)))
-    assert log.list() == [POSITIONS.name]
+    assert log.list_topics() == [POSITIONS.name]
 
 
 def test_a_missing_topic_is_named_with_those_that_exist(log: Log) -> None:
@@ -127,8 +127,8 @@ def test_a_missing_topic_is_named_with_those_that_exist(log: Log) -> None:
         lambda: log.describe("gone"),
         lambda: log.append("gone", texts("a")),
         lambda: log.read("gone", 0, 0, 1),
-        lambda: log.ends("gone"),
-        lambda: log.begins("gone"),
+        lambda: log.end_offsets("gone"),
+        lambda: log.start_offsets("gone"),
         lambda: log.writer("w").commit(0, {"gone": texts("a")}),
         lambda: next(log.tail("gone")),
     ):
@@ -141,7 +141,7 @@ def test_a_missing_topic_is_named_with_those_that_exist(log: Log) -> None:
 
 def test_an_empty_topic_begins_and_ends_at_zero(log: Log) -> None:
     log.ensure(POSITIONS)
-    assert log.begins("input.positions") == log.ends("input.positions") == {0: 0, 1: 0, 2: 0}
+    assert log.start_offsets("input.positions") == log.end_offsets("input.positions") == {0: 0, 1: 0, 2: 0}
     assert len(log.read("input.positions", 1, 0, 0)) == 0
     held = log.describe("input.positions").partitions
     assert [p.records for p in held] in ([0, 0, 0], [None, None, None]), "Kafka tells offsets, not records"
@@ -151,7 +151,7 @@ def test_an_empty_topic_begins_and_ends_at_zero(log: Log) -> None:
 def test_records_come_back_whole_and_in_order(log: Log) -> None:
     log.ensure_raw("t")
     keys, headers = pa.array([b"k", None, b""]), [(("reason", b"late"), ("n", b"\xff")), (), (("x", b""),)]
-    log.append("t", Outgoing(pa.array([b"a", b"", None], pa.binary()), keys, headers), now=1000)
+    log.append("t", OutgoingRecords(pa.array([b"a", b"", None], pa.binary()), keys, headers), now=1000)
     log.append("t", texts("d"), now=2000)
     got = log.read("t", 0, 0, 4)
     assert got.offsets.tolist() == [0, 1, 2, 3]
@@ -178,7 +178,7 @@ def test_any_range_can_be_read(log: Log) -> None:
 def test_nothing_can_be_appended_too(log: Log) -> None:
     log.ensure(POSITIONS)
     log.append("input.positions", texts())
-    assert log.ends("input.positions") == {0: 0, 1: 0, 2: 0}
+    assert log.end_offsets("input.positions") == {0: 0, 1: 0, 2: 0}
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 4), (3, 4), (4, 5), (-1, 2), (2, 1)])
@@ -194,7 +194,7 @@ def test_a_partition_that_does_not_exist_is_refused(log: Log) -> None:
     with pytest.raises(LogError, match="t has partitions 0 to 1, not 2"):
         log.read("t", 2, 0, 1)
     with pytest.raises(LogError, match="a record is meant for 2; nothing was appended"):
-        log.append("t", Outgoing(pa.array([b"a", b"b"]), partitions=np.array([0, 2], np.int32)))
+        log.append("t", OutgoingRecords(pa.array([b"a", b"b"]), partitions=np.array([0, 2], np.int32)))
     assert flat(log, "t") == []
 
 
@@ -203,7 +203,7 @@ def test_equal_keys_share_a_partition_and_keep_their_order(log: Log) -> None:
     for turn in range(3):
         keys = [f"k{i % 20}" for i in range(100)]
         values = [f"{key}:{turn:02}:{i:03}" for i, key in enumerate(keys)]
-        log.append("t", Outgoing(pa.array(values).cast(pa.binary()), pa.array(keys).cast(pa.binary())))
+        log.append("t", OutgoingRecords(pa.array(values).cast(pa.binary()), pa.array(keys).cast(pa.binary())))
     homes: dict[str, set[int]] = {}
     for partition, values in everything(log, "t").items():
         for key in {value.split(":")[0] for value in values}:
@@ -220,13 +220,15 @@ def test_records_without_a_key_are_dealt_out_in_turn(log: Log) -> None:
     for i in range(8):
         log.append("t", texts(str(i)))
     log.append("t", texts(*map(str, range(8, 20))))
-    assert log.ends("t") == {0: 5, 1: 5, 2: 5, 3: 5}
+    assert log.end_offsets("t") == {0: 5, 1: 5, 2: 5, 3: 5}
 
 
 def test_a_chosen_partition_overrules_the_key(log: Log) -> None:
     log.ensure_raw("t", partitions=3)
     chosen = np.array([2, 0, 2], np.int32)
-    log.append("t", Outgoing(pa.array([b"a", b"b", b"c"]), pa.array([b"k", b"k", b"k"]), partitions=chosen))
+    log.append(
+        "t", OutgoingRecords(pa.array([b"a", b"b", b"c"]), pa.array([b"k", b"k", b"k"]), partitions=chosen)
+    )
     assert everything(log, "t") == {0: ["b"], 1: [], 2: ["a", "c"]}
 
 
@@ -246,12 +248,12 @@ def test_a_commit_is_in_all_topics_and_its_marker_is_kept(log: Log) -> None:
     log.ensure_raw("a", partitions=2)
     log.ensure_raw("b")
     writer = log.writer("query")
-    assert writer.last == -1
+    assert writer.last_marker == -1
     writer.commit(0, {"a": texts("x", "y"), "b": texts("z")})
     writer.commit(7, {})
-    assert writer.last == 7
-    assert log.writer("query").last == 7
-    assert log.writer("another").last == -1
+    assert writer.last_marker == 7
+    assert log.writer("query").last_marker == 7
+    assert log.writer("another").last_marker == -1
     assert (sorted(flat(log, "a")), flat(log, "b")) == (["x", "y"], ["z"])
 
 
@@ -261,11 +263,11 @@ def test_a_commit_that_fails_halfway_leaves_nothing(log: Log) -> None:
     writer = log.writer("query")
     with pytest.raises(LogError):
         writer.commit(
-            0, {"a": texts("x"), "b": Outgoing(pa.array([b"z"]), partitions=np.array([5], np.int32))}
+            0, {"a": texts("x"), "b": OutgoingRecords(pa.array([b"z"]), partitions=np.array([5], np.int32))}
         )
     with pytest.raises(TopicMissing):
         writer.commit(0, {"a": texts("x"), "missing": texts("y")})
-    assert (flat(log, "a"), flat(log, "b"), log.writer("query").last) == ([], [], -1)
+    assert (flat(log, "a"), flat(log, "b"), log.writer("query").last_marker) == ([], [], -1)
 
 
 @pytest.mark.parametrize("marker", [4, 3, -1])
@@ -284,7 +286,7 @@ def test_an_older_writer_of_the_same_name_is_fenced(log: Log, url: str) -> None:
     older.commit(0, {"a": texts("0")})
     elsewhere = open_log(url)
     newer = elsewhere.writer("query")
-    assert newer.last == 0
+    assert newer.last_marker == 0
     with pytest.raises(Fenced, match="another writer named 'query' has taken over"):
         older.commit(1, {"a": texts("older")})
     newer.commit(1, {"a": texts("newer")})
@@ -329,18 +331,18 @@ def test_a_writer_killed_at_any_moment_leaves_whole_commits_only(log: Log, url: 
     moments = random.Random(7)
     kills = 25 if url.startswith("embedded") else 6
     for _ in range(kills):
-        before = sum(log.ends("a").values())
+        before = sum(log.end_offsets("a").values())
         process = start(children.commit_for_ever, url, "query", sizes)
         with within() as waiting:
-            while waiting(sum(log.ends("a").values()) <= before):
+            while waiting(sum(log.end_offsets("a").values()) <= before):
                 pass
-            until = sum(log.ends("a").values()) + 3 * moments.randrange(4)
-            while waiting(sum(log.ends("a").values()) < until):
+            until = sum(log.end_offsets("a").values()) + 3 * moments.randrange(4)
+            while waiting(sum(log.end_offsets("a").values()) < until):
                 pass
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-    last = log.writer("query").last
+    last = log.writer("query").last_marker
     assert last >= kills - 1
     for topic, size in sizes.items():
         assert sorted(flat(log, topic)) == sorted(
@@ -387,8 +389,8 @@ def test_what_is_older_than_its_retention_goes_and_offsets_stay(log: Log) -> Non
         for second in range(5):
             log.append(topic, texts(*(["x" * 100] * 100)), now=second * 1000)
     log.expire(4500)
-    assert (log.begins("kept"), log.ends("kept")) == ({0: 0}, {0: 500})
-    assert (log.begins("short"), log.ends("short")) == ({0: 400}, {0: 500})
+    assert (log.start_offsets("kept"), log.end_offsets("kept")) == ({0: 0}, {0: 500})
+    assert (log.start_offsets("short"), log.end_offsets("short")) == ({0: 400}, {0: 500})
     assert log.read("short", 0, 400, 500).timestamps.tolist() == [4000] * 100
     with pytest.raises(OffsetGone, match=r"short\[0\] holds offsets 400 to 500, not all of 399 to 410"):
         log.read("short", 0, 399, 410)
@@ -405,16 +407,18 @@ def test_retention_goes_no_faster_than_time_has_passed_since_the_newest_record(l
     for second in range(5):
         log.append("short", texts("x" * 10_000), now=second * 1000)
     year = 365 * 86_400_000
-    log.expire(year, passed=0)
-    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 2, (
+    log.expire(year, elapsed=0)
+    assert sum(log.end_offsets("short").values()) - sum(log.start_offsets("short").values()) == 2, (
         "at 4 s, where the clock says a year"
     )
-    log.expire(year, passed=500)
-    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 1
-    log.expire(4_600, passed=year)
-    assert sum(log.ends("short").values()) - sum(log.begins("short").values()) == 1, "the clock counts, too"
-    log.expire(year, passed=year)
-    assert log.begins("short") == log.ends("short")
+    log.expire(year, elapsed=500)
+    assert sum(log.end_offsets("short").values()) - sum(log.start_offsets("short").values()) == 1
+    log.expire(4_600, elapsed=year)
+    assert sum(log.end_offsets("short").values()) - sum(log.start_offsets("short").values()) == 1, (
+        "the clock counts, too"
+    )
+    log.expire(year, elapsed=year)
+    assert log.start_offsets("short") == log.end_offsets("short")
 
 
 def test_a_topic_of_bytes_is_kept_as_long_as_it_says(log: Log) -> None:
@@ -422,14 +426,14 @@ def test_a_topic_of_bytes_is_kept_as_long_as_it_says(log: Log) -> None:
     for second in range(5):
         log.append("status.run", texts("x" * 10_000), now=second * 1000)
     log.expire(4500)
-    assert (log.begins("status.run"), log.ends("status.run")) == ({0: 4}, {0: 5})
+    assert (log.start_offsets("status.run"), log.end_offsets("status.run")) == ({0: 4}, {0: 5})
 
 
 def test_a_topic_that_expired_whole_goes_on_where_it_was(log: Log) -> None:
     log.ensure(replace(POSITIONS, name="short", partitions=1, retention="1s"))
     log.append("short", texts("a", "b"), now=0)
     log.expire(10_000)
-    assert log.begins("short") == log.ends("short") == {0: 2}
+    assert log.start_offsets("short") == log.end_offsets("short") == {0: 2}
     assert not log.describe("short").partitions[0].bytes
     log.append("short", texts("c"), now=10_000)
     assert log.read("short", 0, 2, 3).values.to_pylist() == [b"c"]

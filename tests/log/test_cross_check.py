@@ -12,9 +12,9 @@ from polars.testing import assert_frame_equal
 
 from log.events import Everything, records, sealed, sent
 from log.shapes import shape
-from millrace.log.codecs.codec import FIRST, LAST, decode, encode
+from millrace.log.codecs.codec import MAX_TIME, MIN_TIME, decode, encode
 from millrace.log.codecs.event_pb2 import Event
-from millrace.log.codecs.json_records import to_binary, to_json
+from millrace.log.codecs.json_records import to_json, to_protobuf
 from millrace.topics import Codec, Topic
 from strategies import examples
 
@@ -29,7 +29,7 @@ _int32, _int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 -
 _uint32, _uint64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 _text = st.text(max_size=5)
 _colour = st.sampled_from([0, 1, 7, 9])
-_time = st.integers(FIRST * 1000, LAST * 1000).map(lambda us: EPOCH + timedelta(microseconds=us))
+_time = st.integers(MIN_TIME * 1000, MAX_TIME * 1000).map(lambda us: EPOCH + timedelta(microseconds=us))
 _span = st.integers(-(10**12), 10**12).map(lambda us: timedelta(microseconds=us))
 _inner = st.builds(
     lambda a, b, c, d: shape("Inner")(number=a, text=b, colour=c, colours=d),
@@ -167,7 +167,7 @@ def test_rows_written_and_read_again_are_the_same_in_both_codecs(
     else:
         empty = pl.Series([value == b"" for value in written.values.to_pylist()], dtype=pl.Boolean)
         good = (
-            pl.col("j").is_between(FIRST, LAST) & (pl.col("j") != 0) & ~empty
+            pl.col("j").is_between(MIN_TIME, MAX_TIME) & (pl.col("j") != 0) & ~empty
         )  # 0 and absent are the same in protobuf
         assert again.dead["offset"].to_list() == first.filter(~good)["_off"].to_list()
         assert_frame_equal(
@@ -223,7 +223,7 @@ def test_json_made_of_columns_is_the_canonical_form(messages: list[Any], envelop
     )
     by_columns = encode(topic, rows).values.to_pylist()
     by_messages = to_json(topic, encode(replace(topic, codec="binary"), rows).values.to_pylist())
-    assert to_binary(topic, by_columns) == to_binary(topic, by_messages)
+    assert to_protobuf(topic, by_columns) == to_protobuf(topic, by_messages)
     for mine, theirs in zip(map(json.loads, by_columns), map(json.loads, by_messages), strict=True):
         for tree in (mine, theirs):
             (tree["details"] if envelope else tree).pop(

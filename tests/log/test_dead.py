@@ -1,14 +1,14 @@
 import polars as pl
 import pyarrow as pa
 
-from millrace.log import Log, Outgoing
-from millrace.log.dead import DEAD, dead_letters, dead_topic, late_letters, late_topic, read_letters
+from millrace.log import Log, OutgoingRecords
+from millrace.log.dead import DEAD_SCHEMA, dead_letters, dead_topic, late_letters, late_topic, parse_letters
 
 
 def test_a_dead_letter_says_in_its_headers_where_it_was_and_why(log: Log) -> None:
     dead = pl.DataFrame(
         [("input.t", 2, 17, 1000, b"k", b"\xff", "not a t"), ("input.t", 0, 3, 2000, None, None, "empty")],
-        schema=DEAD,
+        schema=DEAD_SCHEMA,
         orient="row",
     )
     log.ensure_raw(dead_topic("input.t"))
@@ -22,7 +22,7 @@ def test_a_dead_letter_says_in_its_headers_where_it_was_and_why(log: Log) -> Non
         ("offset", b"17"),
         ("timestamp", b"1000"),
     )
-    assert read_letters(records).rows() == [
+    assert parse_letters(records).rows() == [
         ("not a t", "input.t", "2", "17", "1000", b"k", b"\xff"),
         ("empty", "input.t", "0", "3", "2000", None, None),
     ]
@@ -40,8 +40,8 @@ def test_a_late_letter_says_how_many_windows_missed_it(log: Log) -> None:
         }
     )
     log.ensure_raw(late_topic("job"))
-    log.append("late.job", late_letters(Outgoing(pa.array([b"value"]), pa.array([b"v"])), late))
-    assert read_letters(log.read("late.job", 0, 0, 1)).to_dicts() == [
+    log.append("late.job", late_letters(OutgoingRecords(pa.array([b"value"]), pa.array([b"v"])), late))
+    assert parse_letters(log.read("late.job", 0, 0, 1)).to_dicts() == [
         {
             "reason": "late",
             "missed": "6",
@@ -56,5 +56,5 @@ def test_a_late_letter_says_how_many_windows_missed_it(log: Log) -> None:
 
 def test_no_letters_are_no_records(log: Log) -> None:
     log.ensure_raw("dead.t")
-    log.append("dead.t", dead_letters(pl.DataFrame(schema=DEAD)))
-    assert log.ends("dead.t") == {0: 0}
+    log.append("dead.t", dead_letters(pl.DataFrame(schema=DEAD_SCHEMA)))
+    assert log.end_offsets("dead.t") == {0: 0}

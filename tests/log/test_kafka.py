@@ -24,7 +24,7 @@ from log.conftest import Start
 from millrace.config import KafkaSettings, Settings
 from millrace.devtools.brokers import Cluster
 from millrace.errors import ConfigError, LogDenied, LogError, LogUnreachable, OffsetGone, TopicMismatch
-from millrace.log import Log, Outgoing, open_log
+from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import decode, encode
 from millrace.log.kafka import markers
 from millrace.log.kafka import url as place
@@ -64,7 +64,7 @@ def log(address: str) -> Iterator[KafkaLog]:
 
 def values(log: Log, topic: str, partition: int = 0) -> list[bytes]:
     found: list[bytes] = log.read(
-        topic, partition, log.begins(topic)[partition], log.ends(topic)[partition]
+        topic, partition, log.start_offsets(topic)[partition], log.end_offsets(topic)[partition]
     ).values.to_pylist()
     return found
 
@@ -83,7 +83,7 @@ def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(
         producer.begin_transaction()
         mine = [f"{turn}.{i}".encode() for i in range(1 + turn % 4)]
         for value in mine:
-            producer.produce(log.full("t"), value)
+            producer.produce(log.kafka_name("t"), value)
         if turn % 3 == 2 or turn > 10:
             producer.flush(30)
             producer.abort_transaction(30)
@@ -91,9 +91,9 @@ def test_what_was_aborted_or_is_open_is_never_seen_whatever_ranges_are_read(
             producer.commit_transaction(30)
             committed += mine
     producer.begin_transaction()
-    producer.produce(log.full("t"), b"open")
+    producer.produce(log.kafka_name("t"), b"open")
     producer.flush(30)
-    end = log.ends("t")[0]
+    end = log.end_offsets("t")[0]
     assert end > len(committed)
     assert values(log, "t") == committed
     for step in (1, 5):
@@ -126,8 +126,10 @@ def test_partitions_that_were_added_are_found(log: KafkaLog, monkeypatch: pytest
     monkeypatch.setattr("millrace.log.kafka.topics.FRESH", 0.0)
     declared = Topic("stops", Stop, "name", partitions=2)
     log.ensure(declared)
-    log._admin.create_partitions([NewPartitions(log.full("stops"), 5)])[log.full("stops")].result(30)
-    assert log.ends("stops") == dict.fromkeys(range(5), 0)
+    log._admin.create_partitions([NewPartitions(log.kafka_name("stops"), 5)])[log.kafka_name("stops")].result(
+        30
+    )
+    assert log.end_offsets("stops") == dict.fromkeys(range(5), 0)
     log.ensure(declared)
     log.ensure(replace(declared, partitions=5))
     with pytest.raises(TopicMismatch, match="declared with 7"):
@@ -141,13 +143,15 @@ def test_topics_are_made_as_they_are_declared(log: KafkaLog) -> None:
     log.ensure(Topic("hours", Stop, retention="1h"))
 
     def settings(topic: str) -> dict[str, str]:
-        asked = log._admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, log.full(topic))])
+        asked = log._admin.describe_configs(
+            [ConfigResource(ConfigResource.Type.TOPIC, log.kafka_name(topic))]
+        )
         (future,) = asked.values()
         return {name: entry.value for name, entry in future.result(30).items()}
 
     assert settings("table")["cleanup.policy"] == "compact"
     assert (settings("hours")["cleanup.policy"], settings("hours")["retention.ms"]) == ("delete", "3600000")
-    assert len(log.ends("table")) == 3
+    assert len(log.end_offsets("table")) == 3
     with pytest.raises(LogError, match=r"(?i)replication"):
         log.ensure(Topic("too-many", Stop, replicas=3))
 
@@ -163,14 +167,14 @@ def test_a_marker_behind_the_open_transaction_of_another_writer_is_waited_for(
     producer = Producer({"bootstrap.servers": brokers.servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce(log.full(place.MARKERS), b"{}", b"another")
+    producer.produce(log.kafka_name(place.MARKERS), b"{}", b"another")
     producer.flush(30)
     writer.commit(7, {"t": texts("x")})
-    settled = log.ends(place.MARKERS)[0]
+    settled = log.end_offsets(place.MARKERS)[0]
     with pytest.raises(LogUnreachable, match="a transaction of another writer has been open"):
-        markers.await_settled(settled + 1, lambda: log.ends(place.MARKERS)[0], wait_ms=100)
+        markers.await_settled(settled + 1, lambda: log.end_offsets(place.MARKERS)[0], wait_ms=100)
     producer.abort_transaction(30)
-    assert log.writer("one").last == 7
+    assert log.writer("one").last_marker == 7
 
 
 def test_markers_are_found_however_far_back_they_are() -> None:
@@ -187,12 +191,12 @@ def test_markers_are_found_however_far_back_they_are() -> None:
         at = np.arange(start, end)
         return Records(at, at, pa.array(names[start:end]), pa.array(said[start:end]))
 
-    found = markers.last("old", 0, len(names), read)
+    found = markers.last_marker("old", 0, len(names), read)
     assert found is not None
     assert (found.marker, sum(reads)) == (0, len(names))
-    assert markers.last("nobody", 0, len(names), read) is None
+    assert markers.last_marker("nobody", 0, len(names), read) is None
     reads.clear()
-    found = markers.last("busy", 0, len(names), read)
+    found = markers.last_marker("busy", 0, len(names), read)
     assert found is not None
     assert (found.marker, reads) == (5000, [200])
 
@@ -207,11 +211,11 @@ def test_a_writer_killed_at_any_step_of_a_commit_leaves_it_whole_or_not_at_all(
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     writer = log.writer("query")
-    assert writer.last == (1 if place == "committed" else 0)
+    assert writer.last_marker == (1 if place == "committed" else 0)
     children.commit_next(writer, {"a": 3, "b": 2})
     for topic, size in (("a", 3), ("b", 2)):
         assert values(log, topic) == [
-            f"{marker}.{i}".encode() for marker in range(writer.last + 1) for i in range(size)
+            f"{marker}.{i}".encode() for marker in range(writer.last_marker + 1) for i in range(size)
         ]
 
 
@@ -230,7 +234,7 @@ def test_a_writer_whose_transaction_took_too_long_goes_on_if_nobody_took_over(
     def dawdle(place: str) -> None:
         if place == "marked" and next(late, False):
             writer._producer.flush(30)
-            while log.ends("t")[0] <= ends:  # the brokers abort what takes longer than it may
+            while log.end_offsets("t")[0] <= ends:  # the brokers abort what takes longer than it may
                 pass
 
     monkeypatch.setattr(fault_points, "at", dawdle)
@@ -241,7 +245,7 @@ def test_a_writer_whose_transaction_took_too_long_goes_on_if_nobody_took_over(
 
 def test_a_record_that_is_too_large_is_refused_before_anything_is_sent(log: KafkaLog) -> None:
     log.ensure_raw("t")
-    big = Outgoing(pa.array([b"small", b"x" * 2_000_000]))
+    big = OutgoingRecords(pa.array([b"small", b"x" * 2_000_000]))
     with pytest.raises(LogError, match="a record of 2000100 bytes for 't' is larger than the topic takes"):
         log.append("t", big)
     writer = log.writer("w")
@@ -259,11 +263,11 @@ def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(
         patched.setattr(log._topics, "largest", lambda topic: 5_000_000)
         writer = log.writer("w")
         with pytest.raises(LogError, match="a record is larger than Kafka takes"):
-            writer.commit(0, {"t": Outgoing(pa.array([b"small", b"x" * 2_000_000]))})
+            writer.commit(0, {"t": OutgoingRecords(pa.array([b"small", b"x" * 2_000_000]))})
         writer.commit(0, {"t": texts("fine")})
         assert values(log, "t") == [b"fine"]
         with pytest.raises(LogError, match="a record is larger than Kafka takes"):
-            log.append("t", Outgoing(pa.array([b"x" * 2_000_000])))
+            log.append("t", OutgoingRecords(pa.array([b"x" * 2_000_000])))
 
 
 # Schemas
@@ -277,7 +281,9 @@ def test_a_consumer_without_our_code_reads_what_we_wrote(log: KafkaLog, brokers:
     program = Path(__file__).parents[2] / "docs" / "examples" / "read_without_millrace.py"
     assert "import millrace" not in program.read_text()
     read = subprocess.run(
-        [sys.executable, program, brokers.servers, "stops", log.full("")], capture_output=True, text=True
+        [sys.executable, program, brokers.servers, "stops", log.kafka_name("")],
+        capture_output=True,
+        text=True,
     )
     assert read.returncode == 0, read.stderr
     events = [json.loads(line) for line in read.stdout.splitlines()]
@@ -297,7 +303,7 @@ def test_old_and_new_code_read_each_other_and_the_newer_schema_is_kept(
     log.ensure(new)
     log.append("stops", encode(new, pl.DataFrame({"name": ["Pasila"], "zone": ["B"], "event_time": [2_000]})))
     log.ensure(old)
-    records = [log.read("stops", number, 0, end) for number, end in log.ends("stops").items() if end]
+    records = [log.read("stops", number, 0, end) for number, end in log.end_offsets("stops").items() if end]
     seen = [
         sorted(
             row
@@ -307,7 +313,7 @@ def test_old_and_new_code_read_each_other_and_the_newer_schema_is_kept(
         for topic in (old, new)
     ]
     assert seen == [[("Kamppi", 1_000), ("Pasila", 2_000)], [("Kamppi", "", 1_000), ("Pasila", "B", 2_000)]]
-    kept = log._known("stops")
+    kept = log._known_schema("stops")
     assert kept is not None
     assert kept.fields == "name: string, zone: string"
 
@@ -324,7 +330,7 @@ def newer() -> type:
 def test_a_topic_that_others_made_is_used_as_it_is(log: KafkaLog, brokers: Cluster) -> None:
     log._topics.create("theirs", partitions=3, replicas=None, settings={})
     producer = Producer({"bootstrap.servers": brokers.servers})
-    producer.produce(log.full("theirs"), b'{"name": "Kamppi", "at": 5000}', partition=2)
+    producer.produce(log.kafka_name("theirs"), b'{"name": "Kamppi", "at": 5000}', partition=2)
     assert producer.flush(30) == 0
     assert log.describe("theirs").codec == "raw"
     theirs = Topic("theirs", Timed, envelope=False, time="at", codec="json")
@@ -400,11 +406,11 @@ def test_secrets_are_neither_shown_nor_pickled(brokers: Cluster, monkeypatch: py
     assert PASSWORDS["admin"].encode() not in stored
     elsewhere: Settings = pickle.loads(stored)
     with pytest.raises(ConfigError, match="MILLRACE_KAFKA_CLIENT_SASL_PASSWORD is not in the environment"):
-        elsewhere.kafka.secrets()
-    for name, value in settings.kafka.secrets().items():
+        elsewhere.kafka.secret_variables()
+    for name, value in settings.kafka.secret_variables().items():
         monkeypatch.setenv(name, value)
     log = open_log(f"kafka://{brokers.secure_servers}", kafka=elsewhere.kafka)
-    assert isinstance(log.list(), list)
+    assert isinstance(log.list_topics(), list)
     log.close()
 
 

@@ -12,8 +12,8 @@ import pytest
 from log.children import texts
 from millrace.cli import main
 from millrace.devtools.brokers import Cluster
-from millrace.log import Outgoing, open_log
-from millrace.log.aliases import ALIASES, aliases, point
+from millrace.log import OutgoingRecords, open_log
+from millrace.log.aliases import ALIASES, read_aliases, set_alias
 from millrace.log.kafka import url
 from millrace.log.kafka.log import KafkaLog
 from millrace.log.kafka.schemas import Schema
@@ -58,14 +58,16 @@ def log(brokers: Cluster) -> Iterator[KafkaLog]:
 
 
 def write(log: KafkaLog, topic: str, key: bytes | None, values: list[bytes | None]) -> None:
-    log.append(topic, Outgoing(pa.array(values, pa.binary()), pa.array([key] * len(values), pa.binary())))
+    log.append(
+        topic, OutgoingRecords(pa.array(values, pa.binary()), pa.array([key] * len(values), pa.binary()))
+    )
 
 
 def test_hostile_schemas_are_passed_over_counted_and_named_once(
     log: KafkaLog, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.ensure(STOPS)
-    forged = Schema.of(OTHER).to_json()
+    forged = Schema.of_topic(OTHER).to_json()
     for key in (b"stops", b"nothing", b"\xff", b"", b"../x"):
         write(log, url.SCHEMAS, key, [*HOSTILE, *([forged] if key == b"stops" else [])])
     fresh = open_log(log.url)
@@ -73,7 +75,7 @@ def test_hostile_schemas_are_passed_over_counted_and_named_once(
     with caplog.at_level(logging.WARNING):
         assert fresh.describe("stops").type_name == STOPS.type_name
     assert len(caplog.records) == 1
-    assert fresh._passed.counts == {log.full(url.SCHEMAS): 5 * len(HOSTILE) + 1}
+    assert fresh._skipped.counts == {log.kafka_name(url.SCHEMAS): 5 * len(HOSTILE) + 1}
     fresh.ensure(STOPS)
     fresh.close()
     assert main.main(["topics", "list", "--log", log.url, "--json"]) == 0
@@ -83,10 +85,10 @@ def test_hostile_schemas_are_passed_over_counted_and_named_once(
 def test_a_forged_retention_removes_nothing(log: KafkaLog) -> None:
     log.ensure(STOPS)
     log.append("stops", texts("a"), now=1_000)
-    said = json.loads(Schema.of(STOPS).to_json()) | {"retention": 1}
+    said = json.loads(Schema.of_topic(STOPS).to_json()) | {"retention": 1}
     write(log, url.SCHEMAS, b"stops", [json.dumps(said).encode()])
     log.expire(10_000_000_000)
-    assert log.begins("stops") == {0: 0}
+    assert log.start_offsets("stops") == {0: 0}
 
 
 def test_hostile_markers_do_not_hide_the_last_one(log: KafkaLog) -> None:
@@ -95,20 +97,20 @@ def test_hostile_markers_do_not_hide_the_last_one(log: KafkaLog) -> None:
     write(log, url.MARKERS, b"w", HOSTILE)
     write(log, url.MARKERS, b"\xff", HOSTILE)
     again = log.writer("w")
-    assert again.last == 7
+    assert again.last_marker == 7
     again.commit(8, {"t": texts("b")})
 
 
 def test_hostile_aliases_are_passed_over(log: KafkaLog) -> None:
     log.ensure_raw("t.v2")
-    point(log, "t", "t.v2")
+    set_alias(log, "t", "t.v2")
     write(log, ALIASES, b"t", [*HOSTILE, b'{"name": 1, "topic": "t.v2"}', b'{"name": "t"}', None])
-    assert aliases(log) == {"t": "t.v2"}
+    assert read_aliases(log) == {"t": "t.v2"}
 
 
 def test_a_topic_that_is_deleted_may_be_made_anew_with_another_type(log: KafkaLog) -> None:
     log.ensure(STOPS)
-    name = log.full("stops")
+    name = log.kafka_name("stops")
     log._admin.delete_topics([name])[name].result(30)
     log._topics._known.clear()
     while log._topics.exists("stops"):

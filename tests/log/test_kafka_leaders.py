@@ -45,6 +45,6 @@ def test_while_brokers_change_places_offsets_are_asked_for_again(
         return found
 
     monkeypatch.setattr(log._admin, "list_offsets", said)
-    assert log.ends("t") == {0: 2}
+    assert log.end_offsets("t") == {0: 2}
     assert not troubled
     log.close()

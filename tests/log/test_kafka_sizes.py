@@ -16,11 +16,11 @@ from log.children import texts
 from millrace.config import KafkaSettings
 from millrace.devtools.brokers import Cluster
 from millrace.errors import LogError
-from millrace.log import Outgoing, open_log
+from millrace.log import OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import fit, read_letters
+from millrace.log.dead import parse_letters, truncate_letters
 from millrace.log.kafka.log import KafkaLog
-from millrace.log.record_sizes import OVERHEAD, record_sizes
+from millrace.log.record_sizes import RECORD_OVERHEAD, record_sizes
 from millrace.runners.local import run_local
 from millrace.topics import Topic
 from runners.local_child import settings
@@ -57,16 +57,16 @@ def log(brokers: Cluster) -> Iterator[KafkaLog]:
 
 def limit(log: KafkaLog, topic: str, largest: int) -> None:
     entry = ConfigEntry("max.message.bytes", str(largest), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, log.full(topic), incremental_configs=[entry])
+    resource = ConfigResource(ConfigResource.Type.TOPIC, log.kafka_name(topic), incremental_configs=[entry])
     for future in log._admin.incremental_alter_configs([resource]).values():
         future.result(10)
     log._topics._limits.clear()
 
 
-def sized(size: int, *, key: int = 0, headers: int = 0) -> Outgoing:
+def sized(size: int, *, key: int = 0, headers: int = 0) -> OutgoingRecords:
     """One record of exactly that size, as we count."""
-    made = Outgoing(
-        pa.array([b"x" * (size - OVERHEAD - key - (headers + 11 if headers else 0))]),
+    made = OutgoingRecords(
+        pa.array([b"x" * (size - RECORD_OVERHEAD - key - (headers + 11 if headers else 0))]),
         pa.array([b"k" * key]) if key else None,
         [(("h", b"h" * headers),)] if headers else None,
     )
@@ -81,7 +81,7 @@ def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(
 ) -> None:
     log.ensure_raw("t")
     limit(log, "t", largest)
-    assert log.largest("t") == largest
+    assert log.max_record_bytes("t") == largest
     writer = log.writer("w")
     for number, size in enumerate((largest - 1, largest)):
         log.append("t", sized(size, **more))
@@ -91,7 +91,7 @@ def test_a_record_of_what_the_topic_takes_is_written_and_a_byte_more_is_refused(
         log.append("t", sized(largest + 1, **more))
     with pytest.raises(LogError, match=too_large):
         writer.commit(9, {"t": sized(largest + 1, **more)})
-    begin, end = log.begins("t")[0], log.ends("t")[0]
+    begin, end = log.start_offsets("t")[0], log.end_offsets("t")[0]
     assert len(log.read("t", 0, begin, end)) == 4
 
 
@@ -102,15 +102,15 @@ def test_many_records_for_a_topic_that_takes_little_are_sent_in_batches_that_it_
     log.ensure_raw("t")
     limit(log, "t", largest)
     values = [b"%d " % n + b"x" * (n * 37 % 1_500) for n in range(1_000)]
-    log.append("t", Outgoing(pa.array(values)))
-    log.writer("w").commit(0, {"t": Outgoing(pa.array(values))})
-    assert log.read("t", 0, 0, log.ends("t")[0]).values.to_pylist() == values * 2
+    log.append("t", OutgoingRecords(pa.array(values)))
+    log.writer("w").commit(0, {"t": OutgoingRecords(pa.array(values))})
+    assert log.read("t", 0, 0, log.end_offsets("t")[0]).values.to_pylist() == values * 2
 
 
 def test_what_the_client_is_told_to_send_at_most_counts_where_it_is_less(log: KafkaLog) -> None:
     careful = open_log(log.url, kafka=KafkaSettings(client={"message.max.bytes": "2000"}))
     careful.ensure_raw("t")
-    assert careful.largest("t") == 2_000
+    assert careful.max_record_bytes("t") == 2_000
     careful.append("t", sized(2_000))
     with pytest.raises(LogError, match="2001 bytes"):
         careful.append("t", sized(2_001))
@@ -120,8 +120,10 @@ def test_what_the_client_is_told_to_send_at_most_counts_where_it_is_less(log: Ka
 @pytest.mark.parametrize("size", [DEFAULT - 1, DEFAULT, DEFAULT + 1, 3_000_000])
 def test_a_letter_of_any_size_is_taken_by_a_broker(log: KafkaLog, size: int) -> None:
     log.ensure_raw("dead.t")
-    log.append("dead.t", fit(sized(size, key=2_000, headers=500), log.largest("dead.t")))
-    (read,) = read_letters(log.read("dead.t", 0, 0, 1)).to_dicts()
+    log.append(
+        "dead.t", truncate_letters(sized(size, key=2_000, headers=500), log.max_record_bytes("dead.t"))
+    )
+    (read,) = parse_letters(log.read("dead.t", 0, 0, 1)).to_dicts()
     assert ("length" in read) == (size > DEFAULT)
 
 
@@ -134,24 +136,24 @@ def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(
     log: KafkaLog, tmp_path: Path
 ) -> None:
     log.ensure(NOTES)
-    room = DEFAULT - OVERHEAD
+    room = DEFAULT - RECORD_OVERHEAD
 
-    def notes(*rows: tuple[str, str, int]) -> Outgoing:
+    def notes(*rows: tuple[str, str, int]) -> OutgoingRecords:
         return encode(NOTES, pl.DataFrame(rows, schema=["who", "text", "event_time"], orient="row"))
 
     log.append("notes", notes(("a", "", 1_000), ("a", "", 60_000)))
-    log.append("notes", Outgoing(pa.array([b"\xff" * room]), partitions=np.zeros(1, np.int32)))
+    log.append("notes", OutgoingRecords(pa.array([b"\xff" * room]), partitions=np.zeros(1, np.int32)))
     log.append("notes", notes(("a", "x" * (room - 100), 2_000), ("a", "", 120_000)))
     for number in range(2):
         run_local([counts()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
         log.append("notes", notes(("a", "", 200_000 + 60_000 * number)))
     ((dead,), (late,)) = (
-        read_letters(log.read(topic, 0, log.begins(topic)[0], log.ends(topic)[0])).to_dicts()
+        parse_letters(log.read(topic, 0, log.start_offsets(topic)[0], log.end_offsets(topic)[0])).to_dicts()
         for topic in ("dead.notes", "late.counts")
     )
     assert (dead["length"], dead["offset"], dead["topic"]) == (str(room), "2", "notes")
     assert int(late["length"]) > room - 100
-    assert log.read("counts", 0, 0, log.ends("counts")[0]).values
+    assert log.read("counts", 0, 0, log.end_offsets("counts")[0]).values
 
 
 def test_a_result_that_its_topic_does_not_take_is_a_dead_letter(log: KafkaLog, tmp_path: Path) -> None:
@@ -166,13 +168,13 @@ def test_a_result_that_its_topic_does_not_take_is_a_dead_letter(log: KafkaLog, t
         settings=settings(log.url, str(tmp_path / "s")),
         until_caught_up=True,
     )
-    assert sum(len(log.read("copied", p, 0, end)) for p, end in log.ends("copied").items()) == 2
-    (dead,) = read_letters(log.read("dead.copy", 0, 0, log.ends("dead.copy")[0])).to_dicts()
+    assert sum(len(log.read("copied", p, 0, end)) for p, end in log.end_offsets("copied").items()) == 2
+    (dead,) = parse_letters(log.read("dead.copy", 0, 0, log.end_offsets("dead.copy")[0])).to_dicts()
     assert dead["topic"] == "copied"
     assert "not written" in dead["reason"]
 
 
 def test_small_records_beside_the_letters_are_untouched(log: KafkaLog) -> None:
     log.ensure_raw("t")
-    log.append("t", fit(texts("a", "b"), log.largest("t")))
+    log.append("t", truncate_letters(texts("a", "b"), log.max_record_bytes("t")))
     assert log.read("t", 0, 0, 2).values.to_pylist() == [b"a", b"b"]

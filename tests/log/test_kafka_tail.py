@@ -30,10 +30,10 @@ def test_what_is_committed_is_shown_once_and_what_is_taken_back_never(log: Kafka
     def wait() -> bool:
         number = next(numbers)
         if number % 3 == 0:
-            producer = log.transactional("other")
+            producer = log.transactional_producer("other")
             producer.init_transactions(30)
             producer.begin_transaction()
-            producer.produce(log.full("t"), b"taken back", partition=number % 2)
+            producer.produce(log.kafka_name("t"), b"taken back", partition=number % 2)
             producer.flush(30)
             producer.abort_transaction(30)
         else:
@@ -49,11 +49,11 @@ def test_records_are_shown_before_the_broker_says_that_nothing_is_left(log: Kafk
     log.ensure_raw("t")
     writer = log.writer("w")
     writer.commit(1, {"t": texts("a", "b")})
-    records, upto = log.news("t", 0, 0, 30)
+    records, upto = log.read_available("t", 0, 0, 30)
     assert records.values.to_pylist() == [b"a", b"b"]
     assert upto in (2, 3), "the third offset is the transaction's own"
     while upto < 3:
-        records, upto = log.news("t", 0, upto, 1)
+        records, upto = log.read_available("t", 0, upto, 1)
         assert not len(records)
-    assert log.ends("t") == {0: 3}
+    assert log.end_offsets("t") == {0: 3}
     writer.close()

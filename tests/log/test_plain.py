@@ -20,7 +20,7 @@ import millrace as mr
 from millrace.errors import DefinitionError
 from millrace.log import Records
 from millrace.log.codecs.codec import decode, encode
-from millrace.log.codecs.json_records import to_binary
+from millrace.log.codecs.json_records import to_protobuf
 
 
 @dataclass
@@ -67,7 +67,7 @@ def as_json(bid: dict[str, Any]) -> bytes:
 
 
 def as_protobuf(bid: dict[str, Any]) -> bytes:
-    (made,), bad = to_binary(
+    (made,), bad = to_protobuf(
         TOPICS["json"], [as_json({name: value for name, value in bid.items() if value is not None})]
     )
     assert made is not None

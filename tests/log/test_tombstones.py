@@ -11,7 +11,7 @@ import millrace as mr
 from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.errors import DefinitionError
-from millrace.log import Log, Outgoing
+from millrace.log import Log, OutgoingRecords
 from millrace.log.codecs.codec import decode, encode
 from millrace.runners import run
 
@@ -47,7 +47,7 @@ PRICED = mr.Topic("analytics.priced", Priced, key="article", partitions=1)
 
 
 def rows(log: Log, topic: mr.Topic, *, panes: bool = False) -> pl.DataFrame:
-    return decode(topic, 0, log.read(topic.name, 0, 0, log.ends(topic.name)[0]), panes=panes).rows
+    return decode(topic, 0, log.read(topic.name, 0, 0, log.end_offsets(topic.name)[0]), panes=panes).rows
 
 
 def append(log: Log, topic: mr.Topic, values: list[tuple[str, int, int]]) -> None:
@@ -59,7 +59,9 @@ def append(log: Log, topic: mr.Topic, values: list[tuple[str, int, int]]) -> Non
 
 def bury(log: Log, topic: mr.Topic, key: str, at: int) -> None:
     log.append(
-        topic.name, Outgoing(pa.array([None], pa.binary()), pa.array([key.encode()], pa.binary())), now=at
+        topic.name,
+        OutgoingRecords(pa.array([None], pa.binary()), pa.array([key.encode()], pa.binary())),
+        now=at,
     )
 
 
@@ -95,7 +97,7 @@ def test_an_order_sees_no_price_of_an_article_that_is_gone(log: Log, tmp_path: P
     run(
         job,
         on="local",
-        settings=Settings().changed(log_url=log.url, state_dir=tmp_path / "state"),
+        settings=Settings().with_options(log_url=log.url, state_dir=tmp_path / "state"),
         until_caught_up=True,
     )
     assert sorted(rows(log, PRICED).select("number", "price").rows()) == [(1, 3), (2, None), (3, 7), (4, 4)]
@@ -115,12 +117,12 @@ def test_what_a_job_withdraws_is_a_tombstone(log: Log, tmp_path: Path) -> None:
         .min("price")
     )
     job = mr.Job("dear", least.filter(pl.col("price") >= 5).write(dear))
-    settings = Settings().changed(log_url=log.url, state_dir=tmp_path / "state")
+    settings = Settings().with_options(log_url=log.url, state_dir=tmp_path / "state")
     append(log, source, [("pen", 6, 1_000), ("ink", 9, 2_000), ("pad", 9, 30_000)])
     run(job, on="local", settings=settings, until_caught_up=True)
     append(log, source, [("pen", 2, 3_000)])
     run(job, on="local", settings=settings, until_caught_up=True)
-    found = log.read(dear.name, 0, 0, log.ends(dear.name)[0])
+    found = log.read(dear.name, 0, 0, log.end_offsets(dear.name)[0])
     assert [
         (key.decode(), value is None)
         for key, value in zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)

@@ -12,7 +12,7 @@ from log.shapes import shape
 from millrace.log import Records
 from millrace.log.codecs.codec import decode
 from millrace.log.codecs.event_pb2 import Event
-from millrace.log.dead import DEAD
+from millrace.log.dead import DEAD_SCHEMA
 from millrace.topics import Codec, Topic
 from strategies import examples
 
@@ -77,7 +77,7 @@ def check(topic: Topic, bad: list[bytes | None], reasons: list[str], good: bytes
     got = decode(topic, 3, records(mixed, first=100))
     assert got.rows["vehicle"].to_list() == ["good"] * (len(bad) + 1)
     assert got.rows["_off"].to_list() == list(range(100, 101 + 2 * len(bad), 2))
-    assert got.dead.schema == DEAD
+    assert got.dead.schema == DEAD_SCHEMA
     assert got.dead["offset"].to_list() == list(range(101, 100 + 2 * len(bad), 2))
     assert got.dead["value"].to_list() == bad
     assert got.dead.select("topic", "partition", "timestamp", "key").unique().rows() == [

@@ -17,14 +17,14 @@ from lookup_server import Service, serving
 from millrace import watermarks, windows
 from millrace.engine.exchange import Body
 from millrace.engine.plan import Plan
-from millrace.engine.source import Piece, route
+from millrace.engine.source import PartitionBatch, route_batch
 from millrace.errors import DefinitionError, JobQuarantined, LookupFailed
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import Decoded, decode, encode
-from millrace.log.dead import DEAD
-from millrace.log.status import read_status, status_topic
-from millrace.lookups import Options
-from millrace.lookups.client import Breaker
+from millrace.log.dead import DEAD_SCHEMA
+from millrace.log.status import parse_statuses, status_topic
+from millrace.lookups import LookupOptions
+from millrace.lookups.client import CircuitBreaker
 from millrace.runners.local import Engine, Hooks, run_local
 from millrace.runners.replay import replay
 from runners.stopping_jobs import settings
@@ -76,7 +76,7 @@ def service() -> Iterator[Service]:
         yield service
 
 
-def placed(fn: Any, **options: Unpack[Options]) -> mr.Job:
+def placed(fn: Any, **options: Unpack[LookupOptions]) -> mr.Job:
     options.setdefault("schema", SCHEMA)
     options.setdefault("backoff", 1)
     options["name"] = "stops"
@@ -107,7 +107,9 @@ class Steps:
             _off=pl.int_range(self.off, self.off + len(stops), dtype=pl.Int64),
         )
         self.off += len(stops)
-        results = self.engine.step([Piece(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD)))], now)
+        results = self.engine.step(
+            [PartitionBatch(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA)))], now
+        )
         counts = {
             name.removeprefix("lookup/stops/"): n
             for name, n in results.counts.items()
@@ -241,21 +243,21 @@ def test_a_service_that_comes_back_is_asked_again(service: Service) -> None:
 
 def test_a_breaker_tries_one_key_when_the_time_is_over() -> None:
     now = [0.0]
-    breaker = Breaker(2, 10, lambda: now[0])
+    breaker = CircuitBreaker(2, 10, lambda: now[0])
     for _ in range(2):
-        assert breaker.lets_through()
-        breaker.told(answered=False)
-    assert breaker.open
-    assert not breaker.lets_through()
+        assert breaker.allow_call()
+        breaker.record_result(is_answered=False)
+    assert breaker.is_open
+    assert not breaker.allow_call()
     now[0] = 10
-    assert breaker.lets_through()
-    assert not breaker.lets_through(), "one decides"
-    breaker.told(answered=False)
-    assert not breaker.lets_through()
+    assert breaker.allow_call()
+    assert not breaker.allow_call(), "one decides"
+    breaker.record_result(is_answered=False)
+    assert not breaker.allow_call()
     now[0] = 20
-    assert breaker.lets_through()
-    breaker.told(answered=True)
-    assert not breaker.open
+    assert breaker.allow_call()
+    breaker.record_result(is_answered=True)
+    assert not breaker.is_open
     assert breaker.lets_through()
     assert breaker.lets_through()
 
@@ -282,10 +284,10 @@ def test_one_answer_goes_to_every_way_of_a_batch(service: Service) -> None:
     results = [
         engine.step(
             [
-                Piece(
+                PartitionBatch(
                     CALLS.name,
                     0,
-                    Decoded(frame.with_columns(pl.col("_off") + 20 * n), pl.DataFrame(schema=DEAD)),
+                    Decoded(frame.with_columns(pl.col("_off") + 20 * n), pl.DataFrame(schema=DEAD_SCHEMA)),
                 )
             ],
             n,
@@ -308,7 +310,7 @@ def test_behind_a_deduplication_too_one_answer_goes_to_every_way(service: Servic
     other = mr.Topic("analytics.placed-again", Placed)
     engine = Engine([mr.Job("both", asked.write(PLACED), asked.write(other))], partitions={CALLS.name: 1})
     frame = calls("a").with_columns(ingestion_time=pl.col("event_time"), _off=pl.lit(0, pl.Int64))
-    first = engine.step([Piece(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD)))], 0)
+    first = engine.step([PartitionBatch(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA)))], 0)
     last = engine.step([], 0, end=True)
     cells = [
         each.outputs[topic.name]["cell"][0]
@@ -326,7 +328,9 @@ def test_a_failure_too_is_the_same_for_every_way_of_a_batch(service: Service) ->
     other = mr.Topic("analytics.placed-again", Placed)
     plan = Plan.of([mr.Job("one", rows.write(PLACED)), mr.Job("two", rows.write(other))], slots=1)
     frame = calls("a").with_columns(ingestion_time=pl.col("event_time"), _off=pl.lit(0, pl.Int64))
-    [packet] = route(plan, [Piece(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD)))], 0)
+    [packet] = route_batch(
+        plan, [PartitionBatch(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA)))], 0
+    )
     assert service.asked["a"] == 1
     assert [block.frame["cell"].to_list() for block in Body.decode(packet.body).blocks] == [[None], [None]]
 
@@ -353,7 +357,8 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def written(log: Log) -> list[str | None]:
     topic = PLACED
     found = [
-        decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in log.ends(topic.name).items()
+        decode(topic, p, log.read(topic.name, p, 0, end)).rows
+        for p, end in log.end_offsets(topic.name).items()
     ]
     return pl.concat(found).sort("event_time")["cell"].to_list()
 
@@ -375,7 +380,7 @@ def test_a_run_says_in_its_status_how_its_lookups_fare(service: Service, log: Lo
     assert written(log) == ["cell of a", None, "cell of a", "cell of b"]
     assert told[0].counts["lookup/stops/failed"] == 1
     topic = status_topic(chosen.run.name)
-    [first, *_] = read_status(log.read(topic, 0, 0, log.ends(topic)[0]))
+    [first, *_] = parse_statuses(log.read(topic, 0, 0, log.end_offsets(topic)[0]))
     assert first.lookups == {"stops": {"asked": 3, "failed": 1}}
 
 

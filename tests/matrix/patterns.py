@@ -141,7 +141,7 @@ def _woven(cell: Cell, marks: tuple[str, ...]) -> Any:
             "events": events,
             **_said(cell, marks),
         }
-        matches, _ = transcripts.by_definition(transcripts.understand({**document, "expect": {}}))
+        matches, _ = transcripts.match_by_definition(transcripts.parse_document({**document, "expect": {}}))
         if 1 <= len(matches) <= 6:
             return {**document, "expect": {"matches": [[int(id) for _, id in match] for match in matches]}}
     raise ValueError(f"nothing to find for {document['name']}")

@@ -16,8 +16,8 @@ import yaml
 from matrix.cells import OUTPUTS, TRANSCRIPTS, TRIGGERS, WINDOWS, impossible, senseless
 from millrace.testing.script import Script
 from millrace.testing.transcripts import running
-from millrace.testing.transcripts.documents import understand
-from millrace.testing.transcripts.subjects import Subject
+from millrace.testing.transcripts.documents import parse_document
+from millrace.testing.transcripts.subjects import TranscriptJob
 
 WINDOW: dict[str, Any] = {
     "fixed": {"fixed": 10},
@@ -136,14 +136,14 @@ def _parted(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _answered(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Each step, followed by what comes of it."""
-    subject = Subject(understand(document))
-    script = Script(subject.job(), on="model", partitions=subject.transcript.partitions)
+    subject = TranscriptJob(parse_document(document))
+    script = Script(subject.build_job(), on="model", partitions=subject.transcript.partitions)
     for said, (kind, what) in zip(document["steps"], subject.transcript.steps, strict=True):
         yield said
-        running._do(script, kind, what, subject, "", running.Findings())
-        if panes := sorted(subject.panes(script), key=str):
+        running._run_step(script, kind, what, subject, "", running.Findings())
+        if panes := sorted(subject.read_panes(script), key=str):
             yield {"expect": panes}
-        if dropped := [subject.dropped(row) for row in script.late()]:
+        if dropped := [subject.to_dropped(row) for row in script.late()]:
             yield {"expect_dropped": dropped}
 
 

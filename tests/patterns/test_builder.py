@@ -9,8 +9,8 @@ import pytest
 import millrace as mr
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, conditions
-from millrace.patterns.declared import read
-from millrace.patterns.expressions import parse
+from millrace.patterns.declared import read_pattern
+from millrace.patterns.expressions import parse_condition
 
 SPEED = pl.col("speed")
 
@@ -91,8 +91,8 @@ def test_a_pattern_is_never_changed() -> None:
         (lambda: mr.pattern("a").skip_to_first("b"), "there is no such step; there are a"),
         (lambda: mr.pattern("a").within("0s"), "must be longer than zero"),
         (lambda: mr.pattern("a").one_or_more().until(SPEED > 1).until(SPEED > 2), "join the conditions"),
-        (lambda: mr.pattern("a").next("b").checked(), "has no bound, so on a stream .* add .within"),
-        (lambda: mr.pattern("a").not_followed_by("b").checked(stream=False), "never certain; add .within"),
+        (lambda: mr.pattern("a").next("b").check(), "has no bound, so on a stream .* add .within"),
+        (lambda: mr.pattern("a").not_followed_by("b").check(stream=False), "never certain; add .within"),
         (lambda: conditions.first("a.b", "c"), "no brackets and no dots"),
         (
             lambda: mr.pattern("a").next("b", conditions.collect("a", "speed").list.len() > 1),
@@ -123,7 +123,7 @@ def test_what_no_match_could_mean_is_refused_with_the_remedy(wrong: Callable[[],
     ],
 )
 def test_the_language_of_conditions_becomes_expressions(text: str, expr: pl.Expr) -> None:
-    assert parse(text).meta.eq(expr)
+    assert parse_condition(text).meta.eq(expr)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_language_of_conditions_becomes_expressions(text: str, expr: pl.Expr
 )
 def test_what_the_language_does_not_have_is_named(text: str, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
-        parse(text)
+        parse_condition(text)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_what_the_language_does_not_have_is_named(text: str, words: str) -> None
 )
 def test_what_is_wrong_in_a_declared_pattern_is_named(steps: Any, more: dict[str, Any], words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
-        read(steps, **more)
+        read_pattern(steps, **more)

@@ -83,11 +83,11 @@ def test_every_combination_finds_what_the_definition_allows(link: str, times: An
             for number, kind in enumerate(["a", *chance.choices("bbbcd", k=5), "c"])
         ]
         try:
-            transcript = transcripts.understand({**said, "events": events, "expect": {}})
+            transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
         except DefinitionError:
             continue
-        wanted, _ = transcripts.by_definition(transcript)
-        matches, _ = transcripts.by_matcher(transcript, chance.randint(0, 99))
+        wanted, _ = transcripts.match_by_definition(transcript)
+        matches, _ = transcripts.match_by_matcher(transcript, chance.randint(0, 99))
         assert Counter(matches) == Counter(wanted), f"{said} on {events}"
         found, ran = found + len(wanted), ran + 1
     assert ran > 40

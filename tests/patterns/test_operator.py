@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from millrace.errors import DefinitionError
 from millrace.testing.transcripts import patterns as transcripts
-from millrace.testing.transcripts.pattern_jobs import PatternSubject
+from millrace.testing.transcripts.pattern_jobs import PatternTranscriptJob
 from patterns.chances import a_pattern, a_regular_pattern, some_events
 
 
-def by_step(found: list[transcripts.Taken]) -> Counter[str]:
+def by_step(found: list[transcripts.TakenEvents]) -> Counter[str]:
     return Counter(str(sorted(taken)) for taken in found)
 
 
@@ -26,13 +26,13 @@ def test_matches_are_those_of_the_definition_whatever_is_cut_shuffled_or_restart
     events = [{**event, "who": chance.choice("xy")} for event in some_events(chance)]
     chance.shuffle(events)
     try:
-        transcript = transcripts.understand({**said, "key": "who", "events": events, "expect": {}})
+        transcript = transcripts.parse_document({**said, "key": "who", "events": events, "expect": {}})
     except DefinitionError:
         return
-    wanted, _ = transcripts.by_definition(transcript)
-    _, overdue = transcripts.by_matcher(transcript, 0)
+    wanted, _ = transcripts.match_by_definition(transcript)
+    _, overdue = transcripts.match_by_matcher(transcript, 0)
     for cut in range(2):
-        matches, timeouts = PatternSubject(transcript).play("engine", cut)
+        matches, timeouts = PatternTranscriptJob(transcript).play("engine", cut)
         assert by_step(matches) == by_step(wanted)
         assert Counter((at, str(sorted(taken))) for at, taken in timeouts) == Counter(
             (at, str(sorted(taken))) for at, taken in overdue

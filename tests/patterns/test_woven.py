@@ -8,7 +8,7 @@ import yaml
 
 from matrix.patterns import FOLDER, LINKS, PAGE, dumped, missing, page
 from millrace.testing.transcripts import patterns as transcripts
-from millrace.testing.transcripts.running import outcomes
+from millrace.testing.transcripts.running import run_documents
 
 FILES = sorted(FOLDER.glob("woven-*.yaml"))
 
@@ -27,9 +27,12 @@ def test_woven_transcripts_hold(path: Path) -> None:
     documents = list(yaml.safe_load_all(path.read_text()))
     assert len(documents) == 105
     for number, document in enumerate(documents):
-        transcript = transcripts.understand(document)
+        transcript = transcripts.parse_document(document)
         wanted = Counter(tuple(map(str, match)) for match in document["expect"]["matches"])
-        for answer in (transcripts.by_matcher(transcript, number), transcripts.by_rows(transcript, number)):
+        for answer in (
+            transcripts.match_by_matcher(transcript, number),
+            transcripts.match_by_columns(transcript, number),
+        ):
             if answer is not None:
                 assert Counter(tuple(id for _, id in taken) for taken in answer[0]) == wanted, document[
                     "name"
@@ -39,7 +42,7 @@ def test_woven_transcripts_hold(path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_woven_transcripts_hold_on_the_engine(path: Path) -> None:
-    assert {name: why for name, why in outcomes(path, "engine") if why is not None} == {}
+    assert {name: why for name, why in run_documents(path, "engine") if why is not None} == {}
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ import polars as pl
 
 from millrace import watermarks
 from millrace.stream import Job
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import OnEngine
 from millrace.watermarks import Watermark
 from strategies import EPOCHS, READINGS, A, B
@@ -31,7 +31,7 @@ ORDER = "t, topic, part, off"
 class Flow:
     """Rows of two topics in the order in which they come, and how far behind the newest they may be."""
 
-    events: list[Event]
+    events: list[SourceEvent]
     unit: int
     disorder: int
     partitions: dict[str, int]
@@ -61,7 +61,7 @@ def a_flow(chance: random.Random) -> Flow:
         place = (topic, chance.randrange(partitions[topic]))
         at = max(0, now - chance.randint(0, disorder // unit) * unit)
         events.append(
-            Event(
+            SourceEvent(
                 *place,
                 offsets[place],
                 at,

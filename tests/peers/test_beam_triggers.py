@@ -27,7 +27,7 @@ import pytest
 
 from millrace.testing.script import On, Script
 from millrace.testing.transcripts import documents
-from millrace.testing.transcripts.subjects import Subject
+from millrace.testing.transcripts.subjects import TranscriptJob
 from peers.environments import python_with
 
 BEAM = "apache-beam==2.77.0"
@@ -136,18 +136,18 @@ def ask(beam: "subprocess.Popen[str]", case: Case) -> list[list[Pane]]:
 
 
 def run(case: Case, on: On) -> list[list[Pane]]:
-    transcript = documents.understand({**case, "value": "list"})
-    subject = Subject(transcript)
-    script = Script(subject.job(), on=on)
+    transcript = documents.parse_document({**case, "value": "list"})
+    subject = TranscriptJob(transcript)
+    script = Script(subject.build_job(), on=on)
     panes = []
     for kind, what in transcript.steps:
         if kind == "events":
-            script.events(*map(subject.event, what))
+            script.events(*map(subject.to_event, what))
         elif what["at"] == "end":
             script.end()
         else:
             script.watermark(what["at"])
-        panes.append(subject.panes(script))
+        panes.append(subject.read_panes(script))
     script.close()
     return panes
 

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from millrace.errors import MillraceError
-from millrace.patterns.sql.queries import query
+from millrace.patterns.sql.queries import run_query
 from peers.streams import CASES, SEED, Duck, plain
 
 pytestmark = pytest.mark.long
@@ -327,7 +327,7 @@ def test_expressions_have_the_values_of_duckdb(kind: Any, duck: Duck) -> None:
         wanted = duck.ask(theirs)
         counts["rows"] += wanted.total()
         try:
-            found = Counter(map(plain, query(ours, {"t": rows}).rows()))
+            found = Counter(map(plain, run_query(ours, {"t": rows}).rows()))
         except MillraceError as error:
             different.append(f"seed {seed}: {ours}\n  refused here: {error}")
             continue

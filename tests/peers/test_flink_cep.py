@@ -137,8 +137,8 @@ def differ_by_which_comes_first(
     said: dict[str, Any], events: list[dict[str, Any]], one: Counter[Any], other: Counter[Any]
 ) -> bool:
     """Whether a skip shows other matches of the same pattern, which begin at the same events."""
-    every = transcripts.understand({**said, "skip": "none", "events": events, "expect": {}})
-    known = Counter(tuple(sorted(match)) for match in transcripts.by_definition(every)[0])
+    every = transcripts.parse_document({**said, "skip": "none", "events": events, "expect": {}})
+    known = Counter(tuple(sorted(match)) for match in transcripts.match_by_definition(every)[0])
     begins = [{min(int(event) for _, event in match) for match in found} for found in (one, other)]
     return said["skip"] != "none" and begins[0] == begins[1] and not (one | other) - known
 
@@ -186,9 +186,13 @@ def test_matches_are_those_of_flink(flink: Worker) -> None:
             counts[known] += 1
             continue
         try:
-            transcript = transcripts.understand({**said, "events": events, "expect": {}})
-            defined = Counter(tuple(sorted(match)) for match in transcripts.by_definition(transcript)[0])
-            found = Counter(tuple(sorted(match)) for match in transcripts.by_matcher(transcript, seed)[0])
+            transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
+            defined = Counter(
+                tuple(sorted(match)) for match in transcripts.match_by_definition(transcript)[0]
+            )
+            found = Counter(
+                tuple(sorted(match)) for match in transcripts.match_by_matcher(transcript, seed)[0]
+            )
         except DefinitionError:
             counts["refused here"] += 1
             continue
@@ -261,7 +265,7 @@ def test_a_negation_does_not_bind_the_event_that_completes_the_match(
     rows = [
         {"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)
     ]
-    transcript = transcripts.understand({**said, "events": rows, "expect": {}})
-    assert [tuple(sorted(match)) for match in transcripts.by_definition(transcript)[0]] == expected
-    assert [tuple(sorted(match)) for match in transcripts.by_matcher(transcript, 0)[0]] == expected
+    transcript = transcripts.parse_document({**said, "events": rows, "expect": {}})
+    assert [tuple(sorted(match)) for match in transcripts.match_by_definition(transcript)[0]] == expected
+    assert [tuple(sorted(match)) for match in transcripts.match_by_matcher(transcript, 0)[0]] == expected
     assert [shown(match) for match in flink.ask({**said, "events": rows})] == expected

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from millrace.errors import MillraceError
-from millrace.patterns.sql.queries import query
+from millrace.patterns.sql.queries import run_query
 from peers.jars import Worker
 
 TRINO = [f"io.trino:{name}:435" for name in ("trino-testing", "trino-main")]
@@ -116,7 +116,7 @@ def a_query(chance: random.Random) -> str:
 
 def here(text: str) -> list[list[Any]] | None:
     try:
-        return [list(row) for row in query(text, {}).rows()]
+        return [list(row) for row in run_query(text, {}).rows()]
     except MillraceError:
         return None
 

@@ -15,7 +15,7 @@ if __name__ == "__main__":
     from millrace.runners import signals
     from runners.stopping_jobs import BAD, events, good, settings
 
-    signals.PATIENCE = float(sys.argv[3])
+    signals.REMIND_AFTER = float(sys.argv[3])
     sign = Path(f"{sys.argv[2]}.hangs")
     logging.basicConfig(stream=sys.stderr, format="%(message)s")
 

@@ -91,7 +91,7 @@ def jobs() -> list[mr.Job]:
 
 def settings(log: str, state: str, **more: object) -> config.Settings:
     """Small batches, so that there are many moments at which to be killed."""
-    return config.Settings().changed(log_url=log, state_dir=state, run_max_events_per_batch=80, **more)
+    return config.Settings().with_options(log_url=log, state_dir=state, run_max_events_per_batch=80, **more)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import millrace as mr
 from millrace import aggregates, watermarks, windows
 from millrace.aggregates import Aggregate
 from millrace.config import Settings
-from millrace.log import Log, Outgoing, open_log
+from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import decode, encode
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 from millrace.runners.local import run_local
 from millrace.stream import Stream
 
@@ -111,22 +111,22 @@ def fill(log: Log, start: int, count: int, *, step: int = 1) -> None:
 
 
 def settings(log: Log, state: Path, name: str, **more: Any) -> Settings:
-    return Settings().changed(log_url=log.url, state_dir=str(state), run_name=name, **more)
+    return Settings().with_options(log_url=log.url, state_dir=str(state), run_name=name, **more)
 
 
 def written(log: Log, topic: mr.Topic) -> list[tuple[Any, ...]]:
     """All panes of a topic, in the order of their windows."""
     parts = [
         decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
-        for p, end in log.ends(topic.name).items()
+        for p, end in log.end_offsets(topic.name).items()
     ]
     return pl.concat(parts).select("window_end", "key", "total", "index", "op").sort(pl.all()).rows()
 
 
 def letters(log: Log) -> list[tuple[Any, ...]]:
     """What is in the dead letters of the job that fails: topic, partition, offset, reason."""
-    end = log.ends("dead.bad")[0]
-    found = read_letters(log.read("dead.bad", 0, 0, end))
+    end = log.end_offsets("dead.bad")[0]
+    found = parse_letters(log.read("dead.bad", 0, 0, end))
     return [
         tuple(row.get(name) for name in ("topic", "partition", "offset", "reason"))
         for row in found.to_dicts()
@@ -137,12 +137,14 @@ def alone(log: Log, tmp_path: Path) -> list[tuple[Any, ...]]:
     """What the good job says when nobody is beside it, in a log of its own."""
     other = open_log(f"embedded:{tmp_path / 'other'}")
     other.ensure(EVENTS)
-    for partition, end in log.ends(EVENTS.name).items():
+    for partition, end in log.end_offsets(EVENTS.name).items():
         records = log.read(EVENTS.name, partition, 0, end)
 
         other.append(
             EVENTS.name,
-            Outgoing(records.values, records.keys, partitions=np.full(len(records), partition, np.int32)),
+            OutgoingRecords(
+                records.values, records.keys, partitions=np.full(len(records), partition, np.int32)
+            ),
         )
     chosen = settings(other, tmp_path, "alone", run_max_events_per_batch=777_777)
     run_local([good()], settings=chosen, until_caught_up=True)

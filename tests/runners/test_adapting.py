@@ -9,10 +9,10 @@ import pytest
 
 import millrace as mr
 from millrace import aggregates, triggers, watermarks, windows
-from millrace.runners.state.evolution import Wishes, evolved
+from millrace.runners.state.evolution import StateChanges, evolve
 from millrace.runners.state.folder import Identity
 from millrace.stream import Stream
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.model.values import Row
 from millrace.testing.script import OnEngine
 from millrace.windows import Sliding
@@ -47,7 +47,9 @@ class Told:
 
     def _on(self, stream: Stream) -> OnEngine:
         kinds = {"String": str | None, "Int64": int | None, "Float64": float | None}
-        names = {name: dtype for name, dtype in stream.node.schema.items() if name not in mr.topics.SYSTEM}
+        names = {
+            name: dtype for name, dtype in stream.node.schema.items() if name not in mr.topics.SYSTEM_COLUMNS
+        }
         made = type(
             "Result", (), {"__annotations__": {name: kinds[str(dtype)] for name, dtype in names.items()}}
         )
@@ -60,7 +62,7 @@ class Told:
             events = []
             for who, second, n in batch:
                 events.append(
-                    Event("rides", 0, self.offset, second * 1000, second * 1000, {"who": who, "n": n})
+                    SourceEvent("rides", 0, self.offset, second * 1000, second * 1000, {"who": who, "n": n})
                 )
                 self.offset += 1
             fed = self.on.feed(events, self.offset)
@@ -75,9 +77,9 @@ class Told:
         before, self.on = self.on, self._on(stream)
         plan, was = self.on.engine.plan, before.engine.plan
         identity = Identity("id", ("job",), was.fingerprint, self.slots, 1, operators=was.fingerprints)
-        after = evolved(identity, plan, before.engine.states, Wishes(), "here")
+        after = evolve(identity, plan, before.engine.states, StateChanges(), "here")
         self.on.engine.states = dict(before.engine.states if after.states is None else after.states)
-        self.on.ends = before.ends
+        self.on.end_offsets = before.end_offsets
         self.on.restart()
 
     def newest(self, *columns: str) -> dict[tuple[Any, ...], tuple[Any, ...]]:

@@ -14,14 +14,14 @@ from millrace import watermarks, windows
 from millrace.errors import DefinitionError, LogError
 from millrace.geo import geocell
 from millrace.log import Log, open_log
-from millrace.log.aliases import aliases, point
+from millrace.log.aliases import read_aliases, set_alias
 from millrace.log.codecs.codec import decode, encode
 from millrace.log.codecs.event_pb2 import Event
-from millrace.runners.backfill import backfill, versioned
+from millrace.runners.backfill import backfill, version_job
 from millrace.runners.local import run_local
 from millrace.serve.jobs import Jobs
-from millrace.serve.reader import Reader
-from millrace.serve.view_state import Cells
+from millrace.serve.reader import ResultReader
+from millrace.serve.view_state import ViewState
 from millrace.views import View
 from runners.local_child import READINGS, TOTALS, settings, totals
 from runners.test_local import readings
@@ -38,7 +38,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def last_records(log: Log, topic: str) -> dict[tuple[Any, ...], bytes]:
     """The last record of each sensor and window, but for when it was made, which pane it was and whether it came late."""
     found: dict[tuple[Any, ...], bytes] = {}
-    for partition, end in log.ends(topic).items():
+    for partition, end in log.end_offsets(topic).items():
         records = log.read(topic, partition, 0, end)
         rows = decode(TOTALS, partition, records, panes=True).rows
         for row, value in zip(rows.iter_rows(named=True), records.values.to_pylist(), strict=True):
@@ -55,7 +55,7 @@ def live(log: Log, tmp_path: Path, seed: int) -> None:
         count = dice.randrange(1, 200)
         log.append(READINGS.name, encode(READINGS, readings(start, count)))
         start += count
-        chosen = settings(log.url, str(tmp_path / "state")).changed(
+        chosen = settings(log.url, str(tmp_path / "state")).with_options(
             run_max_events_per_batch=dice.randrange(5, 90)
         )
         run_local([totals()], settings=chosen, until_caught_up=True)
@@ -69,26 +69,26 @@ def test_a_backfill_gives_the_last_words_of_the_live_run_byte_for_byte(
     done = backfill(
         totals(),
         version="v2",
-        settings=settings(log.url, str(tmp_path / "state")).changed(run_max_events_per_batch=1_000),
+        settings=settings(log.url, str(tmp_path / "state")).with_options(run_max_events_per_batch=1_000),
     )
     assert done.topics == {TOTALS.name: "analytics.totals.v2"}
     ours, theirs = last_records(log, "analytics.totals.v2"), last_records(log, TOTALS.name)
     assert len(ours) > 20
     assert ours == theirs
-    assert sum(log.ends(TOTALS.name).values()) > sum(log.ends("analytics.totals.v2").values()), (
-        "live, late events corrected more often"
-    )
-    assert aliases(log) == {TOTALS.name: "analytics.totals.v2"}
+    assert sum(log.end_offsets(TOTALS.name).values()) > sum(
+        log.end_offsets("analytics.totals.v2").values()
+    ), "live, late events corrected more often"
+    assert read_aliases(log) == {TOTALS.name: "analytics.totals.v2"}
 
 
 def test_the_version_goes_on_as_a_run(log: Log, tmp_path: Path) -> None:
     chosen = settings(log.url, str(tmp_path / "state"))
     log.append(READINGS.name, encode(READINGS, readings(0, 300)))
     backfill(totals(), version="v2", settings=chosen, switch=False)
-    assert aliases(log) == {}
+    assert read_aliases(log) == {}
     log.append(READINGS.name, encode(READINGS, readings(300, 300)))
-    job = versioned(totals(), "v2")
-    run_local([job], settings=chosen.changed(run_name=job.name), until_caught_up=True)
+    job = version_job(totals(), "v2")
+    run_local([job], settings=chosen.with_options(run_name=job.name), until_caught_up=True)
     run_local([totals()], settings=chosen, until_caught_up=True)
     assert last_records(log, "analytics.totals.v2") == last_records(log, TOTALS.name)
 
@@ -106,7 +106,7 @@ def test_a_backfill_over_a_file_ends_all_windows(log: Log, tmp_path: Path) -> No
 
 def test_an_alias_points_to_a_topic_that_is_there(log: Log) -> None:
     with pytest.raises(LogError, match=r"no topic 'analytics.none' to point it to"):
-        point(log, TOTALS.name, "analytics.none")
+        set_alias(log, TOTALS.name, "analytics.none")
 
 
 @dataclass
@@ -149,25 +149,25 @@ def test_readers_go_over_without_a_gap(log: Log, tmp_path: Path) -> None:
     log.ensure(PLACES)
     log.append(PLACES.name, encode(PLACES, placed(0, 300)))
     run_local([sums(1)], settings=chosen, until_caught_up=True)
-    cells = Cells(View("sums", SUMS, "Sums", window="10s", every="5s", key="place", values=("value",)))
-    reader = Reader(log.url, [cells], Jobs())
-    reader._look_around(log)
+    cells = ViewState(View("sums", SUMS, "Sums", window="10s", every="5s", key="place", values=("value",)))
+    reader = ResultReader(log.url, [cells], Jobs())
+    reader._discover_topics(log)
     before = cells.snapshot().rows
     assert len(before) == 5
     backfill(sums(2), version="v2", settings=chosen)
     assert cells.snapshot().rows.equals(before), "until it looks, it shows what it had"
-    reader._look_around(log)
+    reader._discover_topics(log)
     after = cells.snapshot().rows
     merged = before.join(after, on="place")
     assert len(merged) == 5
     assert (merged["value_right"] == 2 * merged["value"]).all()
     log.append(PLACES.name, encode(PLACES, placed(300, 100)))
     run_local([sums(1)], settings=chosen, until_caught_up=True)
-    while reader._read_on(log):
+    while reader._read_topics(log):
         pass
     assert cells.snapshot().rows.equals(after), "the old version is no longer read"
-    job = versioned(sums(2), "v2")
-    run_local([job], settings=chosen.changed(run_name=job.name), until_caught_up=True)
-    assert reader._read_on(log)
+    job = version_job(sums(2), "v2")
+    run_local([job], settings=chosen.with_options(run_name=job.name), until_caught_up=True)
+    assert reader._read_topics(log)
     assert cells.time is not None
     assert cells.time > after["window_end"].max()  # type: ignore[operator] # whole milliseconds

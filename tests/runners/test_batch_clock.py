@@ -106,12 +106,12 @@ def test_idle_partitions_are_left_out_after_a_jump_and_retention_keeps_the_input
         return batches > 30
 
     hooks = Hooks(stop=step, clock=lambda: machine.wall, elapsed=lambda: machine.elapsed)
-    chosen = Settings().changed(log_url=log.url, state_dir=str(tmp_path / "state"))
+    chosen = Settings().with_options(log_url=log.url, state_dir=str(tmp_path / "state"))
     run_local([counts()], settings=chosen, hooks=hooks)
-    assert sum(log.begins(EVENTS.name).values()) == 0, (
+    assert sum(log.start_offsets(EVENTS.name).values()) == 0, (
         "retention follows when records were appended, not a clock that jumped"
     )
-    assert sum(log.ends(COUNTS.name).values()) > 0, (
+    assert sum(log.end_offsets(COUNTS.name).values()) > 0, (
         "the partition without events is idle after ten seconds, not after a year"
     )
     log.close()
@@ -126,8 +126,10 @@ def test_a_run_that_starts_while_the_clock_is_a_year_ahead_removes_no_inputs(
     rows = pl.DataFrame({"key": ["a"] * 30, "event_time": [start - 60_000 + n * 1_000 for n in range(30)]})
     log.append(EVENTS.name, encode(EVENTS, rows, ingestion_time=start))
     monkeypatch.setattr("millrace.runners.commit._clock", lambda: start + YEAR)
-    chosen = Settings().changed(log_url=log.url, state_dir=str(tmp_path / "state"))
+    chosen = Settings().with_options(log_url=log.url, state_dir=str(tmp_path / "state"))
     run_local([counts()], settings=chosen, until_caught_up=True, hooks=Hooks(clock=lambda: start + YEAR))
-    assert sum(log.ends(COUNTS.name).values()) > 0
-    assert sum(log.begins(EVENTS.name).values()) == 0, "nothing is a year older than when it was appended"
+    assert sum(log.end_offsets(COUNTS.name).values()) > 0
+    assert sum(log.start_offsets(EVENTS.name).values()) == 0, (
+        "nothing is a year older than when it was appended"
+    )
     log.close()

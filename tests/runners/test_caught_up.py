@@ -46,7 +46,7 @@ def test_the_last_line_says_that_it_has_caught_up(
 def test_a_run_that_ends_before_it_has_caught_up_fails(tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log, 0, 10)
-    target = batches.advance(log, batches.begin(log, [EVENTS]), now=0)
+    target = batches.plan_batch_end(log, batches.beginning_offsets(log, [EVENTS]), now=0)
     batches.check_caught_up(target, target)
     with pytest.raises(RunFailed, match=r"before it had caught up: input\.events\[0\] was read up to 0 of 5"):
         batches.check_caught_up(target, None)

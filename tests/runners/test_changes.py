@@ -53,7 +53,7 @@ def plan_of(stream: Stream) -> Plan:
         name: {"String": str, "Int64": int, "Float64": float}.get(str(dtype), int)
         for name, dtype in stream.node.schema.items()
     }
-    made = [name for name in fields if name not in mr.topics.SYSTEM]
+    made = [name for name in fields if name not in mr.topics.SYSTEM_COLUMNS]
     kind = type("Result", (), {"__annotations__": {name: fields[name] for name in made}})
     return Plan.of([mr.Job("job", stream.write(mr.Topic("out", dataclass(kind))))], slots=1)
 
@@ -64,7 +64,7 @@ def refusals(before: Stream, after: Stream) -> list[str]:
     return [
         why
         for operator in now.operators
-        if operator.id in was and (why := fingerprints.difference(was[operator.id], operator))
+        if operator.id in was and (why := fingerprints.find_difference(was[operator.id], operator))
     ]
 
 
@@ -260,7 +260,7 @@ def test_state_of_another_version_of_polars_is_compared_by_text_alone(
     [now] = plan_of(windowed(rides().filter(CELL.hash(2) > 0)).by("who").count()).operators
     described = fingerprints.describe(was)
     monkeypatch.setattr(pl, "__version__", "99.9")
-    assert fingerprints.difference(described, now) is None
+    assert fingerprints.find_difference(described, now) is None
 
 
 def test_every_change_is_in_the_reference() -> None:
@@ -270,10 +270,12 @@ def test_every_change_is_in_the_reference() -> None:
 
 def test_state_of_an_older_version_goes_on_unless_it_holds_sums() -> None:
     [counts] = plan_of(windowed(rides().filter(FAST)).by("who").count()).operators
-    assert fingerprints.difference(fingerprints.hashed(counts), counts) is None
+    assert fingerprints.find_difference(fingerprints.legacy_digest(counts), counts) is None
     [sums] = plan_of(windowed().by("who").sum("speed")).operators
-    assert "older version of millrace" in str(fingerprints.difference(fingerprints.hashed(sums), sums))
-    assert "no longer has" in str(fingerprints.difference(fingerprints.hashed(sums), counts))
+    assert "older version of millrace" in str(
+        fingerprints.find_difference(fingerprints.legacy_digest(sums), sums)
+    )
+    assert "no longer has" in str(fingerprints.find_difference(fingerprints.legacy_digest(sums), counts))
 
 
 def test_a_changed_key_before_a_second_aggregation_does_not_run(tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_a_changed_key_before_a_second_aggregation_does_not_run(tmp_path: Path) 
         "ingestion_time": [1_000, 30_000],
     }
     log.append(RIDES.name, encode(RIDES, pl.DataFrame(rows)))
-    settings = config.Settings().changed(log_url=log.url, state_dir=tmp_path / "state")
+    settings = config.Settings().with_options(log_url=log.url, state_dir=tmp_path / "state")
 
     def go(key: pl.Expr) -> None:
         run(

@@ -13,11 +13,11 @@ from millrace.engine.isolation import Failure
 from millrace.errors import LogDamaged, MillraceError, StateUnreadable
 from millrace.log import open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import DEAD
-from millrace.runners.spark.supervisor.failures import may_pass
-from millrace.runners.state.folder import hold
+from millrace.log.dead import DEAD_SCHEMA
+from millrace.runners.spark.supervisor.failures import is_retryable
+from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.quarantine import Quarantine
-from millrace.runners.state.savepoint import load, save
+from millrace.runners.state.savepoint import load_savepoint, save
 from runners.test_damage import EVENTS, TOTALS, World, flipped, overwrite
 
 
@@ -48,7 +48,7 @@ def test_a_topic_that_its_index_has_lost_is_not_made_anew(world: World) -> None:
     ) as raised:
         world.run()
     assert "\n" not in str(raised.value)
-    assert not may_pass(raised.value)
+    assert not is_retryable(raised.value)
 
 
 def test_an_index_that_leads_to_another_chunk_is_not_believed(world: World) -> None:
@@ -116,14 +116,14 @@ def test_a_flipped_bit_on_the_pages_of_small_tables_and_indexes_changes_no_resul
 
 def test_a_flipped_bit_anywhere_in_a_savepoint_is_refused_or_harmless(world: World, tmp_path: Path) -> None:
     target, chance = tmp_path / "one.savepoint", random.Random(3)
-    with hold(world.settings.state.dir / "test") as folder:
+    with lock_folder(world.settings.state.dir / "test") as folder:
         saved = save(folder, target)
     whole, refused = target.read_bytes(), 0
     used = [at for at, byte in enumerate(whole) if byte]
     for at in [*range(100), *chance.sample(used, 300)]:
         target.write_bytes(whole[:at] + flipped(whole[at : at + 1], at) + whole[at + 1 :])
         try:
-            found = load(target)
+            found = load_savepoint(target)
             values = {place: state.values for place, state in found.states.items()}
             chunks = [
                 chunk.frame
@@ -141,7 +141,7 @@ def test_a_flipped_bit_anywhere_in_a_savepoint_is_refused_or_harmless(world: Wor
 
 
 def case(job: str) -> Failure:
-    return Failure(job, "ZeroDivisionError: by zero", pl.DataFrame(schema=DEAD), "trace")
+    return Failure(job, "ZeroDivisionError: by zero", pl.DataFrame(schema=DEAD_SCHEMA), "trace")
 
 
 def test_a_flipped_bit_in_the_quarantine_is_refused_and_no_job_is_let_out_or_put_in(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def results(log: Log, place: int) -> Counter[Any]:
     written = topic(place)
     frames = [
         decode(written, p, log.read(written.name, p, 0, end), panes=True).rows
-        for p, end in log.ends(written.name).items()
+        for p, end in log.end_offsets(written.name).items()
     ]
     return Counter(pl.concat(frames).select("sensor", "window_end", "index", "value").rows())
 
@@ -95,7 +95,7 @@ def test_jobs_that_ask_for_less_commit_nothing_and_may_ask_for_more_later(
     other = open_log(f"embedded:{tmp_path / 'other'}")
     with pytest.raises(StateMismatch, match="results are missing"):
         run_local(
-            [totals(0, "exactly_once")], settings=chosen.changed(log_url=other.url), until_caught_up=True
+            [totals(0, "exactly_once")], settings=chosen.with_options(log_url=other.url), until_caught_up=True
         )
 
 

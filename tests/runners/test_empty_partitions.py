@@ -14,7 +14,7 @@ from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode, encode
 from millrace.runners.local import Hooks, run_local
 from millrace.testing.script import On, Script
-from millrace.watermarks import EMPTY
+from millrace.watermarks import EMPTY_PARTITION_TIMEOUT
 
 
 @dataclass
@@ -50,13 +50,13 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def settings(log: Log, folder: Path) -> Settings:
-    return Settings().changed(log_url=log.url, state_dir=folder / "state", run_name="words")
+    return Settings().with_options(log_url=log.url, state_dir=folder / "state", run_name="words")
 
 
 def counts(log: Log) -> list[int]:
-    if COUNTS.name not in list(log.list()):
+    if COUNTS.name not in list(log.list_topics()):
         return []
-    records = [log.read(COUNTS.name, part, 0, end) for part, end in log.ends(COUNTS.name).items()]
+    records = [log.read(COUNTS.name, part, 0, end) for part, end in log.end_offsets(COUNTS.name).items()]
     return sorted(
         at for part, read in enumerate(records) for at in decode(COUNTS, part, read).rows["event_time"] - 999
     )
@@ -85,7 +85,7 @@ def test_a_live_run_waits_for_an_empty_partition_but_not_for_ever(log: Log, tmp_
     run_local([JOB], settings=settings(log, tmp_path), hooks=hooks)
     assert counts(log) == [START, START + 1_000, START + 2_000]
     first = min(at for at, found in seen.items() if found)
-    assert EMPTY <= first - (START + 5_000) < EMPTY + 5_000
+    assert EMPTY_PARTITION_TIMEOUT <= first - (START + 5_000) < EMPTY_PARTITION_TIMEOUT + 5_000
 
 
 def test_a_run_that_was_stopped_while_it_waited_gives_its_results_once_it_is_to_catch_up(
@@ -109,9 +109,9 @@ def test_the_first_row_of_a_partition_that_was_empty_is_judged_by_the_low_waterm
     for second in range(4):
         script.events({"text": "to", "event_time": START + second * 1_000}, partition=0)
     assert script.panes() == []
-    script.clock(START + EMPTY - 1)
+    script.clock(START + EMPTY_PARTITION_TIMEOUT - 1)
     assert script.panes() == []
-    script.clock(START + EMPTY)
+    script.clock(START + EMPTY_PARTITION_TIMEOUT)
     assert len(script.panes()) == 3
     script.events(
         {"text": "be", "event_time": START + 500}, {"text": "be", "event_time": START + 3_500}, partition=1
@@ -127,5 +127,5 @@ def test_a_partition_that_has_held_a_record_holds_the_watermark_back_until_idle_
     script.clock(START)
     script.events({"text": "be", "event_time": START}, partition=1)
     script.events({"text": "to", "event_time": START + 9_000}, partition=0)
-    script.clock(START + 100 * EMPTY)
+    script.clock(START + 100 * EMPTY_PARTITION_TIMEOUT)
     assert script.panes() == []

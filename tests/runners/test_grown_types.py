@@ -16,11 +16,11 @@ import pytest
 import millrace as mr
 from millrace import config, patterns, processors, watermarks, windows
 from millrace.errors import JobQuarantined, StateMismatch, StateUnreadable
-from millrace.log import Outgoing, open_log
+from millrace.log import OutgoingRecords, open_log
 from millrace.log.codecs.codec import decode, encode
 from millrace.processors import Context, Processor
 from millrace.runners import run
-from millrace.runners.state.folder import hold
+from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.savepoint import save
 from millrace.stream import Stream
 
@@ -80,7 +80,7 @@ class Kept(Processor):
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.total += row["n"]
-        self.rows.append({name: value for name, value in row.items() if name not in mr.topics.SYSTEM})
+        self.rows.append({name: value for name, value in row.items() if name not in mr.topics.SYSTEM_COLUMNS})
         if row["n"] % 10 < 2:
             ctx.set_timer("soon", ctx.time + 7_000)
 
@@ -134,14 +134,14 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
 }
 
 
-def in_avro(topic: mr.Topic, frame: pl.DataFrame) -> Outgoing:
+def in_avro(topic: mr.Topic, frame: pl.DataFrame) -> OutgoingRecords:
     """Records as others write them."""
     schema, values = fastavro.parse_schema(json.loads(str(topic.avro))), []
     for row in frame.iter_rows(named=True):
         body = io.BytesIO()
         fastavro.schemaless_writer(body, schema, row)
         values.append(body.getvalue())
-    return Outgoing(
+    return OutgoingRecords(
         pa.array(values, pa.binary()), pa.array(frame["who"].cast(pl.Binary).to_list(), pa.binary())
     )
 
@@ -155,7 +155,7 @@ def results(
 ) -> list[tuple[Any, ...]]:
     """What a job has written after rows of these types, each in a run of its own, in the state of the one before, or `moved` by a savepoint."""
     log = open_log(f"embedded:{folder / 'log'}")
-    settings = config.Settings().changed(
+    settings = config.Settings().with_options(
         log_url=log.url, state_dir=folder / "state", run_max_events_per_batch=7
     )
     restore: dict[str, Any] = {}
@@ -179,7 +179,7 @@ def results(
         columns = {
             name: str if dtype == pl.String else int
             for name, dtype in made.node.schema.items()
-            if name not in mr.topics.SYSTEM
+            if name not in mr.topics.SYSTEM_COLUMNS
         }
         out = mr.Topic(
             "out",
@@ -189,12 +189,13 @@ def results(
         if migrate:
             restore = {"migrate": migrate}
         if moved:
-            with hold(settings.state.dir / settings.run.name) as held:
+            with lock_folder(settings.state.dir / settings.run.name) as held:
                 save(held, folder / f"{last}.savepoint")
             restore = {"restore": folder / f"{last}.savepoint"}
-            settings = settings.changed(state_dir=folder / f"state {last}")
+            settings = settings.with_options(state_dir=folder / f"state {last}")
     frames = [
-        decode(out, p, log.read("out", p, 0, end), panes=True).rows for p, end in log.ends("out").items()
+        decode(out, p, log.read("out", p, 0, end), panes=True).rows
+        for p, end in log.end_offsets("out").items()
     ]
     return sorted(pl.concat(frames).select(*columns, "window_end", "index").rows(), key=str)
 

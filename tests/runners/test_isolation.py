@@ -9,10 +9,10 @@ import pytest
 
 import millrace as mr
 from millrace import watermarks
-from millrace.engine.isolation import culprits
+from millrace.engine.isolation import find_culprits
 from millrace.errors import DefinitionError, JobQuarantined
 from millrace.log import Log, open_log
-from millrace.log.status import read_status, status_topic
+from millrace.log.status import parse_statuses, status_topic
 from millrace.runners.local import Hooks, run_local
 from runners.stopping_jobs import (
     BAD,
@@ -177,7 +177,7 @@ def test_the_letters_of_a_job_that_runs_alone_are_committed_once_and_say_where_i
     assert str(trace) in str(raised.value)
     assert "stopping_jobs.py" in trace.read_text()
     assert "ZeroDivisionError: number 5000" in trace.read_text()
-    said = read_status(log.read(status_topic("one"), 0, 0, log.ends(status_topic("one"))[0]))
+    said = parse_statuses(log.read(status_topic("one"), 0, 0, log.end_offsets(status_topic("one"))[0]))
     assert [sorted(status.quarantined) for status in said] == [["bad"]]
     run(log, tmp_path / "one", bad(None), good(), retry=("bad",), limit=10_000)
     assert len(letters(log)) == 1
@@ -215,7 +215,7 @@ def test_batches_and_status_records_say_who_is_under_quarantine(log: Log, tmp_pa
         )
     assert [sorted(results.quarantined) for results in told] == [[], ["bad"], ["bad"]]
     topic = status_topic("said")
-    said = read_status(log.read(topic, 0, 0, log.ends(topic)[0]))
+    said = parse_statuses(log.read(topic, 0, 0, log.end_offsets(topic)[0]))
     assert [sorted(status.quarantined) for status in said] == [[], ["bad"], ["bad"]]
 
 
@@ -228,14 +228,14 @@ def test_offending_rows_are_found_by_halving() -> None:
         return check
 
     frames = [pl.DataFrame({"n": range(1_000)}), pl.DataFrame({"n": range(1_000, 1_700)})]
-    assert [frame["n"].to_list() for frame in culprits(picky_about(3, 1_234), frames)] == [[3], [1_234]]
-    many = culprits(picky_about(*range(1_700)), frames)
+    assert [frame["n"].to_list() for frame in find_culprits(picky_about(3, 1_234), frames)] == [[3], [1_234]]
+    many = find_culprits(picky_about(*range(1_700)), frames)
     assert sum(frame.height for frame in many) == 20
 
     def together(frames: Any) -> None:
         if sum(frame.height for frame in frames) > 1_000:
             raise ValueError
 
-    assert [frame.height for frame in culprits(together, frames)] == [20, 20], (
+    assert [frame.height for frame in find_culprits(together, frames)] == [20, 20], (
         "no part is to blame: the first rows stand for them"
     )

@@ -42,7 +42,7 @@ def append(log: Log, start: int, length: int) -> None:
 def written(log: Log, topic: mr.Topic) -> pl.DataFrame:
     parts = [
         decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
-        for p, end in log.ends(topic.name).items()
+        for p, end in log.end_offsets(topic.name).items()
     ]
     return pl.concat(parts).drop("ingestion_time", "_off")
 
@@ -57,7 +57,9 @@ def holds(rows: pl.DataFrame) -> Counter[tuple[Any, ...]]:
 
 
 def count(log: Log) -> int:
-    return sum(sum(log.ends(topic.name).values()) for topic in RESULTS if topic.name in log.list())
+    return sum(
+        sum(log.end_offsets(topic.name).values()) for topic in RESULTS if topic.name in log.list_topics()
+    )
 
 
 def filled(path: Path) -> Log:

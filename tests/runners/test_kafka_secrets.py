@@ -64,7 +64,7 @@ def test_a_run_with_a_password_leaves_no_trace_of_it(
         text=True,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert sum(log.ends(TOTALS.name).values()) > 0
+    assert sum(log.end_offsets(TOTALS.name).values()) > 0
     log.close()
     traces = [
         path

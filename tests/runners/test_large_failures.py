@@ -12,8 +12,8 @@ from millrace.devtools.brokers import Cluster
 from millrace.errors import JobQuarantined
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import LONGEST_REASON, read_letters
-from millrace.log.status import read_status
+from millrace.log.dead import MAX_REASON_CHARS, parse_letters
+from millrace.log.status import parse_statuses
 from millrace.runners.local import run_local
 from runners.stopping_jobs import BAD, EVENTS, GOOD, events, fill, good, settings, written
 
@@ -46,11 +46,11 @@ def test_an_error_of_three_megabytes_stops_its_job_alone(
     for _ in range(2):
         with pytest.raises(JobQuarantined) as raised:
             run_local([wordy(), *beside], settings=chosen, until_caught_up=True)
-        assert len(str(raised.value)) < 2 * LONGEST_REASON
+        assert len(str(raised.value)) < 2 * MAX_REASON_CHARS
     assert not beside or written(log, GOOD)
-    status = read_status(log.read("status.run", 0, 0, log.ends("status.run")[0]))[-1]
-    assert len(status.quarantined["bad"]) <= LONGEST_REASON + 200
-    letters = read_letters(log.read("dead.bad", 0, 0, log.ends("dead.bad")[0]))
+    status = parse_statuses(log.read("status.run", 0, 0, log.end_offsets("status.run")[0]))[-1]
+    assert len(status.quarantined["bad"]) <= MAX_REASON_CHARS + 200
+    letters = parse_letters(log.read("dead.bad", 0, 0, log.end_offsets("dead.bad")[0]))
     assert 0 < len(letters) <= 20
 
 
@@ -61,5 +61,5 @@ def test_offending_rows_as_large_as_kafka_takes_do_not_stop_the_command(log: Log
     for _ in range(2):
         with pytest.raises(JobQuarantined):
             run_local([wordy()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
-    letters = read_letters(log.read("dead.bad", 0, 0, log.ends("dead.bad")[0]))
+    letters = parse_letters(log.read("dead.bad", 0, 0, log.end_offsets("dead.bad")[0]))
     assert len(letters) == 3

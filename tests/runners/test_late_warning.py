@@ -45,7 +45,7 @@ def run(tmp_path: Path, job: mr.Job, times: list[int]) -> None:
         )
         log.append(topic.name, encode(topic, rows, ingestion_time=10**12))
     log.close()
-    chosen = Settings().changed(log_url=log.url, state_dir=str(tmp_path / "state"))
+    chosen = Settings().with_options(log_url=log.url, state_dir=str(tmp_path / "state"))
     mr.run(job, on="local", settings=chosen, until_caught_up=True)
 
 

@@ -23,7 +23,7 @@ from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode, encode
 from millrace.runners.local import Hooks, run_local
 from millrace.runners.replay import replay
-from millrace.runners.state.folder import hold
+from millrace.runners.state.folder import lock_folder
 from millrace.stream import Job, Output
 from runners.local_child import READINGS, TOTALS, settings, totals
 
@@ -57,13 +57,13 @@ def shown(log: Log) -> pl.DataFrame:
     return pl.concat(
         [
             decode(TOTALS, p, log.read(TOTALS.name, p, 0, end), panes=True).rows
-            for p, end in log.ends(TOTALS.name).items()
+            for p, end in log.end_offsets(TOTALS.name).items()
         ]
     )
 
 
 def last_words(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
-    return panes.newest(frame.drop("ingestion_time", "_off", strict=False), ["sensor"]).rows()
+    return panes.latest_panes(frame.drop("ingestion_time", "_off", strict=False), ["sensor"]).rows()
 
 
 def expected(log: Log) -> list[tuple[Any, ...]]:
@@ -75,7 +75,7 @@ def watermark(log: Log) -> int:
         decode(READINGS, p, log.read(READINGS.name, p, 0, end))
         .rows.select(pl.min_horizontal("event_time", "ingestion_time").max())
         .item()
-        for p, end in log.ends(READINGS.name).items()
+        for p, end in log.end_offsets(READINGS.name).items()
     ]
     return int(min(clocks)) - 1000
 
@@ -105,7 +105,7 @@ def test_kill_9_at_any_moment_loses_and_doubles_nothing(log: Log, tmp_path: Path
         with subprocess.Popen(
             [sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.DEVNULL
         ) as child:
-            before = log.ends(TOTALS.name) if TOTALS.name in log.list() else {}
+            before = log.end_offsets(TOTALS.name) if TOTALS.name in log.list_topics() else {}
             wait_until(partial(newly_written, log, before))
             time.sleep(chance.random() * 0.05)
             child.send_signal(signal.SIGKILL)
@@ -116,7 +116,7 @@ def test_kill_9_at_any_moment_loses_and_doubles_nothing(log: Log, tmp_path: Path
 
 
 def newly_written(log: Log, before: dict[int, int]) -> bool:
-    return TOTALS.name in log.list() and log.ends(TOTALS.name) != before
+    return TOTALS.name in log.list_topics() and log.end_offsets(TOTALS.name) != before
 
 
 def wait_until(condition: Callable[[], bool], limit: float = 30) -> None:
@@ -161,7 +161,7 @@ def test_ctrl_c_finishes_the_batch_at_hand_and_the_next_run_goes_on(log: Log, tm
     child = subprocess.Popen(
         [sys.executable, str(CHILD), log.url, str(tmp_path / "state")], stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: TOTALS.name in log.list() and sum(log.ends(TOTALS.name).values()) > 0)
+    wait_until(lambda: TOTALS.name in log.list_topics() and sum(log.end_offsets(TOTALS.name).values()) > 0)
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=30)
     assert errors.strip().endswith("KeyboardInterrupt")
@@ -190,7 +190,7 @@ def test_events_that_come_while_it_runs_are_taken(log: Log, tmp_path: Path) -> N
 
 def test_a_second_run_on_the_same_state_is_refused_and_names_the_first(log: Log, tmp_path: Path) -> None:
     chosen = settings(log.url, str(tmp_path / "state"))
-    with hold(chosen.state.dir / chosen.run.name), pytest.raises(StateInUse, match=str(os.getpid())):
+    with lock_folder(chosen.state.dir / chosen.run.name), pytest.raises(StateInUse, match=str(os.getpid())):
         run_local([totals()], settings=chosen, until_caught_up=True)
 
 
@@ -223,7 +223,7 @@ def test_a_log_without_what_the_state_wrote_is_refused(log: Log, tmp_path: Path)
 
 def test_an_empty_topic_gives_an_empty_result(log: Log, tmp_path: Path) -> None:
     run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
-    assert sum(log.ends(TOTALS.name).values()) == 0
+    assert sum(log.end_offsets(TOTALS.name).values()) == 0
 
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(log: Log, tmp_path: Path) -> None:

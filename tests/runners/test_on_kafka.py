@@ -19,10 +19,10 @@ from millrace.config import KafkaSettings
 from millrace.devtools import brokers as kafka
 from millrace.devtools.brokers import Cluster
 from millrace.errors import LogUnreachable, OffsetGone, StateMismatch
-from millrace.log import Log, Outgoing, open_log
+from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import dead_topic, read_letters
-from millrace.log.fault_points import PLACES
+from millrace.log.dead import dead_topic, parse_letters
+from millrace.log.fault_points import POINTS
 from millrace.log.kafka.log import KafkaLog
 from millrace.runners.local import run_local
 from runners.local_child import READINGS, TOTALS, settings, totals
@@ -65,14 +65,14 @@ def test_how_events_are_spread_over_partitions_makes_no_difference(
     log: KafkaLog, tmp_path: Path, partitions: str
 ) -> None:
     batch = encode(READINGS, readings(0, 200))
-    log.append(READINGS.name, batch if partitions == "by key" else Outgoing(batch.values))
+    log.append(READINGS.name, batch if partitions == "by key" else OutgoingRecords(batch.values))
     run(log, tmp_path / "state")
     assert_exactly_once(log)
 
 
 def test_killed_at_every_step_of_a_batch_nothing_is_missing_or_doubled(log: KafkaLog, tmp_path: Path) -> None:
     feed(log, 0, 1500)
-    for number, place in enumerate(PLACES):
+    for number, place in enumerate(POINTS):
         died = subprocess.run(
             [sys.executable, CHILD, log.url, tmp_path / "state", "end"],
             env={
@@ -103,7 +103,7 @@ def test_the_topics_say_how_much_they_hold_and_how_far_the_run_has_come(
     [about] = said("describe", READINGS.name)
     assert (about["type"], sum(part["end"] for part in about["partitions"])) == ("millrace.type.Reading", 340)
     [counted] = said("count", TOTALS.name)
-    assert counted["records"] == len(shown(log)) < sum(log.ends(TOTALS.name).values()), (
+    assert counted["records"] == len(shown(log)) < sum(log.end_offsets(TOTALS.name).values()), (
         "ends of transactions are no records"
     )
     assert 1 <= counted["skew"] <= 2
@@ -125,12 +125,12 @@ def test_what_cannot_be_decoded_is_set_aside_with_its_place(log: KafkaLog, tmp_p
     feed(log, 0, 50)
     log.append(
         READINGS.name,
-        Outgoing(pa.array([b"\xff nothing", None], pa.binary()), pa.array([b"a", b"a"], pa.binary())),
+        OutgoingRecords(pa.array([b"\xff nothing", None], pa.binary()), pa.array([b"a", b"a"], pa.binary())),
     )
     feed(log, 50, 50)
     run(log, tmp_path / "state")
     letters = dead_topic(READINGS.name)
-    told = read_letters(log.read(letters, 0, 0, log.ends(letters)[0]))
+    told = parse_letters(log.read(letters, 0, 0, log.end_offsets(letters)[0]))
     assert len(told) == 2
     assert set(told["topic"]) == {READINGS.name}
     assert_exactly_once(log)
@@ -145,11 +145,11 @@ def test_where_the_log_no_longer_has_what_comes_next_the_choice_is_the_users(
     before = len(shown(log))
     if how == "removed":
         feed(log, 300, 100)
-        ends = log.ends(READINGS.name)
+        ends = log.end_offsets(READINGS.name)
         log._topics.remove_before(READINGS.name, ends)
         feed(log, 400, 200)
     else:
-        name = log.full(READINGS.name)
+        name = log.kafka_name(READINGS.name)
         log._admin.delete_topics([name])[name].result(30)
         with within() as waiting:
             while waiting(log._topics.exists(READINGS.name)):

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from millrace.errors import Fenced, StateMismatch
-from millrace.log import Log, Outgoing, open_log
-from millrace.log.owners import OWNERS, Owner, claim, owners
-from millrace.runners.backfill import backfill, versioned
+from millrace.log import Log, OutgoingRecords, open_log
+from millrace.log.owners import OWNERS, Owner, claim_topics, read_owners
+from millrace.runners.backfill import backfill, version_job
 from millrace.runners.local import Hooks, run_local
-from millrace.runners.state.folder import hold
+from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.savepoint import save
 from runners.stopping_jobs import EVENTS, GOOD, fill, good, settings, written
 
@@ -61,7 +61,7 @@ def test_a_run_that_takes_over_stops_the_one_before(log: Log, tmp_path: Path) ->
 
     fill(log, 25_000, 1_000)
     batches = iter([False, False, True])
-    cut = first.changed(run_max_events_per_batch=500)
+    cut = first.with_options(run_max_events_per_batch=500)
     with pytest.raises(Fenced):
         run_local([good()], settings=cut, hooks=Hooks(stop=lambda: next(batches), report=taken))
     assert len(written(log, GOOD)) > len(before)
@@ -75,7 +75,7 @@ def test_a_state_restored_from_a_savepoint_is_the_heir_of_the_one_that_made_it(
 ) -> None:
     first, second = settings(log, tmp_path / "one", "run"), settings(log, tmp_path / "two", "run")
     run_local([good()], settings=first, until_caught_up=True)
-    with hold(first.state.dir / "run") as folder:
+    with lock_folder(first.state.dir / "run") as folder:
         save(folder, tmp_path / "a.savepoint")
     run_local([good()], settings=second, until_caught_up=True, restore=tmp_path / "a.savepoint")
     with pytest.raises(StateMismatch, match="another state"):
@@ -84,22 +84,22 @@ def test_a_state_restored_from_a_savepoint_is_the_heir_of_the_one_that_made_it(
 
 def test_of_two_claims_at_once_the_first_in_the_log_counts(log: Log) -> None:
     one, two = Owner("1", "run"), Owner("2", "run")
-    claim(log, ["a", "b"], one, folder="x")
-    claim(log, ["b", "a"], one, folder="x")
-    assert log.ends(OWNERS) == {0: 2}, "claimed once"
+    claim_topics(log, ["a", "b"], one, folder="x")
+    claim_topics(log, ["b", "a"], one, folder="x")
+    assert log.end_offsets(OWNERS) == {0: 2}, "claimed once"
     with pytest.raises(StateMismatch):
-        claim(log, ["a", "c"], two, folder="y")
-    assert owners(log) == {"a": one, "b": one}
-    claim(log, ["a"], two, folder="y", take_over=True)
+        claim_topics(log, ["a", "c"], two, folder="y")
+    assert read_owners(log) == {"a": one, "b": one}
+    claim_topics(log, ["a"], two, folder="y", take_over=True)
     log.append(
         OWNERS,
-        Outgoing(
+        OutgoingRecords(
             pa.array(
                 [b"\xff", b"{}", b'{"topic": "a", "state": "3", "run": "z", "instead": "1"}'], pa.binary()
             )
         ),
     )
-    assert owners(log) == {"a": two, "b": one}, (
+    assert read_owners(log) == {"a": two, "b": one}, (
         "what others write there, or claim from an owner that is no longer one, does not count"
     )
 
@@ -149,7 +149,7 @@ def test_a_run_that_was_killed_while_it_took_over_stops_the_one_before_when_it_s
     with pytest.raises(Fenced):
         run_local(
             [good()],
-            settings=first.changed(run_max_events_per_batch=500),
+            settings=first.with_options(run_max_events_per_batch=500),
             hooks=Hooks(stop=lambda: next(batches), report=taken),
         )
     assert started == 2
@@ -157,7 +157,7 @@ def test_a_run_that_was_killed_while_it_took_over_stops_the_one_before_when_it_s
     fill(log, 40_000, 1_000)
     run_local([good()], settings=second, until_caught_up=True)
     assert len(written(log, GOOD)) > len(before)
-    assert log.ends(OWNERS) == {0: 3}, "claimed twice, and once said that the first one is stopped"
+    assert log.end_offsets(OWNERS) == {0: 3}, "claimed twice, and once said that the first one is stopped"
 
 
 @pytest.mark.parametrize("place", ["restoring", "claimed"])
@@ -165,7 +165,7 @@ def test_a_restore_that_was_killed_is_done_again_or_goes_on(log: Log, tmp_path: 
     first, second = settings(log, tmp_path / "one", "run"), settings(log, tmp_path / "two", "run")
     run_local([good()], settings=first, until_caught_up=True)
     before = written(log, GOOD)
-    with hold(first.state.dir / "run") as folder:
+    with lock_folder(first.state.dir / "run") as folder:
         save(folder, tmp_path / "a.savepoint")
     killed(place, log, tmp_path / "two", tmp_path / "a.savepoint")
     if place == "restoring":
@@ -181,14 +181,14 @@ def test_a_restore_that_was_killed_is_done_again_or_goes_on(log: Log, tmp_path: 
 
 def test_a_topic_is_inherited_once(log: Log) -> None:
     one, heir = Owner("1", "run"), Owner("2", "run")
-    claim(log, ["a"], one, folder="x")
-    claim(log, ["a"], heir, folder="y", heir_of="1")
-    claim(log, ["a"], one, folder="x", take_over=True)
+    claim_topics(log, ["a"], one, folder="x")
+    claim_topics(log, ["a"], heir, folder="y", inherits_from="1")
+    claim_topics(log, ["a"], one, folder="x", take_over=True)
     with pytest.raises(StateMismatch):
-        claim(log, ["a"], heir, folder="y", heir_of="1")
+        claim_topics(log, ["a"], heir, folder="y", inherits_from="1")
     with pytest.raises(StateMismatch):
-        claim(log, ["a"], Owner("3", "run"), folder="z", heir_of="2")
-    assert owners(log) == {"a": one}
+        claim_topics(log, ["a"], Owner("3", "run"), folder="z", inherits_from="2")
+    assert read_owners(log) == {"a": one}
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ def test_a_topic_is_inherited_once(log: Log) -> None:
     ],
 )
 def test_a_record_that_says_nothing_is_passed_over(log: Log, poison: bytes | None) -> None:
-    claim(log, ["a"], Owner("1", "run"), folder="x")
-    log.append(OWNERS, Outgoing(pa.array([poison], pa.binary())))
-    assert owners(log) == {"a": Owner("1", "run")}
+    claim_topics(log, ["a"], Owner("1", "run"), folder="x")
+    log.append(OWNERS, OutgoingRecords(pa.array([poison], pa.binary())))
+    assert read_owners(log) == {"a": Owner("1", "run")}
 
 
 def test_what_was_made_of_given_events_is_not_written_once_more_by_a_run(log: Log, tmp_path: Path) -> None:
@@ -212,6 +212,6 @@ def test_what_was_made_of_given_events_is_not_written_once_more_by_a_run(log: Lo
         pl.DataFrame({"key": ["a"] * 9, "number": range(9), "event_time": range(9)}),
     )
     backfill(good(), version="v2", events=rows, settings=chosen)
-    made = versioned(good(), "v2")
+    made = version_job(good(), "v2")
     with pytest.raises(StateMismatch, match=r"'analytics\.good\.v2' is written by run 'good\.v2'"):
-        run_local([made], settings=chosen.changed(run_name="good.v2"), until_caught_up=True)
+        run_local([made], settings=chosen.with_options(run_name="good.v2"), until_caught_up=True)

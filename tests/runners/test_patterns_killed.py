@@ -26,7 +26,7 @@ COLUMNS = ("vehicle_id", "window_start", "window_end")
 
 def positions() -> pl.DataFrame:
     """Some minutes of a fleet, and long after them a report of every vehicle, which moves the watermark past all of it."""
-    made = events.positions(120, vehicles=60)
+    made = events.make_positions(120, vehicles=60)
     later = made.unique("vehicle_id", keep="last", maintain_order=True).with_columns(
         pl.col("event_time", "ingestion_time") + 1_000_000, speed=pl.lit(5.0), acceleration=pl.lit(0.0)
     )
@@ -36,7 +36,7 @@ def positions() -> pl.DataFrame:
 def written(log: Log, topic: Any) -> Counter[tuple[Any, ...]]:
     found = [
         decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
-        for p, end in log.ends(topic.name).items()
+        for p, end in log.end_offsets(topic.name).items()
     ]
     return Counter(pl.concat(found).select(COLUMNS).rows())
 
@@ -49,14 +49,14 @@ def wait_until(condition: Callable[[], bool], limit: float = 240) -> None:
 
 
 def ends(log: Log) -> int:
-    return sum(log.ends(SLOWINGS.name).values()) if SLOWINGS.name in log.list() else 0
+    return sum(log.end_offsets(SLOWINGS.name).values()) if SLOWINGS.name in log.list_topics() else 0
 
 
 @pytest.mark.slow
 def test_kill_9_at_any_moment_loses_and_doubles_no_match(tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     made, state = positions(), str(tmp_path / "state")
-    events.fill(log, made, rows=2_000)
+    events.fill_log(log, made, rows=2_000)
     for kill in range(2):
         before = ends(log)
         with subprocess.Popen(

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from millrace.runners.processes import alive, end_trees, tree
+from millrace.runners.processes import is_alive, kill_trees, list_tree
 from millrace.runners.signals import stop_signals
 
 pytestmark = pytest.mark.slow
@@ -30,18 +30,18 @@ def nested() -> "subprocess.Popen[str]":
 
 def test_a_tree_is_ended_with_those_that_left_the_session() -> None:
     with nested() as root:
-        family = tree(root.pid)
+        family = list_tree(root.pid)
         assert len(family) == 2
-        end_trees([root.pid], patience=10)
+        kill_trees([root.pid], timeout=10)
         assert root.wait(timeout=10) == -signal.SIGKILL
-    assert not any(alive(pid) for pid in family)
+    assert not any(is_alive(pid) for pid in family)
 
 
 def test_ending_what_has_ended_takes_no_time() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
     began = time.monotonic()
-    end_trees([gone.pid], patience=10)
+    kill_trees([gone.pid], timeout=10)
     assert time.monotonic() - began < 5
 
 

@@ -156,12 +156,12 @@ def test_a_replay_that_refuses_most_rows_says_which_delay_would_have_taken_them(
     times = [n * 1_000 if n % 2 else n * 1_000 - 60_000 for n in range(200, 400)]
     with caplog.at_level(logging.WARNING, "millrace"):
         done = replay_all(counting(), words(*times))
-    assert done.share.late == len(done.late) > 50
+    assert done.late_share.late == len(done.late) > 50
     [record] = caplog.records
-    assert record.getMessage().startswith(f"job 'counting': {done.share.late} of 200 rows (")
+    assert record.getMessage().startswith(f"job 'counting': {done.late_share.late} of 200 rows (")
     assert record.getMessage().endswith("watermarks.bounded('59s') would have taken 99% of them")
     caplog.clear()
-    assert replay_all(counting("59s"), words(*times)).share.late == 0
+    assert replay_all(counting("59s"), words(*times)).late_share.late == 0
     assert not caplog.records
 
 
@@ -173,7 +173,7 @@ def test_a_batch_that_is_not_positive_is_refused() -> None:
 def test_records_of_a_recording_that_became_no_event_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from millrace.ingest.connectors.recording_frames import read_recording, recorded
+    from millrace.ingest.connectors.recording_frames import read_frames, read_recording
 
     good = {"VP": {"oper": 1, "veh": 2, "tst": "2024-03-01T12:00:00Z", "lat": 60.1, "long": 24.9}}
     payloads = [good, {"VP": {**good["VP"], "lat": None}}, {"XX": {}}, good]
@@ -185,34 +185,36 @@ def test_records_of_a_recording_that_became_no_event_are_counted(
     assert found.rejected == {"no position": 1, "unknown event type": 1, "malformed line": 1}
     assert sum(len(frame) for frame in found.frames.values()) == 2
     with caplog.at_level(logging.WARNING, "millrace"):
-        frames = recorded(tmp_path / "r.jsonl", processor="hsl")
+        frames = read_frames(tmp_path / "r.jsonl", processor="hsl")
     assert frames.keys() == found.frames.keys()
     [said] = [record.getMessage() for record in caplog.records]
     assert said.startswith(f"{tmp_path / 'r.jsonl'}: 3 of 5 records became no event: ")
     (tmp_path / "r.jsonl").write_text("\n".join([lines[0], lines[0]]))
-    assert read_recording(tmp_path / "r.jsonl", processor="hsl").left_out() is None
+    assert read_recording(tmp_path / "r.jsonl", processor="hsl").describe_skipped() is None
 
 
 def test_a_null_that_a_processor_left_in_a_required_column_costs_one_message_of_a_recording() -> None:
-    from millrace.ingest.contract import Batch, Event, Processed, Raw
-    from millrace.ingest.contract import Processor as Understands
-    from millrace.ingest.isolation import process_apart
+    from millrace.ingest.contract import Event, MessageBatch, ProcessedBatch, RawMessage
+    from millrace.ingest.contract import MessageProcessor as Understands
+    from millrace.ingest.isolation import process_isolated
 
     class Columns(Understands):
         topics = (WORDS,)
 
-        def process(self, raw: Raw) -> Event | None:
+        def process(self, raw: RawMessage) -> Event | None:
             raise NotImplementedError
 
-        def process_many(self, batch: Batch) -> Processed:
+        def process_many(self, batch: MessageBatch) -> ProcessedBatch:
             texts = [payload.decode() or None for payload in batch.payloads]
             rows = pl.DataFrame(
                 {"word": texts, "size": 1, "event_time": 5, "ingestion_time": 6},
                 schema_overrides={"word": pl.String},
             )
-            return Processed([(WORDS, rows)])
+            return ProcessedBatch([(WORDS, rows)])
 
-    done = process_apart(Columns(), Batch(["", "", ""], [b"a", b"", b"c"], [5, 5, 5], range(1, 4), "s"))
+    done = process_isolated(
+        Columns(), MessageBatch(["", "", ""], [b"a", b"", b"c"], [5, 5, 5], range(1, 4), "s")
+    )
     assert [word for _, rows in done.rows for word in rows["word"]] == ["a", "c"]
     assert [(reject.reason, reject.raw.origin) for reject in done.rejects] == [("processor failed", "s:2")]
     assert "column 'word'" in done.rejects[0].detail

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from millrace.log import open_log
-from millrace.runners.processes import alive, tree
+from millrace.runners.processes import is_alive, list_tree
 from millrace.runners.signals import stop_signals
-from millrace.runners.state.folder import hold
+from millrace.runners.state.folder import lock_folder
 from runners.stopping_jobs import BAD, GOOD, bad, fill, good, settings, written
 
 SCRIPT = Path(__file__).with_name("hanging_child.py")
@@ -35,7 +35,7 @@ def hanging(tmp_path: Path, patience: float, runner: str = "local") -> Iterator[
                 time.sleep(0.05)
             yield child
         finally:
-            for pid in tree(child.pid):
+            for pid in list_tree(child.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -65,11 +65,11 @@ def test_the_second_signal_ends_a_query_that_hangs_and_all_its_processes(tmp_pat
         child.send_signal(signal.SIGTERM)
         assert child.stderr is not None
         assert "the query of good, bad is still at work on its batch" in child.stderr.readline()
-        processes = tree(child.pid)
+        processes = list_tree(child.pid)
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=60)
         assert child.returncode == 130
-        assert not any(map(alive, processes))
+        assert not any(map(is_alive, processes))
 
 
 def test_the_first_signal_is_asked_for_and_the_second_one_raises() -> None:
@@ -83,7 +83,7 @@ def test_the_first_signal_is_asked_for_and_the_second_one_raises() -> None:
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     begun, begins = os.pipe()
-    with hold(tmp_path / "state"):
+    with lock_folder(tmp_path / "state"):
         child = os.fork()
         if child == 0:
             os.close(writer)
@@ -91,7 +91,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
             os.read(reader, 1)  # until the test is over
             os._exit(0)
         assert os.read(begun, 1) == b"x"
-    with hold(tmp_path / "state", patience=0.0):
+    with lock_folder(tmp_path / "state", timeout=0.0):
         pass
     for descriptor in (writer, reader, begun, begins):
         os.close(descriptor)

@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
-from millrace.engine.progress import Hold
-from millrace.runners import Batch
-from millrace.runners.stalled_watermark import AFTER, Standstill
+from millrace.engine.progress import WatermarkHold
+from millrace.runners import BatchReport
+from millrace.runners.stalled_watermark import WARN_AFTER, StalledWatermarkMonitor
 
-HELD = {"totals/aggregation-1": Hold("input.rides", 2, 12_000)}
+HELD = {"totals/aggregation-1": WatermarkHold("input.rides", 2, 12_000)}
 
 
 class Clock:
@@ -22,16 +22,16 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def batch(watermark: int | None, holds: dict[str, Hold]) -> Batch:
-    return Batch({"read": 1}, {"totals/aggregation-1": watermark}, holds)
+def batch(watermark: int | None, holds: dict[str, WatermarkHold]) -> BatchReport:
+    return BatchReport({"read": 1}, {"totals/aggregation-1": watermark}, holds)
 
 
 def test_a_watermark_that_stands_still_is_said_once_with_who_holds_it_and_what_to_do(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
-    standstill = Standstill(clock)
-    for clock.now in range(int(AFTER) + 20):
+    standstill = StalledWatermarkMonitor(clock)
+    for clock.now in range(int(WARN_AFTER) + 20):
         standstill.update(batch(1_000, HELD))
     [said] = warnings(caplog)
     assert said.startswith(
@@ -42,16 +42,16 @@ def test_a_watermark_that_stands_still_is_said_once_with_who_holds_it_and_what_t
 
 def test_a_partition_that_has_brought_nothing_is_named(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    standstill = Standstill(clock)
-    for clock.now in (0.0, AFTER):
-        standstill.update(batch(None, {"totals/aggregation-1": Hold("input.rides", 3, None)}))
+    standstill = StalledWatermarkMonitor(clock)
+    for clock.now in (0.0, WARN_AFTER):
+        standstill.update(batch(None, {"totals/aggregation-1": WatermarkHold("input.rides", 3, None)}))
     [said] = warnings(caplog)
     assert "input.rides[3] has brought no event yet" in said
 
 
 def test_a_watermark_that_moves_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    standstill = Standstill(clock)
+    standstill = StalledWatermarkMonitor(clock)
     for clock.now in range(200):
         standstill.update(batch(int(clock.now) * 100, HELD))
     for clock.now in range(200, 400):
@@ -61,7 +61,7 @@ def test_a_watermark_that_moves_is_not_worth_a_word(caplog: pytest.LogCaptureFix
 
 def test_a_second_standstill_is_said_too(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    standstill = Standstill(clock)
+    standstill = StalledWatermarkMonitor(clock)
     for clock.now in range(100):
         standstill.update(batch(1_000 if clock.now < 50 else 2_000, HELD))
     assert len(warnings(caplog)) == 2
@@ -70,7 +70,7 @@ def test_a_second_standstill_is_said_too(caplog: pytest.LogCaptureFixture) -> No
 def test_a_run_that_ends_without_a_result_says_what_its_windows_wait_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    standstill = Standstill(Clock())
+    standstill = StalledWatermarkMonitor(Clock())
     standstill.update(batch(1_000, HELD))
     standstill.close()
     [said] = warnings(caplog)
@@ -80,14 +80,14 @@ def test_a_run_that_ends_without_a_result_says_what_its_windows_wait_for(
 
 
 def test_a_run_that_wrote_something_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    standstill = Standstill(Clock())
-    standstill.update(Batch({"read": 5, "written": 1}, {"totals/aggregation-1": 1_000}, HELD))
+    standstill = StalledWatermarkMonitor(Clock())
+    standstill.update(BatchReport({"read": 5, "written": 1}, {"totals/aggregation-1": 1_000}, HELD))
     standstill.close()
     assert warnings(caplog) == []
 
 
 def test_a_run_that_is_told_nothing_more_says_why_nothing_came(caplog: pytest.LogCaptureFixture) -> None:
-    standstill = Standstill(Clock(), quiet=0.01)
+    standstill = StalledWatermarkMonitor(Clock(), quiet_seconds=0.01)
     standstill.update(batch(1_000, HELD))
     assert standstill.timer is not None
     standstill.timer.join(30)

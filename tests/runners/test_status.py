@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millrace.log import Log, Outgoing, open_log
+from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.status import Status, read_status, run_of, status_topic
+from millrace.log.status import Status, parse_statuses, run_of_topic, status_topic
 from millrace.runners.commit import Committer
 from millrace.runners.local import Hooks, run_local
 from runners.local_child import READINGS, TOTALS, settings, totals
@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def said(log: Log) -> list[Status]:
-    return read_status(log.read(TOPIC, 0, log.begins(TOPIC)[0], log.ends(TOPIC)[0]))
+    return parse_statuses(log.read(TOPIC, 0, log.start_offsets(TOPIC)[0], log.end_offsets(TOPIC)[0]))
 
 
 def test_each_batch_leaves_one_record_that_adds_up(log: Log, tmp_path: Path) -> None:
@@ -39,7 +39,9 @@ def test_each_batch_leaves_one_record_that_adds_up(log: Log, tmp_path: Path) -> 
     assert [status.batch for status in found] == list(range(len(found)))
     assert len(found) >= 5, "60 events a batch"
     assert sum(status.read for status in found) == 300
-    assert sum(status.results[TOTALS.name] for status in found) == sum(log.ends(TOTALS.name).values()) > 0
+    assert (
+        sum(status.results[TOTALS.name] for status in found) == sum(log.end_offsets(TOTALS.name).values()) > 0
+    )
     behind = [status.lag[READINGS.name] for status in found]
     assert behind == [300 - sum(status.read for status in found[: n + 1]) for n in range(len(found))]
     last = found[-1]
@@ -124,10 +126,10 @@ def test_a_watermark_is_unknown_while_one_operator_has_none() -> None:
 
 def test_records_that_hold_no_status_are_passed_over(log: Log) -> None:
     log.ensure_raw("status.odd")
-    log.append("status.odd", Outgoing(pa.array([b"", b"{}", b"\xff", None], pa.binary())))
-    assert read_status(log.read("status.odd", 0, 0, 4)) == []
+    log.append("status.odd", OutgoingRecords(pa.array([b"", b"{}", b"\xff", None], pa.binary())))
+    assert parse_statuses(log.read("status.odd", 0, 0, 4)) == []
 
 
 def test_the_run_is_told_from_the_topic() -> None:
-    assert run_of(status_topic("a.b")) == "a.b"
-    assert run_of("late.status.a") is None
+    assert run_of_topic(status_topic("a.b")) == "a.b"
+    assert run_of_topic("late.status.a") is None

@@ -35,10 +35,10 @@ def steps(start: int, count: int) -> pl.DataFrame:
 
 
 def rung(log: Log) -> pl.DataFrame:
-    if RUNG.name not in log.list():
+    if RUNG.name not in log.list_topics():
         return pl.DataFrame(schema={"name": pl.String})
     return pl.concat(
-        decode(RUNG, p, log.read(RUNG.name, p, 0, end)).rows for p, end in log.ends(RUNG.name).items()
+        decode(RUNG, p, log.read(RUNG.name, p, 0, end)).rows for p, end in log.end_offsets(RUNG.name).items()
     )
 
 
@@ -65,7 +65,7 @@ def check_every_timer_fired_once(log: Log, rows: int) -> None:
     fired = rung(log)
     clocks = [
         decode(STEPS, p, log.read(STEPS.name, p, 0, end)).rows["event_time"].max()
-        for p, end in log.ends(STEPS.name).items()
+        for p, end in log.end_offsets(STEPS.name).items()
     ]
     due = [n for n in range(rows) if n * 20 + 700 <= min(int(str(clock)) for clock in clocks) - 100]
     assert Counter(fired["name"]) == Counter(map(str, due))

@@ -51,7 +51,7 @@ def on_kafka(brokers: Cluster) -> Iterator[tuple[Log, Anew]]:
     def anew() -> Log:
         (old,) = opened
         assert isinstance(old, KafkaLog)
-        name = old.full(EVENTS.name)
+        name = old.kafka_name(EVENTS.name)
         old._admin.delete_topics([name])[name].result(30)
         with within() as waiting:
             while waiting(old._topics.exists(EVENTS.name)):
@@ -148,8 +148,8 @@ def test_state_of_before_ids_were_kept_learns_them(tmp_path: Path) -> None:
     assert old.ids == {}
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log, 0, 20)
-    learned = batches.advance(log, old, now=8)
+    learned = batches.plan_batch_end(log, old, now=8)
     assert learned.ids == {"input.events": log.identity("input.events")}
-    assert learned.anew(old) == set()
+    assert learned.recreated_topics(old) == set()
     assert Offsets.from_json(learned.to_json()) == learned
     log.close()

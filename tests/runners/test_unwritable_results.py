@@ -143,7 +143,7 @@ def test_a_timestamp_out_of_range_is_a_dead_letter_that_names_the_column(
     )
     numbers = np.arange(len(rows), dtype=np.int64)
     with monkeypatch.context() as others:  # which do not check what they write
-        others.setattr(codec, "_refuse_stamps", lambda *_: None)
+        others.setattr(codec, "_refuse_invalid_timestamps", lambda *_: None)
         values = encode(topic, rows).values
     found = decode(topic, 0, Records(numbers, numbers, pa.nulls(len(rows), pa.binary()), values))
     assert found.rows["who"].to_list() == ["a"]

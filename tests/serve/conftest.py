@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from millrace.geo import centres, geocell
+from millrace.geo import cell_centres, geocell
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import encode
-from millrace.serve.context import State
-from millrace.serve.server import listen, make_server
+from millrace.serve.context import ServerContext
+from millrace.serve.server import make_server, open_listener
 from millrace.transit.topics import CELL_COUNTS
 from millrace.transit.views import VIEWS
 
@@ -33,7 +33,7 @@ def cell_at(latitude: float, longitude: float) -> int:
 
 
 def named(cell: int) -> str:
-    return str(centres(pl.Series([cell]))["cell"][0])
+    return str(cell_centres(pl.Series([cell]))["cell"][0])
 
 
 CENTRE, HARBOUR, ESPOO, TAMPERE = (
@@ -79,7 +79,7 @@ class Running:
     """A server, as its clients see it."""
 
     port: int
-    state: State
+    state: ServerContext
 
     def ask(
         self, path: str, *, method: str = "GET", headers: dict[str, str] | None = None
@@ -173,8 +173,8 @@ def log(url: str) -> Iterator[Log]:
 @contextmanager
 def serving(url: str, *, port: int = 0) -> Iterator[Running]:
     """A server in a thread of this process, ended at the end."""
-    with listen("127.0.0.1", port) as opened:
-        state = State.of(url, VIEWS[:1], tick=TICK)
+    with open_listener("127.0.0.1", port) as opened:
+        state = ServerContext.create(url, VIEWS[:1], tick=TICK)
         server = make_server(state)
         number = opened.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millrace.log import Log
-from millrace.log.status import HeldBack, Status, status_topic
+from millrace.log.status import LaggingPartition, Status, status_topic
 from millrace.serve import server as server_module
 from millrace.transit.topics import CELL_COUNTS
 from serve.conftest import (
@@ -119,10 +119,10 @@ def test_jobs_are_as_their_runs_say(log: Log, running: Running) -> None:
     now = running.state.clock()
     log.ensure_raw(status_topic("night"))
     for batch in range(5):
-        held = {f"{LAYER}/a": HeldBack("input.vehicle-positions", 3, 12_000)}
+        held = {f"{LAYER}/a": LaggingPartition("input.vehicle-positions", 3, 12_000)}
         log.append(
             status_topic("night"),
-            status(now - 2_000 + batch * 500, batch, holds=held, quarantined={LAYER: "why"}).outgoing(),
+            status(now - 2_000 + batch * 500, batch, holds=held, quarantined={LAYER: "why"}).to_records(),
         )
     wait_until(lambda: len(running.json("/api/jobs")["jobs"]) == 1)
     (job,) = running.json("/api/jobs")["jobs"]
@@ -138,13 +138,13 @@ def test_jobs_are_as_their_runs_say(log: Log, running: Running) -> None:
 
 def test_the_rate_of_a_run_that_has_stopped_is_nought(running: Running) -> None:
     now = running.state.clock()
-    running.state.jobs.take("old", [status(now - 60_000, 0), status(now - 59_000, 1)])
+    running.state.jobs.add("old", [status(now - 60_000, 0), status(now - 59_000, 1)])
     (job,) = running.json("/api/jobs")["jobs"]
     assert (job["events_per_s"], job["last_batch_at"]) == (0.0, now - 59_000)
 
 
 def test_viewers_are_told_of_the_jobs_once_a_second(running: Running) -> None:
-    running.state.jobs.take("run", [status(running.state.clock(), 0)])
+    running.state.jobs.add("run", [status(running.state.clock(), 0)])
     viewer = running.watch()
     viewer.take_until(lambda: len(viewer.statuses) >= 3)
     viewer.close()
@@ -182,7 +182,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "assets" / "index-3f2a.js").write_text("export {}")
     (folder / "fonts.pbf").write_bytes(b"\x0a\x00")
     (tmp_path / "secret").write_text("no")
-    monkeypatch.setattr(server_module, "built", lambda: folder)
+    monkeypatch.setattr(server_module, "built_pages", lambda: folder)
     return folder
 
 
@@ -208,7 +208,7 @@ def test_the_page_is_asked_for_anew_and_its_parts_are_kept(page: Path, url: str)
 
 
 def test_a_page_that_is_not_built_says_how_to_build_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "built", lambda: None)
+    monkeypatch.setattr(server_module, "built_pages", lambda: None)
     with serving(url) as running:
         response, body = running.ask("/")
         assert (response.status, b"make web" in body) == (503, True)

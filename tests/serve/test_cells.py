@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from bench.city_flow import final_stop_distribution
 from millrace.errors import DefinitionError
 from millrace.runners.replay import replay
-from millrace.serve.tiles import SIDE, Box, Refused, name, tile_of
-from millrace.serve.view_state import Cells
+from millrace.serve.tiles import TILES_PER_SIDE, Box, InvalidRequest, tile_name, tile_of
+from millrace.serve.view_state import ViewState
 from millrace.topics import Topic
 from millrace.transit.jobs import BUILT_IN
-from millrace.transit.markers import MARKERS, SEA
+from millrace.transit.markers import MARKER_AREA, MARKERS
 from millrace.transit.topics import ARRIVALS, CELL_COUNTS, EMERGENCY_STOPS, FLOWS, POSITIONS
 from millrace.transit.views import VIEWS
 from millrace.views import View
@@ -23,14 +23,14 @@ from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, named, results
 PLACES = (CENTRE, HARBOUR, ESPOO, TAMPERE)
 
 
-def applied(*frames: pl.DataFrame) -> Cells:
-    cells = Cells(VIEWS[0])
+def applied(*frames: pl.DataFrame) -> ViewState:
+    cells = ViewState(VIEWS[0])
     for frame in frames:
         cells.apply(frame)
     return cells
 
 
-def shown(cells: Cells) -> dict[str, int]:
+def shown(cells: ViewState) -> dict[str, int]:
     return dict(cells.snapshot().rows.select("cell", "count").rows())
 
 
@@ -94,11 +94,11 @@ def pane(end: int, *rows: dict[str, object]) -> pl.DataFrame:
 
 def test_every_job_has_a_view() -> None:
     assert [view.name for view in VIEWS] == list(MARKERS)
-    assert [view.topic for view in VIEWS] == [marker.topic for marker in MARKERS.values()]
+    assert [view.topic for view in VIEWS] == [marker.output_topic for marker in MARKERS.values()]
 
 
 def test_an_arc_leads_to_a_cell_by_its_name() -> None:
-    cells = Cells(view("flow-direction"))
+    cells = ViewState(view("flow-direction"))
     cells.apply(
         pane(0, {"geocell": CENTRE, "count": 3, "to": HARBOUR}, {"geocell": ESPOO, "count": 1, "to": CENTRE})
     )
@@ -113,7 +113,7 @@ def test_an_arc_leads_to_a_cell_by_its_name() -> None:
 
 
 def test_a_point_is_where_its_result_says() -> None:
-    cells = Cells(view("emergency-stop"))
+    cells = ViewState(view("emergency-stop"))
     stop = {"speed_difference": 11.0, "latitude": 60.171, "longitude": 24.941}
     nowhere = {**stop, "vehicle_id": "x", "deceleration": -1.0}
     cells.apply(
@@ -123,7 +123,12 @@ def test_a_point_is_where_its_result_says() -> None:
             {**nowhere, "latitude": None},
             {**nowhere, "longitude": float("nan")},
             {**nowhere, "latitude": 91.0},
-            {**nowhere, "vehicle_id": "marker/emergency-stop/1", "latitude": SEA[0], "longitude": SEA[1]},
+            {
+                **nowhere,
+                "vehicle_id": "marker/emergency-stop/1",
+                "latitude": MARKER_AREA[0],
+                "longitude": MARKER_AREA[1],
+            },
         )
     )
     snapshot, changed = cells.take_changes()
@@ -138,7 +143,7 @@ def test_a_point_is_where_its_result_says() -> None:
 
 
 def test_a_point_that_is_elsewhere_now_has_left_the_tile_where_it_was() -> None:
-    cells = Cells(view("emergency-stop"))
+    cells = ViewState(view("emergency-stop"))
     stop = {
         "vehicle_id": "12/7",
         "deceleration": -4.5,
@@ -161,11 +166,11 @@ def test_no_view_shows_a_latency_marker(job: str) -> None:
     """Whatever markers make the jobs say, their own and the others'."""
     sent: dict[str, list[pl.DataFrame]] = {POSITIONS.name: [], ARRIVALS.name: []}
     for marker in MARKERS.values():
-        sent[marker.reads.name].append(marker.rows(T0, T0 + 60_000))
+        sent[marker.input_topic.name].append(marker.make_rows(T0, T0 + 60_000))
     events = {name: pl.concat(frames).sort("event_time") for name, frames in sent.items()}
     made = final_stop_distribution() if job == "final-stop-distribution" else BUILT_IN[job]()
     said = replay(made, events)
-    cells = Cells(view(job))
+    cells = ViewState(view(job))
     cells.apply(said)
     assert len(said)
     assert cells.snapshot().rows.is_empty()
@@ -203,7 +208,7 @@ def test_a_place_belongs_to_a_tile_of_the_web_mercator_map(
     latitude: float, longitude: float, tile: str
 ) -> None:
     number = pl.select(tile_of(pl.lit(latitude), pl.lit(longitude))).item()
-    assert name(number) == tile
+    assert tile_name(number) == tile
 
 
 @given(
@@ -217,21 +222,23 @@ def test_a_place_belongs_to_a_tile_of_the_web_mercator_map(
 def test_a_box_covers_the_tiles_of_all_places_in_it(
     latitude: float, longitude: float, west: float, span: float, south: float, height: float
 ) -> None:
-    box = Box.of([west, south, west + span, south + height])
+    box = Box.from_degrees([west, south, west + span, south + height])
     where = pl.DataFrame({"latitude": [latitude], "longitude": [longitude]}).with_columns(
         tile=tile_of(pl.col("latitude"), pl.col("longitude")),
-        inside=box.holds(pl.col("latitude"), pl.col("longitude")),
+        inside=box.contains(pl.col("latitude"), pl.col("longitude")),
     )
     if where["inside"][0]:
-        assert box.covered(where["tile"])
-    assert box.covered({SIDE * SIDE - 1}) == set(), "the last row is beyond -85 degrees"
+        assert box.covered_tiles(where["tile"])
+    assert box.covered_tiles({TILES_PER_SIDE * TILES_PER_SIDE - 1}) == set(), (
+        "the last row is beyond -85 degrees"
+    )
 
 
 @pytest.mark.parametrize(
     "text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "1,nan,2,3", "1,95,2,96", "1,60,2,50", "1e9,1,2e9,2"]
 )
 def test_what_is_no_box_is_refused_with_what_was_said(text: str) -> None:
-    with pytest.raises(Refused, match=r"box="):
+    with pytest.raises(InvalidRequest, match=r"box="):
         Box.parse(text)
 
 

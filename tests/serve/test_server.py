@@ -15,7 +15,7 @@ import pytest
 from millrace.errors import ComponentMissing, ConfigError
 from millrace.log import Log
 from millrace.serve import serve
-from millrace.serve.server import address, listen
+from millrace.serve.server import address, open_listener
 from serve.conftest import CENTRE, EVERYWHERE, Running, Watching, named, wait_until, write
 
 pytestmark = pytest.mark.slow
@@ -82,7 +82,7 @@ def test_it_says_where_it_is_serves_and_ends_at_once(log: Log, start: Start, num
 
 
 def test_a_port_in_use_is_named_with_the_way_out(start: Start) -> None:
-    with listen("127.0.0.1", 0) as taken:
+    with open_listener("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         child = start("--port", str(port))
         out, errors = child.communicate(timeout=30)
@@ -94,13 +94,13 @@ def test_a_port_in_use_is_named_with_the_way_out(start: Start) -> None:
 
 def test_an_address_of_no_machine_is_named() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen at 203\.0\.113\.7, port 8080: .*--host"):
-        listen("203.0.113.7", 8080)
+        open_listener("203.0.113.7", 8080)
     with pytest.raises(ConfigError, match=r"cannot listen at no\.such\.host\.invalid, port 8080"):
-        listen("no.such.host.invalid", 8080)
+        open_listener("no.such.host.invalid", 8080)
 
 
 def test_the_address_is_one_that_a_browser_takes() -> None:
-    with listen("0.0.0.0", 0) as everywhere:
+    with open_listener("0.0.0.0", 0) as everywhere:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address(everywhere))
 
 

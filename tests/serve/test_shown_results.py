@@ -14,8 +14,8 @@ from millrace.geo import geocell
 from millrace.log import Log
 from millrace.log.codecs.codec import decode, encode
 from millrace.runners.replay import replay
-from millrace.serve.reader import fill
-from millrace.serve.view_state import Cells
+from millrace.serve.reader import fill_view
+from millrace.serve.view_state import ViewState
 from millrace.transit.jobs import BUILT_IN
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
 from millrace.transit.views import VIEWS
@@ -53,13 +53,13 @@ def newest_of_each(rows: Rows, every: int, key: str) -> dict[Any, dict[str, Any]
     return {of: row for of, (_, row) in found.items()}
 
 
-def counts(cells: Cells, value: str = "count") -> dict[Any, int]:
+def counts(cells: ViewState, value: str = "count") -> dict[Any, int]:
     return dict(cells.snapshot().rows.select(cells.view.key, value).rows())
 
 
 def test_a_total_is_of_one_window_and_not_of_three() -> None:
     """Vehicles that move from cell to cell: in each window there are two, wherever they are."""
-    cells = Cells(VIEWS[0])
+    cells = ViewState(VIEWS[0])
     for step, places in enumerate([(CENTRE, ESPOO), (CENTRE, HARBOUR), (TAMPERE, HARBOUR)]):
         cells.apply(results(step * 5, dict.fromkeys(places, 1)))
         assert sum(counts(cells).values()) == 2
@@ -67,7 +67,7 @@ def test_a_total_is_of_one_window_and_not_of_three() -> None:
 
 
 def test_early_panes_of_a_newer_window_wait_until_it_is_complete() -> None:
-    cells = Cells(VIEWS[0])
+    cells = ViewState(VIEWS[0])
     cells.apply(results(0, {CENTRE: 1}, timing="early"))
     assert counts(cells) == {CENTRE: 1}, "there is nothing better yet"
     cells.apply(results(5, {CENTRE: 9, HARBOUR: 9}, timing="early"))
@@ -81,7 +81,7 @@ def test_early_panes_of_a_newer_window_wait_until_it_is_complete() -> None:
 
 
 def test_a_window_whose_results_were_all_withdrawn_is_shown_as_empty() -> None:
-    cells = Cells(VIEWS[0])
+    cells = ViewState(VIEWS[0])
     cells.apply(results(0, {CENTRE: 1}))
     cells.apply(results(5, {CENTRE: 1}))
     cells.apply(results(5, {CENTRE: 1}, op="-", timing="late"))
@@ -104,7 +104,7 @@ def test_what_is_shown_is_what_the_log_says(shows: Any, given_batches: list[list
     view = View(
         "v", CELL_COUNTS, "V", window="30s", every="5s", key="geocell", values=("count",), shows=shows
     )
-    cells, log = Cells(view), list[dict[str, Any]]()
+    cells, log = ViewState(view), list[dict[str, Any]]()
     seen: dict[int, str] = {}
     for batch in given_batches:
         frame = pl.concat(
@@ -143,7 +143,7 @@ def moving(vehicles: int, seconds: int) -> pl.DataFrame:
     types = {**POSITIONS.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
     filled = {
         name: pl.lit("" if types[name] == pl.String else 0)
-        for name in event_values.shape(POSITIONS.type).required
+        for name in event_values.row_decoder(POSITIONS.type).required
     }
     return frame.select(
         (pl.col(c) if c in frame.columns else filled.get(c, pl.lit(None))).cast(t).alias(c)
@@ -162,7 +162,7 @@ def test_the_api_a_viewer_and_a_restart_show_the_number_of_vehicles_that_the_log
         log.append(CELL_COUNTS.name, encode(CELL_COUNTS, part, ingestion_time=T0))
         records = [
             decode(CELL_COUNTS, p, log.read(CELL_COUNTS.name, p, 0, to), panes=True).rows
-            for p, to in log.ends(CELL_COUNTS.name).items()
+            for p, to in log.end_offsets(CELL_COUNTS.name).items()
         ]
         right = {named(cell): row["count"] for cell, row in one_window(pl.concat(records).to_dicts()).items()}
         assert sum(right.values()) > 25
@@ -170,8 +170,8 @@ def test_the_api_a_viewer_and_a_restart_show_the_number_of_vehicles_that_the_log
         viewer.take_until(lambda right=right: {c: n for c, n in viewer.cells.items() if n} == right)  # type: ignore[misc]
         (about,) = running.json("/api/views")["views"]
         assert (about["results"], about["problems"]) == (len(right), [])
-        restarted = Cells(VIEWS[0])
-        fill(log, restarted)
+        restarted = ViewState(VIEWS[0])
+        fill_view(log, restarted)
         assert {named(cell): count for cell, count in counts(restarted).items()} == right
     viewer.close()
 
@@ -199,7 +199,7 @@ def session(start: int, end: int, count: int, *, op: str = "+", cell: int = CENT
 
 @pytest.mark.parametrize("withdrawn_first", [True, False])
 def test_a_session_that_grew_replaces_the_withdrawn_ones_in_either_order(withdrawn_first: bool) -> None:
-    cells = Cells(STAYS_VIEW)
+    cells = ViewState(STAYS_VIEW)
     cells.apply(pl.concat([session(0, 10, 1), session(12, 20, 2)]))
     assert counts(cells) == {CENTRE: 2}
     stale = [session(0, 10, 1, op="-"), session(12, 20, 2, op="-")]
@@ -209,7 +209,7 @@ def test_a_session_that_grew_replaces_the_withdrawn_ones_in_either_order(withdra
 
 
 def test_when_the_newest_result_is_withdrawn_the_one_before_it_is_shown() -> None:
-    cells = Cells(STAYS_VIEW)
+    cells = ViewState(STAYS_VIEW)
     cells.apply(pl.concat([session(0, 10, 1), session(12, 20, 2)]))
     cells.apply(session(12, 20, 2, op="-"))
     assert counts(cells) == {CENTRE: 1}
@@ -247,7 +247,7 @@ def test_a_job_of_sessions_is_shown_as_its_results_say(output: Any) -> None:
         job, events.with_columns(pl.col("count").cast(pl.Int64), ingestion_time="event_time"), batch=1
     )
     assert set(said["op"]) == {"+", "-"}, "sessions that had been shown grew together"
-    cells, log = Cells(STAYS_VIEW), list[dict[str, Any]]()
+    cells, log = ViewState(STAYS_VIEW), list[dict[str, Any]]()
     for row in range(len(said)):
         cells.apply(said[row : row + 1])
         log += said[row : row + 1].to_dicts()
@@ -260,7 +260,7 @@ def test_a_job_of_sessions_is_shown_as_its_results_say(output: Any) -> None:
 
 
 def problems(view: View, frame: pl.DataFrame) -> tuple[int, list[str]]:
-    cells = Cells(view)
+    cells = ViewState(view)
     cells.apply(frame)
     return len(cells.snapshot().rows), cells.omissions.texts
 
@@ -276,7 +276,7 @@ def test_what_is_not_a_cell_is_left_out_counted_and_named(caplog: pytest.LogCapt
 
 
 def test_a_null_key_is_counted_and_its_window_is_complete_all_the_same() -> None:
-    cells = Cells(VIEWS[0])
+    cells = ViewState(VIEWS[0])
     cells.apply(results(0, {CENTRE: 3}))
     cells.apply(results(5, {CENTRE: 3}).with_columns(geocell=pl.lit(None, pl.Int64)))
     assert (counts(cells), cells.time) == ({}, T0 + 5_000)

@@ -13,7 +13,7 @@ import pytest
 import millrace as mr
 from millrace import triggers, windows
 from millrace.errors import DefinitionError
-from millrace.log import Log, Outgoing, open_log
+from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
 from millrace.runners.local import run_local
 from millrace.sinks import postgres as sink
@@ -69,7 +69,7 @@ def test_the_table_holds_the_last_word_on_each_window(
         assert held(database) == last_words(shown(log))
     assert follow(log, into) == 0
     before = held(database)
-    database.execute(f"DELETE FROM {sink.OFFSETS}")
+    database.execute(f"DELETE FROM {sink.OFFSETS_TABLE}")
     assert follow(log, into) == len(shown(log)), "all of it once more"
     assert held(database) == before
 
@@ -93,7 +93,7 @@ def test_a_transaction_that_fails_leaves_nothing_and_is_done_again(
     monkeypatch.setattr(sink, "_reached", failing)
     with pytest.raises(psycopg.OperationalError):
         follow(log, into)
-    assert database.execute(f"SELECT sum(next) FROM {sink.OFFSETS}").fetchone() == (14,)
+    assert database.execute(f"SELECT sum(next) FROM {sink.OFFSETS_TABLE}").fetchone() == (14,)
     follow(log, into)
     assert held(database) == last_words(shown(log))
 
@@ -167,10 +167,10 @@ def test_rows_that_the_table_cannot_take_are_set_aside_and_the_others_are_writte
     rows = pl.DataFrame(
         [{"sensor": name, "value": 1, "event_time": 9, **pane} for name in ("a\0b", "fine", "\0")]
     )
-    before = sum(log.ends(TOTALS.name).values())
+    before = sum(log.end_offsets(TOTALS.name).values())
     log.append(TOTALS.name, encode(TOTALS, rows))
     log.append(TOTALS.name, encode(TOTALS, rows.select("sensor", "value", "event_time")[1:2]))
-    log.append(TOTALS.name, Outgoing(pa.array([b"\xff unreadable"])))
+    log.append(TOTALS.name, OutgoingRecords(pa.array([b"\xff unreadable"])))
     into = PostgresTable(server, TOTALS, "totals")
     assert follow(log, into) == before + 5
     assert follow(log, into) == 0

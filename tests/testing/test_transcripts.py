@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from millrace.testing.transcripts import run_files
-from millrace.testing.transcripts.running import outcomes, why_failed
+from millrace.testing.transcripts.running import find_failure, run_documents
 
 FILES = sorted(
     path
@@ -20,7 +20,7 @@ FILES = sorted(
 @pytest.mark.parametrize("on", ["model", "engine"])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_our_transcripts_hold(path: Path, on: Literal["model", "engine"]) -> None:
-    failed = {name: why for name, why in outcomes(path, on) if why is not None}
+    failed = {name: why for name, why in run_documents(path, on) if why is not None}
     assert not failed
 
 
@@ -103,7 +103,7 @@ def test_an_empty_file_holds_no_transcript(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named(text: str, named: str) -> None:
-    why = why_failed(yaml.safe_load(text), "model")
+    why = find_failure(yaml.safe_load(text), "model")
     assert why is not None
     assert named in why
 
@@ -115,7 +115,7 @@ def test_a_transcript_that_must_fail_and_does_not_is_a_failure() -> None:
         "steps": [{"events": [1]}, {"watermark": 10}, {"expect": [{"values": [1]}]}],
     }
     assert (
-        why_failed(document, "model")
+        find_failure(document, "model")
         == "must fail because something is missing, but everything was as expected"
     )
 
@@ -126,9 +126,9 @@ def test_failing_for_another_reason_is_not_enough() -> None:
         "must_fail": "missing",
         "steps": [{"events": [1]}, {"watermark": 10}],
     }
-    assert "but found only: at the end: unexpected panes" in str(why_failed(document, "model"))
+    assert "but found only: at the end: unexpected panes" in str(find_failure(document, "model"))
 
 
 def test_vague_expectations_are_paired_so_that_all_fit() -> None:
     steps = [{"events": [1, 11]}, {"watermark": 20}, {"expect": [{"timing": "on_time"}, {"window": [0, 10]}]}]
-    assert why_failed({"window": {"fixed": 10}, "steps": steps}, "model") is None
+    assert find_failure({"window": {"fixed": 10}, "steps": steps}, "model") is None

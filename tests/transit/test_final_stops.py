@@ -16,10 +16,10 @@ from ingest.connectors.simulator.cities import MORNING
 from millrace import panes
 from millrace.errors import DefinitionError
 from millrace.ingest.connectors import recording_frames
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 from millrace.runners.replay import replay
 from millrace.transit import POSITIONS
-from millrace.transit.final_stops import FinalStop, files, final_stops
+from millrace.transit.final_stops import FinalStop, final_stops, load_final_stops
 from millrace.transit.jobs import final_stop_distribution
 from transit.jobs import plainly
 
@@ -95,13 +95,13 @@ def served(known: dict[tuple[str, int], FinalStop]) -> Iterator[str]:
 
 
 def test_a_simulated_city_writes_the_feed_that_its_vehicles_follow(tmp_path: Path) -> None:
-    made = City(Plan(scale=0.02, volume="peak"), start=MORNING, truth=tmp_path)
+    made = City(CityPlan(scale=0.02, volume="peak"), start=MORNING, truth=tmp_path)
     rows = pl.concat(
         [frame for minute in range(1, 6) for _, frame in made.advance(MORNING + minute * 60_000)]
     )
     made.close()
     ends = pl.read_parquet(tmp_path / "routes.parquet").sort("sequence").group_by("route", "direction").last()
-    known = files(tmp_path / "gtfs")
+    known = load_final_stops(tmp_path / "gtfs")
     assert {way: stop.final_stop for way, stop in known.items()} == {
         (r, d): s for r, d, s in ends.select("route", "direction", "stop").rows()
     }
@@ -115,7 +115,7 @@ def test_a_simulated_city_writes_the_feed_that_its_vehicles_follow(tmp_path: Pat
         geocell=pl.Series([cells[stop] for stop in heading["stop_right"]], dtype=pl.Int64)
     )
     expected = plainly.counted(heading, size=300_000, lateness=60_000)
-    found = panes.newest(shown, ["geocell"])
+    found = panes.latest_panes(shown, ["geocell"])
     assert found.select(sorted(found.columns)).sort("window_end", "geocell").equals(expected)
     with served(known) as url:
         asked = replay(final_stop_distribution(stops=url), {POSITIONS.name: rows})
@@ -142,8 +142,8 @@ def test_buses_of_a_real_day_head_to_the_ends_of_their_real_route(recordings: Pa
     order.select(trip_id="route_ver_id", stop_sequence="stop_seq", stop_id="stop_id").write_csv(
         tmp_path / "stop_times.txt"
     )
-    events = recording_frames.recorded(recordings / DAY, processor="hsl")
-    shown = panes.newest(replay(final_stop_distribution(stops=str(tmp_path)), events), ["geocell"])
+    events = recording_frames.read_frames(recordings / DAY, processor="hsl")
+    shown = panes.latest_panes(replay(final_stop_distribution(stops=str(tmp_path)), events), ["geocell"])
     ends = (
         order.filter(pl.col("route_id") == "2510", pl.col("way") == "1")
         .sort(pl.col("stop_seq").cast(pl.Int64))

@@ -32,7 +32,7 @@ STAMP = pl.Datetime("ms", "UTC")
     ({"a": 1.0, "b": 9}, pl.Struct({"a": pl.Int64()}), {"a": 1}),
 ])  # fmt: skip
 def test_what_keeps_its_value_is_converted(value: Any, dtype: pl.DataType, made: Any) -> None:
-    column = function_results.series("x", [value, None], dtype)
+    column = function_results.to_series("x", [value, None], dtype)
     assert (column.dtype, column.to_list()) == (dtype, [made, None])
 
 
@@ -43,7 +43,7 @@ def test_what_keeps_its_value_is_converted(value: Any, dtype: pl.DataType, made:
 ])  # fmt: skip
 def test_what_would_be_cut_is_refused_by_column_and_value(value: Any, dtype: pl.DataType) -> None:
     with pytest.raises(ValueError, match=r"column 'x': .* is not exactly a value of"):
-        function_results.series("x", [value], dtype)
+        function_results.to_series("x", [value], dtype)
 
 
 @dataclass

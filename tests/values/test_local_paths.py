@@ -9,8 +9,8 @@ from millrace.config import Settings
 from millrace.errors import ConfigError, LogError
 from millrace.log import open_log
 from millrace.runners import frame_files
-from millrace.runners.state.savepoint import check_target, load
-from millrace.values.local_paths import local
+from millrace.runners.state.savepoint import check_target, load_savepoint
+from millrace.values.local_paths import require_local
 
 URLS = [
     "s3a://bucket/state",
@@ -25,9 +25,9 @@ URLS = [
 def test_a_url_is_not_a_state_folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"state\.dir.*is a URL.*/var"):
-        Settings().changed(state_dir=url)
+        Settings().with_options(state_dir=url)
     with pytest.raises(ConfigError, match="is a URL"):
-        Settings().changed(state_dir=Path(url))
+        Settings().with_options(state_dir=Path(url))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -44,7 +44,11 @@ def test_a_url_is_not_the_folder_of_an_embedded_log(
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_is_not_a_savepoint_nor_a_file_of_results(url: str) -> None:
-    for refuse in (check_target, load, lambda path: frame_files.check(path.with_suffix(".csv"))):
+    for refuse in (
+        check_target,
+        load_savepoint,
+        lambda path: frame_files.check_format(path.with_suffix(".csv")),
+    ):
         with pytest.raises(ConfigError, match="is a URL"):
             refuse(Path(url))
 
@@ -75,4 +79,4 @@ def test_the_command_line_refuses_it_in_one_line(
 
 def test_ordinary_paths_are_left_alone() -> None:
     for path in ("state", "/var/lib/x", "../a:b/c", "a/b:/c", "C:/x"):
-        assert local(path, "the state folder") == Path(path)
+        assert require_local(path, "the state folder") == Path(path)

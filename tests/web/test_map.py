@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from millrace.geo import centres, geocell
+from millrace.geo import cell_centres, geocell
 from web.city import City, Server, wait_until
 from web.conftest import Open
 
@@ -81,7 +81,7 @@ def test_they_change_with_time(open_map: Open, server: Server, city: City) -> No
 
 def test_a_cell_under_the_pointer_tells_what_it_is(open_map: Open, server: Server) -> None:
     busiest = max(server.view().items(), key=lambda item: item[1])
-    place = centres(pl.Series([int(busiest[0], 16)]))
+    place = cell_centres(pl.Series([int(busiest[0], 16)]))
     page = open_map(f"#15/{place['latitude'][0]}/{place['longitude'][0]}")
     details = page.locator("#details")
 

@@ -11,10 +11,10 @@ from millrace.aggregates.bags import Collect, Distinct, Frequent, Quantiles, Top
 from millrace.aggregates.contract import ORDER, Reduction
 from millrace.aggregates.own import Aggregate, Own, own
 from millrace.aggregates.picks import Earliest, Latest, Max, Min
-from millrace.aggregates.sketches import DistinctSketch, FrequentSketch, QuantilesSketch, needed
+from millrace.aggregates.sketches import DistinctSketch, FrequentSketch, QuantilesSketch, require_datasketches
 from millrace.aggregates.sums import Count, Mean, StdDev, Sum
 from millrace.errors import DefinitionError
-from millrace.values.calls import clear_functions
+from millrace.values.calls import explain_errors_of
 
 __all__ = [
     "ORDER",
@@ -102,7 +102,7 @@ def distinct(column: str, *, approx: bool = False) -> Reduction:
     """How many different values `column` has: exactly, or `approx` by HyperLogLog, with a standard error of 1.6 %."""
     if not approx:
         return Distinct(column)
-    needed("distinct(approx=True)")
+    require_datasketches("distinct(approx=True)")
     return own(DistinctSketch(column))
 
 
@@ -118,7 +118,7 @@ def quantiles(column: str, ranks: Sequence[float], *, approx: bool = False) -> R
         )
     if not approx:
         return Quantiles(column, tuple(ranks))
-    needed("quantiles(approx=True)")
+    require_datasketches("quantiles(approx=True)")
     return own(QuantilesSketch(column, tuple(ranks)))
 
 
@@ -128,26 +128,28 @@ def top(k: int, *columns: str, by: str | None = None, approx: bool = False) -> R
     The greatest come first; rows with equal `by` follow their other columns, greatest first, and values that are equally frequent the smallest first. `approx` finds frequent values by a sketch: counts are off by at most
     0.34 % of all values.
     """
-    said = ", ".join([str(k), *map(repr, columns), *([f"by={by!r}"] if by else [])])
+    arguments = ", ".join([str(k), *map(repr, columns), *([f"by={by!r}"] if by else [])])
     if k < 1:
-        raise DefinitionError(f"top({said}): k is the length of the list, at least 1")
+        raise DefinitionError(f"top({arguments}): k is the length of the list, at least 1")
     if by is not None:
         if approx:
             raise DefinitionError(
-                f"top({said}, approx=True): only frequent values are approximated; by a column, k rows are kept and no more"
+                f"top({arguments}, approx=True): only frequent values are approximated; by a column, k rows are kept and no more"
             )
         return Top(None, k, columns, by)
     if len(columns) != 1:
-        raise DefinitionError(f"top({said}): name one column to count its values, or rank rows by=")
+        raise DefinitionError(f"top({arguments}): name one column to count its values, or rank rows by=")
     if columns == ("count",):
-        raise DefinitionError(f"top({said}): the list has a column 'count' of its own; rename yours first")
+        raise DefinitionError(
+            f"top({arguments}): the list has a column 'count' of its own; rename yours first"
+        )
     if not approx:
         return Frequent(columns[0], k)
-    needed("top(approx=True)")
+    require_datasketches("top(approx=True)")
     return own(FrequentSketch(columns[0], k))
 
 
-clear_functions(
+explain_errors_of(
     globals(),
     "collect",
     "count",

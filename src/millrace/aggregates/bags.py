@@ -6,7 +6,7 @@ import polars as pl
 
 from millrace.aggregates.contract import ORDER, Reduction, check_sortable
 
-BILLION = 1_000_000_000
+RANK_UNITS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Distinct(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The different values so far."""
-        return [pl.col(self.given).drop_nulls().unique().alias(f"{name}.v")]
+        return [pl.col(self.required_column).drop_nulls().unique().alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The different values of all."""
@@ -34,8 +34,8 @@ class Collect(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The values with their places."""
-        placed = pl.struct(*ORDER, pl.col(self.given).alias("v"))
-        return [placed.filter(pl.col(self.given).is_not_null()).alias(f"{name}.v")]
+        ordered_value = pl.struct(*ORDER, pl.col(self.required_column).alias("v"))
+        return [ordered_value.filter(pl.col(self.required_column).is_not_null()).alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The values of all."""
@@ -43,22 +43,22 @@ class Collect(Reduction):
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The values alone, sorted by their places."""
-        placed = pl.element().struct
-        in_order = placed.field("v").sort_by([placed.field(place) for place in ORDER], maintain_order=True)
+        entry = pl.element().struct
+        in_order = entry.field("v").sort_by([entry.field(column) for column in ORDER], maintain_order=True)
         return pl.col(f"{name}.v").list.eval(in_order).alias(name)
 
 
 @dataclass(frozen=True)
-class _Bag(Reduction):
+class _KeptValues(Reduction):
     """All values, in no order."""
 
     def check(self, schema: pl.Schema) -> None:
         """Values that have an order only."""
-        check_sortable(self, schema, self.needs())
+        check_sortable(self, schema, self.input_columns())
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The values."""
-        return [pl.col(self.given).drop_nulls().alias(f"{name}.v")]
+        return [pl.col(self.required_column).drop_nulls().alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The values of all."""
@@ -66,7 +66,7 @@ class _Bag(Reduction):
 
 
 @dataclass(frozen=True)
-class Quantiles(_Bag):
+class Quantiles(_KeptValues):
     """For each rank q, the smallest value such that a share q of all values is not greater; null where every value is null."""
 
     ranks: tuple[float, ...] = ()
@@ -74,35 +74,35 @@ class Quantiles(_Bag):
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The values at the ranks, as a list."""
         values = pl.col(f"{name}.v").list.sort()
-        found = [
-            values.list.get(place_of(rank, pl.col(f"{name}.v").list.len().cast(pl.Int64)), null_on_oob=True)
+        quantiles = [
+            values.list.get(rank_index(rank, pl.col(f"{name}.v").list.len().cast(pl.Int64)), null_on_oob=True)
             for rank in self.ranks
         ]
-        return pl.when(pl.col(f"{name}.v").list.len() > 0).then(pl.concat_list(found)).alias(name)
+        return pl.when(pl.col(f"{name}.v").list.len() > 0).then(pl.concat_list(quantiles)).alias(name)
 
     def __str__(self) -> str:
         """As a user would write it."""
         return f"quantiles({self.column!r}, {list(self.ranks)})"
 
 
-def place_of(rank: float, count: pl.Expr) -> pl.Expr:
+def rank_index(rank: float, count: pl.Expr) -> pl.Expr:
     """The place of a rank among so many sorted values, from 0; ranks are taken to nine decimals, and then exactly."""
-    return ((count * round(rank * BILLION) + BILLION - 1) // BILLION - 1).clip(lower_bound=0)
+    return ((count * round(rank * RANK_UNITS) + RANK_UNITS - 1) // RANK_UNITS - 1).clip(lower_bound=0)
 
 
 @dataclass(frozen=True)
-class Frequent(_Bag):
+class Frequent(_KeptValues):
     """The values that occur most often, and how often: greatest count first, of equal ones the smallest value first."""
 
     k: int = 1
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """A list of `{column, count}`."""
-        counted = pl.col(f"{name}.v").list.eval(pl.element().alias("v").value_counts(name="count"))
-        one = pl.element().struct
-        rows = pl.struct(one.field("v").alias(self.given), one.field("count").cast(pl.Int64))
-        ranked = rows.sort_by([one.field("count"), one.field("v")], descending=[True, False]).head(self.k)
-        return counted.list.eval(ranked).alias(name)
+        counts = pl.col(f"{name}.v").list.eval(pl.element().alias("v").value_counts(name="count"))
+        entry = pl.element().struct
+        rows = pl.struct(entry.field("v").alias(self.required_column), entry.field("count").cast(pl.Int64))
+        ranked = rows.sort_by([entry.field("count"), entry.field("v")], descending=[True, False]).head(self.k)
+        return counts.list.eval(ranked).alias(name)
 
     def __str__(self) -> str:
         """As a user would write it."""
@@ -119,9 +119,9 @@ class Top(Reduction):
 
     def check(self, schema: pl.Schema) -> None:
         """Values that have an order only."""
-        check_sortable(self, schema, self.needs())
+        check_sortable(self, schema, self.input_columns())
 
-    def needs(self) -> list[str]:
+    def input_columns(self) -> list[str]:
         """What is shown, and what it is ranked by."""
         return list(dict.fromkeys((*self.columns, self.by)))
 
@@ -138,9 +138,11 @@ class Top(Reduction):
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """They are in order already."""
-        one = pl.element().struct
+        row = pl.element().struct
         return (
-            pl.col(f"{name}.v").list.eval(pl.struct(one.field(column) for column in self.needs())).alias(name)
+            pl.col(f"{name}.v")
+            .list.eval(pl.struct(row.field(column) for column in self.input_columns()))
+            .alias(name)
         )
 
     def __str__(self) -> str:

@@ -35,19 +35,19 @@ class Reduction(ABC):
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """One partial to the answer, called `name`."""
 
-    def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+    def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Rows to the partials that undo them; only where `additive`."""
         return [-partial for partial in self.partials(name, dtype)]
 
     def check(self, schema: pl.Schema) -> None:  # noqa: B027 - most aggregates take any column
         """Refuses columns for which the aggregate has no meaning."""
 
-    def needs(self) -> list[str]:
+    def input_columns(self) -> list[str]:
         """The columns it reads."""
         return [] if self.column is None else [self.column]
 
     @property
-    def given(self) -> str:
+    def required_column(self) -> str:
         """The column, where one is needed."""
         if self.column is None:
             raise DefinitionError(f"{type(self).__name__.lower()}() needs the name of a column")
@@ -60,11 +60,11 @@ class Reduction(ABC):
 
 def check_numeric(aggregate: Reduction, schema: pl.Schema) -> None:
     """Refuses a column that is neither numbers nor booleans."""
-    dtype = schema[aggregate.given]
+    dtype = schema[aggregate.required_column]
     if not (dtype.is_numeric() or dtype == pl.Boolean):
-        kind = type(aggregate).__name__.lower()
+        name = type(aggregate).__name__.lower()
         raise DefinitionError(
-            f"{aggregate} needs numbers, but {aggregate.column!r} is {dtype}; cast it first, or use another aggregate than {kind}"
+            f"{aggregate} needs numbers, but {aggregate.column!r} is {dtype}; cast it first, or use another aggregate than {name}"
         )
 
 

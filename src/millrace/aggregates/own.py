@@ -120,7 +120,7 @@ class Own(Reduction):
         """As the user says."""
         return self.inner.reproducible
 
-    def needs(self) -> list[str]:
+    def input_columns(self) -> list[str]:
         """The columns it reads."""
         return list(self.inner.columns)
 
@@ -137,26 +137,26 @@ class Own(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The state of a group's rows."""
-        return [self._grouped(self.inner.columns, self._added, f"{name}.v")]
+        return [self._group_expr(self.inner.columns, self._add_rows, f"{name}.v")]
 
-    def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+    def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The state of nothing, less a group's rows."""
-        return [self._grouped(self.inner.columns, self._retracted, f"{name}.v")]
+        return [self._group_expr(self.inner.columns, self._retract_rows, f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The state of a group's states."""
-        return [self._grouped((f"{name}.v",), self._merged, f"{name}.v")]
+        return [self._group_expr((f"{name}.v",), self._merge_states, f"{name}.v")]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The answers."""
         inner, returns = self.inner, self.inner.type_of(dtype)
 
         def answers(states: pl.Series) -> pl.Series:
-            found = [None if data is None else inner.result(inner.decode(data)) for data in states]
+            results = [None if data is None else inner.result(inner.decode(data)) for data in states]
             try:
-                return pl.Series(found, dtype=returns)
+                return pl.Series(results, dtype=returns)
             except TypeError:  # whole numbers for fractions, or the other way round
-                return function_results.series(name, found, returns)
+                return function_results.to_series(name, results, returns)
 
         return pl.col(f"{name}.v").map_batches(answers, return_dtype=returns).alias(name)
 
@@ -164,18 +164,18 @@ class Own(Reduction):
         """As a user would write it."""
         return str(self.inner)
 
-    def _grouped(
-        self, columns: tuple[str, ...], fn: Callable[[list[pl.Series]], bytes], name: str
+    def _group_expr(
+        self, columns: tuple[str, ...], function: Callable[[list[pl.Series]], bytes], name: str
     ) -> pl.Expr:
-        def state(of: list[pl.Series]) -> pl.Series:
-            return pl.Series([fn(of)], dtype=pl.Binary)
+        def state(series: list[pl.Series]) -> pl.Series:
+            return pl.Series([function(series)], dtype=pl.Binary)
 
         return pl.map_groups(list(columns), state, return_dtype=pl.Binary, returns_scalar=True).alias(name)  # type: ignore[arg-type] # any sequence
 
-    def _added(self, columns: list[pl.Series]) -> bytes:
+    def _add_rows(self, columns: list[pl.Series]) -> bytes:
         return self.inner.encode(self.inner.add_all(self.inner.begin(), self._values(columns)))
 
-    def _retracted(self, columns: list[pl.Series]) -> bytes:
+    def _retract_rows(self, columns: list[pl.Series]) -> bytes:
         state, values = self.inner.begin(), self._values(columns)
         for value in values if isinstance(values, pl.Series) else values.iter_rows(named=True):
             state = self.inner.retract(state, value)
@@ -188,7 +188,7 @@ class Own(Reduction):
             [series.alias(name) for series, name in zip(columns, self.inner.columns, strict=True)]
         )
 
-    def _merged(self, columns: list[pl.Series]) -> bytes:
+    def _merge_states(self, columns: list[pl.Series]) -> bytes:
         states = columns[0].to_list()
         if len(states) == 1:
             return bytes(states[0])

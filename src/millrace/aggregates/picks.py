@@ -13,7 +13,7 @@ class Min(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The smallest so far."""
-        return [pl.col(self.given).min().alias(f"{name}.v")]
+        return [pl.col(self.required_column).min().alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The smallest of the smallest."""
@@ -30,7 +30,7 @@ class Max(Min):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The greatest so far."""
-        return [pl.col(self.given).max().alias(f"{name}.v")]
+        return [pl.col(self.required_column).max().alias(f"{name}.v")]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The greatest of the greatest."""
@@ -45,29 +45,30 @@ class Latest(Reduction):
 
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The last value and its place, of rows sorted by `ORDER`."""
-        there = pl.col(self.given).is_not_null()
-        places = [self._end(pl.col(c).filter(there)).alias(f"{name}.{c}") for c in ORDER]
-        return [self._end(pl.col(self.given).filter(there)).alias(f"{name}.v"), *places]
+        is_present = pl.col(self.required_column).is_not_null()
+        order_values = [self._pick(pl.col(c).filter(is_present)).alias(f"{name}.{c}") for c in ORDER]
+        return [self._pick(pl.col(self.required_column).filter(is_present)).alias(f"{name}.v"), *order_values]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The last of the last, by their places."""
-        places = [f"{name}.{c}" for c in ORDER]
+        order_columns = [f"{name}.{c}" for c in ORDER]
         return [
-            self._end(pl.col(c).sort_by(places, nulls_last=not self._last)) for c in (f"{name}.v", *places)
+            self._pick(pl.col(c).sort_by(order_columns, nulls_last=not self._picks_last))
+            for c in (f"{name}.v", *order_columns)
         ]
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The value."""
         return pl.col(f"{name}.v").alias(name)
 
-    _last = True
+    _picks_last = True
 
-    def _end(self, values: pl.Expr) -> pl.Expr:
-        return values.last() if self._last else values.first()
+    def _pick(self, values: pl.Expr) -> pl.Expr:
+        return values.last() if self._picks_last else values.first()
 
 
 @dataclass(frozen=True)
 class Earliest(Latest):
     """The value of the first row in order of event time, topic, partition, offset."""
 
-    _last = False
+    _picks_last = False

@@ -13,15 +13,15 @@ from millrace.aggregates.own import Aggregate
 from millrace.errors import ComponentMissing, DefinitionError
 
 
-def needed(what: str) -> None:
+def require_datasketches(feature: str) -> None:
     """Refuses `what` where the library is absent."""
     if importlib.util.find_spec("datasketches") is None:
         raise ComponentMissing(
-            f"{what} needs Apache DataSketches, which is not installed; run: pip install 'millrace[sketches]'"
+            f"{feature} needs Apache DataSketches, which is not installed; run: pip install 'millrace[sketches]'"
         )
 
 
-def _plain(values: pl.Series) -> list[Any]:
+def _to_plain(values: pl.Series) -> list[Any]:
     """Different values, as whole numbers, floats or text, which sketches take."""
     dtype = values.dtype
     if dtype.is_float():
@@ -61,7 +61,7 @@ class DistinctSketch(Aggregate):
 
     def add_all(self, state: Any, values: Any) -> Any:
         """Each different value once."""
-        for value in _plain(values.unique()):
+        for value in _to_plain(values.unique()):
             state.update(value)
         return state
 
@@ -186,13 +186,13 @@ class FrequentSketch(Aggregate):
 
     def add(self, state: Any, value: Any) -> Any:
         """One more value."""
-        state.update(_letter(value) + str(value))
+        state.update(_type_letter(value) + str(value))
         return state
 
     def add_all(self, state: Any, values: Any) -> Any:
         """Each different value once, with its number."""
         for value, count in values.value_counts(name="count").iter_rows():
-            state.update(_letter(value) + str(value), count)
+            state.update(_type_letter(value) + str(value), count)
         return state
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -204,9 +204,9 @@ class FrequentSketch(Aggregate):
         """Greatest count first, of equal ones the smallest value first."""
         import datasketches
 
-        found = state.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
-        counted = [(_READ[text[0]](text[1:]), count) for text, count, *_ in found]
-        ranked = sorted(counted, key=lambda one: (-one[1], one[0] != one[0], one[0]))
+        items = state.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
+        counts = [(_PARSE_BY_LETTER[text[0]](text[1:]), count) for text, count, *_ in items]
+        ranked = sorted(counts, key=lambda entry: (-entry[1], entry[0] != entry[0], entry[0]))
         return [{self.columns[0]: value, "count": count} for value, count in ranked[: self.k]]
 
     def encode(self, state: Any) -> bytes:
@@ -220,10 +220,10 @@ class FrequentSketch(Aggregate):
         return datasketches.frequent_strings_sketch.deserialize(data)
 
 
-_READ: dict[str, Any] = {"b": lambda text: text == "True", "i": int, "f": float, "s": str}
+_PARSE_BY_LETTER: dict[str, Any] = {"b": lambda text: text == "True", "i": int, "f": float, "s": str}
 
 
-def _letter(value: object) -> str:
+def _type_letter(value: object) -> str:
     """What a text in the sketch was, for the way back."""
     return (
         "b"

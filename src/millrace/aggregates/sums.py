@@ -15,15 +15,15 @@ import polars as pl
 
 from millrace.aggregates.contract import Reduction, check_numeric
 
-APART = pl.List(pl.Float64())
+EXCEPTIONS_TYPE = pl.List(pl.Float64())
 """The values that no place holds."""
-LEAST, GREATEST = 2.0**-70, 2.0**66
+MIN_PLACED, MAX_PLACED = 2.0**-70, 2.0**66
 """From which on, and below which, values have places."""
-PLACES = (-30, -122)
+SUM_UNITS = (-30, -122)
 """Of a sum: the units, as powers of two. Between them, and above, is room for 2**31 values."""
-DIGITS = (19, -28, -75, -122)
+DEVIATION_UNITS = (19, -28, -75, -122)
 """Of a deviation, whose digits are multiplied."""
-PAIRS = [(i, j) for i in range(4) for j in range(i, 4) if j - i < 3]
+DIGIT_PAIRS = [(i, j) for i in range(4) for j in range(i, 4) if j - i < 3]
 """The digits of one float that may both be there: its 53 bits reach over three."""
 
 
@@ -51,28 +51,28 @@ def _is_whole(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or dtype == pl.Boolean
 
 
-def _placed(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+def _split_exceptional(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
     """A column as floats, which of them no place holds, and the others."""
     x = pl.col(column).cast(pl.Float64)
-    is_placed = (x == 0) | ((x.abs() >= LEAST) & (x.abs() < GREATEST))
+    is_placed = (x == 0) | ((x.abs() >= MIN_PLACED) & (x.abs() < MAX_PLACED))
     return x, x.is_finite() & ~is_placed, pl.when(is_placed).then(x).otherwise(0.0)
 
 
-def _cut(rest: pl.Expr, units: Sequence[int]) -> list[pl.Expr]:
+def _to_digits(remainder: pl.Expr, units: Sequence[int]) -> list[pl.Expr]:
     """Floats as whole numbers of each unit, the greatest first; nothing is lost, as each subtraction is exact."""
     digits = []
     for unit in units:
-        whole = (rest / 2.0**unit).round(0)
+        whole = (remainder / 2.0**unit).round(0)
         digits.append(whole.cast(pl.Int128))
-        rest = rest - whole * 2.0**unit
+        remainder = remainder - whole * 2.0**unit
     return digits
 
 
-def _negative(partials: Sequence[pl.Expr], names: Sequence[str]) -> list[pl.Expr]:
+def _negate(partials: Sequence[pl.Expr], names: Sequence[str]) -> list[pl.Expr]:
     return [(0 - partial).alias(name) for partial, name in zip(partials, names, strict=True)]
 
 
-def _merged(names: Sequence[str], lists: Sequence[str]) -> list[pl.Expr]:
+def _merge_sums(names: Sequence[str], lists: Sequence[str]) -> list[pl.Expr]:
     return [pl.col(*names).sum(), *(pl.col(name).explode(empty_as_null=False) for name in lists)]
 
 
@@ -90,16 +90,16 @@ class Sum(Reduction):
         """Sums and the number of values."""
         return [
             *(expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)),
-            *self._apart(name, dtype, 1),
+            *self._exceptions(name, dtype, 1),
         ]
 
-    def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+    def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The same with the other sign."""
-        return [*_negative(self._sums(dtype), self._names(name, dtype)), *self._apart(name, dtype, -1)]
+        return [*_negate(self._sums(dtype), self._names(name, dtype)), *self._exceptions(name, dtype, -1)]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums of sums."""
-        return _merged(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart"])
+        return _merge_sums(self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart"])
 
     def result(self, name: str, dtype: pl.DataType) -> pl.Expr:
         """The sum; a whole one that 64 bits do not hold is an error."""
@@ -111,22 +111,22 @@ class Sum(Reduction):
         return [f"{name}.{kind}" for kind in kinds]
 
     def _sums(self, dtype: pl.DataType) -> list[pl.Expr]:
-        count = pl.col(self.given).count().cast(pl.Int64)
+        count = pl.col(self.required_column).count().cast(pl.Int64)
         if _is_whole(dtype):
-            return [pl.col(self.given).cast(pl.Int128).sum(), count]
-        x, _, placed = _placed(self.given)
-        odd = [(x == math.inf), (x == -math.inf), x.is_nan()]
+            return [pl.col(self.required_column).cast(pl.Int128).sum(), count]
+        x, _, placed = _split_exceptional(self.required_column)
+        non_finite = [(x == math.inf), (x == -math.inf), x.is_nan()]
         return [
-            *(digit.sum() for digit in _cut(placed, PLACES)),
-            *(there.sum().cast(pl.Int64) for there in odd),
+            *(digit.sum() for digit in _to_digits(placed, SUM_UNITS)),
+            *(is_kind.sum().cast(pl.Int64) for is_kind in non_finite),
             count,
         ]
 
-    def _apart(self, name: str, dtype: pl.DataType, sign: int) -> list[pl.Expr]:
+    def _exceptions(self, name: str, dtype: pl.DataType, sign: int) -> list[pl.Expr]:
         if _is_whole(dtype):
             return []
-        x, apart, _ = _placed(self.given)
-        return [(x * sign).filter(apart).alias(f"{name}.apart")]
+        x, is_exceptional, _ = _split_exceptional(self.required_column)
+        return [(x * sign).filter(is_exceptional).alias(f"{name}.apart")]
 
 
 @dataclass(frozen=True)
@@ -142,14 +142,14 @@ class Mean(Sum):
 def _float_total(name: str) -> pl.Expr:
     """The exact sum of what was cut, rounded once."""
     up, down, nan = (pl.col(f"{name}.{kind}") > 0 for kind in ("up", "down", "nan"))
-    apart = pl.col(f"{name}.apart")
-    known = pl.struct(f"{name}.s0", f"{name}.s1", f"{name}.apart").map_batches(
-        _with_apart, return_dtype=pl.Float64
+    exceptions = pl.col(f"{name}.apart")
+    exact = pl.struct(f"{name}.s0", f"{name}.s1", f"{name}.apart").map_batches(
+        _sum_with_exceptions, return_dtype=pl.Float64
     )
     finite = (
-        pl.when(apart.list.len() > 0)
-        .then(known)
-        .otherwise(_rounded(pl.col(f"{name}.s0"), pl.col(f"{name}.s1")))
+        pl.when(exceptions.list.len() > 0)
+        .then(exact)
+        .otherwise(_round_sum(pl.col(f"{name}.s0"), pl.col(f"{name}.s1")))
     )
     return (
         pl.when(nan | (up & down))
@@ -162,43 +162,43 @@ def _float_total(name: str) -> pl.Expr:
     )
 
 
-def _rounded(upper: pl.Expr, lower: pl.Expr) -> pl.Expr:
+def _round_sum(upper: pl.Expr, lower: pl.Expr) -> pl.Expr:
     """Two sums as one float. What a float cannot hold is rounded to odd first, so that the conversion is the only rounding.
 
     Rounding to odd starts from the floor: 993 units less half of one is 992 and a rest, which is 993 when rounded to odd. Starting from 993 itself
     it would be 994, and a float that holds even units only would take 994 instead of 992.
     """
-    step = 2 ** (PLACES[0] - PLACES[1])
+    step = 2 ** (SUM_UNITS[0] - SUM_UNITS[1])
     carry = (lower + step // 2) // step
     high, low = upper + carry, lower - carry * step
     fine = high * 2**60 + low // 2**32
-    near = _odd(fine, low % 2**32 != 0).cast(pl.Float64) * 2.0 ** (PLACES[0] - 60)
-    far = _odd(high - (low < 0).cast(pl.Int128), low != 0).cast(pl.Float64) * 2.0 ** PLACES[0]
-    only = low.cast(pl.Float64) * 2.0 ** PLACES[1]
+    near = _round_to_odd(fine, low % 2**32 != 0).cast(pl.Float64) * 2.0 ** (SUM_UNITS[0] - 60)
+    far = _round_to_odd(high - (low < 0).cast(pl.Int128), low != 0).cast(pl.Float64) * 2.0 ** SUM_UNITS[0]
+    only = low.cast(pl.Float64) * 2.0 ** SUM_UNITS[1]
     return pl.when(high == 0).then(only).when(high.abs() < 2**60).then(near).otherwise(far)
 
 
-def _odd(whole: pl.Expr, more: pl.Expr) -> pl.Expr:
+def _round_to_odd(whole: pl.Expr, has_remainder: pl.Expr) -> pl.Expr:
     """A whole number whose last bit says whether there is more behind it."""
-    return pl.when(more & (whole % 2 == 0)).then(whole + 1).otherwise(whole)
+    return pl.when(has_remainder & (whole % 2 == 0)).then(whole + 1).otherwise(whole)
 
 
-def _with_apart(partials: pl.Series) -> pl.Series:
+def _sum_with_exceptions(partials: pl.Series) -> pl.Series:
     """The sums of those groups that hold values without a place."""
-    answers = [
-        _nearest(
-            Fraction(s0) * Fraction(2) ** PLACES[0]
-            + Fraction(s1) * Fraction(2) ** PLACES[1]
-            + sum(map(Fraction, apart))
+    sums = [
+        _to_float(
+            Fraction(s0) * Fraction(2) ** SUM_UNITS[0]
+            + Fraction(s1) * Fraction(2) ** SUM_UNITS[1]
+            + sum(map(Fraction, exceptions))
         )
-        if apart
+        if exceptions
         else None
-        for s0, s1, apart in partials.struct.unnest().iter_rows()
+        for s0, s1, exceptions in partials.struct.unnest().iter_rows()
     ]
-    return pl.Series(answers, dtype=pl.Float64)
+    return pl.Series(sums, dtype=pl.Float64)
 
 
-def _nearest(exact: Fraction) -> float:
+def _to_float(exact: Fraction) -> float:
     try:
         return float(exact)
     except OverflowError:
@@ -222,18 +222,18 @@ class StdDev(Reduction):
     def partials(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums of the digits and of their products, and what has no digits."""
         sums = [expr.alias(c) for expr, c in zip(self._sums(dtype), self._names(name, dtype), strict=True)]
-        return [*sums, *self._apart(name, dtype, "apart", "gone")]
+        return [*sums, *self._exceptions(name, dtype, "apart", "gone")]
 
-    def taken_back(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
+    def retract(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """The same with the other sign; values without digits are listed as gone."""
         return [
-            *_negative(self._sums(dtype), self._names(name, dtype)),
-            *self._apart(name, dtype, "gone", "apart"),
+            *_negate(self._sums(dtype), self._names(name, dtype)),
+            *self._exceptions(name, dtype, "gone", "apart"),
         ]
 
     def merge(self, name: str, dtype: pl.DataType) -> list[pl.Expr]:
         """Sums of sums."""
-        return _merged(
+        return _merge_sums(
             self._names(name, dtype), [] if _is_whole(dtype) else [f"{name}.apart", f"{name}.gone"]
         )
 
@@ -241,7 +241,7 @@ class StdDev(Reduction):
         """The root of the variance."""
         is_whole = _is_whole(dtype)
         columns = [*self._names(name, dtype), *([] if is_whole else [f"{name}.apart", f"{name}.gone"])]
-        deviation = _whole_deviation if is_whole else _float_deviation
+        deviation = _integer_deviation if is_whole else _float_deviation
 
         def deviations(partials: pl.Series) -> pl.Series:
             return pl.Series([deviation(row) for row in partials.struct.unnest().rows()], dtype=pl.Float64)
@@ -251,63 +251,68 @@ class StdDev(Reduction):
     def _names(self, name: str, dtype: pl.DataType) -> list[str]:
         if _is_whole(dtype):
             return [f"{name}.{kind}" for kind in ("w", "hh", "hl", "ll", "n")]
-        digits = [f"{name}.w{i}" for i in range(len(DIGITS))]
-        return [*digits, *(f"{name}.p{i}{j}" for i, j in PAIRS), f"{name}.odd", f"{name}.n"]
+        digits = [f"{name}.w{i}" for i in range(len(DEVIATION_UNITS))]
+        return [*digits, *(f"{name}.p{i}{j}" for i, j in DIGIT_PAIRS), f"{name}.odd", f"{name}.n"]
 
     def _sums(self, dtype: pl.DataType) -> list[pl.Expr]:
-        count = pl.col(self.given).count().cast(pl.Int64)
+        count = pl.col(self.required_column).count().cast(pl.Int64)
         if _is_whole(dtype):
-            whole = pl.col(self.given).cast(pl.Int128)
+            whole = pl.col(self.required_column).cast(pl.Int128)
             high = whole // 2**32
             low = whole - high * 2**32
             return [whole.sum(), (high * high).sum(), (high * low).sum(), (low * low).sum(), count]
-        x, _, placed = _placed(self.given)
-        digits = _cut(placed, DIGITS)
-        products = [(digits[i] * digits[j]).sum() for i, j in PAIRS]
+        x, _, placed = _split_exceptional(self.required_column)
+        digits = _to_digits(placed, DEVIATION_UNITS)
+        products = [(digits[i] * digits[j]).sum() for i, j in DIGIT_PAIRS]
         return [*(digit.sum() for digit in digits), *products, (~x.is_finite()).sum().cast(pl.Int64), count]
 
-    def _apart(self, name: str, dtype: pl.DataType, there: str, empty: str) -> list[pl.Expr]:
+    def _exceptions(self, name: str, dtype: pl.DataType, filled: str, empty: str) -> list[pl.Expr]:
         if _is_whole(dtype):
             return []
-        x, apart, _ = _placed(self.given)
-        values = {there: x.filter(apart), empty: x.filter(pl.lit(value=False))}
+        x, is_exceptional, _ = _split_exceptional(self.required_column)
+        values = {filled: x.filter(is_exceptional), empty: x.filter(pl.lit(value=False))}
         return [values[kind].alias(f"{name}.{kind}") for kind in ("apart", "gone")]
 
 
-def _whole_deviation(partial: Sequence[Any]) -> float | None:
+def _integer_deviation(partial: Sequence[Any]) -> float | None:
     total, high, mixed, low, n = partial
-    return None if n < 2 else _root(n * ((high << 64) + (mixed << 33) + low) - total * total, n * (n - 1))
+    return (
+        None if n < 2 else _square_root(n * ((high << 64) + (mixed << 33) + low) - total * total, n * (n - 1))
+    )
 
 
 def _float_deviation(partial: Sequence[Any]) -> float | None:
     """From exact sums, rounded once."""
-    *sums, odd, n, apart, gone = partial
+    *sums, non_finite, n, exceptions, retracted = partial
     if n < 2:
         return None
-    if odd:
+    if non_finite:
         return math.nan
-    unit = DIGITS[-1]
-    total = sum(sums[i] << (place - unit) for i, place in enumerate(DIGITS))
-    products = zip(PAIRS, sums[len(DIGITS) :], strict=True)
+    unit = DEVIATION_UNITS[-1]
+    total = sum(sums[i] << (unit_exponent - unit) for i, unit_exponent in enumerate(DEVIATION_UNITS))
+    products = zip(DIGIT_PAIRS, sums[len(DEVIATION_UNITS) :], strict=True)
     squares = sum(
-        product * (1 if i == j else 2) << (DIGITS[i] + DIGITS[j] - 2 * unit) for (i, j), product in products
+        product * (1 if i == j else 2) << (DEVIATION_UNITS[i] + DEVIATION_UNITS[j] - 2 * unit)
+        for (i, j), product in products
     )
-    if not apart and not gone:
-        return _root(n * squares - total * total, n * (n - 1) << -2 * unit)
+    if not exceptions and not retracted:
+        return _square_root(n * squares - total * total, n * (n - 1) << -2 * unit)
     whole, exact = Fraction(total, 1 << -unit), Fraction(squares, 1 << -2 * unit)
-    for sign, values in ((1, apart), (-1, gone)):
+    for sign, values in ((1, exceptions), (-1, retracted)):
         whole += sign * sum(map(Fraction, values))
         exact += sign * sum(Fraction(value) ** 2 for value in values)
     variance = (n * exact - whole * whole) / (n * (n - 1))
-    return _root(variance.numerator, variance.denominator)
+    return _square_root(variance.numerator, variance.denominator)
 
 
-def _root(above: int, below: int) -> float:
+def _square_root(numerator: int, denominator: int) -> float:
     """The root of a fraction, also where its square has no float; infinity where the root has none either."""
-    if above <= 0:
+    if numerator <= 0:
         return 0.0
-    shift = (below.bit_length() - above.bit_length() + 130) // 2
-    scaled = (above << 2 * shift) // below if shift >= 0 else above // (below << -2 * shift)
+    shift = (denominator.bit_length() - numerator.bit_length() + 130) // 2
+    scaled = (
+        (numerator << 2 * shift) // denominator if shift >= 0 else numerator // (denominator << -2 * shift)
+    )
     try:
         return math.ldexp(math.isqrt(scaled), -shift)
     except OverflowError:

@@ -18,7 +18,7 @@ Verdict = Literal["ok", "absent", "missing"]
 """`absent` is a pity, `missing` a reason to stop: what was asked for cannot run."""
 
 GIB = 2**30
-DISK, MEMORY = 1 * GIB, 4 * GIB
+MIN_FREE_DISK, MIN_MEMORY = 1 * GIB, 4 * GIB
 """What a run with Spark should find free, and the memory a machine should have."""
 
 
@@ -38,41 +38,43 @@ class Finding:
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Everything, one finding after the other, in the order in which a user would mend it."""
-    yield _python()
-    yield _java(needed=settings.run.on == "spark")
-    yield _extra(
+    yield _check_python()
+    yield _check_java(needed=settings.run.on == "spark")
+    yield _check_extra(
         "PySpark", "pyspark", extra="spark", needed=settings.run.on == "spark", purpose="the Spark runner"
     )
-    yield _extra("H3", "h3ronpy", extra="transit", needed=False, purpose="the transit jobs")
-    yield _extra("Starlette", "starlette", extra="serve", needed=False, purpose="the live map")
+    yield _check_extra("H3", "h3ronpy", extra="transit", needed=False, purpose="the transit jobs")
+    yield _check_extra("Starlette", "starlette", extra="serve", needed=False, purpose="the live map")
     on_kafka = settings.log.url.startswith("kafka:")
-    yield _extra("Kafka client", "confluent-kafka", extra="kafka", needed=on_kafka, purpose="a log on Kafka")
-    yield _folder("state folder", settings.state.dir)
-    scheme, _, place = settings.log.url.rpartition(":")
+    yield _check_extra(
+        "Kafka client", "confluent-kafka", extra="kafka", needed=on_kafka, purpose="a log on Kafka"
+    )
+    yield _check_folder("state folder", settings.state.dir)
+    scheme, _, path = settings.log.url.rpartition(":")
     if scheme in ("", "embedded"):
-        yield _folder("log folder", Path(place))
-    yield _memory()
+        yield _check_folder("log folder", Path(path))
+    yield _check_memory()
     yield Finding("cores", "ok", f"{os.cpu_count() or 1}")
     for name, programs, purpose in _PROGRAMS:
-        yield _program(name, programs, purpose)
-    yield from _spark_settings(settings)
+        yield _check_program(name, programs, purpose)
+    yield from _list_spark_settings(settings)
 
 
-def _python() -> Finding:
+def _check_python() -> Finding:
     """One that is too old cannot have installed millrace."""
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("Python", "ok", f"{version} at {sys.executable}")
 
 
-def _java(*, needed: bool) -> Finding:
+def _check_java(*, needed: bool) -> Finding:
     try:
         found = java.find()
     except ComponentMissing as error:
-        said, _, remedy = str(error).partition("; ")
+        problem, _, remedy = str(error).partition("; ")
         return Finding(
             "Java",
             "missing" if needed else "absent",
-            said,
+            problem,
             f"{remedy}; without it jobs run with --on local only",
         )
     home = os.environ.get("JAVA_HOME")
@@ -83,7 +85,7 @@ def _java(*, needed: bool) -> Finding:
     )
 
 
-def _extra(name: str, package: str, *, extra: str, needed: bool, purpose: str) -> Finding:
+def _check_extra(name: str, package: str, *, extra: str, needed: bool, purpose: str) -> Finding:
     try:
         return Finding(name, "ok", importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
@@ -95,37 +97,37 @@ def _extra(name: str, package: str, *, extra: str, needed: bool, purpose: str) -
         )
 
 
-def _folder(name: str, path: Path) -> Finding:
+def _check_folder(name: str, path: Path) -> Finding:
     """Judges the folder itself or, before the first run, the nearest one above it, in which it would be made."""
-    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
-    if not there.is_dir():
+    nearest = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    if not nearest.is_dir():
         return Finding(
-            name, "missing", f"{path}: {there} is not a folder", "remove it, or name another folder"
+            name, "missing", f"{path}: {nearest} is not a folder", "remove it, or name another folder"
         )
-    if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(
-            name,
-            "missing",
-            f"{path}: {there} cannot be written",
-            f"chmod u+wx {there}, or name another folder",
-        )
-    free = shutil.disk_usage(there).free
-    said = f"{path}: {'writable' if there == path.absolute() else 'not there yet, can be made'}, {free / GIB:.1f} GiB free"
-    if free < DISK:
+    if not os.access(nearest, os.W_OK | os.X_OK):
         return Finding(
             name,
             "missing",
-            said,
-            f"free at least {DISK // GIB} GiB on that disk, or name a folder on another",
+            f"{path}: {nearest} cannot be written",
+            f"chmod u+wx {nearest}, or name another folder",
         )
-    return Finding(name, "ok", said)
+    free = shutil.disk_usage(nearest).free
+    description = f"{path}: {'writable' if nearest == path.absolute() else 'not there yet, can be made'}, {free / GIB:.1f} GiB free"
+    if free < MIN_FREE_DISK:
+        return Finding(
+            name,
+            "missing",
+            description,
+            f"free at least {MIN_FREE_DISK // GIB} GiB on that disk, or name a folder on another",
+        )
+    return Finding(name, "ok", description)
 
 
-def _memory() -> Finding:
+def _check_memory() -> Finding:
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return Finding("memory", "ok", "unknown on this system")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if total < MEMORY:
+    if total < MIN_MEMORY:
         return Finding(
             "memory",
             "absent",
@@ -146,7 +148,7 @@ _PROGRAMS = (
 )
 
 
-def _program(name: str, programs: tuple[str, ...], purpose: str) -> Finding:
+def _check_program(name: str, programs: tuple[str, ...], purpose: str) -> Finding:
     found = next((place for place in map(shutil.which, programs) if place), None)
     return (
         Finding(name, "ok", found)
@@ -155,19 +157,19 @@ def _program(name: str, programs: tuple[str, ...], purpose: str) -> Finding:
     )
 
 
-_HIDDEN = ("spark.executorEnv.PYTHONPATH", "spark.local.dir")
+_PATH_SETTINGS = ("spark.executorEnv.PYTHONPATH", "spark.local.dir")
 """Settings that only say where things are on this machine."""
 
 
-def _spark_settings(settings: Settings) -> Iterator[Finding]:
+def _list_spark_settings(settings: Settings) -> Iterator[Finding]:
     """What the Spark runner would be started with."""
     if importlib.util.find_spec("pyspark") is None:
         return
-    from millrace.runners.spark.session import configuration, cores
+    from millrace.runners.spark.session import configuration, count_cores
 
-    partitions = settings.spark.partitions or cores(settings.spark)
+    partitions = settings.spark.partitions or count_cores(settings.spark)
     for key, value in configuration(
         settings.spark, partitions=partitions, scratch=settings.state.dir
     ).items():
-        if key not in _HIDDEN:
+        if key not in _PATH_SETTINGS:
             yield Finding(key, "ok", value)

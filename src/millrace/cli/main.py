@@ -11,29 +11,29 @@ INTERRUPTED = 130
 
 def main(argv: "list[str] | None" = None) -> int:
     """Runs one command. 0: done, 1: it failed, 2: it was not understood, 130: it was interrupted."""
-    words = sys.argv[1:] if argv is None else argv
+    args = sys.argv[1:] if argv is None else argv
     try:
-        return _run([word for word in words if word != "--debug"], debug="--debug" in words)
+        return _run([word for word in args if word != "--debug"], debug="--debug" in args)
     except KeyboardInterrupt:
-        return _interrupted()
+        return _report_interrupt()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError:
-        return _failed(
+        return _report_failure(
             "there is not enough memory; work on less at a time (run.max_events_per_batch), or on a larger machine"
         )
     except Exception as error:
-        if "--debug" in words:
+        if "--debug" in args:
             raise
-        return _unexpected(error)
+        return _report_crash(error)
 
 
-def _run(words: list[str], *, debug: bool) -> int:
+def _run(args: list[str], *, debug: bool) -> int:
     import logging
     import signal
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, _raise_interrupt)
     logging.basicConfig(
         level=logging.WARNING,
         format="%(asctime)s %(message)s",
@@ -46,24 +46,24 @@ def _run(words: list[str], *, debug: bool) -> int:
     from millrace.errors import MillraceError
 
     try:
-        app(words, prog_name="millrace")
+        app(args, prog_name="millrace")
     except MillraceError as error:
         if debug:
             raise
-        return _failed(str(error))
+        return _report_failure(str(error))
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            return _interrupted()
+            return _report_interrupt()
         return end.code if isinstance(end.code, int) else 1 if end.code else 0
     return 0
 
 
-def _interrupt(_number: int, _frame: object) -> None:
+def _raise_interrupt(_number: int, _frame: object) -> None:
     """A service manager's stop is treated as Ctrl-C."""
     raise KeyboardInterrupt
 
 
-def _interrupted() -> int:
+def _report_interrupt() -> int:
     """Says so, and has Python forget the interruption.
 
     Python remembers a KeyboardInterrupt that was raised while `exec` ran a text, as each dataclass does when it is imported. Under
@@ -74,18 +74,18 @@ def _interrupted() -> int:
     return INTERRUPTED
 
 
-def _failed(message: str) -> int:
+def _report_failure(message: str) -> int:
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     sys.stderr.write(f"{red}error:{plain} {message}\n")
     return 1
 
 
-def _unexpected(error: Exception) -> int:
+def _report_crash(error: Exception) -> int:
     """A fault of millrace itself, or of what it stands on: one line, and the trace in a file."""
-    said = (str(error).splitlines() or [""])[0][:300]
+    message = (str(error).splitlines() or [""])[0][:300]
     if isinstance(error, OSError):  # a path that cannot be, a disk that fails: the system's own words say it
-        return _failed(
-            f"{_without_secrets(said)}; see that the path is right and can be used. Where it comes from: --debug"
+        return _report_failure(
+            f"{_without_secrets(message)}; see that the path is right and can be used. Where it comes from: --debug"
         )
     import tempfile
     import traceback
@@ -95,11 +95,11 @@ def _unexpected(error: Exception) -> int:
         with tempfile.NamedTemporaryFile("w", prefix="millrace-", suffix=".trace", delete=False) as file:
             file.write(text)
     except OSError:
-        where = "run it again with --debug to see where it comes from"
+        hint = "run it again with --debug to see where it comes from"
     else:
-        where = f"where it comes from is in {file.name}; please report it with that file"
-    return _failed(
-        f"this should not have happened: {type(error).__name__}: {_without_secrets(said)}; {where}"
+        hint = f"where it comes from is in {file.name}; please report it with that file"
+    return _report_failure(
+        f"this should not have happened: {type(error).__name__}: {_without_secrets(message)}; {hint}"
     )
 
 
@@ -107,11 +107,11 @@ def _without_secrets(text: str) -> str:
     """The text without the values of environment variables that are named like secrets, and without passwords in URLs."""
     import re
 
-    words = ("PASSWORD", "SECRET", "TOKEN", "KEY")
+    secret_words = ("PASSWORD", "SECRET", "TOKEN", "KEY")
     secrets = [
         value
         for name, value in os.environ.items()
-        if len(value) > 3 and any(word in name.upper() for word in words)
+        if len(value) > 3 and any(word in name.upper() for word in secret_words)
     ]
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "(hidden)")

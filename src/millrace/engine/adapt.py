@@ -16,164 +16,203 @@ import polars as pl
 
 from millrace.engine import trigger_state
 from millrace.engine.fingerprints import Adaptation
-from millrace.engine.lateness import LEAST
+from millrace.engine.lateness import MIN_TIME
 from millrace.engine.operators.partials import partials_of
-from millrace.engine.operators.sliced_windows import RowWindows
-from millrace.engine.operators.windows import CellWindows
+from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
+from millrace.engine.operators.windows import WindowsOperator
 from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress
 from millrace.engine.state import SlotState
-from millrace.engine.trigger_state import Moment, Rows
+from millrace.engine.trigger_state import FiringContext, NewRows
 from millrace.triggers import AtWatermark
 from millrace.windows import FOREVER
 
-_STARTS = {"slices": "_slice", "coming": "_slice", "odd": "_slice", "cells": "_start"}
+_START_COLUMNS = {"slices": "_slice", "coming": "_slice", "odd": "_slice", "cells": "_start"}
 """Tables of rows that windows are made of, and where the last of their windows starts."""
 
 
-def adapted(operator: Operator, asked: Adaptation, states: Mapping[Any, SlotState]) -> dict[Any, SlotState]:
+def adapt_state(
+    operator: Operator, adaptation: Adaptation, states: Mapping[Any, SlotState]
+) -> dict[Any, SlotState]:
     """The state of all slots, as the operator can go on with it."""
-    made = {place: state for place, state in states.items() if operator.id in state.values}
-    if asked.added:
-        schemas = _schemas(operator)
-        since = max((start for state in made.values() for start in _starts(operator, state)), default=None)
-        nothing = partials_of(operator.node).empty
-        made = {place: _widened(operator, state, schemas, nothing) for place, state in made.items()}
+    adapted = {stage_slot: state for stage_slot, state in states.items() if operator.id in state.values}
+    if adaptation.added:
+        schemas = _table_schemas(operator)
+        since = max(
+            (start for state in adapted.values() for start in _window_starts(operator, state)), default=None
+        )
+        empty_partials = partials_of(operator.node).empty
+        adapted = {
+            stage_slot: _add_aggregate_columns(operator, state, schemas, empty_partials)
+            for stage_slot, state in adapted.items()
+        }
         if since is not None:
-            made = {
-                place: _noted(operator, state, dict.fromkeys(asked.added, since))
-                for place, state in made.items()
+            adapted = {
+                stage_slot: _record_since(operator, state, dict.fromkeys(adaptation.added, since))
+                for stage_slot, state in adapted.items()
             }
-    if asked.trigger is not None and operator.over_rows:
-        made = {place: _retold(operator, state, asked.trigger) for place, state in made.items()}
-    if asked.lateness is not None and operator.over_rows:
-        made = {place: _closed(operator, state, asked.lateness) for place, state in made.items()}
-    return {**states, **made}
+    if adaptation.trigger is not None and operator.over_rows:
+        adapted = {
+            stage_slot: _restart_triggers(operator, state, adaptation.trigger)
+            for stage_slot, state in adapted.items()
+        }
+    if adaptation.lateness is not None and operator.over_rows:
+        adapted = {
+            stage_slot: _record_dropped(operator, state, adaptation.lateness)
+            for stage_slot, state in adapted.items()
+        }
+    return {**states, **adapted}
 
 
-def _machine(operator: Operator) -> RowWindows | CellWindows:
-    return CellWindows(operator) if operator.node.windowing.sliced is None else RowWindows(operator)
+def _window_operator(operator: Operator) -> SlicedWindowsOperator | WindowsOperator:
+    return (
+        WindowsOperator(operator)
+        if operator.node.windowing.sliced_window is None
+        else SlicedWindowsOperator(operator)
+    )
 
 
-def _schemas(operator: Operator) -> dict[str, pl.Schema]:
+def _table_schemas(operator: Operator) -> dict[str, pl.Schema]:
     """The columns of each table as they are now."""
-    machine = _machine(operator)
-    if isinstance(machine, CellWindows):
-        return {"cells": machine.nothing.schema}
-    slices = machine.nothing.schema
-    if machine.running is None:
+    window_operator = _window_operator(operator)
+    if isinstance(window_operator, WindowsOperator):
+        return {"cells": window_operator.empty_cells.schema}
+    slices = window_operator.empty_slices.schema
+    if window_operator.running is None:
         return {"slices": slices}
-    return {**dict.fromkeys(("slices", "coming", "odd"), slices), "sums": machine.running.nothing.schema}
+    return {
+        **dict.fromkeys(("slices", "coming", "odd"), slices),
+        "sums": window_operator.running.empty_sums.schema,
+    }
 
 
-def _starts(operator: Operator, state: SlotState) -> list[int]:
-    tables = [(state.table(operator.id, name), column) for name, column in _STARTS.items()]
+def _window_starts(operator: Operator, state: SlotState) -> list[int]:
+    tables = [(state.table(operator.id, name), column) for name, column in _START_COLUMNS.items()]
     found = [chunk.frame[column].max() for table, column in tables for chunk in table.chunks]
     return [start for start in found if isinstance(start, int)]
 
 
-def _widened(
-    operator: Operator, state: SlotState, schemas: Mapping[str, pl.Schema], nothing: pl.DataFrame
+def _add_aggregate_columns(
+    operator: Operator, state: SlotState, schemas: Mapping[str, pl.Schema], empty_partials: pl.DataFrame
 ) -> SlotState:
     """With the columns of the added aggregates, as of no rows; tables that the operator no longer keeps are left out."""
-    mine = {name: table for name, table in state.tables.items() if name.rpartition(":")[0] == operator.id}
-    made = replace(state, tables={name: table for name, table in state.tables.items() if name not in mine})
-    for name, table in mine.items():
-        short = name.rpartition(":")[2]
-        if short not in schemas and short != "panes":
+    own_tables = {
+        name: table for name, table in state.tables.items() if name.rpartition(":")[0] == operator.id
+    }
+    widened = replace(
+        state, tables={name: table for name, table in state.tables.items() if name not in own_tables}
+    )
+    for name, table in own_tables.items():
+        table_name = name.rpartition(":")[2]
+        if table_name not in schemas and table_name != "panes":
             continue
         for chunk in table.chunks:
             frame = (
                 chunk.frame
-                if short == "panes"
-                else chunk.frame.select(_columns(chunk.frame, schemas[short], nothing))
+                if table_name == "panes"
+                else chunk.frame.select(_extend_columns(chunk.frame, schemas[table_name], empty_partials))
             )
-            made = made.with_part(name, frame, chunk)
-    return made
+            widened = widened.with_chunk_part(name, frame, chunk)
+    return widened
 
 
-def _columns(frame: pl.DataFrame, schema: pl.Schema, nothing: pl.DataFrame) -> list[pl.Expr]:
-    return [_column(frame, name, dtype, nothing) for name, dtype in schema.items()]
+def _extend_columns(frame: pl.DataFrame, schema: pl.Schema, empty_partials: pl.DataFrame) -> list[pl.Expr]:
+    return [_extend_column(frame, name, dtype, empty_partials) for name, dtype in schema.items()]
 
 
-def _column(frame: pl.DataFrame, name: str, dtype: pl.DataType, nothing: pl.DataFrame) -> pl.Expr:
+def _extend_column(
+    frame: pl.DataFrame, name: str, dtype: pl.DataType, empty_partials: pl.DataFrame
+) -> pl.Expr:
     if name not in frame.columns:
-        return pl.lit(nothing[name.removeprefix("~")]).first().alias(name)
+        return pl.lit(empty_partials[name.removeprefix("~")]).first().alias(name)
     if (
         frame.schema[name] == dtype
         or not isinstance(dtype, pl.List)
         or not isinstance(dtype.inner, pl.Struct)
     ):
         return pl.col(name)
-    had = {field.name for field in frame.schema[name].inner.fields}  # type: ignore[attr-defined] # a list of the same
+    old_fields = {field.name for field in frame.schema[name].inner.fields}  # type: ignore[attr-defined] # a list of the same
     fields = [
         pl.element().struct.field(field.name)
-        if field.name in had
+        if field.name in old_fields
         else pl.lit(None, field.dtype).alias(field.name)
         for field in dtype.inner.fields
     ]
     return pl.col(name).list.eval(pl.struct(fields)).cast(dtype)
 
 
-def _noted(operator: Operator, state: SlotState, since: Mapping[str, int]) -> SlotState:
-    def note(progress: Any) -> Any:
+def _record_since(operator: Operator, state: SlotState, since: Mapping[str, int]) -> SlotState:
+    def add_since(progress: Any) -> Any:
         return {**progress, "since": {**progress.get("since", {}), **since}}
 
-    return _told(operator, state, note)
+    return _update_progress(operator, state, add_since)
 
 
-def _retold(operator: Operator, state: SlotState, was: str) -> SlotState:
+def _restart_triggers(operator: Operator, state: SlotState, old_trigger: str) -> SlotState:
     """With the new trigger's state in each cell, all of which are looked at with the next batch; those that are closed stay so."""
     value, name = state.values[operator.id], f"{operator.id}:cells"
-    made = replace(state, tables={other: table for other, table in state.tables.items() if other != name})
+    restarted = replace(
+        state, tables={other: table for other, table in state.tables.items() if other != name}
+    )
     for chunk in state.table(operator.id, "cells").chunks:
-        made = made.with_part(name, _begun(operator, chunk.frame, was, value), chunk)
-    return made
+        restarted = restarted.with_chunk_part(
+            name, _restart_cells(operator, chunk.frame, old_trigger, value), chunk
+        )
+    return restarted
 
 
-def _begun(operator: Operator, cells: pl.DataFrame, was: str, value: Mapping[str, Any]) -> pl.DataFrame:
+def _restart_cells(
+    operator: Operator, cells: pl.DataFrame, old_trigger: str, value: Mapping[str, Any]
+) -> pl.DataFrame:
     windowing, time = operator.node.windowing, value["time"]
-    punctual = (
-        was.startswith("AtWatermark(") and isinstance(windowing.trigger, AtWatermark) and not windowing.once
+    may_have_fired = (
+        old_trigger.startswith("AtWatermark(")
+        and isinstance(windowing.trigger, AtWatermark)
+        and not windowing.fires_once
     )
     clock = max(
-        (channel.last_active for channel in Progress.from_json(value["progress"]).channels.values()),
+        (channel.last_active for channel in Progress.from_json(value["progress"]).partitions.values()),
         default=0,
     )
 
-    def begun(state: str, new: int, start: int, passed: bool) -> str:
-        first = trigger_state.begin(windowing.trigger)
-        if punctual and json.loads(state)[0]:
-            first = trigger_state.fired(
-                windowing.trigger, first, Moment(time, clock, passed=True, elapsed=False)
+    def restart(state: str, new: int, start: int, passed: bool) -> str:
+        initial = trigger_state.initial_state(windowing.trigger)
+        if may_have_fired and json.loads(state)[0]:
+            initial = trigger_state.fire(
+                windowing.trigger,
+                initial,
+                FiringContext(time, clock, is_past_end=True, is_clock_past_end=False),
             )[0]
-        rows = Rows(new, clock, start if time == LEAST else time, passed)
+        rows = NewRows(new, clock, start if time == MIN_TIME else time, passed)
         return json.dumps(
-            trigger_state.taken(windowing.trigger, first, rows) if new else first, separators=(",", ":")
+            trigger_state.add_rows(windowing.trigger, initial, rows) if new else initial,
+            separators=(",", ":"),
         )
 
     start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
-    told = cells.select("_trigger", "_new", start.alias("start"), (pl.col("_end") <= time).alias("passed"))
+    windows = cells.select("_trigger", "_new", start.alias("start"), (pl.col("_end") <= time).alias("passed"))
     return cells.with_columns(
-        pl.Series("_trigger", [begun(*row) for row in told.iter_rows()], pl.String),
-        pl.lit(LEAST, pl.Int64).alias("_due"),
+        pl.Series("_trigger", [restart(*row) for row in windows.iter_rows()], pl.String),
+        pl.lit(MIN_TIME, pl.Int64).alias("_due"),
     )
 
 
-def _closed(operator: Operator, state: SlotState, lateness: int) -> SlotState:
+def _record_dropped(operator: Operator, state: SlotState, lateness: int) -> SlotState:
     """With the end up to which windows were dropped."""
 
-    def note(progress: Any) -> Any:
-        low, gone = progress["low"], progress.get("gone")
-        ends = [end for end in (gone, None if low is None else low - lateness) if end is not None]
+    def add_dropped(progress: Any) -> Any:
+        watermark, dropped = progress["low"], progress.get("gone")
+        ends = [
+            end for end in (dropped, None if watermark is None else watermark - lateness) if end is not None
+        ]
         return {**progress, "gone": max(ends)} if ends else progress
 
-    return _told(operator, state, note)
+    return _update_progress(operator, state, add_dropped)
 
 
-def _told(operator: Operator, state: SlotState, note: Any) -> SlotState:
+def _update_progress(operator: Operator, state: SlotState, update: Any) -> SlotState:
     value = state.values[operator.id]
     if not isinstance(value, dict):
         return state
-    told = {**value, "progress": note(value["progress"])} if value.get("progress") is not None else value
-    return state.with_values(operator.id, told if "progress" in value else note(value))
+    updated = {**value, "progress": update(value["progress"])} if value.get("progress") is not None else value
+    return state.with_values(operator.id, updated if "progress" in value else update(value))

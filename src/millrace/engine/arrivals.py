@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import polars as pl
 
-from millrace.engine.exchange import Block, Body, Source
-from millrace.engine.lag_estimate import Told, watermark_of_rows
+from millrace.engine.exchange import Block, Body, SourcePartition
+from millrace.engine.lag_estimate import LagReport, watermarks_of_rows
 from millrace.engine.plan import Operator
-from millrace.engine.progress import Progress, Said
+from millrace.engine.progress import PartitionReport, Progress
 from millrace.watermarks import Percentile, Watermark
 
 
-def said_of(operator: Operator, body: Body) -> dict[str, Said]:
+def collect_reports(operator: Operator, body: Body) -> dict[str, PartitionReport]:
     """What a batch says of each partition that the operator reads."""
-    said: dict[str, Said] = {}
+    reports: dict[str, PartitionReport] = {}
     for index, edge in enumerate(operator.edges):
         if edge.read is None:
             continue
@@ -21,53 +21,59 @@ def said_of(operator: Operator, body: Body) -> dict[str, Said]:
         for source in body.sources:
             if source.topic == topic:
                 clock = source.clocks[watermark.clock_id]
-                learning = watermark if isinstance(watermark, Percentile) else None
-                lags = tuple(Told(*told) for told in source.lags) if learning else ()
-                words = Said(
-                    clock, source.active, watermark.delay, _idle_after(watermark, source), learning, lags
+                percentile = watermark if isinstance(watermark, Percentile) else None
+                lags = tuple(LagReport(*lag_report) for lag_report in source.lags) if percentile else ()
+                report = PartitionReport(
+                    clock, source.has_rows, watermark.delay, _idle_after(watermark, source), percentile, lags
                 )
-                said[f"{index}/{topic}/{source.partition}"] = words
-    return said
+                reports[f"{index}/{topic}/{source.partition}"] = report
+    return reports
 
 
-def _idle_after(watermark: Watermark, source: Source) -> int | None:
+def _idle_after(watermark: Watermark, partition: SourcePartition) -> int | None:
     """After how many milliseconds without rows the partition is idle; null: never.
 
     A partition that has never held a record does not wait for ever: nobody may be writing to it. In a bounded run it does not
     wait at all (`empty_after` is 0), whatever `idle` says.
     """
-    if watermark.idle is None or source.empty_after == 0:
-        return source.empty_after
+    if watermark.idle is None or partition.idle_after_if_empty == 0:
+        return partition.idle_after_if_empty
     return watermark.idle
 
 
-def learned(frame: pl.DataFrame, channel: str, said: dict[str, Said], progress: Progress) -> pl.Expr:
+def learned_watermarks(
+    frame: pl.DataFrame, channel: str, reports: dict[str, PartitionReport], progress: Progress
+) -> pl.Expr:
     """The watermark at each row of a source whose delay is learned."""
     names = {part: f"{channel}/{part}" for part in frame["_part"].unique()}
-    clocks = {part: progress.channels[name].clock for part, name in names.items()}
-    stretches = {part: progress.stretches(name, said[name]) for part, name in names.items()}
-    return pl.lit(watermark_of_rows(frame, clocks, stretches))
+    clocks = {part: progress.partitions[name].clock for part, name in names.items()}
+    segments = {part: progress.lag_segments(name, reports[name]) for part, name in names.items()}
+    return pl.lit(watermarks_of_rows(frame, clocks, segments))
 
 
-def arrived(
-    operator: Operator, blocks: list[Block], said: dict[str, Said], progress: Progress
+def load_rows(
+    operator: Operator, blocks: list[Block], reports: dict[str, PartitionReport], progress: Progress
 ) -> pl.DataFrame | None:
     """All rows of a batch; `_w` is the watermark at each (null: none yet), `_topic` and `_part` say where it comes from."""
     frames = []
     for block in blocks:
         frame, delay = block.frame, 0
         topic = block.channel.partition("/")[2]
-        if operator.judged(block.channel):
+        if operator.carries_watermarks(block.channel):
             frames.append(frame.rename({"_clock": "_w"}).with_columns(pl.lit(topic).alias("_topic")))
             continue
-        prior = {}
+        old_watermarks = {}
         for part in frame["_part"].unique():
-            words = said[f"{block.channel}/{part}"]
-            delay = words.delay
-            prior[part] = progress.channels[f"{block.channel}/{part}"].watermark(delay)
-        learns = any(said[f"{block.channel}/{part}"].learning is not None for part in prior)
-        own = learned(frame, block.channel, said, progress) if learns else pl.col("_clock") - delay
-        before = pl.col("_part").replace_strict(prior, return_dtype=pl.Int64)
+            report = reports[f"{block.channel}/{part}"]
+            delay = report.delay
+            old_watermarks[part] = progress.partitions[f"{block.channel}/{part}"].watermark(delay)
+        is_learned = any(reports[f"{block.channel}/{part}"].percentile is not None for part in old_watermarks)
+        own = (
+            learned_watermarks(frame, block.channel, reports, progress)
+            if is_learned
+            else pl.col("_clock") - delay
+        )
+        before = pl.col("_part").replace_strict(old_watermarks, return_dtype=pl.Int64)
         frames.append(
             frame.with_columns(
                 pl.max_horizontal(own, before).alias("_w"), pl.lit(topic).alias("_topic")
@@ -83,7 +89,7 @@ def arrived(
 _INTERNAL = ("_t", "_ingested", "_via", "_src", "_w", "_row", "_ahead", "_place", "_start", "_end", "_at")
 
 
-def refused_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
+def format_late_rows(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     """Rows as the late output shows them; `verdicts` says of some `_row` the `reason` and from how many windows it is `missed`."""
     late = rows.join(verdicts.select("_row", "reason", "missed"), on="_row", how="inner")
     late = late.drop(*_INTERNAL, strict=False).rename({"_part": "_partition"})

@@ -8,21 +8,21 @@ from typing import Any
 
 import polars as pl
 
-LARGE = 1 << 16
+COMPRESS_FROM_BYTES = 1 << 16
 """From so many bytes on, compressing a frame costs less than carrying it through the JVM."""
 
 
-def dump(frame: pl.DataFrame) -> bytes:
+def encode_frame(frame: pl.DataFrame) -> bytes:
     """A frame as Arrow IPC stream bytes."""
     buffer = io.BytesIO()
-    large = frame.estimated_size() >= LARGE
+    large = frame.estimated_size() >= COMPRESS_FROM_BYTES
     frame.rechunk().write_ipc_stream(
         buffer, compression="lz4" if large else "uncompressed", compat_level=pl.CompatLevel.newest()
     )
     return buffer.getvalue()
 
 
-def load(data: bytes) -> pl.DataFrame:
+def decode_frame(data: bytes) -> pl.DataFrame:
     """The frame of `dump`."""
     return pl.read_ipc_stream(io.BytesIO(data))
 
@@ -42,26 +42,26 @@ class Block:
     @classmethod
     def of(cls, target: str, kind: str, frame: pl.DataFrame, *, channel: str = "") -> "Block":
         """A block of a frame's rows."""
-        return cls(target, kind, channel, dump(frame))
+        return cls(target, kind, channel, encode_frame(frame))
 
     @property
     def frame(self) -> pl.DataFrame:
         """The rows."""
-        return load(self.data)
+        return decode_frame(self.data)
 
 
 @dataclass(frozen=True)
-class Source:
+class SourcePartition:
     """What one batch says about one partition of a topic."""
 
     topic: str
     partition: int
-    active: bool
+    has_rows: bool
     clocks: Mapping[str, int | None]
     """For each clock that reads it, how far it came in this batch (null: no row said anything)."""
     lags: Sequence[Any] = ()
     """Where a delay is learned, what its rows say of their lags: `learning.Told`."""
-    empty_after: int | None = None
+    idle_after_if_empty: int | None = None
     """Of a partition that has never held a record: after how many milliseconds it no longer counts, where no `idle` is given."""
 
 
@@ -70,11 +70,11 @@ class Body:
     """The contents of a packet: the batch's clock, progress, and blocks."""
 
     now: int
-    end: bool = False
-    sources: list[Source] = field(default_factory=list)
-    lows: dict[str, int | None] = field(default_factory=dict)
+    at_end: bool = False
+    sources: list[SourcePartition] = field(default_factory=list)
+    low_watermarks: dict[str, int | None] = field(default_factory=dict)
     """The low watermark of each operator passed so far."""
-    reaches: dict[str, list[Any]] = field(default_factory=dict)
+    partition_watermarks: dict[str, list[Any]] = field(default_factory=dict)
     """How far the partitions are that the operators over rows read: `progress.Reach`. One slot says it for all."""
     counts: dict[str, int] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
@@ -83,18 +83,25 @@ class Body:
         """As bytes: a JSON header behind its length, then the blocks' data."""
         header: dict[str, Any] = {
             "now": self.now,
-            "end": self.end,
+            "end": self.at_end,
             "sources": [
-                [s.topic, s.partition, s.active, dict(s.clocks), list(s.lags), s.empty_after]
-                for s in self.sources
+                [
+                    source.topic,
+                    source.partition,
+                    source.has_rows,
+                    dict(source.clocks),
+                    list(source.lags),
+                    source.idle_after_if_empty,
+                ]
+                for source in self.sources
             ],
-            "lows": self.lows,
-            "reaches": self.reaches,
+            "lows": self.low_watermarks,
+            "reaches": self.partition_watermarks,
             "counts": self.counts,
-            "blocks": [[b.target, b.kind, b.channel, len(b.data)] for b in self.blocks],
+            "blocks": [[block.target, block.kind, block.channel, len(block.data)] for block in self.blocks],
         }
         head = json.dumps(header, separators=(",", ":")).encode()
-        return b"".join([len(head).to_bytes(4, "little"), head, *(b.data for b in self.blocks)])
+        return b"".join([len(head).to_bytes(4, "little"), head, *(block.data for block in self.blocks)])
 
     @classmethod
     def decode(cls, data: bytes) -> "Body":
@@ -105,7 +112,7 @@ class Body:
         for target, kind, channel, length in header["blocks"]:
             blocks.append(Block(target, kind, channel, data[at : at + length]))
             at += length
-        sources = [Source(*source) for source in header["sources"]]
+        sources = [SourcePartition(*source) for source in header["sources"]]
         return cls(
             header["now"], header["end"], sources, header["lows"], header["reaches"], header["counts"], blocks
         )
@@ -119,7 +126,7 @@ class Packet:
     body: bytes
 
 
-def merge(bodies: Iterable[bytes]) -> Body:
+def merge_bodies(bodies: Iterable[bytes]) -> Body:
     """All bodies that reached one slot in one batch, as one. A low watermark is the least that anyone says; null says: not yet."""
     merged: Body | None = None
     for body in map(Body.decode, bodies):
@@ -127,13 +134,15 @@ def merge(bodies: Iterable[bytes]) -> Body:
             merged = body
             continue
         merged.now = max(merged.now, body.now)
-        merged.end = merged.end or body.end
+        merged.at_end = merged.at_end or body.at_end
         merged.sources += body.sources
         merged.blocks += body.blocks
-        merged.reaches |= body.reaches
-        for operator, low in body.lows.items():
-            known = merged.lows.get(operator, low)
-            merged.lows[operator] = None if low is None or known is None else min(low, known)
+        merged.partition_watermarks |= body.partition_watermarks
+        for operator, watermark in body.low_watermarks.items():
+            known = merged.low_watermarks.get(operator, watermark)
+            merged.low_watermarks[operator] = (
+                None if watermark is None or known is None else min(watermark, known)
+            )
         for name, count in body.counts.items():
             merged.counts[name] = merged.counts.get(name, 0) + count
     if merged is None:

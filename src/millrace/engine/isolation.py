@@ -14,13 +14,13 @@ import polars as pl
 
 from millrace.engine.exchange import Block
 from millrace.errors import LogError, StateError
-from millrace.log.dead import DEAD, LONGEST_REASON, legible
-from millrace.values.calls import Ended, ordinary_errors
+from millrace.log.dead import DEAD_SCHEMA, MAX_REASON_CHARS, replace_surrogates
+from millrace.values.calls import UserCodeExit, ordinary_errors
 
-NOT_THEIRS = (MemoryError, LogError, StateError)
+NOT_USER_ERRORS = (MemoryError, LogError, StateError)
 """What no job is to blame for: it stops the batch, which is tried again."""
 
-STRUCTURAL = (
+SCHEMA_ERRORS = (
     pl.exceptions.ShapeError,
     pl.exceptions.SchemaError,
     pl.exceptions.ColumnNotFoundError,
@@ -28,28 +28,28 @@ STRUCTURAL = (
     pl.exceptions.StructFieldNotFoundError,
 )
 """What polars raises where frames do not have the columns that they should have."""
-_OURS = (
+_OWN_PATHS = (
     str(Path(__file__).parents[1]),
     str(Path(pl.__file__).parent),
     contextlib.__file__,
     functools.__file__,
 )
 
-MOST = 20
+MAX_ROWS = 20
 """How many offending rows are kept."""
-TRIES = 200
+MAX_TRIES = 200
 """How often code is run again to find them."""
-LONGEST_TRACE = 50_000
+MAX_TRACE_LENGTH = 50_000
 """How many characters of a traceback are kept, from its end."""
 
 
-class AtWork:
+class RunningJobs:
     """Whose code this process runs now, for whoever asks why it does not stop."""
 
     jobs: Sequence[str] = ()
 
 
-AT_WORK = AtWork()
+RUNNING_JOBS = RunningJobs()
 
 
 @dataclass(frozen=True)
@@ -63,34 +63,35 @@ class Failure:
     """The traceback of the exception."""
 
 
-def is_of_a_user(error: Exception) -> bool:
+def is_user_error(error: Exception) -> bool:
     """Whether a user's function had a part in it."""
     return any(
-        not frame.f_code.co_filename.startswith(_OURS) for frame, _ in traceback.walk_tb(error.__traceback__)
+        not frame.f_code.co_filename.startswith(_OWN_PATHS)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
     )
 
 
-def failed(job: str, where: str, error: Exception, rows: pl.DataFrame) -> Block:
+def failure_block(job: str, where: str, error: Exception, rows: pl.DataFrame) -> Block:
     """A failure on its way to the end of the query."""
-    said = (
-        str(error).strip().partition("\n")[0][:LONGEST_REASON]
+    message = (
+        str(error).strip().partition("\n")[0][:MAX_REASON_CHARS]
     )  # some errors quote all that they were given
     notes = "; ".join([*getattr(error, "__notes__", []), where])
-    kind = "" if isinstance(error, Ended) else type(error).__name__
-    reason = legible(f"{': '.join(filter(None, [kind, said]))} ({notes})")
+    kind = "" if isinstance(error, UserCodeExit) else type(error).__name__
+    reason = replace_surrogates(f"{': '.join(filter(None, [kind, message]))} ({notes})")
     dead = rows.with_columns(pl.lit(reason).alias("reason")).select(
-        pl.col(c).cast(t) for c, t in DEAD.items()
+        pl.col(c).cast(t) for c, t in DEAD_SCHEMA.items()
     )
-    trace = legible("".join(traceback.format_exception(error))[-LONGEST_TRACE:])
+    trace = replace_surrogates("".join(traceback.format_exception(error))[-MAX_TRACE_LENGTH:])
     return Block.of(f"failed/{job}", reason, dead, channel=trace)
 
 
-def failure_of(block: Block) -> Failure:
+def parse_failure(block: Block) -> Failure:
     """The failure of `failed`."""
     return Failure(block.target.partition("/")[2], block.kind, block.frame, block.channel)
 
 
-def culprits(
+def find_culprits(
     run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl.DataFrame]
 ) -> list[pl.DataFrame]:
     """Of frames with which `run` raises, the few rows with which it still does: found by halving. Those of one frame stay apart from another's.
@@ -99,27 +100,27 @@ def culprits(
     """
     found: list[list[pl.DataFrame]] = []
     waiting, tries = [list(frames)], 0
-    while waiting and len(found) < MOST:
+    while waiting and len(found) < MAX_ROWS:
         part = waiting.pop()
-        halves = _halves(part)
+        halves = _split_in_half(part)
         tries += len(halves)
-        bad = [half for half in halves if tries <= TRIES and _raises(run, half)]
-        waiting += reversed(bad)
-        if not bad:
-            found.append([frame.head(MOST) for frame in part])
-    return [pl.concat(parts).head(MOST) for parts in zip(*found, strict=True)]
+        failing_halves = [half for half in halves if tries <= MAX_TRIES and _raises(run, half)]
+        waiting += reversed(failing_halves)
+        if not failing_halves:
+            found.append([frame.head(MAX_ROWS) for frame in part])
+    return [pl.concat(parts).head(MAX_ROWS) for parts in zip(*found, strict=True)]
 
 
-def _halves(frames: list[pl.DataFrame]) -> list[list[pl.DataFrame]]:
+def _split_in_half(frames: list[pl.DataFrame]) -> list[list[pl.DataFrame]]:
     """All rows in two parts; none if there is only one."""
     half = sum(frame.height for frame in frames) // 2
     if half == 0:
         return []
-    first, second, left = [], [], half
+    first, second, remaining = [], [], half
     for frame in frames:
-        first.append(frame.head(left))
-        second.append(frame.slice(left) if left else frame)
-        left = max(0, left - frame.height)
+        first.append(frame.head(remaining))
+        second.append(frame.slice(remaining) if remaining else frame)
+        remaining = max(0, remaining - frame.height)
     return [first, second]
 
 
@@ -127,14 +128,14 @@ def _raises(run: Callable[[Sequence[pl.DataFrame]], object], frames: Sequence[pl
     try:
         with ordinary_errors():
             run(frames)
-    except NOT_THEIRS:
+    except NOT_USER_ERRORS:
         raise
     except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
         return True
     return False
 
 
-def letters(rows: pl.DataFrame, topic: str | None) -> pl.DataFrame:
+def to_dead_letters(rows: pl.DataFrame, topic: str | None) -> pl.DataFrame:
     """Rows as dead letters: the records they were where those are known, else their columns as JSON."""
     columns = [column for column in rows.columns if not column.startswith("_")]
     described = [json.dumps(row, default=str).encode() for row in rows.select(columns).iter_rows(named=True)]
@@ -142,16 +143,16 @@ def letters(rows: pl.DataFrame, topic: str | None) -> pl.DataFrame:
     known = rows.with_columns(value)
     if "_value" in rows.columns:
         known = known.with_columns(pl.col("_value").fill_null(pl.col("value")).alias("value"))
-    given = {"partition": "_part", "offset": "_off", "key": "_key"}
+    origin_columns = {"partition": "_part", "offset": "_off", "key": "_key"}
     return known.select(
         pl.lit(topic, pl.String).alias("topic"),
         *[
-            (pl.col(c) if c in rows.columns else pl.lit(None)).cast(DEAD[name]).alias(name)
-            for name, c in given.items()
+            (pl.col(c) if c in rows.columns else pl.lit(None)).cast(DEAD_SCHEMA[name]).alias(name)
+            for name, c in origin_columns.items()
         ],
         pl.lit(None, pl.Int64).alias("timestamp"),
         "value",
     )
 
 
-NO_ROWS = pl.DataFrame(schema=DEAD)
+NO_DEAD_LETTERS = pl.DataFrame(schema=DEAD_SCHEMA)

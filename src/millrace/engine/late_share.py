@@ -53,21 +53,21 @@ class LateShare:
                 return lag
         return None
 
-    def warning(self, who: str) -> str | None:
+    def warning(self, name: str) -> str | None:
         """One line if `who` refused more than a few percent of its rows, else None."""
         parts = []
         if self.rows and self.late / self.rows > THRESHOLD:
             parts.append(f"{self.late:,} of {self.rows:,} rows ({_percent(self.late, self.rows)}) were late")
             delay = self.delay()
             if delay:
-                watermark = f"watermarks.bounded({durations.text(delay)!r})"
+                watermark = f"watermarks.bounded({durations.format_millis(delay)!r})"
                 parts.append(f"{watermark} would have taken {COVERED:.0%} of them")
         if self.rows and self.future / self.rows > THRESHOLD:
             parts.append(
                 f"{self.future:,} of {self.rows:,} rows ({_percent(self.future, self.rows)}) lie in the future of"
                 " their ingestion; check the unit of event_time and the clocks of the sources"
             )
-        return f"{who}: {'; '.join(parts)}" if parts else None
+        return f"{name}: {'; '.join(parts)}" if parts else None
 
 
 def lags_of_rows(
@@ -80,11 +80,11 @@ def lags_of_rows(
     reached = clock.cast(pl.Int64).cum_max().forward_fill()
     if before is not None:
         reached = pl.max_horizontal(reached, pl.lit(before, pl.Int64))
-    made = rows.select(
+    measured = rows.select(
         reached.alias("reached"), (reached - pl.col("event_time")).clip(0).fill_null(0).alias("lag")
     )
-    after = made["reached"].max()
-    return made["lag"], after if isinstance(after, int) else before
+    after = measured["reached"].max()
+    return measured["lag"], after if isinstance(after, int) else before
 
 
 def lags_of_refused(
@@ -95,7 +95,7 @@ def lags_of_refused(
     `watermarks`: by topic and partition. Rows without a known watermark are left out.
     """
     late = refused.filter(pl.col("reason") != "future")
-    places = pl.DataFrame(
+    partition_watermarks = pl.DataFrame(
         {
             "topic": pl.Series([topic for topic, _ in watermarks], dtype=pl.String),
             "partition": pl.Series([partition for _, partition in watermarks], dtype=pl.Int64),
@@ -107,7 +107,7 @@ def lags_of_refused(
         pl.col("partition").cast(pl.Int64),
         pl.col("event_time").cast(pl.Int64),
         pl.col("_rows").fill_null(1),
-    ).join(places, on=["topic", "partition"])
+    ).join(partition_watermarks, on=["topic", "partition"])
     lag = (pl.col("_mark") - pl.col("event_time") + delay).clip(0)
     return joined.select(lag.repeat_by(pl.col("_rows").cast(pl.UInt32)).explode())["_mark"].drop_nulls()
 

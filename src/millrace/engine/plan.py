@@ -17,7 +17,7 @@ from millrace import graph
 from millrace.engine import fingerprints
 from millrace.engine.operators.partials import partials_of
 from millrace.errors import DefinitionError
-from millrace.graph.build.feedback import loops, refuse_circles
+from millrace.graph.build.feedback import loop_topics, refuse_cycles
 from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.values.key_hash import KEY_GROUPS
@@ -43,7 +43,7 @@ class Operator:
     """Whether its panes go to a topic."""
     travels: bool = True
     """Whether its panes go to another operator."""
-    ports: frozenset[str] = frozenset()
+    side_outputs: frozenset[str] = frozenset()
     """What else is asked of it: the names of its further outputs that lead somewhere."""
 
     @property
@@ -52,21 +52,23 @@ class Operator:
         return self.edges[0].read is not None
 
     @property
-    def foreseeable(self) -> bool:
+    def is_bounded_by_ingestion(self) -> bool:
         """Whether a row's own ingestion time tells that it cannot be late."""
-        return all(edge.read is not None and edge.read.watermark.within_ingestion for edge in self.edges)
+        return all(
+            edge.read is not None and edge.read.watermark.is_capped_by_ingestion for edge in self.edges
+        )
 
     @property
     def grace(self) -> int:
         """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that wakes up is judged by the others'."""
-        lateness = 0 if self.node.windowing.once else self.node.windowing.lateness
+        lateness = 0 if self.node.windowing.fires_once else self.node.windowing.lateness
         return lateness + min(edge.read.watermark.delay for edge in self.edges if edge.read is not None)
 
-    def side(self, channel: str) -> int:
+    def input_index(self, channel: str) -> int:
         """The input of the node that a block comes to, by its channel."""
-        return self._edge(channel).side
+        return self._edge(channel).input_index
 
-    def judged(self, channel: str) -> bool:
+    def carries_watermarks(self, channel: str) -> bool:
         """Whether the rows of a block bring their watermark with them, as they come from an operator that knew it."""
         return isinstance(self._edge(channel).origin, graph.Operation)
 
@@ -84,14 +86,14 @@ class Route:
     """Where rows go: along an edge into an operator, or out to a topic."""
 
     edge: graph.Edge
-    index: int
+    edge_index: int
     """The place of the edge among those of its operator."""
     jobs: tuple[str, ...]
     operator: Operator | None
     topic: Topic | None
     clocks: tuple[str, ...] = ()
     """The clocks of the topic it reads, in the order of `Plan.clocks`."""
-    since: int | None = None
+    born_at: int | None = None
     """Its job was born when time had come so far: rows that are not newer are not for it."""
 
     @property
@@ -108,7 +110,7 @@ class Plan:
     slots: int
     operators: tuple[Operator, ...]
     routes: tuple[Route, ...]
-    isolates: bool = False
+    isolates_jobs: bool = False
     """Whether an exception in one job's code stops that job alone, and travels with the batch instead of being raised."""
     paused: frozenset[str] = frozenset()
     """Jobs that are left out for now; their state is kept."""
@@ -128,18 +130,18 @@ class Plan:
             raise DefinitionError(
                 f"slots={slots} must be between 1 and {KEY_GROUPS}, the number of key groups"
             )
-        operators = _shared([operator for job in jobs for operator in _operators(job)])
+        operators = _merge_shared([operator for job in jobs for operator in _operators_of(job)])
         inner = (Route(edge, i, o.jobs, o, None) for o in operators for i, edge in enumerate(o.edges))
-        routes = (*inner, *(route for job in jobs for route in _outward(job)))
+        routes = (*inner, *(route for job in jobs for route in _output_routes(job)))
         plan = cls(tuple(jobs), slots, operators, routes)
         plan._check()
-        timed = (
+        timed_routes = (
             replace(r, clocks=tuple(plan.clocks[r.edge.origin.topic.name]))
             if isinstance(r.edge.origin, graph.Read)
             else r
             for r in routes
         )
-        return cls(plan.jobs, slots, operators, tuple(timed))
+        return cls(plan.jobs, slots, operators, tuple(timed_routes))
 
     @cached_property
     def topics(self) -> tuple[Topic, ...]:
@@ -158,28 +160,28 @@ class Plan:
         return max((operator.depth for operator in self.operators), default=0)
 
     @cached_property
-    def loops(self) -> frozenset[str]:
+    def loop_topics(self) -> frozenset[str]:
         """The topics that rows go around through."""
-        return loops(self.jobs)
+        return loop_topics(self.jobs)
 
     @property
-    def asks(self) -> bool:
+    def has_source_lookups(self) -> bool:
         """Whether somebody is asked about rows where they are read, whose answer depends on when."""
         reads = (route.edge for route in self.routes if isinstance(route.edge.origin, graph.Read))
-        return any(isinstance(step, graph.Asked) for edge in reads for step in edge.steps)
+        return any(isinstance(step, graph.Lookup) for edge in reads for step in edge.steps)
 
     @property
-    def ticks(self) -> bool:
+    def needs_ticks(self) -> bool:
         """Whether something waits for the clock, so that batches must come though no event does."""
-        return self.clocked or any(watermark.idle is not None for watermark in self._watermarks())
+        return self.needs_clock or any(watermark.idle is not None for watermark in self._watermarks())
 
     @property
-    def clocked(self) -> bool:
+    def needs_clock(self) -> bool:
         """Whether some window lies in processing time, or some trigger or alarm may wait for it."""
         windowings = [operator.node.windowing for operator in self.operators]
-        alarms = any(isinstance(operator.node, graph.Process) for operator in self.operators)
-        return alarms or any(
-            windowing.by_clock or windowing.trigger.waits_for_clock for windowing in windowings
+        has_timers = any(isinstance(operator.node, graph.Process) for operator in self.operators)
+        return has_timers or any(
+            windowing.is_processing_time or windowing.trigger.waits_for_clock for windowing in windowings
         )
 
     @cached_property
@@ -189,118 +191,132 @@ class Plan:
         for route in self.routes:
             if isinstance(route.edge.origin, graph.Read):
                 read = route.edge.origin
-                if self._runs(route.jobs):
+                if self._is_running(route.jobs):
                     clocks[read.topic.name][read.watermark.clock_id] = read.watermark.clock()
                 else:
                     clocks[read.topic.name].setdefault(read.watermark.clock_id, pl.lit(None, pl.Int64))
         return clocks
 
     @cached_property
-    def wanted(self) -> dict[str, frozenset[str] | None]:
+    def needed_columns(self) -> dict[str, frozenset[str] | None]:
         """Of each topic read, the columns that something looks at; None: all of them."""
         wanted: dict[str, frozenset[str] | None] = {}
         for topic in self.topics:
-            asked = [self._wanted_by(route) for route in self.routes if _reads(route, topic)]
-            some = [columns for columns in asked if columns is not None]
-            wanted[topic.name] = frozenset().union(*some) if len(some) == len(asked) else None
+            needs = [self._columns_needed_by(route) for route in self.routes if _reads(route, topic)]
+            known_needs = [columns for columns in needs if columns is not None]
+            wanted[topic.name] = frozenset().union(*known_needs) if len(known_needs) == len(needs) else None
         return wanted
 
-    def _wanted_by(self, route: Route) -> frozenset[str] | None:
+    def _columns_needed_by(self, route: Route) -> frozenset[str] | None:
         """The columns that one way of rows looks at; all where rows leave as they are, or wait to be looked at."""
         operator, read = route.operator, route.edge.read
         if (
             operator is None
             or read is None
-            or any(r.edge.origin is operator.node and r.edge.port == "late" for r in self.routes)
+            or any(r.edge.origin is operator.node and r.edge.output == "late" for r in self.routes)
         ):
             return None
         node, own, onward = operator.node, frozenset[str](), list[frozenset[str] | None]()
-        if isinstance(node, graph.Deduplication) and node.at_once:
-            own = frozenset(node.identity)
-            onward = [self._wanted_by(way) for way in self.routes if way.edge.origin is node]
+        if isinstance(node, graph.Deduplication) and node.is_immediate:
+            own = frozenset(node.identity_columns)
+            onward = [
+                self._columns_needed_by(next_route)
+                for next_route in self.routes
+                if next_route.edge.origin is node
+            ]
         elif isinstance(node, graph.Aggregation) and not isinstance(
-            node.windowing.places, Ordered | Unaligned
+            node.windowing.assigner, Ordered | Unaligned
         ):
-            own = frozenset({*node.keys, *partials_of(node).needs})
+            own = frozenset({*node.keys, *partials_of(node).input_columns})
         else:
             return None
-        asked = [graph.roots([read.watermark.clock()]), *(step.reads for step in route.edge.steps), *onward]
-        some = [columns for columns in asked if columns is not None]
-        return own.union(*some) if len(some) == len(asked) else None
+        needs = [
+            graph.columns_used([read.watermark.clock()]),
+            *(step.columns_read for step in route.edge.steps),
+            *onward,
+        ]
+        known_needs = [columns for columns in needs if columns is not None]
+        return own.union(*known_needs) if len(known_needs) == len(needs) else None
 
     @cached_property
-    def learns(self) -> dict[str, Watermark]:
+    def learned_topics(self) -> dict[str, Watermark]:
         """The topics of which some reader learns its delay, with the watermark by whose clock lags are measured."""
         reads = (
-            r.edge.origin for r in self.routes if isinstance(r.edge.origin, graph.Read) and self._runs(r.jobs)
+            r.edge.origin
+            for r in self.routes
+            if isinstance(r.edge.origin, graph.Read) and self._is_running(r.jobs)
         )
-        return {read.topic.name: read.watermark for read in reads if read.watermark.learned}
+        return {read.topic.name: read.watermark for read in reads if read.watermark.is_learned}
 
     def stage(self, depth: int) -> list[Operator]:
         """The operators of a stage that run, 1 for the first."""
         return [
-            operator for operator in self.operators if operator.depth == depth and self._runs(operator.jobs)
+            operator
+            for operator in self.operators
+            if operator.depth == depth and self._is_running(operator.jobs)
         ]
 
-    def routes_from(self, operator: Operator, port: str = "out") -> list[Route]:
+    def routes_from(self, operator: Operator, output: str = "out") -> list[Route]:
         """Where the rows of an operator go."""
-        ways = [
-            way
-            for way in self.routes
-            if way.edge.origin is operator.node and way.edge.port == port and {*way.jobs} & {*operator.jobs}
+        routes = [
+            route
+            for route in self.routes
+            if route.edge.origin is operator.node
+            and route.edge.output == output
+            and {*route.jobs} & {*operator.jobs}
         ]
-        return [way for way in ways if self._runs(way.jobs)]
+        return [route for route in routes if self._is_running(route.jobs)]
 
-    def reads_of(self, topic: str) -> list[Route]:
+    def routes_of_topic(self, topic: str) -> list[Route]:
         """Where the rows of a topic go."""
         reads = [
             r
             for r in self.routes
             if isinstance(r.edge.origin, graph.Read) and r.edge.origin.topic.name == topic
         ]
-        return [r for r in reads if self._runs(r.jobs)]
+        return [r for r in reads if self._is_running(r.jobs)]
 
-    def _runs(self, jobs: Sequence[str]) -> bool:
+    def _is_running(self, jobs: Sequence[str]) -> bool:
         """Whether some of these jobs is not left out."""
         return not self.paused.issuperset(jobs)
 
     @cached_property
     def fingerprint(self) -> str:
         """Changes with anything that stored state depends on: names, keys, windows, aggregates, slots."""
-        said = [
+        lines = [
             f"slots={self.slots}",
             *(
-                f"{o.id} {o.depth} {o.node.keys} {fingerprints.what(o.node)} {o.node.windowing}"
+                f"{o.id} {o.depth} {o.node.keys} {fingerprints.aggregates_text(o.node)} {o.node.windowing}"
                 for o in self.operators
             ),
         ]
-        said += [f"{t.name} {t.type.__name__}" for t in (*self.topics, *self.outputs)]
-        return blake2b("\n".join(said).encode(), digest_size=8).hexdigest()
+        lines += [f"{t.name} {t.type.__name__}" for t in (*self.topics, *self.outputs)]
+        return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """For each operator what its state depends on: keys, windows, aggregates, the steps before it, and whatever it says of itself."""
         return {operator.id: fingerprints.describe(operator) for operator in self.operators}
 
-    def born(self, births: Mapping[str, int]) -> Plan:
+    def with_births(self, births: Mapping[str, int]) -> Plan:
         """With jobs that joined when time had come so far, in event time."""
         routes = []
         for route in self.routes:
             times = [births[job] for job in route.jobs if job in births]
-            routes.append(replace(route, since=min(times)) if len(times) == len(route.jobs) else route)
+            routes.append(replace(route, born_at=min(times)) if len(times) == len(route.jobs) else route)
         return replace(self, routes=tuple(routes))
 
     def _watermarks(self) -> list[Watermark]:
         return [r.edge.origin.watermark for r in self.routes if isinstance(r.edge.origin, graph.Read)]
 
     def _check(self) -> None:
-        refuse_circles(self.jobs)
-        said: dict[str, Topic] = {}
+        refuse_cycles(self.jobs)
+        topics: dict[str, Topic] = {}
         reads = [
             route.edge.origin.topic for route in self.routes if isinstance(route.edge.origin, graph.Read)
         ]
         for topic in (*reads, *(route.topic for route in self.routes if route.topic)):
-            other = said.setdefault(topic.name, topic)
+            other = topics.setdefault(topic.name, topic)
             if other.type is not topic.type:
                 raise DefinitionError(
                     f"topic {topic.name!r} is said to be of {other.type.__name__} and of {topic.type.__name__}; say it once"
@@ -310,18 +326,18 @@ class Plan:
                 raise DefinitionError(
                     f"{operator.id} takes rows of a topic and panes of an aggregation in one union; aggregate the rows first"
                 )
-            if any(edge.port == "late" for edge in operator.edges):
+            if any(edge.output == "late" for edge in operator.edges):
                 raise DefinitionError(
                     f"{operator.id} aggregates late rows, which have no watermark of their own; write them to a topic and read that"
                 )
 
 
-def _operators(job: Job) -> list[Operator]:
+def _operators_of(job: Job) -> list[Operator]:
     operators: list[Operator] = []
     ids = job.operator_ids
-    shown = {edge.origin for write in job.outputs for edge in graph.edges(write) if edge.port == "out"}
-    travelling = {edge.origin for node in ids for edge in graph.edges(node)}
-    asked = [(edge.origin, edge.port) for node in (*ids, *job.outputs) for edge in graph.edges(node)]
+    written = {edge.origin for write in job.outputs for edge in graph.edges(write) if edge.output == "out"}
+    consumed = {edge.origin for node in ids for edge in graph.edges(node)}
+    outputs_read = [(edge.origin, edge.output) for node in (*ids, *job.outputs) for edge in graph.edges(node)]
     for node, id in ids.items():
         edges = tuple(graph.edges(node))
         upstream = tuple(
@@ -329,11 +345,21 @@ def _operators(job: Job) -> list[Operator]:
             for edge in edges
             if isinstance(edge.origin, graph.Operation) and edge.read is None
         )
-        ports = frozenset(port for origin, port in asked if origin is node and port not in ("out", "late"))
-        fate = {"shows": node in shown, "travels": node in travelling}
+        side_outputs = frozenset(
+            output for origin, output in outputs_read if origin is node and output not in ("out", "late")
+        )
+        fate = {"shows": node in written, "travels": node in consumed}
         operators.append(
             Operator(
-                id, (job.name,), node, edges, graph.depth(node), _horizon(node), upstream, **fate, ports=ports
+                id,
+                (job.name,),
+                node,
+                edges,
+                graph.depth(node),
+                _horizon(node),
+                upstream,
+                **fate,
+                side_outputs=side_outputs,
             )
         )
     return operators
@@ -344,7 +370,7 @@ def _horizon(node: graph.Node) -> int:
     return max([own, *map(_horizon, node.inputs)])
 
 
-def _shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+def _merge_shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
     """Operators that several jobs use, and that are shared, once; in an order in which none comes before those it takes rows from."""
     found: dict[str, Operator] = {}
     for operator in operators:
@@ -368,7 +394,7 @@ def _shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
     return tuple(found.values())
 
 
-def _outward(job: Job) -> list[Route]:
+def _output_routes(job: Job) -> list[Route]:
     return [
         Route(edge, i, (job.name,), None, write.topic)
         for write in job.outputs

@@ -6,44 +6,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millrace.engine.lag_estimate import Lags, Stretch, Told, learn
+from millrace.engine.lag_estimate import LagEstimate, LagReport, LagSegment, update_lag_estimate
 from millrace.watermarks import Percentile
 
-END = 2**62
+END_OF_STREAM = 2**62
 """The watermark at the end of a bounded stream: nothing more is expected."""
 
 
 @dataclass(frozen=True)
-class Channel:
+class PartitionProgress:
     """One partition, as one operator sees it."""
 
     clock: int | None = None
     floor: int | None = None
     """The low watermark when it last woke up; it is not judged more leniently than that."""
     last_active: int = 0
-    idle: bool = False
-    mark: int | None = None
+    is_idle: bool = False
+    learned_watermark: int | None = None
     """How far the watermark has come, where the delay is learned."""
-    lags: Lags | None = None
+    lag_estimate: LagEstimate | None = None
 
     def watermark(self, delay: int) -> int | None:
         """How far this partition vouches; null before its first row."""
-        behind = self.mark if self.lags is not None else None if self.clock is None else self.clock - delay
-        return _greatest(behind, self.floor)
+        own = (
+            self.learned_watermark
+            if self.lag_estimate is not None
+            else None
+            if self.clock is None
+            else self.clock - delay
+        )
+        return _latest(own, self.floor)
 
 
 @dataclass(frozen=True)
-class Reach:
+class PartitionWatermark:
     """How far a partition of a topic vouches; null before its first row."""
 
     topic: str
     partition: int
     watermark: int | None
-    idle: bool = False
+    is_idle: bool = False
 
 
 @dataclass(frozen=True)
-class Hold:
+class WatermarkHold:
     """What holds a watermark back."""
 
     topic: str
@@ -52,142 +58,171 @@ class Hold:
     """How much further the watermark would be without this partition, in milliseconds; null: it has brought nothing yet."""
 
 
-def hold(reaches: Sequence[Reach]) -> Hold | None:
+def find_hold(partitions: Sequence[PartitionWatermark]) -> WatermarkHold | None:
     """The partition without which the watermark would be further; none if all are equally far."""
-    awake = [reach for reach in reaches if not reach.idle]
-    for reach in awake:
-        if reach.watermark is None:
-            return Hold(reach.topic, reach.partition, None)
-    known = sorted(
-        (reach.watermark, reach.topic, reach.partition) for reach in reaches if reach.watermark is not None
+    awake = [entry for entry in partitions if not entry.is_idle]
+    for entry in awake:
+        if entry.watermark is None:
+            return WatermarkHold(entry.topic, entry.partition, None)
+    all_known = sorted(
+        (entry.watermark, entry.topic, entry.partition) for entry in partitions if entry.watermark is not None
     )
-    waiting = sorted(
-        (reach.watermark, reach.topic, reach.partition) for reach in awake if reach.watermark is not None
+    awake_known = sorted(
+        (entry.watermark, entry.topic, entry.partition) for entry in awake if entry.watermark is not None
     )
-    others = waiting[1:2] or known[-1:]
-    if not waiting or others[0][0] <= waiting[0][0]:
+    others = awake_known[1:2] or all_known[-1:]
+    if not awake_known or others[0][0] <= awake_known[0][0]:
         return None
-    least, topic, partition = waiting[0]
-    return Hold(topic, partition, others[0][0] - least)
+    least, topic, partition = awake_known[0]
+    return WatermarkHold(topic, partition, others[0][0] - least)
 
 
 @dataclass(frozen=True)
-class Said:
+class PartitionReport:
     """What one batch says of one channel."""
 
     clock: int | None
-    active: bool
+    has_rows: bool
     delay: int
     idle_after: int | None
-    learning: Percentile | None = None
+    percentile: Percentile | None = None
     """How the delay is learned, and from what, where it is."""
-    lags: tuple[Told, ...] = ()
+    lags: tuple[LagReport, ...] = ()
 
 
 @dataclass(frozen=True)
 class Progress:
     """The channels and the low watermark of one operator."""
 
-    channels: dict[str, Channel] = field(default_factory=dict)
-    low: int | None = None
-    gone: int | None = None
+    partitions: dict[str, PartitionProgress] = field(default_factory=dict)
+    low_watermark: int | None = None
+    dropped_until: int | None = None
     """Windows that end up to here were dropped, as the lateness was shorter then: no row begins them anew."""
-    since: Mapping[str, int] = field(default_factory=dict)
+    added_since: Mapping[str, int] = field(default_factory=dict)
     """Aggregates that were added to windows that had begun, each with the last start of such a window."""
 
-    def wake(self, said: dict[str, Said], now: int) -> Progress:
+    def wake(self, reports: dict[str, PartitionReport], now: int) -> Progress:
         """Channels that are new are known from now on; those that bring rows may not be behind the low watermark, as windows are dropped by it.
 
         They are behind it where they were idle, came later, or have a watermark of another delay than before.
         """
-        channels = dict(self.channels)
-        for name, words in said.items():
-            channel = channels.get(name, Channel(last_active=now))
-            if words.active and self.low is not None:
-                own = channel.watermark(words.delay)
-                if channel.idle or own is None or own < self.low:
-                    channel = replace(channel, floor=_greatest(channel.floor, self.low))
-            channels[name] = replace(channel, idle=False) if channel.idle and words.active else channel
-        return replace(self, channels=channels)
+        partitions = dict(self.partitions)
+        for name, report in reports.items():
+            partition = partitions.get(name, PartitionProgress(last_active=now))
+            if report.has_rows and self.low_watermark is not None:
+                own = partition.watermark(report.delay)
+                if partition.is_idle or own is None or own < self.low_watermark:
+                    partition = replace(partition, floor=_latest(partition.floor, self.low_watermark))
+            partitions[name] = (
+                replace(partition, is_idle=False) if partition.is_idle and report.has_rows else partition
+            )
+        return replace(self, partitions=partitions)
 
-    def stretches(self, name: str, words: Said) -> list[Stretch]:
+    def lag_segments(self, name: str, report: PartitionReport) -> list[LagSegment]:
         """How the rows of a batch are judged, where the delay is learned."""
-        channel = self.channels[name]
-        assert words.learning is not None
-        return learn(words.learning, channel.lags or Lags(), channel.clock, channel.mark, words.lags)[2]
+        partition = self.partitions[name]
+        assert report.percentile is not None
+        return update_lag_estimate(
+            report.percentile,
+            partition.lag_estimate or LagEstimate(),
+            partition.clock,
+            partition.learned_watermark,
+            report.lags,
+        )[2]
 
-    def move(self, said: dict[str, Said], now: int, *, end: bool) -> Progress:
+    def advance(self, reports: dict[str, PartitionReport], now: int, *, at_end: bool) -> Progress:
         """After the rows of a batch: clocks advance, the quiet fall idle, and the low watermark follows."""
-        channels = dict(self.channels)
-        for name, words in said.items():
-            channel = channels[name]
-            if words.learning is not None:
-                lags, mark, _ = learn(
-                    words.learning, channel.lags or Lags(), channel.clock, channel.mark, words.lags
+        partitions = dict(self.partitions)
+        for name, report in reports.items():
+            partition = partitions[name]
+            if report.percentile is not None:
+                estimate, learned_watermark, _ = update_lag_estimate(
+                    report.percentile,
+                    partition.lag_estimate or LagEstimate(),
+                    partition.clock,
+                    partition.learned_watermark,
+                    report.lags,
                 )
-                channel = replace(channel, mark=mark, lags=lags)
-            if words.active:
-                channel = replace(
-                    channel, clock=_greatest(channel.clock, words.clock), last_active=now, idle=False
+                partition = replace(partition, learned_watermark=learned_watermark, lag_estimate=estimate)
+            if report.has_rows:
+                partition = replace(
+                    partition, clock=_latest(partition.clock, report.clock), last_active=now, is_idle=False
                 )
-            elif words.idle_after is not None and now - channel.last_active >= words.idle_after:
-                channel = replace(channel, idle=True)
-            channels[name] = channel
-        if end:
-            return replace(self, channels=channels, low=END)
-        return replace(self, channels=channels, low=_greatest(self.low, _candidate(channels, said)))
+            elif report.idle_after is not None and now - partition.last_active >= report.idle_after:
+                partition = replace(partition, is_idle=True)
+            partitions[name] = partition
+        if at_end:
+            return replace(self, partitions=partitions, low_watermark=END_OF_STREAM)
+        return replace(
+            self,
+            partitions=partitions,
+            low_watermark=_latest(self.low_watermark, _minimum_watermark(partitions, reports)),
+        )
 
-    def reaches(self, said: dict[str, Said]) -> list[Reach]:
+    def partition_watermarks(self, reports: dict[str, PartitionReport]) -> list[PartitionWatermark]:
         """How far each partition is."""
         found = []
-        for name, words in said.items():
+        for name, report in reports.items():
             _, topic, partition = name.split("/")
-            channel = self.channels[name]
-            found.append(Reach(topic, int(partition), channel.watermark(words.delay), channel.idle))
+            progress = self.partitions[name]
+            found.append(
+                PartitionWatermark(topic, int(partition), progress.watermark(report.delay), progress.is_idle)
+            )
         return found
 
     def to_json(self) -> Any:
         """As plain values."""
-        plain = {"low": self.low, "channels": {n: _channel_json(c) for n, c in self.channels.items()}}
+        plain = {
+            "low": self.low_watermark,
+            "channels": {n: _partition_to_json(c) for n, c in self.partitions.items()},
+        }
         return (
             plain
-            | ({} if self.gone is None else {"gone": self.gone})
-            | ({"since": dict(self.since)} if self.since else {})
+            | ({} if self.dropped_until is None else {"gone": self.dropped_until})
+            | ({"since": dict(self.added_since)} if self.added_since else {})
         )
 
     @classmethod
-    def from_json(cls, said: Any) -> Progress:
+    def from_json(cls, data: Any) -> Progress:
         """The progress of `to_json`; none yet if null."""
-        if said is None:
+        if data is None:
             return cls()
-        channels = {n: _channel(*c) for n, c in said["channels"].items()}
-        return cls(channels, said["low"], said.get("gone"), said.get("since", {}))
+        partitions = {n: _partition_from_json(*c) for n, c in data["channels"].items()}
+        return cls(partitions, data["low"], data.get("gone"), data.get("since", {}))
 
 
-def _channel_json(channel: Channel) -> list[Any]:
-    plain = [channel.clock, channel.floor, channel.last_active, channel.idle]
-    return plain if channel.lags is None else [*plain, channel.mark, channel.lags.to_json()]
+def _partition_to_json(partition: PartitionProgress) -> list[Any]:
+    plain = [partition.clock, partition.floor, partition.last_active, partition.is_idle]
+    return (
+        plain
+        if partition.lag_estimate is None
+        else [*plain, partition.learned_watermark, partition.lag_estimate.to_json()]
+    )
 
 
-def _channel(
+def _partition_from_json(
     clock: int | None,
     floor: int | None,
     last_active: int,
-    idle: bool,
-    mark: int | None = None,
+    is_idle: bool,
+    learned_watermark: int | None = None,
     lags: Any = None,
-) -> Channel:
-    return Channel(clock, floor, last_active, idle, mark, Lags.from_json(lags))
+) -> PartitionProgress:
+    return PartitionProgress(
+        clock, floor, last_active, is_idle, learned_watermark, LagEstimate.from_json(lags)
+    )
 
 
-def _candidate(channels: dict[str, Channel], said: dict[str, Said]) -> int | None:
-    marks = {name: channels[name].watermark(words.delay) for name, words in said.items()}
-    waiting = [marks[name] for name in said if not channels[name].idle]
-    if waiting:
-        known = [mark for mark in waiting if mark is not None]
-        return min(known) if len(known) == len(waiting) else None
-    return max((mark for mark in marks.values() if mark is not None), default=None)
+def _minimum_watermark(
+    partitions: dict[str, PartitionProgress], reports: dict[str, PartitionReport]
+) -> int | None:
+    watermarks = {name: partitions[name].watermark(report.delay) for name, report in reports.items()}
+    awake = [watermarks[name] for name in reports if not partitions[name].is_idle]
+    if awake:
+        known = [watermark for watermark in awake if watermark is not None]
+        return min(known) if len(known) == len(awake) else None
+    return max((watermark for watermark in watermarks.values() if watermark is not None), default=None)
 
 
-def _greatest(*values: int | None) -> int | None:
+def _latest(*values: int | None) -> int | None:
     return max((value for value in values if value is not None), default=None)

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
-from millrace.engine.exchange import Block, merge
-from millrace.engine.isolation import Failure, culprits, failed, failure_of, letters
+from millrace.engine.exchange import Block, merge_bodies
+from millrace.engine.isolation import Failure, failure_block, find_culprits, parse_failure, to_dead_letters
 from millrace.engine.late_share import LateShare
 from millrace.engine.plan import Operator, Plan
-from millrace.engine.progress import Hold, Reach, hold
+from millrace.engine.progress import PartitionWatermark, WatermarkHold, find_hold
 from millrace.values.calls import ordinary_errors
 
 
@@ -33,7 +33,7 @@ class Results:
     """The low watermark of each operator."""
     counts: dict[str, int]
     now: int
-    reaches: Mapping[str, list[Reach]] = field(default_factory=dict)
+    partition_watermarks: Mapping[str, list[PartitionWatermark]] = field(default_factory=dict)
     """How far the partitions are that each operator over rows reads."""
     failures: Sequence[Failure] = ()
     """Jobs whose code raised: nothing of this batch may be committed, but it must be run again without them."""
@@ -44,15 +44,15 @@ class Results:
     """Jobs that were stopped by their own code, in this batch or before, and why."""
 
     @property
-    def holds(self) -> dict[str, Hold]:
+    def holds(self) -> dict[str, WatermarkHold]:
         """What holds the watermark of each such operator back, where anything does."""
-        found = {operator: hold(reaches) for operator, reaches in self.reaches.items()}
-        return {operator: held for operator, held in found.items() if held is not None}
+        found = {operator: find_hold(reaches) for operator, reaches in self.partition_watermarks.items()}
+        return {operator: held_back for operator, held_back in found.items() if held_back is not None}
 
 
 def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
     """The results of a batch, each output in the order of its windows."""
-    incoming = merge(bodies)
+    incoming = merge_bodies(bodies)
     outputs: dict[str, list[pl.DataFrame]] = {}
     late: dict[str, list[pl.DataFrame]] = {}
     dead: list[pl.DataFrame] = []
@@ -66,19 +66,22 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
             case "late":
                 failures += _gather_late(plan, operators[name], block, outputs, late)
             case "failed":
-                failures.append(failure_of(block))
+                failures.append(parse_failure(block))
             case _:
                 dead.append(block.frame)
-    refused = {job: _placed(pl.concat(frames, how="diagonal_relaxed")) for job, frames in late.items()}
+    refused = {job: _add_origin(pl.concat(frames, how="diagonal_relaxed")) for job, frames in late.items()}
     written = sum(frame.height for frames in outputs.values() for frame in frames)
     return Results(
-        {name: _ordered(pl.concat(frames, how="vertical")) for name, frames in outputs.items()},
+        {name: _sort_by_window(pl.concat(frames, how="vertical")) for name, frames in outputs.items()},
         refused,
         pl.concat(dead) if dead else None,
-        incoming.lows,
+        incoming.low_watermarks,
         incoming.counts | _count_refused(refused) | ({"written": written} if written else {}),
         incoming.now,
-        {operator: [Reach(*reach) for reach in reaches] for operator, reaches in incoming.reaches.items()},
+        {
+            operator: [PartitionWatermark(*reach) for reach in reaches]
+            for operator, reaches in incoming.partition_watermarks.items()
+        },
         failures,
     )
 
@@ -93,21 +96,25 @@ def _gather_late(
     frame = block.frame
     for job in operator.jobs:
         late.setdefault(job, []).append(frame)
-    for way in plan.routes_from(operator, "late"):
-        wanted = frame.select(
-            pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c) for c, t in way.edge.schema.items()
+    for route in plan.routes_from(operator, "late"):
+        selected = frame.select(
+            pl.col(c) if c in frame.columns else pl.lit(None, t).alias(c)
+            for c, t in route.edge.schema.items()
         )
         try:
             with ordinary_errors():
-                outputs.setdefault(way.target.removeprefix("out/"), []).append(way.edge.apply(wanted))
+                outputs.setdefault(route.target.removeprefix("out/"), []).append(route.edge.apply(selected))
         except Exception as error:
-            if not plan.isolates:
+            if not plan.isolates_jobs:
                 raise
-            [bad] = culprits(partial(_apply, way.edge), [wanted])
+            [bad] = find_culprits(partial(_apply, route.edge), [selected])
             return [
-                failure_of(
-                    failed(
-                        way.jobs[0], f"writing {way.target.removeprefix('out/')}", error, letters(bad, None)
+                parse_failure(
+                    failure_block(
+                        route.jobs[0],
+                        f"writing {route.target.removeprefix('out/')}",
+                        error,
+                        to_dead_letters(bad, None),
                     )
                 )
             ]
@@ -132,7 +139,7 @@ def _count_refused(late: Mapping[str, pl.DataFrame]) -> dict[str, int]:
     return counts
 
 
-def _placed(late: pl.DataFrame) -> pl.DataFrame:
+def _add_origin(late: pl.DataFrame) -> pl.DataFrame:
     """With the origin under plain names, which win over fields of the same name, and all internal columns there."""
     types = {
         "_topic": pl.String,
@@ -147,5 +154,5 @@ def _placed(late: pl.DataFrame) -> pl.DataFrame:
     return late.drop(*origin.values(), strict=False).rename(origin)
 
 
-def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
+def _sort_by_window(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.sort("window_end", maintain_order=True) if "window_end" in frame.columns else frame

@@ -10,162 +10,162 @@ import polars as pl
 
 from millrace import graph, lookups
 from millrace.engine import state as states
-from millrace.engine.exchange import Block, Body, Packet, dump, merge
+from millrace.engine.exchange import Block, Body, Packet, encode_frame, merge_bodies
 from millrace.engine.isolation import (
-    AT_WORK,
-    NO_ROWS,
-    NOT_THEIRS,
-    STRUCTURAL,
-    culprits,
-    failed,
-    is_of_a_user,
-    letters,
+    NO_DEAD_LETTERS,
+    NOT_USER_ERRORS,
+    RUNNING_JOBS,
+    SCHEMA_ERRORS,
+    failure_block,
+    find_culprits,
+    is_user_error,
+    to_dead_letters,
 )
 from millrace.engine.operators import windows
-from millrace.engine.operators.chained import PaneWindows
-from millrace.engine.operators.deduplicate import Deduplicated
-from millrace.engine.operators.emit import PAIR, Stepped, netted, settled
-from millrace.engine.operators.interval_join import IntervalPairs
-from millrace.engine.operators.match import Matches
-from millrace.engine.operators.match_contiguous import ContiguousMatches
-from millrace.engine.operators.match_rules import RuleMatches
-from millrace.engine.operators.ordered_windows import SequenceWindows
+from millrace.engine.operators.chained import ChainedOperator
+from millrace.engine.operators.deduplicate import DeduplicateOperator
+from millrace.engine.operators.emit import PAIR, OperatorResult, drop_replaced_retractions, net_changes
+from millrace.engine.operators.interval_join import IntervalJoinOperator
+from millrace.engine.operators.match import MatchOperator
+from millrace.engine.operators.match_contiguous import ContiguousMatchOperator
+from millrace.engine.operators.match_rules import MatchRulesOperator
+from millrace.engine.operators.ordered_windows import OrderedWindowsOperator
 from millrace.engine.operators.partials import partials_of
-from millrace.engine.operators.process import Processes
-from millrace.engine.operators.sliced_windows import RowWindows
-from millrace.engine.operators.table_join import Versions
-from millrace.engine.operators.windows import CellWindows
+from millrace.engine.operators.process import ProcessOperator
+from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
+from millrace.engine.operators.table_join import TableJoinOperator
+from millrace.engine.operators.windows import WindowsOperator
 from millrace.engine.plan import Operator, Plan, Route
-from millrace.engine.source import by_slot, hand_on
+from millrace.engine.source import forward_rows, partition_by_slot
 from millrace.engine.state import SlotState
 from millrace.errors import StateUnreadable
 from millrace.graph.build.join import IntervalJoin, TableJoin
-from millrace.graph.build.rules import Rules
-from millrace.patterns.cep.contiguous import Contiguous
+from millrace.graph.build.rules import MatchRules
+from millrace.patterns.cep.contiguous import ContiguousMatcher
 from millrace.values.calls import ordinary_errors
 
 
-def forget() -> None:
+def forget_state() -> None:
     """Drops what this process remembers of state, as if it had ended."""
-    windows.forget()
-    states.forget()
+    windows.clear_cache()
+    states.clear_cache()
 
 
 def step(
     plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[bytes]
 ) -> tuple[SlotState, list[Packet]]:
     """A batch through a stage: its packets in; the state after it, and packets for the next stage or the end, out."""
-    incoming = merge(bodies)
+    incoming = merge_bodies(bodies)
     operators = {operator.id: operator for operator in plan.stage(depth)}
     last = depth == plan.depth
-    outgoing = [_onward(incoming) for _ in range(1 if last else plan.slots)]
+    outgoing = [_next_body(incoming) for _ in range(1 if last else plan.slots)]
     own = outgoing[0] if last else outgoing[slot]
     for body in outgoing if slot == 0 else ():
         body.sources += incoming.sources
     own.counts |= incoming.counts
-    own.reaches |= incoming.reaches
+    own.partition_watermarks |= incoming.partition_watermarks
     own.blocks += [block for block in incoming.blocks if block.target not in operators]
-    with lookups.answering(incoming.now) as answers:
-        state = _all(plan, operators, slot, state, incoming, (outgoing, own))
+    with lookups.share_answers(incoming.now) as answers:
+        state = _step_operators(plan, operators, slot, state, incoming, (outgoing, own))
     for name, count in answers.counts.items():
         own.counts[name] = own.counts.get(name, 0) + count
-    state = state.only({operator.id for operator in plan.operators if operator.depth == depth})
+    state = state.only_operators({operator.id for operator in plan.operators if operator.depth == depth})
     if last:
         return state, [Packet(slot, own.encode())]
     return state, [Packet(to, body.encode()) for to, body in enumerate(outgoing)]
 
 
-def _all(
+def _step_operators(
     plan: Plan,
     operators: dict[str, Operator],
     slot: int,
     state: SlotState,
     incoming: Body,
-    go: tuple[list[Body], Body],
+    outboxes: tuple[list[Body], Body],
 ) -> SlotState:
     """Every operator's part; what one job's code raises is that job's own affair."""
-    outgoing, own = go
+    outgoing, own = outboxes
     for id, operator in operators.items():
         blocks = [block for block in incoming.blocks if block.target == id]
-        AT_WORK.jobs = operator.jobs
+        RUNNING_JOBS.jobs = operator.jobs
         try:
             if not {f"failed/{job}" for job in operator.jobs} <= {block.target for block in own.blocks}:
                 with ordinary_errors():
-                    state = _step(plan, operator, slot, state, (incoming, blocks), (outgoing, own))
-        except NOT_THEIRS:
+                    state = _step_operator(plan, operator, slot, state, (incoming, blocks), (outgoing, own))
+        except NOT_USER_ERRORS:
             raise
         except Exception as error:
-            if not plan.isolates:
+            if not plan.isolates_jobs:
                 raise
-            dead = _offending(plan, operator, state, incoming, blocks)
-            own.blocks += [failed(job, f"in {id}", error, dead) for job in operator.jobs]
+            dead = _find_offending_rows(plan, operator, state, incoming, blocks)
+            own.blocks += [failure_block(job, f"in {id}", error, dead) for job in operator.jobs]
     return state
 
 
-def _step(
+def _step_operator(
     plan: Plan,
     operator: Operator,
     slot: int,
     state: SlotState,
-    come: tuple[Body, list[Block]],
-    go: tuple[list[Body], Body],
+    inbox: tuple[Body, list[Block]],
+    outboxes: tuple[list[Body], Body],
 ) -> SlotState:
     """One operator's part: what comes to it, and the packets that go on."""
-    outgoing, own = go
-    stepped = _stepped(operator, state, come)
+    outgoing, own = outboxes
+    result = _run_operator(operator, state, inbox)
     for body in outgoing:
-        body.lows[operator.id] = stepped.low
-    if slot == 0 and stepped.reaches:
-        own.reaches[operator.id] = [astuple(reach) for reach in stepped.reaches]
-    _send(plan, operator, stepped, outgoing, own)
-    _hand_on(plan, operator, stepped, come[0], go)
-    return stepped.state
+        body.low_watermarks[operator.id] = result.watermark
+    if slot == 0 and result.partition_watermarks:
+        own.partition_watermarks[operator.id] = [astuple(reach) for reach in result.partition_watermarks]
+    _send(plan, operator, result, outgoing, own)
+    _forward_rows(plan, operator, result, inbox[0], outboxes)
+    return result.state
 
 
-def _stepped(operator: Operator, state: SlotState, come: tuple[Body, list[Block]]) -> Stepped:
+def _run_operator(operator: Operator, state: SlotState, inbox: tuple[Body, list[Block]]) -> OperatorResult:
     """The operator's own part. Rows as they are stored that do not fit those that come are no fault of the job."""
     try:
-        return _machine(operator).step(state, *come)
-    except STRUCTURAL as error:
-        if is_of_a_user(error) or _fails_without_state(operator, come):
+        return _operator_for(operator).step(state, *inbox)
+    except SCHEMA_ERRORS as error:
+        if is_user_error(error) or _fails_without_state(operator, inbox):
             raise
-        said = str(error).strip().partition("\n")[0]
+        message = str(error).strip().partition("\n")[0]
         raise StateUnreadable(
-            f"{operator.id}: rows as they are stored do not fit those that come ({type(error).__name__}: {said}); mend what migrate= made of them, "
+            f"{operator.id}: rows as they are stored do not fit those that come ({type(error).__name__}: {message}); mend what migrate= made of them, "
             f"restore an earlier savepoint, or start at the present, without state: --reset {operator.jobs[0]}"
         ) from error
 
 
-def _fails_without_state(operator: Operator, come: tuple[Body, list[Block]]) -> bool:
+def _fails_without_state(operator: Operator, inbox: tuple[Body, list[Block]]) -> bool:
     """Whether the rows that come are to blame, whatever is stored."""
     try:
-        _machine(operator).step(SlotState(), *come)
+        _operator_for(operator).step(SlotState(), *inbox)
     except Exception:  # noqa: BLE001 - whatever it is, state is not to blame
         return True
     return False
 
 
-def _offending(
+def _find_offending_rows(
     plan: Plan, operator: Operator, state: SlotState, incoming: Body, blocks: list[Block]
 ) -> pl.DataFrame:
     """Of what came to an operator, the rows with which it fails."""
 
-    def again(frames: Sequence[pl.DataFrame]) -> None:
+    def rerun(frames: Sequence[pl.DataFrame]) -> None:
         parts = [
-            replace(block, data=dump(frame))
+            replace(block, data=encode_frame(frame))
             for block, frame in zip(blocks, frames, strict=True)
             if not frame.is_empty()
         ]
-        outgoing = [_onward(incoming) for _ in range(plan.slots)]
-        _step(plan, operator, 0, state, (incoming, parts), (outgoing, outgoing[0]))
+        outgoing = [_next_body(incoming) for _ in range(plan.slots)]
+        _step_operator(plan, operator, 0, state, (incoming, parts), (outgoing, outgoing[0]))
 
-    found = culprits(again, [block.frame for block in blocks])
+    found = find_culprits(rerun, [block.frame for block in blocks])
     return pl.concat(
         [
-            NO_ROWS.drop("reason"),
+            NO_DEAD_LETTERS.drop("reason"),
             *(
-                letters(bad, block.channel.partition("/")[2] or None)
-                for bad, block in zip(found, blocks, strict=True)
+                to_dead_letters(offending, block.channel.partition("/")[2] or None)
+                for offending, block in zip(found, blocks, strict=True)
             ),
         ],
         how="diagonal_relaxed",
@@ -173,93 +173,105 @@ def _offending(
 
 
 @lru_cache(maxsize=1024)
-def _machine(operator: Operator) -> RowWindows | CellWindows | SequenceWindows | PaneWindows:
+def _operator_for(
+    operator: Operator,
+) -> SlicedWindowsOperator | WindowsOperator | OrderedWindowsOperator | ChainedOperator:
     if isinstance(operator.node, graph.Process):
-        return Processes(operator)
+        return ProcessOperator(operator)
     if isinstance(operator.node, graph.Deduplication):
-        return Deduplicated(operator)
-    if isinstance(operator.node, Rules):
-        return RuleMatches(operator)
-    if isinstance(operator.node, graph.Match):
-        made = Matches(operator)
-        return ContiguousMatches(operator) if Contiguous.suits(made.matcher) else made
-    if isinstance(operator.node, graph.MatchRows):
-        from millrace.engine.operators.match_recognize import RowMatches
+        return DeduplicateOperator(operator)
+    if isinstance(operator.node, MatchRules):
+        return MatchRulesOperator(operator)
+    if isinstance(operator.node, graph.MatchPattern):
+        matches = MatchOperator(operator)
+        return (
+            ContiguousMatchOperator(operator) if ContiguousMatcher.is_suitable(matches.matcher) else matches
+        )
+    if isinstance(operator.node, graph.MatchRecognize):
+        from millrace.engine.operators.match_recognize import MatchRecognizeOperator
 
-        return RowMatches(operator)
+        return MatchRecognizeOperator(operator)
     if isinstance(operator.node, IntervalJoin):
-        return IntervalPairs(operator)
+        return IntervalJoinOperator(operator)
     if isinstance(operator.node, TableJoin):
-        return Versions(operator)
+        return TableJoinOperator(operator)
     if not operator.over_rows:
-        return PaneWindows(operator)
-    if operator.node.windowing.ordered:
-        return SequenceWindows(operator)
-    return CellWindows(operator) if operator.node.windowing.sliced is None else RowWindows(operator)
+        return ChainedOperator(operator)
+    if operator.node.windowing.is_ordered:
+        return OrderedWindowsOperator(operator)
+    return (
+        WindowsOperator(operator)
+        if operator.node.windowing.sliced_window is None
+        else SlicedWindowsOperator(operator)
+    )
 
 
-def _onward(incoming: Body) -> Body:
+def _next_body(incoming: Body) -> Body:
     """What the next stage must know besides rows."""
-    return Body(incoming.now, incoming.end, lows=dict(incoming.lows))
+    return Body(incoming.now, incoming.at_end, low_watermarks=dict(incoming.low_watermarks))
 
 
-def _send(plan: Plan, operator: Operator, stepped: Stepped, outgoing: list[Body], own: Body) -> None:
-    if stepped.late is not None:
-        own.blocks.append(Block.of(f"late/{operator.id}", "late", stepped.late))
-    if stepped.dead is not None:
-        own.blocks.append(Block.of("dead", "dead", stepped.dead))
-    _send_from(plan, operator, "out", (stepped.shown, stepped.changes), (outgoing, own))
-    for port, said in stepped.sides.items():
-        _send_from(plan, operator, port, (said, said.drop(PAIR)), (outgoing, own))
+def _send(plan: Plan, operator: Operator, result: OperatorResult, outgoing: list[Body], own: Body) -> None:
+    if result.late is not None:
+        own.blocks.append(Block.of(f"late/{operator.id}", "late", result.late))
+    if result.dead_letters is not None:
+        own.blocks.append(Block.of("dead", "dead", result.dead_letters))
+    _send_output(plan, operator, "out", (result.panes, result.changes), (outgoing, own))
+    for output, rows in result.side_outputs.items():
+        _send_output(plan, operator, output, (rows, rows.drop(PAIR)), (outgoing, own))
 
 
-def _hand_on(
-    plan: Plan, operator: Operator, stepped: Stepped, incoming: Body, go: tuple[list[Body], Body]
+def _forward_rows(
+    plan: Plan, operator: Operator, result: OperatorResult, incoming: Body, outboxes: tuple[list[Body], Body]
 ) -> None:
     """Rows that stay rows: to operators of this stage, which find them among what came in, or onward."""
-    outgoing, own = go
-    for way in plan.routes_from(operator) if stepped.rows else ():
-        rows = stepped.rows.get(way.edge.via)
+    outgoing, own = outboxes
+    for next_route in plan.routes_from(operator) if result.rows else ():
+        rows = result.rows.get(next_route.edge.input_edge)
         if rows is None:
             continue
-        if way.operator is not None and way.operator.depth > operator.depth:
-            hand_on(way, rows, outgoing)
+        if next_route.operator is not None and next_route.operator.depth > operator.depth:
+            forward_rows(next_route, rows, outgoing)
             continue
-        here = Body(incoming.now)
-        hand_on(way, rows, [here])
-        for block in here.blocks:
-            (incoming if block.target == way.target and way.operator else own).blocks.append(block)
+        local_body = Body(incoming.now)
+        forward_rows(next_route, rows, [local_body])
+        for block in local_body.blocks:
+            (incoming if block.target == next_route.target and next_route.operator else own).blocks.append(
+                block
+            )
 
 
-def _send_from(
+def _send_output(
     plan: Plan,
     operator: Operator,
-    port: str,
-    said: tuple[pl.DataFrame, pl.DataFrame],
-    go: tuple[list[Body], Body],
+    output: str,
+    frames: tuple[pl.DataFrame, pl.DataFrame],
+    outboxes: tuple[list[Body], Body],
 ) -> None:
     """What leaves by one port, as it is shown and as it travels on."""
-    (shown, changes), (outgoing, own) = said, go
-    for way in plan.routes_from(operator, port):
-        if way.edge.read is not None:  # rows, which are handed on
+    (shown, changes), (outgoing, own) = frames, outboxes
+    for next_route in plan.routes_from(operator, output):
+        if next_route.edge.read is not None:  # rows, which are handed on
             continue
-        if (shown if way.operator is None else changes).is_empty():
+        if (shown if next_route.operator is None else changes).is_empty():
             continue
-        if way.operator is None:
-            rows = way.edge.apply(shown)
-            _append(
+        if next_route.operator is None:
+            rows = next_route.edge.apply(shown)
+            _append_block(
                 own,
-                way,
+                next_route,
                 "panes",
-                netted(rows) if way.edge.by_row else settled(rows, operator.node.windowing.output),
+                net_changes(rows)
+                if next_route.edge.makes_join_rows
+                else drop_replaced_retractions(rows, operator.node.windowing.output),
             )
             continue
-        frame = _lean(way.operator, way.edge.apply(changes))
-        for to, part in by_slot(frame, list(way.operator.node.keys), plan.slots):
-            _append(outgoing[to], way, "changes", part)
+        frame = _select_needed(next_route.operator, next_route.edge.apply(changes))
+        for target_slot, part in partition_by_slot(frame, list(next_route.operator.node.keys), plan.slots):
+            _append_block(outgoing[target_slot], next_route, "changes", part)
 
 
-def _lean(operator: Operator, changes: pl.DataFrame) -> pl.DataFrame:
+def _select_needed(operator: Operator, changes: pl.DataFrame) -> pl.DataFrame:
     """Changes with what the operator looks at, where that is known."""
     if not isinstance(operator.node, graph.Aggregation):
         return changes
@@ -267,7 +279,7 @@ def _lean(operator: Operator, changes: pl.DataFrame) -> pl.DataFrame:
         dict.fromkeys(
             [
                 *operator.node.keys,
-                *partials_of(operator.node).needs,
+                *partials_of(operator.node).input_columns,
                 "event_time",
                 "window_start",
                 "window_end",
@@ -277,6 +289,6 @@ def _lean(operator: Operator, changes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _append(body: Body, way: Route, kind: str, frame: pl.DataFrame) -> None:
+def _append_block(body: Body, next_route: Route, kind: str, frame: pl.DataFrame) -> None:
     if not frame.is_empty():
-        body.blocks.append(Block.of(way.target, kind, frame, channel=f"{way.index}/"))
+        body.blocks.append(Block.of(next_route.target, kind, frame, channel=f"{next_route.edge_index}/"))

@@ -20,17 +20,17 @@ import polars as pl
 from millrace.engine import exchange
 from millrace.errors import StateUnreadable
 
-FAN = 8
+MERGE_FACTOR = 8
 """How many chunks of a level are merged into one of the next."""
 
 CACHE_BYTES = 256 << 20
 """How much decoded state a process keeps at hand."""
 
 VERSION = 1
-Load = Callable[[int], bytes]
+LoadChunk = Callable[[int], bytes]
 
 
-class _Decoded:
+class _FrameCache:
     """Frames by digest, the least recently used ones forgotten."""
 
     def __init__(self) -> None:
@@ -49,25 +49,25 @@ class _Decoded:
         self.frames[digest] = frame
         self.size += frame.estimated_size()
         while self.size > CACHE_BYTES and len(self.frames) > 1:
-            _, gone = self.frames.popitem(last=False)
-            self.size -= gone.estimated_size()
+            _, evicted = self.frames.popitem(last=False)
+            self.size -= evicted.estimated_size()
 
 
-_decoded = _Decoded()
+_frame_cache = _FrameCache()
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Drops what is at hand, so that it must be fetched again."""
-    _decoded.frames.clear()
-    _decoded.size = 0.0
+    _frame_cache.frames.clear()
+    _frame_cache.size = 0.0
 
 
-def sealed(body: bytes) -> bytes:
+def add_checksum(body: bytes) -> bytes:
     """A text with its checksum in a line of its own behind it."""
     return body + b"\n#%08x" % zlib.crc32(body)
 
 
-def unsealed(stored: bytes) -> bytes:
+def remove_checksum(stored: bytes) -> bytes:
     """The text of `sealed`, or one that was stored without a checksum; `ValueError` where it does not fit."""
     body, mark, check = stored.rpartition(b"\n#")
     if not mark:
@@ -77,10 +77,10 @@ def unsealed(stored: bytes) -> bytes:
     return body
 
 
-def damaged(where: str, place: str, why: str) -> StateUnreadable:
+def damage_error(location: str, part: str, reason: str) -> StateUnreadable:
     """State that is not what was stored: where, what is lost, and what to do."""
     return StateUnreadable(
-        f"{where} is damaged at {place} ({why}), so what the jobs remember cannot be read; restore the state folder and the log from one backup, or start a new state folder from a savepoint (--restore FILE) or by millrace backfill; `millrace verify` says what else is damaged"
+        f"{location} is damaged at {part} ({reason}), so what the jobs remember cannot be read; restore the state folder and the log from one backup, or start a new state folder from a savepoint (--restore FILE) or by millrace backfill; `millrace verify` says what else is damaged"
     )
 
 
@@ -91,50 +91,50 @@ class Chunk:
     id: int
     level: int
     rows: int
-    low: int
-    high: int
+    min_end: int
+    max_end: int
     digest: str
     fetch: Callable[[], bytes]
-    where: str = "stored state"
+    location: str = "stored state"
     """Which file or store holds it, for errors."""
 
     @property
     def frame(self) -> pl.DataFrame:
         """The rows."""
-        frame = _decoded.get(self.digest)
+        frame = _frame_cache.get(self.digest)
         if frame is None:
-            frame = self._decode(self.checked())
-            _decoded.put(self.digest, frame)
+            frame = self._decode(self.read_bytes())
+            _frame_cache.put(self.digest, frame)
         return frame
 
-    def checked(self) -> bytes:
+    def read_bytes(self) -> bytes:
         """The bytes of the chunk; `StateUnreadable` where they are not those that were stored."""
         try:
             data = self.fetch()
         except Exception as error:
-            raise damaged(self.where, f"chunk {self.id}", f"it cannot be fetched: {error}") from error
+            raise damage_error(self.location, f"chunk {self.id}", f"it cannot be fetched: {error}") from error
         if blake2b(data, digest_size=16).hexdigest() != self.digest:
-            raise damaged(
-                self.where, f"chunk {self.id}", "its bytes do not fit the digest that was stored with it"
+            raise damage_error(
+                self.location, f"chunk {self.id}", "its bytes do not fit the digest that was stored with it"
             )
         return data
 
     def _decode(self, data: bytes) -> pl.DataFrame:
         try:
-            return exchange.load(data)
+            return exchange.decode_frame(data)
         except Exception as error:
-            raise damaged(self.where, f"chunk {self.id}", str(error)) from error
+            raise damage_error(self.location, f"chunk {self.id}", str(error)) from error
 
 
 @dataclass(frozen=True)
-class Table:
+class StateTable:
     """A stack of chunks of one schema."""
 
     chunks: tuple[Chunk, ...] = ()
 
     def between(self, low: int, high: int) -> list[pl.DataFrame]:
         """The frames that may matter to window ends in `(low, high]`."""
-        return [chunk.frame for chunk in self.chunks if chunk.high > low and chunk.low <= high]
+        return [chunk.frame for chunk in self.chunks if chunk.max_end > low and chunk.min_end <= high]
 
     @property
     def rows(self) -> int:
@@ -146,8 +146,8 @@ class Table:
 class Layout:
     """How an operator keeps a table: which window ends a frame's rows matter to, and how rows of several frames become fewer."""
 
-    low: pl.Expr
-    high: pl.Expr
+    min_end: pl.Expr
+    max_end: pl.Expr
     merge: Callable[[pl.DataFrame], pl.DataFrame]
 
 
@@ -155,33 +155,33 @@ class Layout:
 class SlotState:
     """The tables and values of all operators in one slot."""
 
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, StateTable] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     """Per operator, plain JSON values."""
     next_id: int = 0
 
     @classmethod
-    def open(cls, meta: bytes | None, load: Load, where: str = "stored state") -> SlotState:
+    def open(cls, meta: bytes | None, load: LoadChunk, location: str = "stored state") -> SlotState:
         """The state that `Changes.meta` describes, its chunks fetched by `load` when needed. `where`: what errors say of its place."""
         if meta is None:
             return cls()
         try:
-            said = json.loads(unsealed(meta))
+            description = json.loads(remove_checksum(meta))
         except ValueError as error:
-            raise damaged(where, "its description", str(error)) from error
-        if said["version"] != VERSION:
+            raise damage_error(location, "its description", str(error)) from error
+        if description["version"] != VERSION:
             raise ValueError(
-                f"state of version {said['version']}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
+                f"state of version {description['version']}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
             )
         tables = {
-            name: Table(tuple(_stored(load, where, *chunk) for chunk in chunks))
-            for name, chunks in said["tables"].items()
+            name: StateTable(tuple(_stored_chunk(load, location, *chunk) for chunk in chunks))
+            for name, chunks in description["tables"].items()
         }
-        return cls(tables, said["values"], said["next"])
+        return cls(tables, description["values"], description["next"])
 
-    def table(self, operator: str, name: str) -> Table:
+    def table(self, operator: str, name: str) -> StateTable:
         """An operator's table, empty if it has none yet."""
-        return self.tables.get(f"{operator}:{name}", Table())
+        return self.tables.get(f"{operator}:{name}", StateTable())
 
     def with_values(self, operator: str, values: Any) -> SlotState:
         """With other plain values for an operator."""
@@ -194,41 +194,43 @@ class SlotState:
         state, chunk = self._chunk(frame, 0, layout)
         chunks = [*state.table(operator, name).chunks, chunk]
         level = 0
-        while len(alike := [c for c in chunks if c.level == level]) >= FAN:
-            merged = layout.merge(stacked([c.frame for c in alike]))
+        while len(same_level := [c for c in chunks if c.level == level]) >= MERGE_FACTOR:
+            merged = layout.merge(concat_frames([c.frame for c in same_level]))
             state, chunk = state._chunk(merged, level + 1, layout)
             chunks = [c for c in chunks if c.level != level] + ([chunk] if merged.height else [])
             level += 1
-        return state._with_table(operator, name, Table(tuple(chunks)))
+        return state._with_table(operator, name, StateTable(tuple(chunks)))
 
     def expire(self, operator: str, name: str, before: int) -> SlotState:
         """Without the chunks that matter only to window ends up to `before`."""
         table = self.table(operator, name)
-        kept = tuple(chunk for chunk in table.chunks if chunk.high > before)
-        return self if len(kept) == len(table.chunks) else self._with_table(operator, name, Table(kept))
+        kept = tuple(chunk for chunk in table.chunks if chunk.max_end > before)
+        return self if len(kept) == len(table.chunks) else self._with_table(operator, name, StateTable(kept))
 
-    def anew(
-        self, operator: str, name: str, layout: Layout, kept: Callable[[pl.DataFrame], pl.DataFrame]
+    def rewrite(
+        self, operator: str, name: str, layout: Layout, keep: Callable[[pl.DataFrame], pl.DataFrame]
     ) -> SlotState:
         """With a table written anew as one chunk, of what is still to be kept of all its rows."""
         chunks = self.table(operator, name).chunks
         if not chunks:
             return self
-        left = kept(layout.merge(stacked([chunk.frame for chunk in chunks])))
-        state, chunk = self._chunk(left, max(chunk.level for chunk in chunks), layout)
-        return state._with_table(operator, name, Table((chunk,) if left.height else ()))
+        remaining = keep(layout.merge(concat_frames([chunk.frame for chunk in chunks])))
+        state, chunk = self._chunk(remaining, max(chunk.level for chunk in chunks), layout)
+        return state._with_table(operator, name, StateTable((chunk,) if remaining.height else ()))
 
-    def with_part(self, table: str, frame: pl.DataFrame, whole: Chunk) -> SlotState:
+    def with_chunk_part(self, table: str, frame: pl.DataFrame, whole: Chunk) -> SlotState:
         """With some rows of a chunk from elsewhere, which matter to the same window ends as the whole."""
         if frame.is_empty():
             return self
-        data = exchange.dump(frame)
+        data = exchange.encode_frame(frame)
         digest = blake2b(data, digest_size=16).hexdigest()
         chunk = replace(whole, id=self.next_id, rows=frame.height, digest=digest, fetch=lambda: data)
-        chunks = self.tables.get(table, Table()).chunks
-        return replace(self, tables={**self.tables, table: Table((*chunks, chunk))}, next_id=self.next_id + 1)
+        chunks = self.tables.get(table, StateTable()).chunks
+        return replace(
+            self, tables={**self.tables, table: StateTable((*chunks, chunk))}, next_id=self.next_id + 1
+        )
 
-    def only(self, operators: set[str]) -> SlotState:
+    def only_operators(self, operators: set[str]) -> SlotState:
         """Without what belongs to operators that no longer exist."""
         tables = {name: table for name, table in self.tables.items() if name.rsplit(":", 1)[0] in operators}
         values = {name: value for name, value in self.values.items() if name in operators}
@@ -236,57 +238,59 @@ class SlotState:
 
     def changes_since(self, old: SlotState) -> Changes:
         """What must be written so that `open` finds this state where `old` was."""
-        mine = {chunk.id: chunk for table in self.tables.values() for chunk in table.chunks}
-        theirs = {chunk.id for table in old.tables.values() for chunk in table.chunks}
+        new_chunks = {chunk.id: chunk for table in self.tables.values() for chunk in table.chunks}
+        old_ids = {chunk.id for table in old.tables.values() for chunk in table.chunks}
         tables = {
-            name: [[c.id, c.level, c.rows, c.low, c.high, c.digest] for c in table.chunks]
+            name: [[c.id, c.level, c.rows, c.min_end, c.max_end, c.digest] for c in table.chunks]
             for name, table in self.tables.items()
             if table.chunks
         }
-        said = {"version": VERSION, "next": self.next_id, "tables": tables, "values": self.values}
-        put = {id: chunk.fetch() for id, chunk in mine.items() if id not in theirs}
+        description = {"version": VERSION, "next": self.next_id, "tables": tables, "values": self.values}
+        put = {id: chunk.fetch() for id, chunk in new_chunks.items() if id not in old_ids}
         return Changes(
-            sealed(json.dumps(said, separators=(",", ":")).encode()), put, sorted(theirs - mine.keys())
+            add_checksum(json.dumps(description, separators=(",", ":")).encode()),
+            put,
+            sorted(old_ids - new_chunks.keys()),
         )
 
     def _chunk(self, frame: pl.DataFrame, level: int, layout: Layout) -> tuple[SlotState, Chunk]:
         frame = frame.rechunk()
-        data = exchange.dump(frame)
+        data = exchange.encode_frame(frame)
         digest = blake2b(data, digest_size=16).hexdigest()
-        _decoded.put(digest, frame)
+        _frame_cache.put(digest, frame)
         low, high = (
-            frame.select(layout.low.min().alias("low"), layout.high.max().alias("high")).row(0)
+            frame.select(layout.min_end.min().alias("low"), layout.max_end.max().alias("high")).row(0)
             if frame.height
             else (0, 0)
         )
         chunk = Chunk(self.next_id, level, frame.height, low, high, digest, lambda: data)
         return replace(self, next_id=self.next_id + 1), chunk
 
-    def _with_table(self, operator: str, name: str, table: Table) -> SlotState:
+    def _with_table(self, operator: str, name: str, table: StateTable) -> SlotState:
         return replace(self, tables={**self.tables, f"{operator}:{name}": table})
 
 
-def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def concat_frames(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Frames of one table as one, in the columns of the last: an event type may have got a field since the first was written, null in its rows."""
-    wanted = dict(frames[-1].schema)
+    schema = dict(frames[-1].schema)
     for frame in frames:
-        wanted |= {name: dtype for name, dtype in frame.schema.items() if name not in wanted}
+        schema |= {name: dtype for name, dtype in frame.schema.items() if name not in schema}
     try:
-        return pl.concat(grown(frame, wanted) for frame in frames)
+        return pl.concat(add_missing_columns(frame, schema) for frame in frames)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise StateUnreadable(
-            f"stored rows do not have the columns {', '.join(wanted)} as they are now: {reason}"
+            f"stored rows do not have the columns {', '.join(schema)} as they are now: {reason}"
         ) from error
 
 
-def grown(frame: pl.DataFrame, wanted: Mapping[str, Any]) -> pl.DataFrame:
+def add_missing_columns(frame: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
     """A frame with null in the columns that it lacks."""
-    if frame.columns == [*wanted]:
+    if frame.columns == [*schema]:
         return frame
     return frame.select(
         pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in wanted.items()
+        for name, dtype in schema.items()
     )
 
 
@@ -299,7 +303,7 @@ class Changes:
     delete: list[int]
 
 
-def _stored(
-    load: Load, where: str, id: int, level: int, rows: int, low: int, high: int, digest: str
+def _stored_chunk(
+    load: LoadChunk, location: str, id: int, level: int, rows: int, low: int, high: int, digest: str
 ) -> Chunk:
-    return Chunk(id, level, rows, low, high, digest, lambda: load(id), where)
+    return Chunk(id, level, rows, low, high, digest, lambda: load(id), location)

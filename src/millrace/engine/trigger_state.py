@@ -21,10 +21,10 @@ from typing import Any, TypeAlias
 from millrace import triggers as t
 from millrace.triggers import Trigger
 
-State: TypeAlias = Any
+TriggerState: TypeAlias = Any
 """Plain values that JSON knows."""
 
-END = 2**62
+END_OF_STREAM = 2**62
 """The watermark of a stream that has ended."""
 
 _EACH_BATCH = t.Repeatedly(t.AfterCount(1))
@@ -32,59 +32,59 @@ _NEVER = t.Never()
 
 
 @dataclass(frozen=True)
-class Rows:
+class NewRows:
     """What a batch brought to a window."""
 
     count: int
     clock: int
     base: int
     """The watermark before the batch, or where there is none the window's start: multiples of event time are counted from there."""
-    passed: bool = False
+    is_past_end: bool = False
     """Whether the watermark was past the window's end before the batch."""
 
 
 @dataclass(frozen=True)
-class Moment:
+class FiringContext:
     """When a window is looked at."""
 
     watermark: int
     clock: int
-    passed: bool
+    is_past_end: bool
     """Whether the watermark has passed the window's end."""
-    elapsed: bool
+    is_clock_past_end: bool
     """Whether the clock has."""
 
 
 @dataclass(frozen=True)
-class Due:
+class Deadline:
     """A time for which a trigger waits; null is the window's end."""
 
     at: int | None
-    clock: bool
+    is_clock: bool
 
 
-def begin(trigger: Trigger) -> State:
+def initial_state(trigger: Trigger) -> TriggerState:
     """The state before the first row."""
     match trigger:
         case t.AfterCount():
             return 0
         case t.AtWatermark():
-            return [False, begin(_early(trigger))]
+            return [False, initial_state(_early(trigger))]
         case t.Repeatedly(trigger=inner):
-            return begin(inner)
+            return initial_state(inner)
         case t.AnyOf(triggers=inner):
-            return [begin(one) for one in inner]
+            return [initial_state(part) for part in inner]
         case t.AllOf(triggers=inner):
-            return [[begin(one), False] for one in inner]
+            return [[initial_state(part), False] for part in inner]
         case t.InOrder(triggers=inner):
-            return [0, begin(inner[0])]
+            return [0, initial_state(inner[0])]
         case t.Until(trigger=main, last=last):
-            return [begin(main), begin(last)]
+            return [initial_state(main), initial_state(last)]
         case _:
             return None
 
 
-def taken(trigger: Trigger, state: State, rows: Rows) -> State:
+def add_rows(trigger: Trigger, state: TriggerState, rows: NewRows) -> TriggerState:
     """The state after rows came."""
     match trigger:
         case t.AfterCount():
@@ -94,97 +94,104 @@ def taken(trigger: Trigger, state: State, rows: Rows) -> State:
         case t.Every(period=period):
             return _multiple_above(rows.clock, period) if state is None else state
         case t.EveryEventTime(period=period):
-            return [_multiple_above(rows.base, period), not rows.passed] if state is None else state
+            return [_multiple_above(rows.base, period), not rows.is_past_end] if state is None else state
         case t.AtWatermark():
-            return [state[0], taken(_late(trigger) if state[0] else _early(trigger), state[1], rows)]
+            return [state[0], add_rows(_late(trigger) if state[0] else _early(trigger), state[1], rows)]
         case t.Repeatedly(trigger=inner):
-            return taken(inner, state, rows)
+            return add_rows(inner, state, rows)
         case t.AnyOf(triggers=inner):
-            return [taken(one, its, rows) for one, its in zip(inner, state, strict=True)]
+            return [add_rows(part, part_state, rows) for part, part_state in zip(inner, state, strict=True)]
         case t.AllOf(triggers=inner):
             return [
-                [its if done else taken(one, its, rows), done]
-                for one, (its, done) in zip(inner, state, strict=True)
+                [part_state if done else add_rows(part, part_state, rows), done]
+                for part, (part_state, done) in zip(inner, state, strict=True)
             ]
         case t.InOrder(triggers=inner):
-            return [state[0], taken(inner[state[0]], state[1], rows)]
+            return [state[0], add_rows(inner[state[0]], state[1], rows)]
         case t.Until(trigger=main, last=last):
-            return [taken(main, state[0], rows), taken(last, state[1], rows)]
+            return [add_rows(main, state[0], rows), add_rows(last, state[1], rows)]
         case _:
             return state
 
 
-def ready(trigger: Trigger, state: State, moment: Moment) -> bool:
+def is_ready(trigger: Trigger, state: TriggerState, context: FiringContext) -> bool:
     """Whether the window fires now."""
     match trigger:
-        case t.AfterCount(rows=wanted):
-            return bool(state >= wanted)
+        case t.AfterCount(rows=count):
+            return bool(state >= count)
         case t.AfterDelay() | t.Every():
-            return state is not None and moment.clock >= state
+            return state is not None and context.clock >= state
         case t.EveryEventTime():
             at, ends = _event_times(state)
-            return at is not None and (moment.watermark >= at or (ends and moment.passed))
+            return at is not None and (context.watermark >= at or (ends and context.is_past_end))
         case t.AtWatermark():
             return (
-                ready(_late(trigger), state[1], moment)
+                is_ready(_late(trigger), state[1], context)
                 if state[0]
-                else moment.passed or ready(_early(trigger), state[1], moment)
+                else context.is_past_end or is_ready(_early(trigger), state[1], context)
             )
         case t.Repeatedly(trigger=inner):
-            return ready(inner, state, moment)
+            return is_ready(inner, state, context)
         case t.AnyOf(triggers=inner):
-            return any(ready(one, its, moment) for one, its in zip(inner, state, strict=True))
+            return any(
+                is_ready(part, part_state, context) for part, part_state in zip(inner, state, strict=True)
+            )
         case t.AllOf(triggers=inner):
-            return all(done or ready(one, its, moment) for one, (its, done) in zip(inner, state, strict=True))
+            return all(
+                done or is_ready(part, part_state, context)
+                for part, (part_state, done) in zip(inner, state, strict=True)
+            )
         case t.InOrder(triggers=inner):
-            return ready(inner[state[0]], state[1], moment)
+            return is_ready(inner[state[0]], state[1], context)
         case t.Until(trigger=main, last=last):
-            return ready(main, state[0], moment) or ready(last, state[1], moment)
+            return is_ready(main, state[0], context) or is_ready(last, state[1], context)
         case t.AtClock():
-            return moment.elapsed
+            return context.is_clock_past_end
         case t.AtEnd():
-            return moment.watermark >= END
+            return context.watermark >= END_OF_STREAM
         case _:
             return False
 
 
-def fired(trigger: Trigger, state: State, moment: Moment) -> tuple[State, bool]:
+def fire(trigger: Trigger, state: TriggerState, context: FiringContext) -> tuple[TriggerState, bool]:
     """The state after the window fired, and whether the trigger has finished; only for what is ready."""
     match trigger:
         case t.Every() | t.EveryEventTime():
             return None, False
         case t.AtWatermark():
-            return _fired_at_watermark(trigger, state, moment)
+            return _fire_at_watermark(trigger, state, context)
         case t.Repeatedly(trigger=inner):
-            after, finished = fired(inner, state, moment)
-            return begin(inner) if finished else after, False
+            after, finished = fire(inner, state, context)
+            return initial_state(inner) if finished else after, False
         case t.AnyOf(triggers=inner):
             pairs = [
-                fired(one, its, moment) if ready(one, its, moment) else (its, False)
-                for one, its in zip(inner, state, strict=True)
+                fire(part, part_state, context)
+                if is_ready(part, part_state, context)
+                else (part_state, False)
+                for part, part_state in zip(inner, state, strict=True)
             ]
-            return [its for its, _ in pairs], any(finished for _, finished in pairs)
+            return [part_state for part_state, _ in pairs], any(finished for _, finished in pairs)
         case t.AllOf(triggers=inner):
             both = [
-                (its, True) if done else fired(one, its, moment)
-                for one, (its, done) in zip(inner, state, strict=True)
+                (part_state, True) if done else fire(part, part_state, context)
+                for part, (part_state, done) in zip(inner, state, strict=True)
             ]
-            return [[its, done] for its, done in both], all(done for _, done in both)
+            return [[part_state, done] for part_state, done in both], all(done for _, done in both)
         case t.InOrder(triggers=inner):
-            after, finished = fired(inner[state[0]], state[1], moment)
+            after, finished = fire(inner[state[0]], state[1], context)
             if not finished or state[0] + 1 == len(inner):
                 return [state[0], after], finished
-            return [state[0] + 1, begin(inner[state[0] + 1])], False
+            return [state[0] + 1, initial_state(inner[state[0] + 1])], False
         case t.Until(trigger=main, last=last):
-            if ready(last, state[1], moment):
+            if is_ready(last, state[1], context):
                 return state, True
-            after, finished = fired(main, state[0], moment)
+            after, finished = fire(main, state[0], context)
             return [after, state[1]], finished
         case _:
             return state, True
 
 
-def merged(trigger: Trigger, states: Sequence[State], *, passed: bool) -> State:
+def merge_states(trigger: Trigger, states: Sequence[TriggerState], *, is_past_end: bool) -> TriggerState:
     """The state of a window made of several, or of one that grew; `passed`: whether the watermark is past its end."""
     match trigger:
         case t.AfterCount():
@@ -193,60 +200,74 @@ def merged(trigger: Trigger, states: Sequence[State], *, passed: bool) -> State:
             return min((state for state in states if state is not None), default=None)
         case t.EveryEventTime():
             times = [at for at, _ in map(_event_times, states) if at is not None]
-            return [min(times), not passed] if times else None
+            return [min(times), not is_past_end] if times else None
         case t.AtWatermark():
-            if passed and all(settled for settled, _ in states):
-                return [True, merged(_late(trigger), [its for _, its in states], passed=passed)]
-            sooner = [its for settled, its in states if not settled] or [begin(_early(trigger))]
-            return [False, merged(_early(trigger), sooner, passed=passed)]
+            if is_past_end and all(settled for settled, _ in states):
+                return [
+                    True,
+                    merge_states(
+                        _late(trigger), [part_state for _, part_state in states], is_past_end=is_past_end
+                    ),
+                ]
+            sooner = [part_state for settled, part_state in states if not settled] or [
+                initial_state(_early(trigger))
+            ]
+            return [False, merge_states(_early(trigger), sooner, is_past_end=is_past_end)]
         case t.Repeatedly(trigger=inner):
-            return merged(inner, states, passed=passed)
+            return merge_states(inner, states, is_past_end=is_past_end)
         case t.AnyOf(triggers=inner):
-            return [merged(one, [state[i] for state in states], passed=passed) for i, one in enumerate(inner)]
+            return [
+                merge_states(part, [state[i] for state in states], is_past_end=is_past_end)
+                for i, part in enumerate(inner)
+            ]
         case t.AllOf(triggers=inner):
             return [
-                _merged_of_all(one, [state[i] for state in states], passed=passed)
-                for i, one in enumerate(inner)
+                _merge_all_of(part, [state[i] for state in states], is_past_end=is_past_end)
+                for i, part in enumerate(inner)
             ]
         case t.InOrder(triggers=inner):
             furthest = max(which for which, _ in states)
             return [
                 furthest,
-                merged(inner[furthest], [its for which, its in states if which == furthest], passed=passed),
+                merge_states(
+                    inner[furthest],
+                    [part_state for which, part_state in states if which == furthest],
+                    is_past_end=is_past_end,
+                ),
             ]
         case t.Until(trigger=main, last=last):
             return [
-                merged(one, [state[i] for state in states], passed=passed)
-                for i, one in enumerate((main, last))
+                merge_states(part, [state[i] for state in states], is_past_end=is_past_end)
+                for i, part in enumerate((main, last))
             ]
         case _:
             return states[0]
 
 
-def dues(trigger: Trigger, state: State) -> Iterator[Due]:
+def deadlines(trigger: Trigger, state: TriggerState) -> Iterator[Deadline]:
     """Every time for which the trigger waits, though no row should come."""
     match trigger:
         case t.AfterDelay() | t.Every() if state is not None:
-            yield Due(state, clock=True)
+            yield Deadline(state, is_clock=True)
         case t.EveryEventTime() if state is not None:
             at, ends = _event_times(state)
-            yield Due(at, clock=False)
+            yield Deadline(at, is_clock=False)
             if ends:
-                yield Due(None, clock=False)
+                yield Deadline(None, is_clock=False)
         case t.AtWatermark():
             if not state[0]:
-                yield Due(None, clock=False)
-            yield from dues(_late(trigger) if state[0] else _early(trigger), state[1])
+                yield Deadline(None, is_clock=False)
+            yield from deadlines(_late(trigger) if state[0] else _early(trigger), state[1])
         case t.AtClock():
-            yield Due(None, clock=True)
+            yield Deadline(None, is_clock=True)
         case t.AtEnd():
-            yield Due(END, clock=False)
+            yield Deadline(END_OF_STREAM, is_clock=False)
         case _:
-            for one, its in _parts(trigger, state):
-                yield from dues(one, its)
+            for part, part_state in _active_parts(trigger, state):
+                yield from deadlines(part, part_state)
 
 
-def _parts(trigger: Trigger, state: State) -> Iterator[tuple[Trigger, State]]:
+def _active_parts(trigger: Trigger, state: TriggerState) -> Iterator[tuple[Trigger, TriggerState]]:
     """The triggers inside that still count, with their states."""
     match trigger:
         case t.Repeatedly(trigger=inner):
@@ -254,7 +275,9 @@ def _parts(trigger: Trigger, state: State) -> Iterator[tuple[Trigger, State]]:
         case t.AnyOf() | t.Until():
             yield from zip(trigger.inner, state, strict=True)
         case t.AllOf(triggers=inner):
-            yield from ((one, its) for one, (its, done) in zip(inner, state, strict=True) if not done)
+            yield from (
+                (part, part_state) for part, (part_state, done) in zip(inner, state, strict=True) if not done
+            )
         case t.InOrder(triggers=inner):
             yield inner[state[0]], state[1]
 
@@ -267,19 +290,21 @@ def _late(trigger: t.AtWatermark) -> Trigger:
     return _EACH_BATCH if trigger.late is None else t.Repeatedly(trigger.late)
 
 
-def _fired_at_watermark(trigger: t.AtWatermark, state: State, moment: Moment) -> tuple[State, bool]:
-    if not state[0] and moment.passed:
-        return [True, begin(_late(trigger))], trigger.once
-    after, _ = fired(_late(trigger) if state[0] else _early(trigger), state[1], moment)
+def _fire_at_watermark(
+    trigger: t.AtWatermark, state: TriggerState, context: FiringContext
+) -> tuple[TriggerState, bool]:
+    if not state[0] and context.is_past_end:
+        return [True, initial_state(_late(trigger))], trigger.has_single_pane
+    after, _ = fire(_late(trigger) if state[0] else _early(trigger), state[1], context)
     return [state[0], after], False
 
 
-def _merged_of_all(trigger: Trigger, states: Sequence[State], *, passed: bool) -> State:
-    going = [its for its, done in states if not done]
-    return [merged(trigger, going, passed=passed), False] if going else states[0]
+def _merge_all_of(trigger: Trigger, states: Sequence[TriggerState], *, is_past_end: bool) -> TriggerState:
+    unfinished = [part_state for part_state, done in states if not done]
+    return [merge_states(trigger, unfinished, is_past_end=is_past_end), False] if unfinished else states[0]
 
 
-def _event_times(state: State) -> tuple[int | None, bool]:
+def _event_times(state: TriggerState) -> tuple[int | None, bool]:
     """What `every_event_time` waits for; a number alone was stored by versions that did not wait for the window's end."""
     return (
         (None, False) if state is None else (state, False) if isinstance(state, int) else (state[0], state[1])

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from millrace import durations, graph
 from millrace.graph.build.join import IntervalJoin, TableJoin
-from millrace.graph.build.rules import Rules
+from millrace.graph.build.rules import MatchRules
 from millrace.stream import Job
 
 _WIDTH = 100
@@ -14,10 +14,10 @@ _WIDTH = 100
 
 def explain(jobs: Sequence[Job]) -> str:
     """The graph of each job, then the stages of all of them together."""
-    return "\n\n".join([*map(_graph, jobs), _stages(jobs)])
+    return "\n\n".join([*map(_explain_job, jobs), _explain_stages(jobs)])
 
 
-def _graph(job: Job) -> str:
+def _explain_job(job: Job) -> str:
     ids = job.operator_ids
     numbers: dict[graph.Node, int] = {}
     lines = [
@@ -28,60 +28,62 @@ def _graph(job: Job) -> str:
         for node in graph.walk(output, seen):
             numbers[node] = len(numbers) + 1
             sources = ", ".join(str(numbers[source]) for source in node.inputs)
-            lines.append(f"  {numbers[node]:>2}  {_step(node, ids)}{f'  ← {sources}' if sources else ''}")
+            lines.append(
+                f"  {numbers[node]:>2}  {_explain_step(node, ids)}{f'  ← {sources}' if sources else ''}"
+            )
             if isinstance(node, graph.Operation):
-                lines += [f"        {question:<8}  {answer}" for question, answer in _answers(node)]
+                lines += [f"        {question:<8}  {answer}" for question, answer in _explain_operation(node)]
     return "\n".join(lines)
 
 
 _VERBS: dict[type[graph.Operation], str] = {
     graph.Deduplication: "deduplicate",
     graph.Process: "process",
-    graph.Match: "match",
-    graph.MatchRows: "match",
-    Rules: "match",
+    graph.MatchPattern: "match",
+    graph.MatchRecognize: "match",
+    MatchRules: "match",
     IntervalJoin: "join",
     TableJoin: "join",
 }
 
 
-def _step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
+def _explain_step(node: graph.Node, ids: dict[graph.Operation, str]) -> str:
     match node:
         case graph.Read(topic=topic, watermark=watermark):
             return f"read {topic.name} ({topic.type.__name__}), watermark {watermark}"
         case graph.Stateless(text=text):
-            return _short(text)
+            return _shorten(text)
         case graph.Union():
             return "union"
         case graph.Operation():
             return f"{_VERBS.get(type(node), 'aggregate')} {ids[node]}"
         case graph.Late():
             return "late: what the aggregation refused"
-        case graph.Side(port=graph.TIMEOUTS):
+        case graph.SideOutput(output=graph.TIMEOUTS):
             return "timeouts: partial matches whose time was over"
-        case graph.Side(port=port):
-            return f"{port}: what the operator says besides its results"
+        case graph.SideOutput(output=output):
+            return f"{output}: what the operator says besides its results"
         case graph.Write(topic=topic, rounds=rounds):
             return f"write {topic.name} ({topic.type.__name__}){'' if rounds is None else f', at most {rounds} times around'}"
         case _:
             return node.kind
 
 
-def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
+def _explain_operation(node: graph.Operation) -> Iterator[tuple[str, str]]:
     windowing = node.windowing
-    if isinstance(node, Rules):
+    if isinstance(node, MatchRules):
         yield "what", f"{', '.join(['steps', 'times', *node.show])} by {', '.join(node.keys)}"
         yield "where", "sequences of events that the rules say, each from its own event time on"
         yield "when", "rows are taken in order of event time, as the watermark releases them"
         yield "lateness", "a row or a rule behind the watermark is refused"
         return
-    if isinstance(node, graph.Match | graph.MatchRows):
-        shown = node.select if isinstance(node, graph.Match) else node.rows.measures
+    if isinstance(node, graph.MatchPattern | graph.MatchRecognize):
+        shown = node.select if isinstance(node, graph.MatchPattern) else node.row_pattern.measures
         yield (
             "what",
             f"{', '.join(f'{name} = {expr}' for name, expr in shown.items())} by {', '.join(node.keys)}",
         )
-        yield "where", str(node.pattern) if isinstance(node, graph.Match) else str(node.rows)
+        yield "where", str(node.pattern) if isinstance(node, graph.MatchPattern) else str(node.row_pattern)
         yield "when", "rows are taken in order of event time, as the watermark releases them"
         yield "lateness", "a row behind the watermark is refused"
         return
@@ -94,25 +96,25 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
         yield "lateness", "a row behind the watermark is refused"
         return
     if isinstance(node, graph.Deduplication):
-        said = durations.text(node.within)
-        yield "what", f"the first of rows with equal {', '.join(node.identity)}"
+        within = durations.format_millis(node.within)
+        yield "what", f"the first of rows with equal {', '.join(node.identity_columns)}"
         yield (
             "when",
             "at once"
-            if node.at_once
-            else f"{said} apart, in order of event time, as the watermark releases them",
+            if node.is_immediate
+            else f"{within} apart, in order of event time, as the watermark releases them",
         )
         yield (
             "lateness",
-            f"a row is refused {said} behind the watermark"
-            if node.at_once
+            f"a row is refused {within} behind the watermark"
+            if node.is_immediate
             else "a row behind the watermark is refused",
         )
         return
     if isinstance(node, TableJoin):
         yield (
             "what",
-            f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}",
+            f"{', '.join(name for names in node.column_names for name in names.values())} by {', '.join(node.keys)}",
         )
         yield "where", str(windowing.window)
         yield "when", "rows are taken in order of event time, as the watermark releases them"
@@ -121,35 +123,35 @@ def _answers(node: graph.Operation) -> Iterator[tuple[str, str]]:
     if isinstance(node, IntervalJoin):
         yield (
             "what",
-            f"{', '.join(name for names in node.names for name in names.values())} by {', '.join(node.keys)}",
+            f"{', '.join(name for names in node.column_names for name in names.values())} by {', '.join(node.keys)}",
         )
         yield "where", str(windowing.window)
         yield (
             "when",
             "as soon as both rows are there"
-            + ("; a row without a partner, when none can come" if node.outer else ""),
+            + ("; a row without a partner, when none can come" if node.is_outer else ""),
         )
         yield "lateness", "a row behind the watermark is refused"
         return
-    named = ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates.items())
-    yield "what", f"{named} by {', '.join(node.keys)}"
-    kept = "the window that the panes come in, " if node.same_window else ""
-    yield "where", f"{kept}{windowing.window}"
+    aggregates = ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates.items())
+    yield "what", f"{aggregates} by {', '.join(node.keys)}"
+    kept_window = "the window that the panes come in, " if node.same_window else ""
+    yield "where", f"{kept_window}{windowing.window}"
     yield "when", f"{windowing.trigger}{', with the panes that come in' if node.same_window else ''}"
-    yield "how", ", ".join([f"output {windowing.output!r}", *_unusual(windowing)])
-    over_rows = all(edge.read is not None for edge in graph.edges(node))
-    lateness = f"a row is refused {durations.text(windowing.lateness)} after its window's end"
+    yield "how", ", ".join([f"output {windowing.output!r}", *_non_default_settings(windowing)])
+    reads_rows = all(edge.read is not None for edge in graph.edges(node))
+    lateness = f"a row is refused {durations.format_millis(windowing.lateness)} after its window's end"
     yield (
         "lateness",
-        lateness if over_rows else "panes are never refused: they correct those that came before",
+        lateness if reads_rows else "panes are never refused: they correct those that came before",
     )
 
 
-def _unusual(windowing: graph.Windowing) -> Iterator[str]:
+def _non_default_settings(windowing: graph.Windowing) -> Iterator[str]:
     """What was not left as it usually is."""
     if windowing.on_time != "always":
         yield "on time only if something is new"
-    if windowing.closing == "none" and windowing.sliced is None and not windowing.ordered:
+    if windowing.closing == "none" and windowing.sliced_window is None and not windowing.is_ordered:
         yield "no last pane when the window is dropped, though something is new"
     if windowing.closing == "always":
         yield "a last pane when the window is dropped"
@@ -157,7 +159,7 @@ def _unusual(windowing: graph.Windowing) -> Iterator[str]:
         yield f"at the time of the {windowing.time} new row"
 
 
-def _stages(jobs: Sequence[Job]) -> str:
+def _explain_stages(jobs: Sequence[Job]) -> str:
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     stages: dict[int, list[str]] = defaultdict(list)
@@ -178,6 +180,6 @@ def _stages(jobs: Sequence[Job]) -> str:
     return "\n".join([*lines, f"  sink     {', '.join(writes)}"])
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

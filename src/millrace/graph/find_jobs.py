@@ -12,55 +12,57 @@ from typing import Any, TypeGuard
 
 from millrace.errors import ComponentMissing, DefinitionError, MillraceError
 from millrace.stream import Job
-from millrace.values.calls import Ended, ordinary_errors, told
+from millrace.values.calls import UserCodeExit, describe_error, ordinary_errors
 from millrace.views import View
 
 BUILT_IN = "millrace.transit.jobs:BUILT_IN"
 """The table of built-in jobs: names, and functions that make them."""
 
-NONE: Mapping[str, Any] = MappingProxyType({})
+NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 
 _EXTRAS = {"h3": "transit", "h3ronpy": "transit", "pyspark": "spark", "pandas": "spark"}
 
 
-Parameters = Mapping[str, Mapping[str, Any]]
+JobParameters = Mapping[str, Mapping[str, Any]]
 """What `[jobs.NAME]` says, by name."""
 
 
-def load(spec: str, parameters: Parameters = NONE) -> list[Job]:
+def load_jobs(spec: str, parameters: JobParameters = NO_PARAMETERS) -> list[Job]:
     """The job or jobs that `spec` names. An attribute may be a job, a list of jobs, or a function that makes either; a file alone means all jobs in it.
 
     `parameters` are for functions that make a job: those under the name by which it is asked for.
     """
-    place, _, attribute = spec.partition(":")
+    location, _, attribute = spec.partition(":")
     if attribute:
-        return _jobs(resolve(spec), spec, parameters.get(spec, NONE))
+        return _as_jobs(resolve(spec), spec, parameters.get(spec, NO_PARAMETERS))
     return (
-        _all_in(_from_file(Path(place), spec), spec)
-        if place.endswith(".py")
-        else _built_in(spec, parameters.get(spec, NONE))
+        _jobs_of_module(_import_file(Path(location), spec), spec)
+        if location.endswith(".py")
+        else _load_built_in(spec, parameters.get(spec, NO_PARAMETERS))
     )
 
 
 def resolve(spec: str) -> object:
     """What stands at `module:attribute` or `file.py:attribute`."""
-    place, _, attribute = spec.partition(":")
+    location, _, attribute = spec.partition(":")
     if not attribute:
         raise DefinitionError(f"{spec!r} names no attribute; write module:attribute or file.py:attribute")
-    module = _from_file(Path(place), spec) if place.endswith(".py") else _imported(place, spec)
+    module = (
+        _import_file(Path(location), spec) if location.endswith(".py") else _import_module(location, spec)
+    )
     value: object = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            jobs = [name for name, there in vars(module).items() if _is_job(there)]
+            jobs = [name for name, member in vars(module).items() if _is_job(member)]
             known = f"its jobs are {', '.join(jobs)}" if jobs else "it defines no job"
             raise DefinitionError(f"{spec!r}: {module.__name__} has no {attribute!r}; {known}")
         value = getattr(value, part)
     return value
 
 
-def load_all(specs: Sequence[str], parameters: Parameters = NONE) -> list[Job]:
+def load_all_jobs(specs: Sequence[str], parameters: JobParameters = NO_PARAMETERS) -> list[Job]:
     """The jobs of several specs; one that is named twice is taken once."""
-    found = {id(job): job for spec in dict.fromkeys(specs) for job in load(spec, parameters)}
+    found = {id(job): job for spec in dict.fromkeys(specs) for job in load_jobs(spec, parameters)}
     return list(found.values())
 
 
@@ -79,11 +81,11 @@ def load_views(specs: Sequence[str]) -> list[View]:
     return list(found.values())
 
 
-def _built_in(spec: str, said: Mapping[str, Any]) -> list[Job]:
+def _load_built_in(spec: str, parameters: Mapping[str, Any]) -> list[Job]:
     module, _, table = BUILT_IN.partition(":")
-    known = getattr(_imported(module, spec), table)
+    known = getattr(_import_module(module, spec), table)
     if spec in known:
-        return _jobs(known[spec], spec, said)
+        return _as_jobs(known[spec], spec, parameters)
     close = difflib.get_close_matches(spec, known, n=1)
     hint = f"did you mean {close[0]}? Otherwise " if close else ""
     raise DefinitionError(
@@ -91,7 +93,7 @@ def _built_in(spec: str, said: Mapping[str, Any]) -> list[Job]:
     )
 
 
-def _from_file(path: Path, spec: str) -> ModuleType:
+def _import_file(path: Path, spec: str) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise DefinitionError(f"{spec!r}: there is no file {path}")
@@ -100,12 +102,12 @@ def _from_file(path: Path, spec: str) -> ModuleType:
         raise DefinitionError(
             f"{spec!r}: {path.name} would hide the module {path.stem!r}, which is in use; rename the file"
         )
-    _look_in(path.parent)
-    return _imported(path.stem, spec)
+    _add_to_path(path.parent)
+    return _import_module(path.stem, spec)
 
 
-def _imported(name: str, spec: str) -> ModuleType:
-    _look_in(Path.cwd())
+def _import_module(name: str, spec: str) -> ModuleType:
+    _add_to_path(Path.cwd())
     try:
         with ordinary_errors():
             return importlib.import_module(name)
@@ -121,29 +123,29 @@ def _imported(name: str, spec: str) -> ModuleType:
             f"{spec!r} needs the module {error.name!r}, which is not installed{extra}"
         ) from error
     except Exception as error:
-        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {told(error)}") from error
+        raise DefinitionError(f"{spec!r}: {name} fails when loaded: {describe_error(error)}") from error
 
 
-def _look_in(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     """Programs import their neighbours, as they do when run by `python file.py`; so do workers, which get this path too."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 
-def _all_in(module: ModuleType, spec: str) -> list[Job]:
+def _jobs_of_module(module: ModuleType, spec: str) -> list[Job]:
     jobs = list({id(value): value for value in vars(module).values() if _is_job(value)}.values())
     if not jobs:
         raise DefinitionError(f"{spec!r}: {module.__name__} defines no millrace.Job at its top level")
     return jobs
 
 
-def _jobs(value: object, spec: str, said: Mapping[str, Any]) -> list[Job]:
+def _as_jobs(value: object, spec: str, parameters: Mapping[str, Any]) -> list[Job]:
     """A job, a list of them, or what a function makes of the parameters."""
     if callable(value) and not isinstance(value, type):
-        value = _called(value, spec, said)
-    elif said:
+        value = _call_factory(value, spec, parameters)
+    elif parameters:
         raise DefinitionError(
-            f"[jobs.{spec}] names {', '.join(said)}, but {spec!r} is no function that takes parameters"
+            f"[jobs.{spec}] names {', '.join(parameters)}, but {spec!r} is no function that takes parameters"
         )
     if _is_job(value):
         return [value]
@@ -154,22 +156,24 @@ def _jobs(value: object, spec: str, said: Mapping[str, Any]) -> list[Job]:
     )
 
 
-def _called(make: Callable[..., object], spec: str, said: Mapping[str, Any]) -> object:
-    taken = inspect.signature(make).parameters
-    for name in said:
-        if name not in taken and not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
-            close = difflib.get_close_matches(name, taken, n=1)
+def _call_factory(make: Callable[..., object], spec: str, parameters: Mapping[str, Any]) -> object:
+    accepted = inspect.signature(make).parameters
+    for name in parameters:
+        if name not in accepted and not any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()
+        ):
+            close = difflib.get_close_matches(name, accepted, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise DefinitionError(
-                f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes {', '.join(taken) or 'none'}"
+                f"[jobs.{spec}]: there is no parameter {name!r}; {hint}it takes {', '.join(accepted) or 'none'}"
             )
     try:
         with ordinary_errors():
-            return make(**said)
+            return make(**parameters)
     except TypeError as error:
-        refused = f"does not take {dict(said)}" if said else "cannot be called without arguments"
-        raise DefinitionError(f"{spec!r}: the function {refused}: {error}") from error
-    except Ended as error:
+        problem = f"does not take {dict(parameters)}" if parameters else "cannot be called without arguments"
+        raise DefinitionError(f"{spec!r}: the function {problem}: {error}") from error
+    except UserCodeExit as error:
         raise DefinitionError(
             f"{spec!r}: the function ends the process instead of giving a job ({error})"
         ) from error

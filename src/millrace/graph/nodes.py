@@ -22,7 +22,7 @@ from millrace.windows import ByClock, Ordered, Sliding, WindowFn
 if TYPE_CHECKING:
     from millrace.topics import Topic
 
-TIMES = {"event_time": pl.Int64(), "ingestion_time": pl.Int64()}
+TIME_COLUMNS = {"event_time": pl.Int64(), "ingestion_time": pl.Int64()}
 """Columns every row has besides those of its type; a pane's event time is `window_end - 1`."""
 
 
@@ -39,35 +39,39 @@ class Windowing:
     time: panes.PaneTime = "end"
 
     @property
-    def once(self) -> bool:
+    def fires_once(self) -> bool:
         """Whether a window shows one pane after its end and none after that, so that later rows are refused."""
-        return isinstance(self.trigger, AtWatermark) and self.trigger.once
+        return isinstance(self.trigger, AtWatermark) and self.trigger.has_single_pane
 
     @property
-    def by_clock(self) -> bool:
+    def is_processing_time(self) -> bool:
         """Whether windows lie in processing time."""
         return isinstance(self.window, ByClock)
 
     @property
-    def places(self) -> WindowFn:
+    def assigner(self) -> WindowFn:
         """The windows, whatever time they lie in."""
         return self.window.window if isinstance(self.window, ByClock) else self.window
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether rows are taken one after the other, and decide themselves where windows end."""
-        return isinstance(self.places, Ordered)
+        return isinstance(self.assigner, Ordered)
 
     @property
-    def sliced(self) -> Sliding | None:
+    def sliced_window(self) -> Sliding | None:
         """The windows, where slices suffice to compute them: sliding ones that show each pane when the watermark or a late row says so."""
-        plain = (
+        is_plain_trigger = (
             isinstance(self.trigger, AtWatermark)
             and self.trigger.early is None
-            and (self.trigger.late is None or (self.once and not self.lateness))
+            and (self.trigger.late is None or (self.fires_once and not self.lateness))
         )
-        usual = self.output != "delta" and self.closing != "always" and self.time == "end"
-        return self.window if plain and usual and isinstance(self.window, Sliding) else None
+        is_default_output = self.output != "delta" and self.closing != "always" and self.time == "end"
+        return (
+            self.window
+            if is_plain_trigger and is_default_output and isinstance(self.window, Sliding)
+            else None
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,21 +102,21 @@ class Stateless(Node):
 
     apply: Callable[[pl.DataFrame], pl.DataFrame]
     text: str
-    reads: frozenset[str] | None = None
+    columns_read: frozenset[str] | None = None
     """The columns that it looks at; None: any."""
-    changes: frozenset[str] | None = None
+    columns_changed: frozenset[str] | None = None
     """The columns that it may give other values; None: any."""
     exprs: tuple[pl.Expr, ...] = ()
     """The expressions in it, of which `text` may leave out a part."""
 
 
 @dataclass(frozen=True, eq=False)
-class Asked(Stateless):
+class Lookup(Stateless):
     """Columns that somebody is asked for. The answer may change, so it cannot be computed again to be taken back."""
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Stateless):
+class JoinRows(Stateless):
     """The rows of a join, made of panes that hold both sides. What they say is told row by row: what is new, and what no longer holds."""
 
 
@@ -132,7 +136,7 @@ class Operation(Node):
     """Whether the input is panes of this very windowing, which keep their window."""
 
     @property
-    def everywhere(self) -> int | None:
+    def broadcast_input(self) -> int | None:
         """The input whose rows concern all keys, if there is one."""
         return None
 
@@ -158,7 +162,7 @@ TIMEOUTS = "timeouts"
 
 
 @dataclass(frozen=True, eq=False)
-class Match(Operation):
+class MatchPattern(Operation):
     """Sequences of events per key: the windows are matches, each shown once."""
 
     pattern: Pattern
@@ -173,12 +177,12 @@ class Deduplication(Operation):
     within: int
 
     @property
-    def identity(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         """What copies have in common."""
         return list(dict.fromkeys([*self.keys, *self.columns]))
 
     @property
-    def at_once(self) -> bool:
+    def is_immediate(self) -> bool:
         """Whether copies have the same event time, so that the first to come is the first there is."""
         return "event_time" in self.columns
 
@@ -188,20 +192,20 @@ class Process(Operation):
     """A user's own code per key, with state and timers; the second input, where there is one, goes to every slot."""
 
     processor: Processor
-    ports: Mapping[str, pl.Schema]
+    side_schemas: Mapping[str, pl.Schema]
     """The columns of its further outputs."""
 
     @property
-    def everywhere(self) -> int | None:
+    def broadcast_input(self) -> int | None:
         """A broadcast concerns all keys."""
         return 1
 
 
 @dataclass(frozen=True, eq=False)
-class MatchRows(Operation):
+class MatchRecognize(Operation):
     """Row patterns of SQL per key: the windows are matches, each shown once."""
 
-    rows: RowPattern
+    row_pattern: RowPattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +214,10 @@ class Late(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Side(Node):
+class SideOutput(Node):
     """What an operation says besides its results, under the name of a port: panes, each shown once and never taken back."""
 
-    port: str
+    output: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,27 +234,27 @@ class Edge:
     """How rows reach an operator or a topic: from a read or an operator, through stateless steps."""
 
     origin: Read | Operation
-    port: str
+    output: str
     """Which of the origin's outputs: `out`, `late`, or that of a `Side`."""
     steps: tuple[Stateless, ...]
     schema: pl.Schema
     """The columns of the rows before the steps."""
-    side: int = 0
+    input_index: int = 0
     """Which input of the node they come to, where it tells them apart."""
-    behind: Read | None = None
+    upstream_read: Read | None = None
     """Where the origin hands on rows as rows: the topic that they come from."""
-    via: int = 0
+    input_edge: int = 0
     """And which of the origin's own edges they came by."""
 
     @property
     def read(self) -> Read | None:
         """The topic whose rows come; null where panes do."""
-        return self.origin if isinstance(self.origin, Read) else self.behind
+        return self.origin if isinstance(self.origin, Read) else self.upstream_read
 
     @property
-    def by_row(self) -> bool:
+    def makes_join_rows(self) -> bool:
         """Whether a pane becomes the rows of a join, which are told one by one."""
-        return any(isinstance(step, Pairs) for step in self.steps)
+        return any(isinstance(step, JoinRows) for step in self.steps)
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The stateless steps, one after the other."""
@@ -265,46 +269,46 @@ class Edge:
 
 def edges(node: Node) -> Iterator[Edge]:
     """Every way in which rows reach the input of `node`, through unions and stateless steps."""
-    for side, source in enumerate(node.inputs):
-        yield from _edges(source, (), side)
+    for input_index, upstream in enumerate(node.inputs):
+        yield from _edges(upstream, (), input_index)
 
 
-def _edges(node: Node, steps: tuple[Stateless, ...], side: int) -> Iterator[Edge]:
+def _edges(node: Node, steps: tuple[Stateless, ...], input_index: int) -> Iterator[Edge]:
     match node:
         case Deduplication():
-            for via, inner in enumerate(edges(node)):
-                yield Edge(node, "out", steps, node.schema, side, inner.read, via)
+            for input_edge, inner in enumerate(edges(node)):
+                yield Edge(node, "out", steps, node.schema, input_index, inner.read, input_edge)
         case Read() | Operation():
-            yield Edge(node, "out", steps, node.schema, side)
-        case Late(inputs=(Operation() as refused,)):
-            yield Edge(refused, "late", steps, node.schema, side)
-        case Side(inputs=(Operation() as saying,), port=port):
-            yield Edge(saying, port, steps, node.schema, side)
+            yield Edge(node, "out", steps, node.schema, input_index)
+        case Late(inputs=(Operation() as late_origin,)):
+            yield Edge(late_origin, "late", steps, node.schema, input_index)
+        case SideOutput(inputs=(Operation() as side_origin,), output=output):
+            yield Edge(side_origin, output, steps, node.schema, input_index)
         case Stateless():
-            yield from _edges(node.inputs[0], (node, *steps), side)
+            yield from _edges(node.inputs[0], (node, *steps), input_index)
         case Union():
-            for source in node.inputs:
-                yield from _edges(source, steps, side)
+            for upstream in node.inputs:
+                yield from _edges(upstream, steps, input_index)
         case _:
             raise DefinitionError(f"a stream cannot go on after {node.kind}")
 
 
-def roots(exprs: Iterable[object]) -> frozenset[str] | None:
+def columns_used(exprs: Iterable[object]) -> frozenset[str] | None:
     """The columns that expressions look at; None where that depends on which there are."""
     found: set[str] = set()
-    for given in exprs:
-        expr = pl.col(given) if isinstance(given, str) else given
+    for value in exprs:
+        expr = pl.col(value) if isinstance(value, str) else value
         if not isinstance(expr, pl.Expr) or expr.meta.has_multiple_outputs():
             return None
         found.update(expr.meta.root_names())
     return frozenset(found)
 
 
-def made(columns: Iterable[pl.Expr]) -> frozenset[str] | None:
+def output_columns(columns: Iterable[pl.Expr]) -> frozenset[str] | None:
     """The names of the columns that expressions make; None where only the rows can tell."""
     names = [
-        None if one.meta.has_multiple_outputs() else one.meta.output_name(raise_if_undetermined=False)
-        for one in columns
+        None if expr.meta.has_multiple_outputs() else expr.meta.output_name(raise_if_undetermined=False)
+        for expr in columns
     ]
     return None if None in names else frozenset(name for name in names if name is not None)
 
@@ -312,14 +316,18 @@ def made(columns: Iterable[pl.Expr]) -> frozenset[str] | None:
 def depth(node: Node) -> int:
     """The number of the stage that rows have passed when they leave `node`: how often they were dealt anew, by key."""
     if isinstance(node, Operation):
-        return 1 + max((depth(edge.origin) - _stays(edge, node) for edge in edges(node)), default=0)
-    return max((depth(source) for source in node.inputs), default=0)
+        return 1 + max((depth(edge.origin) - _keeps_key(edge, node) for edge in edges(node)), default=0)
+    return max((depth(upstream) for upstream in node.inputs), default=0)
 
 
-def _stays(edge: Edge, node: Operation) -> bool:
+def _keeps_key(edge: Edge, node: Operation) -> bool:
     """Whether rows need not be dealt anew, as they were by the same key before."""
-    same = isinstance(edge.origin, Deduplication) and edge.port == "out" and edge.origin.keys == node.keys
-    return same and not any(step.changes is None or step.changes & {*node.keys} for step in edge.steps)
+    has_same_keys = (
+        isinstance(edge.origin, Deduplication) and edge.output == "out" and edge.origin.keys == node.keys
+    )
+    return has_same_keys and not any(
+        step.columns_changed is None or step.columns_changed & {*node.keys} for step in edge.steps
+    )
 
 
 def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
@@ -327,8 +335,8 @@ def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
     if id(node) in seen:
         return
     seen[id(node)] = node
-    for source in node.inputs:
-        yield from walk(source, seen)
+    for upstream in node.inputs:
+        yield from walk(upstream, seen)
     yield node
 
 
@@ -343,35 +351,35 @@ def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
     for output in outputs:
         for node in walk(output, seen):
             if isinstance(node, Operation):
-                place = node.name or f"{node.kind}-{len(ids) + 1}"
-                whose = SHARED if node.name and isinstance(node, Deduplication) else job
-                if f"{whose}/{place}" in ids.values():
+                local_name = node.name or f"{node.kind}-{len(ids) + 1}"
+                owner = SHARED if node.name and isinstance(node, Deduplication) else job
+                if f"{owner}/{local_name}" in ids.values():
                     raise DefinitionError(
-                        f"two operators of job {job!r} are named {place!r}; give each its own name"
+                        f"two operators of job {job!r} are named {local_name!r}; give each its own name"
                     )
-                ids[node] = f"{whose}/{place}"
+                ids[node] = f"{owner}/{local_name}"
     return ids
 
 
-def side(node: Node, name: str) -> Side:
+def side_output(node: Node, name: str) -> SideOutput:
     """A further output of a processor; refuses what has none of this name."""
     if not isinstance(node, Process):
         raise DefinitionError(
             f"side({name!r}) follows process(): it is what that processor emits besides its results"
         )
-    if name not in node.ports:
+    if name not in node.side_schemas:
         raise DefinitionError(
-            f"side({name!r}): {node.processor} has {', '.join(map(repr, node.ports)) or 'no sides'}"
+            f"side({name!r}): {node.processor} has {', '.join(map(repr, node.side_schemas)) or 'no sides'}"
         )
-    return Side((node,), node.ports[name], name)
+    return SideOutput((node,), node.side_schemas[name], name)
 
 
-def said(columns: Iterable[Any], named: Mapping[str, Any] | None = None) -> str:
+def format_expressions(columns: Iterable[Any], named: Mapping[str, Any] | None = None) -> str:
     """Expressions as their user wrote them, for `explain`."""
     return ", ".join([*map(str, columns), *(f"{name}={value}" for name, value in (named or {}).items())])
 
 
-INTERNAL = {
+INTERNAL_COLUMNS = {
     "_part": pl.Int64(),
     "_clock": pl.Int64(),
     "_src": pl.Int64(),
@@ -384,14 +392,16 @@ INTERNAL = {
 """Columns that ride along with rows until they reach an operator."""
 
 
-def tried(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.DataFrame:
+def apply_to_no_rows(
+    fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, step_text: str
+) -> pl.DataFrame:
     """What `fn` makes of no rows of the columns that a user sees."""
     try:
         with ordinary_errors():
             return fn(schema.to_frame())
     except Exception as error:
         raise DefinitionError(
-            f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}"
+            f"{step_text} does not fit the columns {', '.join(schema)}: {first_line(error)}"
         ) from error
 
 
@@ -401,24 +411,24 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def applied(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, what: str) -> pl.Schema:
+def derive_schema(fn: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema, step_text: str) -> pl.Schema:
     """The columns that `fn` makes of `schema`, found by trying it on no rows."""
     try:
         with ordinary_errors():
-            result: Any = fn(pl.Schema({**schema, **INTERNAL}).to_frame())
+            result: Any = fn(pl.Schema({**schema, **INTERNAL_COLUMNS}).to_frame())
     except Exception as error:
         raise DefinitionError(
-            f"{what} does not fit the columns {', '.join(schema)}: {first_line(error)}"
+            f"{step_text} does not fit the columns {', '.join(schema)}: {first_line(error)}"
         ) from error
     if not isinstance(result, pl.DataFrame):
-        raise DefinitionError(f"{what} must return a polars DataFrame, not {type(result).__name__}")
-    lost = [
+        raise DefinitionError(f"{step_text} must return a polars DataFrame, not {type(result).__name__}")
+    missing = [
         column
-        for column in (*INTERNAL, *schema)
-        if column not in result.columns and (column in INTERNAL or column == "event_time")
+        for column in (*INTERNAL_COLUMNS, *schema)
+        if column not in result.columns and (column in INTERNAL_COLUMNS or column == "event_time")
     ]
-    if lost:
+    if missing:
         raise DefinitionError(
-            f"{what} loses {', '.join(lost)}, without which a row has no place in time; keep the columns you do not know"
+            f"{step_text} loses {', '.join(missing)}, without which a row has no place in time; keep the columns you do not know"
         )
-    return pl.Schema({name: dtype for name, dtype in result.schema.items() if name not in INTERNAL})
+    return pl.Schema({name: dtype for name, dtype in result.schema.items() if name not in INTERNAL_COLUMNS})

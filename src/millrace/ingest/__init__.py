@@ -1,19 +1,28 @@
 """From the outside world to the log: connectors fetch messages, processors understand them, a pipeline writes them."""
 
-from millrace.ingest.contract import Batch, Connector, Event, Processed, Processor, Raw, Reject, Rejected
-from millrace.ingest.pipeline import Counts, ingest
+from millrace.ingest.contract import (
+    Connector,
+    Event,
+    MessageBatch,
+    MessageProcessor,
+    MessageRejected,
+    ProcessedBatch,
+    RawMessage,
+    Reject,
+)
+from millrace.ingest.pipeline import IngestCounts, ingest
 from millrace.ingest.registry import connector, processor
 
 __all__ = [
-    "Batch",
     "Connector",
-    "Counts",
     "Event",
-    "Processed",
-    "Processor",
-    "Raw",
+    "IngestCounts",
+    "MessageBatch",
+    "MessageProcessor",
+    "MessageRejected",
+    "ProcessedBatch",
+    "RawMessage",
     "Reject",
-    "Rejected",
     "connector",
     "ingest",
     "processor",

@@ -17,18 +17,18 @@ from typing import Any, NamedTuple, Self
 import polars as pl
 
 from millrace import timestamps
-from millrace.log.codecs.codec import FIRST, LAST
+from millrace.log.codecs.codec import MAX_TIME, MIN_TIME
 from millrace.topics import Topic
 from millrace.values import event_values
-from millrace.values.calls import ordinary_errors, told
-from millrace.values.event_values import Misfit
+from millrace.values.calls import describe_error, ordinary_errors
+from millrace.values.event_values import InvalidValue
 
 MISFIT = "does not fit the type"
 """The reason of what is understood but cannot be an event of its topic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawMessage:
     """A message as it came."""
 
     topic: str
@@ -48,10 +48,10 @@ class Reject:
     """One of a few, by which rejects are counted."""
     detail: str
     """What exactly was wrong with this one."""
-    raw: Raw
+    raw: RawMessage
 
 
-class Rejected(Exception):
+class MessageRejected(Exception):
     """Raised by `Processor.process` for a message that cannot be understood."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -60,7 +60,7 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class MessageBatch:
     """Messages in the order in which they came, a column for each attribute."""
 
     topics: Sequence[str] = ()
@@ -81,26 +81,26 @@ class Batch:
         """How many messages (or ready events) were read, without the rejects."""
         return len(self.payloads) + sum(len(frame) for _, frame in self.rows)
 
-    def event_time(self, said: int) -> int:
+    def event_time(self, reported: int) -> int:
         """The time that an event of this batch gets whose message says `said`; `Rejected` where no calendar holds it."""
-        time = said + self.shift
-        if not FIRST <= time <= LAST:
-            raise Rejected(
+        time = reported + self.shift
+        if not MIN_TIME <= time <= MAX_TIME:
+            raise MessageRejected(
                 "impossible event time",
-                f"{said} ms since the epoch{f', shifted by {self.shift}' if self.shift else ''}",
+                f"{reported} ms since the epoch{f', shifted by {self.shift}' if self.shift else ''}",
             )
         return time
 
-    def __getitem__(self, index: int) -> Raw:
+    def __getitem__(self, index: int) -> RawMessage:
         """One of the messages by itself."""
-        return Raw(
+        return RawMessage(
             self.topics[index],
             self.payloads[index],
             self.received[index],
             f"{self.source}:{self.positions[index]}",
         )
 
-    def __iter__(self) -> Iterator[Raw]:
+    def __iter__(self) -> Iterator[RawMessage]:
         """One after the other."""
         return map(self.__getitem__, range(len(self.payloads)))
 
@@ -116,13 +116,13 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Processed:
+class ProcessedBatch:
     """What a batch of messages meant: each is in exactly one of the three, or each part of it where a message tells of several things."""
 
     rows: Sequence[tuple[Topic, pl.DataFrame]] = ()
     """For each topic the columns of its type, `event_time` and `ingestion_time`, in the order of the messages."""
     rejects: Sequence[Reject] = ()
-    passed: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
     """How many were understood but are of no interest, by kind."""
 
 
@@ -133,17 +133,17 @@ class Connector(ABC):
     """Where its events go if it makes events itself, as the simulator does; such a connector needs no processor."""
 
     @abstractmethod
-    def poll(self, *, limit: int, wait: int) -> Batch | None:
+    def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
         """At most `limit` messages that come within `wait` milliseconds; none may have come. None: there will be no more."""
 
     @abstractmethod
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: MessageBatch) -> None:
         """Called when the log has the batch, in the order of polls. What is not acknowledged is delivered again, where the source can."""
 
-    def interested_in(self, filters: Sequence[str]) -> None:  # noqa: B027 - a file has no topics to choose from
+    def set_topic_filters(self, filters: Sequence[str]) -> None:  # noqa: B027 - a file has no topics to choose from
         """Told before it connects which topics the processor understands, where the outside world can be asked for some."""
 
-    def troubles(self) -> Counter[str]:
+    def recovered_errors(self) -> Counter[str]:
         """What went wrong on the way and was overcome, by kind, so far."""
         return Counter()
 
@@ -163,7 +163,7 @@ class Connector(ABC):
         self.close()
 
 
-class Processor(ABC):
+class MessageProcessor(ABC):
     """Understands the messages of one feed. It keeps no state and raises nothing but `Rejected`, whatever a message contains."""
 
     topics: tuple[Topic, ...]
@@ -172,68 +172,74 @@ class Processor(ABC):
     """Which topics of the outside world it understands, as MQTT writes filters; all, unless it says so."""
 
     @abstractmethod
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         """What the message means; None: nothing of interest. `Rejected`: it cannot be understood."""
 
-    def process_many(self, batch: Batch) -> Processed:
+    def process_many(self, batch: MessageBatch) -> ProcessedBatch:
         """The same for a batch, with event times by `batch.event_time`. Override it where columns are faster."""
-        events: dict[str, list[tuple[Raw, Event]]] = {}
+        events: dict[str, list[tuple[RawMessage, Event]]] = {}
         rejects: list[Reject] = []
-        passed: Counter[str] = Counter()
+        skipped: Counter[str] = Counter()
         for raw in batch:
-            outcome = _attempt(self, raw, batch)
+            outcome = _process_one(self, raw, batch)
             if isinstance(outcome, Reject):
                 rejects.append(outcome)
             elif outcome is None:
-                passed["of no interest"] += 1
+                skipped["of no interest"] += 1
             else:
                 events.setdefault(outcome.topic.name, []).append((raw, outcome))
-        rows = [(found[0][1].topic, framed(found, rejects)) for found in events.values()]
-        return Processed(rows, rejects, passed)
+        rows = [
+            (topic_events[0][1].topic, build_frame(topic_events, rejects)) for topic_events in events.values()
+        ]
+        return ProcessedBatch(rows, rejects, skipped)
 
 
-class Ready(Processor):
+class EventPassthrough(MessageProcessor):
     """Takes the place of a processor where the connector's batches already are events."""
 
     def __init__(self, topics: tuple[Topic, ...]) -> None:
         self.topics = topics
 
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         """There are no messages to understand."""
-        raise Rejected("no processor", f"a connector that makes events brought a message from {raw.origin}")
+        raise MessageRejected(
+            "no processor", f"a connector that makes events brought a message from {raw.origin}"
+        )
 
-    def process_many(self, batch: Batch) -> Processed:
+    def process_many(self, batch: MessageBatch) -> ProcessedBatch:
         """The events as they are; a message among them would be a reject."""
-        return Processed(batch.rows, super().process_many(batch).rejects)
+        return ProcessedBatch(batch.rows, super().process_many(batch).rejects)
 
 
-def _attempt(processor: Processor, raw: Raw, batch: Batch) -> Event | Reject | None:
+def _process_one(processor: MessageProcessor, raw: RawMessage, batch: MessageBatch) -> Event | Reject | None:
     try:
         with ordinary_errors():
             event = processor.process(raw)
         return event and event._replace(event_time=batch.event_time(event.event_time))
-    except Rejected as rejected:
+    except MessageRejected as rejected:
         return Reject(rejected.reason, rejected.detail, raw)
     except Exception as error:  # noqa: BLE001 - one message never stops the others, whatever a processor does
-        return Reject("processor failed", told(error), raw)
+        return Reject("processor failed", describe_error(error), raw)
 
 
-def framed(found: Sequence[tuple[Raw, Event]], rejects: list[Reject]) -> pl.DataFrame:
+def build_frame(events: Sequence[tuple[RawMessage, Event]], rejects: list[Reject]) -> pl.DataFrame:
     """Events of one topic, with their messages, as columns; those that do not fit become rejects that name the column."""
-    topic = found[0][1].topic
-    shape = event_values.shape(topic.type)
-    rows: list[tuple[Raw, Any, int]] = []
-    for raw, event in found:
+    topic = events[0][1].topic
+    shape = event_values.row_decoder(topic.type)
+    rows: list[tuple[RawMessage, Any, int]] = []
+    for raw, event in events:
         try:
-            rows.append((raw, shape.convert(_known(event, topic)), _checked_time(event.event_time)))
-        except Misfit as error:
+            rows.append((raw, shape.convert(_check_columns(event, topic)), _check_time(event.event_time)))
+        except InvalidValue as error:
             rejects.append(Reject(MISFIT, str(error), raw))
-    return columns_of(topic, rows, rejects)
+    return build_columns(topic, rows, rejects)
 
 
-def columns_of(topic: Topic, rows: Sequence[tuple[Raw, Any, int]], rejects: list[Reject]) -> pl.DataFrame:
+def build_columns(
+    topic: Topic, rows: Sequence[tuple[RawMessage, Any, int]], rejects: list[Reject]
+) -> pl.DataFrame:
     """Rows of the topic's shape, with their messages and event times, as columns."""
-    shape = event_values.shape(topic.type)
+    shape = event_values.row_decoder(topic.type)
     times = {
         "event_time": pl.Series([at for _, _, at in rows], dtype=pl.Int64),
         "ingestion_time": pl.Series([raw.received for raw, _, _ in rows], dtype=pl.Int64),
@@ -243,22 +249,22 @@ def columns_of(topic: Topic, rows: Sequence[tuple[Raw, Any, int]], rejects: list
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         if len(rows) == 1:
             rejects.append(Reject(MISFIT, str(error).partition("\n")[0], rows[0][0]))
-            return columns_of(topic, [], rejects)
+            return build_columns(topic, [], rejects)
         middle = len(rows) // 2
         return pl.concat(
-            [columns_of(topic, rows[:middle], rejects), columns_of(topic, rows[middle:], rejects)]
+            [build_columns(topic, rows[:middle], rejects), build_columns(topic, rows[middle:], rejects)]
         )
 
 
-def _known(event: Event, topic: Topic) -> Mapping[str, Any]:
+def _check_columns(event: Event, topic: Topic) -> Mapping[str, Any]:
     unknown = set(event.details) - set(topic.schema)
     if unknown:
-        raise Misfit(f"{topic.type.__name__} has no {', '.join(sorted(map(str, unknown)))}")
+        raise InvalidValue(f"{topic.type.__name__} has no {', '.join(sorted(map(str, unknown)))}")
     return event.details
 
 
-def _checked_time(time: Any) -> int:
+def _check_time(time: Any) -> int:
     try:
-        return timestamps.millis_of(time)
+        return timestamps.value_to_millis(time)
     except (ValueError, OverflowError) as error:
-        raise Misfit(f"event time {str(time)[:100]!r}: {error}") from error
+        raise InvalidValue(f"event time {str(time)[:100]!r}: {error}") from error

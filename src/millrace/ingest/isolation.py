@@ -9,122 +9,136 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from millrace.ingest.contract import MISFIT, Batch, Processed, Processor, Raw, Reject
+from millrace.ingest.contract import (
+    MISFIT,
+    MessageBatch,
+    MessageProcessor,
+    ProcessedBatch,
+    RawMessage,
+    Reject,
+)
 from millrace.log.codecs.codec import encode
-from millrace.log.contract import Outgoing
+from millrace.log.contract import OutgoingRecords
 from millrace.topics import Topic
 from millrace.values import event_values
-from millrace.values.calls import ordinary_errors, told
+from millrace.values.calls import describe_error, ordinary_errors
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class EncodedRows:
     """Events of one topic, ready for the log."""
 
     topic: Topic
-    records: Outgoing
-    newest: int | None
+    records: OutgoingRecords
+    max_event_time: int | None
     """The greatest event time among them."""
 
 
 @dataclass(eq=False)
-class Isolated:
+class IsolatedBatch:
     """What became of a batch."""
 
-    rows: list[Encoded] = field(default_factory=list)
+    rows: list[EncodedRows] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
-    passed: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
 
-    def add(self, other: Isolated) -> None:
+    def add(self, other: IsolatedBatch) -> None:
         """What became of the messages that follow."""
         self.rows += other.rows
         self.rejects += other.rejects
-        self.passed.update(other.passed)
+        self.skipped.update(other.skipped)
 
 
-def isolate(processor: Processor, batch: Batch) -> Isolated:
+def isolate(processor: MessageProcessor, batch: MessageBatch) -> IsolatedBatch:
     """The events of a batch, encoded; a message for which processor or encoding raise is a reject."""
-    made = Isolated()
+    isolated = IsolatedBatch()
     if batch.rows:  # events that a connector made itself have no messages
         for topic, rows in batch.rows:
-            made.rows += _encoded_rows(topic, rows, made.rejects)
+            isolated.rows += _encode_or_reject(topic, rows, isolated.rejects)
         batch = replace(batch, rows=())
     if len(batch):
-        made.add(_messages(processor, batch))
-    return made
+        isolated.add(_isolate_messages(processor, batch))
+    return isolated
 
 
-def _messages(processor: Processor, batch: Batch) -> Isolated:
+def _isolate_messages(processor: MessageProcessor, batch: MessageBatch) -> IsolatedBatch:
     try:
         with ordinary_errors():
-            done = processor.process_many(batch)
-            rows = [_encoded(topic, frame) for topic, frame in done.rows if len(frame)]
-        return Isolated(rows, list(done.rejects), Counter(done.passed))
+            processed = processor.process_many(batch)
+            rows = [_encode_rows(topic, frame) for topic, frame in processed.rows if len(frame)]
+        return IsolatedBatch(rows, list(processed.rejects), Counter(processed.skipped))
     except Exception as error:  # noqa: BLE001 - whatever a processor does, the other messages are written
         if len(batch) == 1:
-            return Isolated(rejects=[_failed(error, batch)])
-    made = Isolated()
-    for half in _halves(batch):
-        made.add(_messages(processor, half))
-    return made
+            return IsolatedBatch(rejects=[_reject_failed(error, batch)])
+    isolated = IsolatedBatch()
+    for half in _split_batch(batch):
+        isolated.add(_isolate_messages(processor, half))
+    return isolated
 
 
-def process_apart(processor: Processor, batch: Batch) -> Processed:
+def process_isolated(processor: MessageProcessor, batch: MessageBatch) -> ProcessedBatch:
     """What a batch means, without a log; a message for which the processor raises is a reject."""
     try:
         with ordinary_errors():
-            done = processor.process_many(batch)
-        for topic, frame in done.rows:
+            processed = processor.process_many(batch)
+        for topic, frame in processed.rows:
             _check_nulls(topic, frame)
     except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises concerns its message
         if len(batch) == 1:
-            return Processed(rejects=[_failed(error, batch)])
+            return ProcessedBatch(rejects=[_reject_failed(error, batch)])
     else:
-        return done
-    parts = [process_apart(processor, half) for half in _halves(batch)]
-    rows = [one for part in parts for one in part.rows]
-    return Processed(rows, [one for part in parts for one in part.rejects], parts[0].passed + parts[1].passed)
+        return processed
+    halves = [process_isolated(processor, half) for half in _split_batch(batch)]
+    rows = [one for part in halves for one in part.rows]
+    return ProcessedBatch(
+        rows, [one for part in halves for one in part.rejects], halves[0].skipped + halves[1].skipped
+    )
 
 
 def _check_nulls(topic: Topic, rows: pl.DataFrame) -> None:
     """Refuses what the encoding would refuse."""
-    for name in event_values.shape(topic.type).required:
+    for name in event_values.row_decoder(topic.type).required:
         if rows[name].null_count():
-            raise event_values.Misfit(f"column {name!r} is null, and the field must have a value")
+            raise event_values.InvalidValue(f"column {name!r} is null, and the field must have a value")
 
 
-def _failed(error: Exception, batch: Batch) -> Reject:
-    return Reject("processor failed", told(error), batch[0])
+def _reject_failed(error: Exception, batch: MessageBatch) -> Reject:
+    return Reject("processor failed", describe_error(error), batch[0])
 
 
-def _halves(batch: Batch) -> Iterator[Batch]:
+def _split_batch(batch: MessageBatch) -> Iterator[MessageBatch]:
     middle = len(batch) // 2
     for part in (slice(None, middle), slice(middle, None)):
         columns = (batch.topics[part], batch.payloads[part], batch.received[part], batch.positions[part])
-        yield Batch(*columns, batch.source, (), batch.shift)
+        yield MessageBatch(*columns, batch.source, (), batch.shift)
 
 
-def _encoded(topic: Topic, rows: pl.DataFrame) -> Encoded:
-    newest = rows["event_time"].max()
-    return Encoded(topic, encode(topic, rows), newest if isinstance(newest, int) else None)
+def _encode_rows(topic: Topic, rows: pl.DataFrame) -> EncodedRows:
+    max_event_time = rows["event_time"].max()
+    return EncodedRows(
+        topic, encode(topic, rows), max_event_time if isinstance(max_event_time, int) else None
+    )
 
 
-def _encoded_rows(topic: Topic, rows: pl.DataFrame, rejects: list[Reject]) -> list[Encoded]:
+def _encode_or_reject(topic: Topic, rows: pl.DataFrame, rejects: list[Reject]) -> list[EncodedRows]:
     if rows.is_empty():
         return []
     try:
         with ordinary_errors():
-            return [_encoded(topic, rows)]
+            return [_encode_rows(topic, rows)]
     except Exception as error:  # noqa: BLE001 - whatever a connector made, its other events are written
         if len(rows) == 1:
             rejects.append(_reject(rows, error))
             return []
     middle = len(rows) // 2
-    return [*_encoded_rows(topic, rows[:middle], rejects), *_encoded_rows(topic, rows[middle:], rejects)]
+    return [
+        *_encode_or_reject(topic, rows[:middle], rejects),
+        *_encode_or_reject(topic, rows[middle:], rejects),
+    ]
 
 
 def _reject(row: pl.DataFrame, error: Exception) -> Reject:
     values = row.row(0, named=True)
     received = values.get("ingestion_time")
     payload = json.dumps(values, default=str).encode()
-    return Reject(MISFIT, str(error), Raw("", payload, received if isinstance(received, int) else 0))
+    return Reject(MISFIT, str(error), RawMessage("", payload, received if isinstance(received, int) else 0))

@@ -12,54 +12,55 @@ from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import InputError
 from millrace.ingest.clock import Clock, WallClock
-from millrace.ingest.contract import Batch, Connector, Raw
-from millrace.ingest.pipeline import LIMIT, Counts, Stop
-from millrace.ingest.progress import Progress
+from millrace.ingest.contract import Connector, MessageBatch, RawMessage
+from millrace.ingest.pipeline import BATCH_LIMIT, IngestCounts, StopSignal
+from millrace.ingest.progress import IngestProgress
 
-_WAIT = 500
+_POLL_WAIT = 500
 """How long messages are gathered before they are written, in milliseconds."""
-_check = msgspec.json.Decoder(msgspec.Raw).decode
-_encode = msgspec.json.Encoder().encode
+_validate_json = msgspec.json.Decoder(msgspec.Raw).decode
+_encode_json = msgspec.json.Encoder().encode
 
 
 def record(
     connector: Connector,
     path: Path,
     *,
-    stop: Stop,
-    progress: Progress,
+    stop: StopSignal,
+    progress: IngestProgress,
     duration: Duration | None = None,
     messages: int | None = None,
     clock: Clock | None = None,
-) -> Counts:
+) -> IngestCounts:
     """Until `stop` is asked for, this much time has passed, or there are as many messages; the file must be new."""
-    clock, counts = clock or WallClock(), Counts()
-    until = None if duration is None else clock.now() + durations.positive(duration, name="duration")
-    with _new(path) as file, connector:
-        out = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if path.suffix == ".gz" else None
+    clock, counts = clock or WallClock(), IngestCounts()
+    deadline = None if duration is None else clock.now() + durations.parse_positive(duration, name="duration")
+    with _create_file(path) as file, connector:
+        compressed = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if path.suffix == ".gz" else None
         while (
-            not stop.asked
-            and (until is None or clock.now() < until)
+            not stop.is_requested
+            and (deadline is None or clock.now() < deadline)
             and (messages is None or counts.received < messages)
         ):
             batch = connector.poll(
-                limit=LIMIT if messages is None else min(LIMIT, messages - counts.received), wait=_WAIT
+                limit=BATCH_LIMIT if messages is None else min(BATCH_LIMIT, messages - counts.received),
+                wait=_POLL_WAIT,
             )
             if batch is None:
                 break
             if len(batch):
-                _write(batch, file, out)
+                _write_batch(batch, file, compressed)
                 connector.acknowledge(batch)
                 counts.received += len(batch)
                 counts.written[path.name] += len(batch)
-            counts.troubles = connector.troubles()
+            counts.recovered_errors = connector.recovered_errors()
             progress.update(counts)
-        if out is not None:
-            out.close()
+        if compressed is not None:
+            compressed.close()
     return counts
 
 
-def _new(path: Path) -> IO[bytes]:
+def _create_file(path: Path) -> IO[bytes]:
     try:
         return path.open("xb")
     except FileExistsError as error:
@@ -70,32 +71,32 @@ def _new(path: Path) -> IO[bytes]:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _write(batch: Batch, file: IO[bytes], packed: gzip.GzipFile | None) -> None:
+def _write_batch(batch: MessageBatch, file: IO[bytes], compressed: gzip.GzipFile | None) -> None:
     """When it returns the lines are on disk, and can be read even if nothing follows."""
-    lines = b"".join(line(raw) for raw in batch)
-    if packed is None:
+    lines = b"".join(encode_line(raw) for raw in batch)
+    if compressed is None:
         file.write(lines)
     else:
-        packed.write(lines)
-        packed.flush()
+        compressed.write(lines)
+        compressed.flush()
     file.flush()
     os.fsync(file.fileno())
 
 
-def line(raw: Raw) -> bytes:
+def encode_line(raw: RawMessage) -> bytes:
     """A message as `Recording` reads it back, byte for byte: JSON as it is, other text as text, other bytes as base64."""
-    said: dict[str, Any] = {"received": raw.received, "topic": raw.topic}
-    if _is_object(raw.payload):
-        said["payload"] = msgspec.Raw(raw.payload)
+    fields: dict[str, Any] = {"received": raw.received, "topic": raw.topic}
+    if _is_embeddable_json(raw.payload):
+        fields["payload"] = msgspec.Raw(raw.payload)
     else:
         try:
-            said["payload"] = raw.payload.decode()
+            fields["payload"] = raw.payload.decode()
         except UnicodeDecodeError:
-            said.update(payload=base64.b64encode(raw.payload).decode(), encoding="base64")
-    return _encode(said) + b"\n"
+            fields.update(payload=base64.b64encode(raw.payload).decode(), encoding="base64")
+    return _encode_json(fields) + b"\n"
 
 
-def _is_object(payload: bytes) -> bool:
+def _is_embeddable_json(payload: bytes) -> bool:
     """Whether it can stand in a line as it is: a JSON object or list in one line, with no space around it."""
     if (
         payload[:1] not in (b"{", b"[")
@@ -105,7 +106,7 @@ def _is_object(payload: bytes) -> bool:
     ):
         return False
     try:
-        _check(payload)
+        _validate_json(payload)
         payload.decode()
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False

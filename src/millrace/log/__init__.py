@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from millrace.log.contract import Headers, Log, Outgoing, PartitionInfo, Records, TopicInfo, Writer
+from millrace.log.contract import Headers, Log, OutgoingRecords, PartitionInfo, Records, TopicInfo, Writer
 
 if TYPE_CHECKING:
     from millrace.config import KafkaSettings, Settings
@@ -10,33 +10,33 @@ if TYPE_CHECKING:
 __all__ = [
     "Headers",
     "Log",
-    "Outgoing",
+    "LogAddress",
+    "OutgoingRecords",
     "PartitionInfo",
     "Records",
     "TopicInfo",
-    "Where",
     "Writer",
     "open_log",
     "url_of",
 ]
 
-Where: TypeAlias = "str | Settings"
+LogAddress: TypeAlias = "str | Settings"
 """A URL, or settings, which also say how clients of Kafka are set up."""
 
 
-def url_of(where: Where) -> str:
+def url_of(address: LogAddress) -> str:
     """What is shown of it."""
-    return where if isinstance(where, str) else where.log.url
+    return address if isinstance(address, str) else address.log.url
 
 
-def open_log(where: Where, *, create: bool = True, kafka: "KafkaSettings | None" = None) -> Log:
+def open_log(address: LogAddress, *, create: bool = True, kafka: "KafkaSettings | None" = None) -> Log:
     """Opens the log at `embedded:PATH`, a bare path or `kafka://HOST:PORT`; `create=False` insists that it is already there.
 
     `kafka`: how its clients are set up, where that is not said with `where`.
     """
     from millrace.errors import ComponentMissing, LogError
 
-    url = url_of(where)
+    url = url_of(address)
     if "\0" in url:
         raise LogError(f"log {url!r}: a path cannot hold a NUL character; leave it out")
     scheme, colon, path = url.partition(":")
@@ -49,13 +49,13 @@ def open_log(where: Where, *, create: bool = True, kafka: "KafkaSettings | None"
             raise ComponentMissing(
                 "a log on Kafka needs confluent-kafka; install it with: pip install 'millrace[kafka]'"
             ) from error
-        return KafkaLog(url, kafka if isinstance(where, str) else where.kafka)
+        return KafkaLog(url, kafka if isinstance(address, str) else address.kafka)
     if "://" in url:
         raise LogError(
             f"log {url!r}: there are embedded logs and Kafka; use a path such as 'embedded:data/log', or kafka://HOST:PORT"
         )
     from millrace.log.embedded.log import EmbeddedLog
-    from millrace.values.local_paths import local
+    from millrace.values.local_paths import require_local
 
-    folder = local(path if colon and scheme == "embedded" else url, "the folder of the embedded log")
+    folder = require_local(path if colon and scheme == "embedded" else url, "the folder of the embedded log")
     return EmbeddedLog(folder, create=create)

@@ -5,42 +5,44 @@ import json
 import pyarrow as pa
 
 from millrace.errors import LogError, TopicMissing
-from millrace.log.contract import Log, Outgoing
-from millrace.log.control import PassedOver, parse_object
+from millrace.log.contract import Log, OutgoingRecords
+from millrace.log.control import SkippedRecords, parse_object
 from millrace.topics import check_name
 
 ALIASES = "aliases"
 """The topic that says it."""
-_KINDS: dict[str, tuple[type, ...]] = {"name": (str,), "topic": (str,)}
-_passed = PassedOver()
+_MEMBER_TYPES: dict[str, tuple[type, ...]] = {"name": (str,), "topic": (str,)}
+_skipped = SkippedRecords()
 
 
-def point(log: Log, name: str, to: str) -> None:
+def set_alias(log: Log, name: str, topic: str) -> None:
     """From now on, whoever follows aliases reads `to` when it is asked for `name`. All of it is there before anyone looks."""
-    if to not in log.list():
+    if topic not in log.list_topics():
         raise LogError(
-            f"alias {name!r}: the log has no topic {to!r} to point it to; it has {', '.join(log.list())}"
+            f"alias {name!r}: the log has no topic {topic!r} to point it to; it has {', '.join(log.list_topics())}"
         )
     log.ensure_raw(ALIASES)
-    said = json.dumps({"name": name, "topic": to}).encode()
-    log.append(ALIASES, Outgoing(pa.array([said], pa.binary()), pa.array([name.encode()], pa.binary())))
+    record = json.dumps({"name": name, "topic": topic}).encode()
+    log.append(
+        ALIASES, OutgoingRecords(pa.array([record], pa.binary()), pa.array([name.encode()], pa.binary()))
+    )
 
 
-def aliases(log: Log) -> dict[str, str]:
+def read_aliases(log: Log) -> dict[str, str]:
     """The topic that each name stands for; names that stand for themselves are left out, and so are records that say nothing."""
     try:
-        begin, end = log.begins(ALIASES)[0], log.ends(ALIASES)[0]
+        begin, end = log.start_offsets(ALIASES)[0], log.end_offsets(ALIASES)[0]
     except TopicMissing:
         return {}
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     records = log.read(ALIASES, 0, begin, end)
     for offset, value in zip(records.offsets.tolist(), records.values.to_pylist(), strict=True):
         try:
-            said = parse_object(value, _KINDS, frozenset(_KINDS))
-            check_name(said["name"])
-            check_name(said["topic"])
+            record = parse_object(value, _MEMBER_TYPES, frozenset(_MEMBER_TYPES))
+            check_name(record["name"])
+            check_name(record["topic"])
         except ValueError as error:
-            _passed.note(ALIASES, offset, str(error))
+            _skipped.note(ALIASES, offset, str(error))
             continue
-        found[said["name"]] = said["topic"]
-    return {name: topic for name, topic in found.items() if name != topic}
+        targets[record["name"]] = record["topic"]
+    return {name: topic for name, topic in targets.items() if name != topic}

@@ -33,28 +33,28 @@ class Records:
         """How many."""
         return len(self.offsets)
 
-    def valued(self) -> "Records":
+    def with_values(self) -> "Records":
         """Those that have a value."""
-        places = np.flatnonzero(self.values.is_valid().to_numpy(zero_copy_only=False))
-        headers = None if self.headers is None else [self.headers[place] for place in places.tolist()]
-        take = pa.array(places)
+        rows = np.flatnonzero(self.values.is_valid().to_numpy(zero_copy_only=False))
+        headers = None if self.headers is None else [self.headers[row] for row in rows.tolist()]
+        row_array = pa.array(rows)
         return Records(
-            self.offsets[places],
-            self.timestamps[places],
-            self.keys.take(take),
-            self.values.take(take),
+            self.offsets[rows],
+            self.timestamps[rows],
+            self.keys.take(row_array),
+            self.values.take(row_array),
             headers,
         )
 
     @staticmethod
-    def none() -> "Records":
+    def empty() -> "Records":
         """No records at all."""
-        empty = np.empty(0, np.int64)
-        return Records(empty, empty, pa.array([], pa.binary()), pa.array([], pa.binary()))
+        no_offsets = np.empty(0, np.int64)
+        return Records(no_offsets, no_offsets, pa.array([], pa.binary()), pa.array([], pa.binary()))
 
 
 @dataclass(frozen=True, eq=False)
-class Outgoing:
+class OutgoingRecords:
     """Records on their way to one topic.
 
     A record goes to partition `hash(key) % partitions`; those without a key are dealt out in turn. `partitions` overrules both.
@@ -114,10 +114,10 @@ def pause() -> bool:
 class Writer(Protocol):
     """The one writer of its name: what it commits together is there together, or not at all."""
 
-    last: int
+    last_marker: int
     """The last marker committed under this name, -1 if none."""
 
-    def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
+    def commit(self, marker: int, batches: Mapping[str, OutgoingRecords], *, now: int | None = None) -> None:
         """Appends to all topics and sets the marker, atomically. `Fenced` if taken over; a marker that is not greater than `last` is refused."""
 
     def close(self) -> None:
@@ -136,13 +136,13 @@ class Log(Protocol):
     def ensure_raw(self, name: str, *, partitions: int = 1, retention: int | None = None) -> None:
         """Creates a topic of bytes without a type, such as `dead.*` and `late.*`; `retention` in milliseconds, None: for ever."""
 
-    def list(self) -> Names:
+    def list_topics(self) -> Names:
         """The names of all topics, sorted."""
 
     def describe(self, topic: str) -> TopicInfo:
         """What the log knows of a topic; `TopicMissing`."""
 
-    def append(self, topic: str, batch: Outgoing, *, now: int | None = None) -> None:
+    def append(self, topic: str, batch: OutgoingRecords, *, now: int | None = None) -> None:
         """Appends all records, and when it returns they are on disk. `now`: the append time, by default the clock's.
 
         If it fails, the embedded log has none of them, Kafka perhaps some; what must be all or nothing is committed by a writer.
@@ -154,13 +154,13 @@ class Log(Protocol):
     def identity(self, topic: str) -> str | None:
         """What tells a topic from another of the same name that was there before; None: the log cannot say."""
 
-    def largest(self, topic: str) -> int | None:
+    def max_record_bytes(self, topic: str) -> int | None:
         """The largest record that the topic takes, in bytes as `sizes.record_sizes` counts them; None: there is no limit."""
 
-    def begins(self, topic: str) -> dict[int, int]:
+    def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
 
-    def ends(self, topic: str) -> dict[int, int]:
+    def end_offsets(self, topic: str) -> dict[int, int]:
         """One past the last offset, by partition."""
 
     def writer(self, name: str) -> Writer:
@@ -175,7 +175,7 @@ class Log(Protocol):
     ) -> Iterator[tuple[int, Records]]:
         """Yields `(partition, records)` as they come. `wait` is called when nothing is new; the tail ends when it says False."""
 
-    def expire(self, now: int, *, passed: int | None = None) -> None:
+    def expire(self, now: int, *, elapsed: int | None = None) -> None:
         """Removes what is older than its topic's retention; how exactly depends on how the log is laid out.
 
         `passed`: how much time is known to have passed. A topic's time is then at most so much past its newest record, whatever the clock says.

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 _log = logging.getLogger("millrace.log")
-LONGEST = 4_000_000
+MAX_BYTES = 4_000_000
 """Bytes of a control record that are parsed at most."""
 
 
-class PassedOver:
+class SkippedRecords:
     """Counts the records of control topics that could not be used, and names the first of each topic."""
 
     def __init__(self) -> None:
@@ -29,22 +29,22 @@ class PassedOver:
 
 
 def parse_object(
-    value: bytes | None, kinds: Mapping[str, tuple[type, ...]], required: frozenset[str]
+    value: bytes | None, member_types: Mapping[str, tuple[type, ...]], required: frozenset[str]
 ) -> dict[str, Any]:
     """A JSON object with these members, each of one of its types; others are left out. `ValueError` says what is wrong."""
-    if value is None or len(value) > LONGEST:
+    if value is None or len(value) > MAX_BYTES:
         raise ValueError("has no value" if value is None else f"has {len(value)} bytes")
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"is not JSON ({type(error).__name__})") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise ValueError("is not a JSON object")  # noqa: TRY004 - of the same kind as the others
-    if missing := sorted(required - found.keys()):
+    if missing := sorted(required - parsed.keys()):
         raise ValueError(f"lacks {', '.join(missing)}")
-    for name in kinds.keys() & found.keys():
-        if type(found[name]) not in kinds[name]:
+    for name in member_types.keys() & parsed.keys():
+        if type(parsed[name]) not in member_types[name]:
             raise ValueError(
-                f"has {name}={str(found[name])[:40]!r}, which is not of the type {kinds[name][0].__name__}"
+                f"has {name}={str(parsed[name])[:40]!r}, which is not of the type {member_types[name][0].__name__}"
             )
-    return {name: found[name] for name in kinds if name in found}
+    return {name: parsed[name] for name in member_types if name in parsed}

@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from millrace.log.contract import Headers, Outgoing, Records
-from millrace.log.record_sizes import HEADER, OVERHEAD, header_size, record_sizes
+from millrace.log.contract import Headers, OutgoingRecords, Records
+from millrace.log.record_sizes import HEADER_OVERHEAD, RECORD_OVERHEAD, header_size, record_sizes
 
-DEAD = pl.Schema(
+DEAD_SCHEMA = pl.Schema(
     {
         "topic": pl.String(),
         "partition": pl.Int64(),
@@ -32,15 +32,15 @@ DEAD = pl.Schema(
 
 _DEAD_HEADERS = ("reason", "topic", "partition", "offset", "timestamp")
 _LATE_HEADERS = ("reason", "missed", "topic", "partition", "offset")
-LONGEST_REASON = 2_000
+MAX_REASON_CHARS = 2_000
 """Characters of a reason that are kept: some libraries quote the whole input in their errors."""
-PORTION = 8 << 20
+APPEND_BYTES = 8 << 20
 """The most bytes of letters that are appended together."""
-_LONGEST_KEY = 1_000
+_MAX_KEY_BYTES = 1_000
 """Bytes of a key that are kept where a letter must be cut."""
 
 
-def legible(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with `?` for halves of surrogates, which errors may quote and no topic or file can hold."""
     return text.encode(errors="replace").decode()
 
@@ -55,32 +55,34 @@ def late_topic(job: str) -> str:
     return f"late.{job}"
 
 
-def dead_letters(dead: pl.DataFrame) -> Outgoing:
+def dead_letters(dead: pl.DataFrame) -> OutgoingRecords:
     """Records for one `dead.*` topic, from a frame of the `DEAD` schema."""
-    return Outgoing(_binary(dead["value"]), _binary(dead["key"]), _headers(dead, _DEAD_HEADERS))
+    return OutgoingRecords(
+        _binary_array(dead["value"]), _binary_array(dead["key"]), _header_rows(dead, _DEAD_HEADERS)
+    )
 
 
-def late_letters(encoded: Outgoing, late: pl.DataFrame) -> Outgoing:
+def late_letters(encoded: OutgoingRecords, late: pl.DataFrame) -> OutgoingRecords:
     """Records for a `late.*` topic: rows as `codecs.encode` made them, and a frame with `reason`, `missed`, `topic`, `partition` and `offset` of each."""
-    return Outgoing(encoded.values, encoded.keys, _headers(late, _LATE_HEADERS))
+    return OutgoingRecords(encoded.values, encoded.keys, _header_rows(late, _LATE_HEADERS))
 
 
-def fit(letters: Outgoing, largest: int | None) -> Outgoing:
+def truncate_letters(letters: OutgoingRecords, max_bytes: int | None) -> OutgoingRecords:
     """The same letters, none larger than `largest` bytes (`Log.largest`; None: no limit). Those that are larger are cut."""
     if (
-        largest is None
+        max_bytes is None
         or not len(letters)
-        or not (large := np.flatnonzero(record_sizes(letters) > largest)).size
+        or not (oversized := np.flatnonzero(record_sizes(letters) > max_bytes)).size
     ):
         return letters
     values, keys = letters.values.to_pylist(), None if letters.keys is None else letters.keys.to_pylist()
     headers: list[Headers] = [()] * len(letters) if letters.headers is None else list(letters.headers)
-    for place in large.tolist():
-        key = None if keys is None else keys[place]
-        values[place], kept, headers[place] = _cut(values[place], key, headers[place], largest)
+    for row in oversized.tolist():
+        key = None if keys is None else keys[row]
+        values[row], kept_key, headers[row] = _truncate_letter(values[row], key, headers[row], max_bytes)
         if keys is not None:
-            keys[place] = kept
-    return Outgoing(
+            keys[row] = kept_key
+    return OutgoingRecords(
         pa.array(values, pa.binary()),
         None if keys is None else pa.array(keys, pa.binary()),
         headers,
@@ -88,21 +90,21 @@ def fit(letters: Outgoing, largest: int | None) -> Outgoing:
     )
 
 
-def portions(letters: Outgoing, most: int = PORTION) -> Iterator[Outgoing]:
+def split_letters(letters: OutgoingRecords, max_bytes: int = APPEND_BYTES) -> Iterator[OutgoingRecords]:
     """The same letters in parts of at most `most` bytes each, unless one letter alone has more."""
     sizes, first, total = record_sizes(letters), 0, 0
-    for place, size in enumerate(sizes.tolist()):
-        if place > first and total + size > most:
-            yield _part(letters, first, place)
-            first, total = place, 0
+    for row, size in enumerate(sizes.tolist()):
+        if row > first and total + size > max_bytes:
+            yield _slice_letters(letters, first, row)
+            first, total = row, 0
         total += size
-    yield _part(letters, first, len(letters))
+    yield _slice_letters(letters, first, len(letters))
 
 
-def _part(letters: Outgoing, first: int, end: int) -> Outgoing:
+def _slice_letters(letters: OutgoingRecords, first: int, end: int) -> OutgoingRecords:
     keys = None if letters.keys is None else letters.keys[first:end]
     headers = None if letters.headers is None else letters.headers[first:end]
-    return Outgoing(
+    return OutgoingRecords(
         letters.values[first:end],
         keys,
         headers,
@@ -110,56 +112,73 @@ def _part(letters: Outgoing, first: int, end: int) -> Outgoing:
     )
 
 
-def without_large(topic: str, records: Outgoing, largest: int | None) -> tuple[Outgoing, pl.DataFrame | None]:
+def split_oversized(
+    topic: str, records: OutgoingRecords, max_bytes: int | None
+) -> tuple[OutgoingRecords, pl.DataFrame | None]:
     """Records that `topic` takes, and the others as dead rows; None: there are none."""
-    if largest is None or not len(records):
+    if max_bytes is None or not len(records):
         return records, None
     sizes = record_sizes(records)
-    if not (large := sizes > largest).any():
+    if not (is_oversized := sizes > max_bytes).any():
         return records, None
-    kept, places = pa.array(np.flatnonzero(~large)), np.flatnonzero(large)
-    headers = None if records.headers is None else [records.headers[place] for place in kept.to_pylist()]
-    keys = None if records.keys is None else records.keys.take(kept)
-    partitions = None if records.partitions is None else records.partitions[~large]
+    kept_rows, oversized_rows = pa.array(np.flatnonzero(~is_oversized)), np.flatnonzero(is_oversized)
+    headers = None if records.headers is None else [records.headers[row] for row in kept_rows.to_pylist()]
+    keys = None if records.keys is None else records.keys.take(kept_rows)
+    partitions = None if records.partitions is None else records.partitions[~is_oversized]
     reasons = [
-        f"a record of {size} bytes for {topic!r}, which takes {largest}: not written"
-        for size in sizes[places].tolist()
+        f"a record of {size} bytes for {topic!r}, which takes {max_bytes}: not written"
+        for size in sizes[oversized_rows].tolist()
     ]
     dead = {
-        "topic": [topic] * len(places),
-        "key": None if records.keys is None else records.keys.take(pa.array(places)).to_pylist(),
-        "value": records.values.take(pa.array(places)).to_pylist(),
+        "topic": [topic] * len(oversized_rows),
+        "key": None if records.keys is None else records.keys.take(pa.array(oversized_rows)).to_pylist(),
+        "value": records.values.take(pa.array(oversized_rows)).to_pylist(),
         "reason": reasons,
     }
-    frame = pl.DataFrame({name: dead.get(name) or [None] * len(places) for name in DEAD}, schema=DEAD)
-    return Outgoing(records.values.take(kept), keys, headers, partitions), frame
+    frame = pl.DataFrame(
+        {name: dead.get(name) or [None] * len(oversized_rows) for name in DEAD_SCHEMA}, schema=DEAD_SCHEMA
+    )
+    return OutgoingRecords(records.values.take(kept_rows), keys, headers, partitions), frame
 
 
-def _cut(
-    value: bytes | None, key: bytes | None, headers: Headers, largest: int
+def _truncate_letter(
+    value: bytes | None, key: bytes | None, headers: Headers, max_bytes: int
 ) -> tuple[bytes | None, bytes | None, Headers]:
     """The front of a value, and headers that say what it was; the key is cut only where it is long itself."""
-    told = tuple((name, content[: 4 * LONGEST_REASON]) for name, content in headers)
+    kept_headers = tuple((name, content[: 4 * MAX_REASON_CHARS]) for name, content in headers)
     if value is not None:
-        told += (("length", str(len(value)).encode()), ("sha256", hashlib.sha256(value).hexdigest().encode()))
-    if key is not None and len(key) > _LONGEST_KEY:
-        told += (
+        kept_headers += (
+            ("length", str(len(value)).encode()),
+            ("sha256", hashlib.sha256(value).hexdigest().encode()),
+        )
+    if key is not None and len(key) > _MAX_KEY_BYTES:
+        kept_headers += (
             ("key_length", str(len(key)).encode()),
             ("key_sha256", hashlib.sha256(key).hexdigest().encode()),
         )
-        key = key[:_LONGEST_KEY]
-    room = largest - OVERHEAD - len(key or b"")
-    if header_size(told) > room:  # a limit of a few hundred bytes: the reason is the longest of what is said
-        spare = (
-            room - header_size(tuple(pair for pair in told if pair[0] != "reason")) - HEADER - len("reason")
+        key = key[:_MAX_KEY_BYTES]
+    room_bytes = max_bytes - RECORD_OVERHEAD - len(key or b"")
+    if (
+        header_size(kept_headers) > room_bytes
+    ):  # a limit of a few hundred bytes: the reason is the longest of what is said
+        reason_bytes = (
+            room_bytes
+            - header_size(tuple(pair for pair in kept_headers if pair[0] != "reason"))
+            - HEADER_OVERHEAD
+            - len("reason")
         )
-        told = tuple(
-            (name, content[: max(0, spare)] if name == "reason" else content) for name, content in told
+        kept_headers = tuple(
+            (name, content[: max(0, reason_bytes)] if name == "reason" else content)
+            for name, content in kept_headers
         )
-    return None if value is None else value[: max(0, room - header_size(told))], key, told
+    return (
+        None if value is None else value[: max(0, room_bytes - header_size(kept_headers))],
+        key,
+        kept_headers,
+    )
 
 
-def read_letters(records: Records) -> pl.DataFrame:
+def parse_letters(records: Records) -> pl.DataFrame:
     """Letters as a frame: a text column for each header that occurs, then `key` and `value`."""
     headers = [
         {name: value.decode(errors="replace") for name, value in record}
@@ -174,13 +193,13 @@ def read_letters(records: Records) -> pl.DataFrame:
     return pl.DataFrame({**columns, **bytes_})
 
 
-def _binary(series: pl.Series) -> pa.Array:
+def _binary_array(series: pl.Series) -> pa.Array:
     return pa.array(series.to_list(), pa.binary())
 
 
-def _headers(frame: pl.DataFrame, names: Sequence[str]) -> list[Headers]:
+def _header_rows(frame: pl.DataFrame, names: Sequence[str]) -> list[Headers]:
     present = [name for name in names if name in frame.columns]
-    columns = [frame[name].cast(pl.String).str.head(LONGEST_REASON).to_list() for name in present]
+    columns = [frame[name].cast(pl.String).str.head(MAX_REASON_CHARS).to_list() for name in present]
     return [
         tuple((name, value.encode()) for name, value in zip(present, row, strict=True) if value is not None)
         for row in zip(*columns, strict=True)

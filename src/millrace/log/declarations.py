@@ -2,25 +2,29 @@
 
 from millrace.errors import TopicMismatch
 
-Kind = tuple[str, str, str, bool]
+TopicFormat = tuple[str, str, str, bool]
 """Codec, type, the fields of the type, and whether there is an envelope."""
-RAW: Kind = ("raw", "", "", False)
+RAW_FORMAT: TopicFormat = ("raw", "", "", False)
 """Bytes without a type, such as dead letters."""
 _REMEDY = "declare it as it is, or use another name"
 
 
-def check(name: str, wanted: tuple[int, str, str, str, bool], known: tuple[int, str, str, str, bool]) -> None:
+def check_declaration(
+    name: str, wanted: tuple[int, str, str, str, bool], known: tuple[int, str, str, str, bool]
+) -> None:
     """Refuses what differs, but for fields that were added at the end. Both begin with the number of partitions."""
-    for what, said, there in zip(
+    for aspect, declared, existing in zip(
         ("partitions", "codec", "type", "fields", "envelope"), wanted, known, strict=True
     ):
-        grown = what == "fields" and (str(said).startswith(str(there)) or str(there).startswith(str(said)))
-        if said != there and not grown:
+        is_extended = aspect == "fields" and (
+            str(declared).startswith(str(existing)) or str(existing).startswith(str(declared))
+        )
+        if declared != existing and not is_extended:
             remedy = (
                 "append new fields at the end, and keep the others as they are"
-                if what == "fields"
+                if aspect == "fields"
                 else _REMEDY
             )
             raise TopicMismatch(
-                f"topic {name!r} exists with {what} {there!r}, but is declared with {said!r}; {remedy}"
+                f"topic {name!r} exists with {aspect} {existing!r}, but is declared with {declared!r}; {remedy}"
             )

@@ -10,16 +10,16 @@ import os
 import signal
 
 VARIABLE = "MILLRACE_FAULT"
-PLACES = ("planned", "computed", "delivered", "begun", "produced", "marked", "committed", "stored")
+POINTS = ("planned", "computed", "delivered", "begun", "produced", "marked", "committed", "stored")
 _passed: dict[str, int] = {}
 
 
-def at(place: str) -> None:
+def at(point: str) -> None:
     """Comes by a place."""
-    said = os.environ.get(VARIABLE)
-    if said is None:
+    setting = os.environ.get(VARIABLE)
+    if setting is None:
         return
-    name, number, how = (*said.split(":"), "", "")[:3]
-    _passed[place] = _passed.get(place, 0) + 1
-    if name == place and _passed[place] == int(number or 1):
-        os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+    name, number, action = (*setting.split(":"), "", "")[:3]
+    _passed[point] = _passed.get(point, 0) + 1
+    if name == point and _passed[point] == int(number or 1):
+        os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from millrace.errors import OffsetGone, TopicMissing
 from millrace.log.contract import Log
-from millrace.log.status import Status, read_status, run_of
+from millrace.log.status import Status, parse_statuses, run_of_topic
 
-_PIECE = 100_000
+_OFFSETS_PER_READ = 100_000
 """The most offsets that are read at once."""
-_STATUSES = 50
+_STATUS_OFFSETS = 50
 """How many offsets are looked back for a run's last status; an aborted transaction may lie behind it."""
 
 
@@ -21,47 +21,49 @@ class Lag:
     topic: str
     behind: int
     """Offsets still to be read; a few more than events, where offsets have gaps."""
-    said: int
+    reported_at: int
     """When the run last said how far it is, in milliseconds since the epoch."""
 
 
-def count(log: Log, topic: str) -> list[int]:
+def count_records(log: Log, topic: str) -> list[int]:
     """The records of each partition, counted one by one: offsets may have gaps. Those that come meanwhile are left out."""
-    begins, ends = log.begins(topic), log.ends(topic)
+    begins, ends = log.start_offsets(topic), log.end_offsets(topic)
     return [
         sum(
-            len(log.read(topic, partition, start, min(end, start + _PIECE)))
-            for start in range(begins[partition], end, _PIECE)
+            len(log.read(topic, partition, start, min(end, start + _OFFSETS_PER_READ)))
+            for start in range(begins[partition], end, _OFFSETS_PER_READ)
         )
         for partition, end in sorted(ends.items())
     ]
 
 
-def skew(sizes: Sequence[int]) -> float | None:
+def partition_skew(sizes: Sequence[int]) -> float | None:
     """How many times as much as on average the fullest partition holds; 1 is even, None: there is nothing."""
     return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else None
 
 
-def lags(log: Log, run: str | None = None) -> list[Lag]:
+def read_lags(log: Log, run: str | None = None) -> list[Lag]:
     """How far runs are behind now, or one of them; those that have not said how they are within the hour are left out."""
-    found = []
-    for name in log.list():
-        who = run_of(name)
-        status = _last(log, name) if who is not None and run in (None, who) else None
-        if who is None or status is None:
+    result = []
+    for name in log.list_topics():
+        status_run = run_of_topic(name)
+        status = _last_status(log, name) if status_run is not None and run in (None, status_run) else None
+        if status_run is None or status is None:
             continue
         for topic, reached in status.reached.items():
             try:
-                found.append(Lag(who, topic, max(0, sum(log.ends(topic).values()) - reached), status.at))
+                result.append(
+                    Lag(status_run, topic, max(0, sum(log.end_offsets(topic).values()) - reached), status.at)
+                )
             except TopicMissing:
                 continue
-    return found
+    return result
 
 
-def _last(log: Log, topic: str) -> Status | None:
-    begin, end = log.begins(topic)[0], log.ends(topic)[0]
+def _last_status(log: Log, topic: str) -> Status | None:
+    begin, end = log.start_offsets(topic)[0], log.end_offsets(topic)[0]
     try:
-        statuses = read_status(log.read(topic, 0, max(begin, end - _STATUSES), end))
+        statuses = parse_statuses(log.read(topic, 0, max(begin, end - _STATUS_OFFSETS), end))
     except OffsetGone:  # removed this very moment
         return None
     return statuses[-1] if statuses else None

@@ -3,15 +3,15 @@
 import msgspec
 import pyarrow as pa
 
-from millrace.log.contract import Outgoing, Records
+from millrace.log.contract import OutgoingRecords, Records
 
-KEPT = 3_600_000
+STATUS_RETENTION = 3_600_000
 """How long status records are kept, in milliseconds."""
 
 _PREFIX = "status."
 
 
-class HeldBack(msgspec.Struct, frozen=True):
+class LaggingPartition(msgspec.Struct, frozen=True):
     """The partition without which an operator's watermark would be further."""
 
     topic: str
@@ -49,17 +49,23 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Of each lookup, how many keys of this batch were `asked`, `cached`, `missing`, `failed` and `refused`; what is zero is left out."""
     reached: dict[str, int] = {}
     """How far each topic was read: the sum of the next offsets of its partitions."""
-    holds: dict[str, HeldBack] = {}
+    holds: dict[str, LaggingPartition] = {}
     """What holds the watermark of an operator back; those that nothing holds back are left out."""
 
-    def outgoing(self) -> Outgoing:
+    def to_records(self) -> OutgoingRecords:
         """As the log takes it."""
-        return Outgoing(pa.array([msgspec.json.encode(self)], pa.binary()))
+        return OutgoingRecords(pa.array([msgspec.json.encode(self)], pa.binary()))
 
     def watermark_of(self, job: str) -> int | None:
         """How far a job's results are complete: the least of its operators' watermarks, if all are known."""
-        known = [low for operator, low in self.watermarks.items() if operator.partition("/")[0] == job]
-        return None if None in known else min((low for low in known if low is not None), default=None)
+        known = [
+            watermark for operator, watermark in self.watermarks.items() if operator.partition("/")[0] == job
+        ]
+        return (
+            None
+            if None in known
+            else min((watermark for watermark in known if watermark is not None), default=None)
+        )
 
 
 def status_topic(run: str) -> str:
@@ -67,20 +73,20 @@ def status_topic(run: str) -> str:
     return f"{_PREFIX}{run}"
 
 
-def run_of(topic: str) -> str | None:
+def run_of_topic(topic: str) -> str | None:
     """The run that says how it is in `topic`; None: that is no such topic."""
     return topic.removeprefix(_PREFIX) if topic.startswith(_PREFIX) else None
 
 
-def read_status(records: Records) -> list[Status]:
+def parse_statuses(records: Records) -> list[Status]:
     """The statuses of records; those that hold none, such as a later version's, are passed over."""
-    found = []
+    statuses = []
     for value in records.values.to_pylist():
         try:
-            found.append(_decode(value or b""))
+            statuses.append(_decode(value or b""))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
-    return found
+    return statuses
 
 
 _decode = msgspec.json.Decoder(Status).decode

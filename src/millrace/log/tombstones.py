@@ -5,17 +5,17 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.log.contract import Outgoing, Records
+from millrace.log.contract import OutgoingRecords, Records
 from millrace.panes import COLUMNS, RETRACT
 from millrace.topics import Topic
 
 
-def buried(frame: pl.DataFrame, records: Outgoing) -> Outgoing:
+def bury_retractions(frame: pl.DataFrame, records: OutgoingRecords) -> OutgoingRecords:
     """What a frame withdraws, without a value: only the key is left of it."""
-    if "op" not in frame.columns or not (gone := frame["op"] == RETRACT).any():
+    if "op" not in frame.columns or not (is_retraction := frame["op"] == RETRACT).any():
         return records
-    mask = pa.array((~gone).to_list())
-    return Outgoing(
+    mask = pa.array((~is_retraction).to_list())
+    return OutgoingRecords(
         pc.if_else(mask, records.values, pa.scalar(None, pa.binary())),
         records.keys,
         records.headers,
@@ -23,19 +23,21 @@ def buried(frame: pl.DataFrame, records: Outgoing) -> Outgoing:
     )
 
 
-def rows(topic: Topic, records: Records, like: pl.DataFrame) -> pl.DataFrame:
+def tombstone_rows(topic: Topic, records: Records, template: pl.DataFrame) -> pl.DataFrame:
     """The records without a value as rows in the columns of others: the key, and the time at which they were appended; all else is null."""
-    places = np.flatnonzero(records.values.is_null().to_numpy(zero_copy_only=False))
-    at = records.timestamps[places]
-    keys = pl.Series("key", records.keys.take(pa.array(places)).to_pylist(), pl.Binary).cast(
+    indices = np.flatnonzero(records.values.is_null().to_numpy(zero_copy_only=False))
+    append_times = records.timestamps[indices]
+    keys = pl.Series("key", records.keys.take(pa.array(indices)).to_pylist(), pl.Binary).cast(
         pl.String, strict=False
     )
-    known = {
+    columns = {
         str(topic.key): keys.cast(topic.schema[str(topic.key)], strict=False),
-        "event_time": pl.Series(at),
-        "ingestion_time": pl.Series(at),
-        "_off": pl.Series(records.offsets[places]),
-        "op": pl.Series([RETRACT] * len(places), dtype=COLUMNS["op"]),
+        "event_time": pl.Series(append_times),
+        "ingestion_time": pl.Series(append_times),
+        "_off": pl.Series(records.offsets[indices]),
+        "op": pl.Series([RETRACT] * len(indices), dtype=COLUMNS["op"]),
     }
-    nothing = pl.repeat(None, len(places), eager=True)
-    return pl.DataFrame({name: known.get(name, nothing).cast(dtype) for name, dtype in like.schema.items()})
+    nulls = pl.repeat(None, len(indices), eager=True)
+    return pl.DataFrame(
+        {name: columns.get(name, nulls).cast(dtype) for name, dtype in template.schema.items()}
+    )

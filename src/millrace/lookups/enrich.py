@@ -14,87 +14,87 @@ from typing import Any
 import polars as pl
 
 from millrace.errors import LookupFailed
-from millrace.lookups.client import Asker, Failed, Key
-from millrace.lookups.settings import Lookup
+from millrace.lookups.client import FailedLookup, Key, LookupClient
+from millrace.lookups.settings import LookupSpec
 from millrace.values import function_results
 
-COUNTED = ("asked", "cached", "missing", "failed", "refused")
+COUNTER_NAMES = ("asked", "cached", "missing", "failed", "refused")
 """What is counted of each lookup, in keys: those asked for, those remembered, those of which there is nothing, those that could not be
 answered, and of these those for which nobody was asked because the circuit breaker was open."""
 
 
 @dataclass
-class Batch:
+class LookupBatch:
     """What is known while one batch is routed: its clock, the answers given in it, and how many."""
 
     now: int | None
     answers: dict[str, dict[Key, Any]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def count(self, lookup: Lookup, what: str, keys: int) -> None:
+    def count(self, lookup: LookupSpec, counter: str, keys: int) -> None:
         """So many keys more."""
         if keys:
-            name = f"lookup/{lookup.name}/{what}"
+            name = f"lookup/{lookup.name}/{counter}"
             self.counts[name] = self.counts.get(name, 0) + keys
 
 
-_batch: ContextVar[Batch | None] = ContextVar("millrace-lookups", default=None)
+_current_batch: ContextVar[LookupBatch | None] = ContextVar("millrace-lookups", default=None)
 
 
 @contextmanager
-def answering(now: int) -> Iterator[Batch]:
+def share_answers(now: int) -> Iterator[LookupBatch]:
     """Within it, whoever asks for the same key gets the same answer, the one that failed too; `now` is the batch's clock."""
-    batch = Batch(now)
-    token = _batch.set(batch)
+    batch = LookupBatch(now)
+    token = _current_batch.set(batch)
     try:
         yield batch
     finally:
-        _batch.reset(token)
+        _current_batch.reset(token)
 
 
-class Memory:
+class AnswerCache:
     """The answers that a process remembers of one lookup, and who is asked for the others."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: LookupSpec) -> None:
         self.lookup = lookup
-        self.asker = Asker(lookup, self._checked)
-        self._kept: OrderedDict[Key, tuple[Any, int | None]] = OrderedDict()
+        self.client = LookupClient(lookup, self._check_answer)
+        self._answers: OrderedDict[Key, tuple[Any, int | None]] = OrderedDict()
 
     def find(self, key: Key, now: int | None) -> tuple[bool, Any]:
         """Whether an answer is still believed, and what it is."""
-        found = self._kept.get(key)
-        if found is None:
+        entry = self._answers.get(key)
+        if entry is None:
             return False, None
-        answer, asked = found
-        believed = self.lookup.negative_ttl if answer is None else self.lookup.ttl
-        if now is not None and (asked is None or now - asked >= believed):
-            del self._kept[key]
+        answer, asked_at = entry
+        ttl = self.lookup.negative_ttl if answer is None else self.lookup.ttl
+        if now is not None and (asked_at is None or now - asked_at >= ttl):
+            del self._answers[key]
             return False, None
-        self._kept.move_to_end(key)
+        self._answers.move_to_end(key)
         return True, answer
 
-    def keep(self, key: Key, answer: Any, now: int | None) -> None:
+    def store(self, key: Key, answer: Any, now: int | None) -> None:
         """Remembers an answer, and forgets the one longest unused if there are too many."""
-        self._kept[key] = (answer, now)
-        self._kept.move_to_end(key)
-        while len(self._kept) > self.lookup.cache:
-            self._kept.popitem(last=False)
+        self._answers[key] = (answer, now)
+        self._answers.move_to_end(key)
+        while len(self._answers) > self.lookup.cache:
+            self._answers.popitem(last=False)
 
-    def _checked(self, returned: Any) -> tuple[Any, ...] | None:
+    def _check_answer(self, answer: Any) -> tuple[Any, ...] | None:
         """What the function returned as values of the columns; raises where it does not fit."""
-        if returned is None:
+        if answer is None:
             return None
-        given = returned
-        if dataclasses.is_dataclass(returned) and not isinstance(returned, type):
-            given = dataclasses.asdict(returned)
-        if not isinstance(given, dict):
-            raise TypeError(f"it answered {returned!r}; an answer is a dict, a dataclass or None")
-        if strange := sorted(given.keys() - set(self.lookup.schema)):
+        fields = answer
+        if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
+            fields = dataclasses.asdict(answer)
+        if not isinstance(fields, dict):
+            raise TypeError(f"it answered {answer!r}; an answer is a dict, a dataclass or None")
+        if unknown := sorted(fields.keys() - set(self.lookup.schema)):
             raise ValueError(
-                f"it answered {strange[0]!r}, which is none of the columns {', '.join(self.lookup.schema)}"
+                f"it answered {unknown[0]!r}, which is none of the columns {', '.join(self.lookup.schema)}"
             )
         values = tuple(
-            function_results.fit(column, given.get(column), dtype)
+            function_results.fit(column, fields.get(column), dtype)
             for column, dtype in self.lookup.schema.items()
         )
         pl.DataFrame(
@@ -105,31 +105,31 @@ class Memory:
         return values
 
 
-_memories: dict[tuple[int, str], Memory] = {}
+_caches: dict[tuple[int, str], AnswerCache] = {}
 
 
-def memory_of(lookup: Lookup) -> Memory:
+def cache_of(lookup: LookupSpec) -> AnswerCache:
     """What this process remembers; a forked one begins anew."""
-    place = os.getpid(), lookup.id
-    if place not in _memories:
-        _memories[place] = Memory(lookup)
-    return _memories[place]
+    cache_id = os.getpid(), lookup.id
+    if cache_id not in _caches:
+        _caches[cache_id] = AnswerCache(lookup)
+    return _caches[cache_id]
 
 
-def answered(lookup: Lookup, frame: pl.DataFrame) -> pl.DataFrame:
+def add_answers(lookup: LookupSpec, frame: pl.DataFrame) -> pl.DataFrame:
     """The rows in their order, with the columns of the answers; null where a key is null, unknown, or could not be answered."""
     keys = list(lookup.keys)
     if frame.is_empty():
         return frame.with_columns(
             pl.lit(None, dtype).alias(column) for column, dtype in lookup.schema.items()
         )
-    wanted = frame.select(keys).unique(maintain_order=True)
-    answers = _answers(lookup, wanted.drop_nulls().rows())
-    nothing = (None,) * len(lookup.schema)
-    rows = [nothing if answers.get(key) is None else answers[key] for key in wanted.rows()]
-    found = pl.DataFrame(rows, schema=lookup.schema, orient="row")
+    distinct_keys = frame.select(keys).unique(maintain_order=True)
+    answers = _find_answers(lookup, distinct_keys.drop_nulls().rows())
+    no_answer = (None,) * len(lookup.schema)
+    rows = [no_answer if answers.get(key) is None else answers[key] for key in distinct_keys.rows()]
+    answer_columns = pl.DataFrame(rows, schema=lookup.schema, orient="row")
     return frame.join(
-        pl.concat([wanted, found], how="horizontal"),
+        pl.concat([distinct_keys, answer_columns], how="horizontal"),
         on=keys,
         how="left",
         nulls_equal=True,
@@ -137,32 +137,32 @@ def answered(lookup: Lookup, frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _answers(lookup: Lookup, keys: list[Key]) -> dict[Key, tuple[Any, ...] | None]:
+def _find_answers(lookup: LookupSpec, keys: list[Key]) -> dict[Key, tuple[Any, ...] | None]:
     """An answer to each key: of this batch, of before, or by asking."""
-    batch = _batch.get() or Batch(None)
-    known, memory = batch.answers.setdefault(lookup.id, {}), memory_of(lookup)
+    batch = _current_batch.get() or LookupBatch(None)
+    known, cache = batch.answers.setdefault(lookup.id, {}), cache_of(lookup)
     new = [key for key in keys if key not in known]
-    remembered = 0
+    cached = 0
     for key in new:
-        there, answer = memory.find(key, batch.now)
-        if there:
+        is_cached, answer = cache.find(key, batch.now)
+        if is_cached:
             known[key] = answer
-            remembered += 1
-    asked = [key for key in new if key not in known]
-    for key, answer in zip(asked, memory.asker.ask(asked) if asked else [], strict=True):
+            cached += 1
+    uncached = [key for key in new if key not in known]
+    for key, answer in zip(uncached, cache.client.ask(uncached) if uncached else [], strict=True):
         known[key] = answer
-        if not isinstance(answer, Failed):
-            memory.keep(key, answer, batch.now)
-    failed = [known[key] for key in asked if isinstance(known[key], Failed)]
-    batch.count(lookup, "asked", len(asked) - sum(one.refused for one in failed))
-    batch.count(lookup, "cached", remembered)
+        if not isinstance(answer, FailedLookup):
+            cache.store(key, answer, batch.now)
+    failed = [known[key] for key in uncached if isinstance(known[key], FailedLookup)]
+    batch.count(lookup, "asked", len(uncached) - sum(failure.is_refused for failure in failed))
+    batch.count(lookup, "cached", cached)
     batch.count(lookup, "missing", sum(known[key] is None for key in new))
     batch.count(lookup, "failed", len(failed))
-    batch.count(lookup, "refused", sum(one.refused for one in failed))
+    batch.count(lookup, "refused", sum(failure.is_refused for failure in failed))
     if lookup.on_error == "fail":
         for key in keys:
-            if isinstance(known[key], Failed):
+            if isinstance(known[key], FailedLookup):
                 raise LookupFailed(
                     f"lookup {lookup.name} of {', '.join(map(repr, key))}: {known[key].reason}; on_error='fail' stops the job"
                 )
-    return {key: None if isinstance(known[key], Failed) else known[key] for key in keys}
+    return {key: None if isinstance(known[key], FailedLookup) else known[key] for key in keys}

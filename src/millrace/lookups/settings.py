@@ -20,7 +20,7 @@ from millrace.values import event_types
 OnError = Literal["null", "fail"]
 
 
-class Options(TypedDict, total=False):
+class LookupOptions(TypedDict, total=False):
     """How `Stream.lookup` asks; each has a default."""
 
     schema: Mapping[str, Any] | type
@@ -50,7 +50,7 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookup:
+class LookupSpec:
     """One lookup of one job. Times are whole milliseconds."""
 
     fn: Callable[..., Any]
@@ -71,7 +71,7 @@ class Lookup:
     """Tells it apart in the processes that it travels to."""
 
     @property
-    def asynchronous(self) -> bool:
+    def is_async(self) -> bool:
         """Whether the function is awaited; others run in threads."""
         call = getattr(self.fn, "__call__", None)  # noqa: B004 - an object whose call is awaited
         return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
@@ -81,41 +81,43 @@ class Lookup:
         return f"lookup({self.name}, {', '.join(map(repr, self.keys))}) giving {', '.join(self.schema)}"
 
 
-_TIMES = {
-    "ttl": durations.positive,
-    "negative_ttl": durations.not_negative,
-    "timeout": durations.positive,
-    "backoff": durations.not_negative,
-    "breaker_reset": durations.positive,
+_DURATION_CHECKS = {
+    "ttl": durations.parse_positive,
+    "negative_ttl": durations.parse_non_negative,
+    "timeout": durations.parse_positive,
+    "backoff": durations.parse_non_negative,
+    "breaker_reset": durations.parse_positive,
 }
-_NUMBERS = {"cache": 0, "retries": 0, "concurrency": 1, "breaker": 1}
+_MINIMUMS = {"cache": 0, "retries": 0, "concurrency": 1, "breaker": 1}
 
 
-def lookup_of(fn: Callable[..., Any], keys: tuple[str, ...], given: Options, columns: pl.Schema) -> Lookup:
+def make_lookup(
+    fn: Callable[..., Any], keys: tuple[str, ...], options: LookupOptions, columns: pl.Schema
+) -> LookupSpec:
     """The lookup that a user asks for, of a stream with these columns; refuses what could not be asked or answered."""
-    name = given.get("name") or str(getattr(fn, "__name__", type(fn).__name__))
+    name = options.get("name") or str(getattr(fn, "__name__", type(fn).__name__))
     if not callable(fn):
         raise DefinitionError(
             f"lookup({fn!r}) is no function; give one that takes a key and returns a dict or a dataclass"
         )
-    schema = _schema(fn, name, given.get("schema"))
+    schema = _answer_schema(fn, name, options.get("schema"))
     _check_columns(name, keys, schema, columns)
-    if given.get("on_error", "null") not in typing.get_args(OnError):
+    if options.get("on_error", "null") not in typing.get_args(OnError):
         raise DefinitionError(
-            f"lookup({name}): on_error={given['on_error']!r} is unknown; use 'null' or 'fail'"
+            f"lookup({name}): on_error={options['on_error']!r} is unknown; use 'null' or 'fail'"
         )
-    if unknown := sorted(set(given) - set(Options.__annotations__)):
+    if unknown := sorted(set(options) - set(LookupOptions.__annotations__)):
         raise DefinitionError(
-            f"lookup({name}) has no option {unknown[0]!r}; it has {', '.join(Options.__annotations__)}"
+            f"lookup({name}) has no option {unknown[0]!r}; it has {', '.join(LookupOptions.__annotations__)}"
         )
-    said: dict[str, Any] = {k: v for k, v in given.items() if k not in ("schema", "name")}
-    for option, check in _TIMES.items():
-        if option in said:
-            said[option] = check(said[option], name=option)
-    for option, least in _NUMBERS.items():
-        if option in said:
-            said[option] = durations.whole(said[option], name=option, least=least)
-    return Lookup(fn=fn, keys=keys, name=name, schema=schema, **said)
+    settings: dict[str, Any] = {k: v for k, v in options.items() if k not in ("schema", "name")}
+    for option, check in _DURATION_CHECKS.items():
+        if option in settings:
+            settings[option] = check(settings[option], name=option)
+    for option, minimum in _MINIMUMS.items():
+        if option in settings:
+            settings[option] = durations.check_whole(settings[option], name=option, minimum=minimum)
+    return LookupSpec(fn=fn, keys=keys, name=name, schema=schema, **settings)
 
 
 def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns: pl.Schema) -> None:
@@ -140,14 +142,14 @@ def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns:
             )
 
 
-def _schema(fn: Callable[..., Any], name: str, given: Mapping[str, Any] | type | None) -> pl.Schema:
-    if isinstance(given, Mapping):
-        if not given:
+def _answer_schema(fn: Callable[..., Any], name: str, declared: Mapping[str, Any] | type | None) -> pl.Schema:
+    if isinstance(declared, Mapping):
+        if not declared:
             raise DefinitionError(
                 f"lookup({name}): schema={{}} names no column, so an answer would say nothing"
             )
-        return pl.Schema(given)
-    kind = _returned(fn) if given is None else given
+        return pl.Schema(declared)
+    kind = _return_type(fn) if declared is None else declared
     if kind is None or not dataclasses.is_dataclass(kind) or not isinstance(kind, type):
         raise DefinitionError(
             f"lookup({name}): which columns does it give? Say schema={{'name': pl.String()}}, or let the function return a dataclass, and say so: -> Stop | None"
@@ -155,11 +157,11 @@ def _schema(fn: Callable[..., Any], name: str, given: Mapping[str, Any] | type |
     return event_types.columns(kind)
 
 
-def _returned(fn: Callable[..., Any]) -> Any:
+def _return_type(fn: Callable[..., Any]) -> Any:
     """The type that a function says it returns, without `| None`."""
     try:
-        said = typing.get_type_hints(fn).get("return")
+        hint = typing.get_type_hints(fn).get("return")
     except (NameError, TypeError):
         return None
-    parts = [part for part in typing.get_args(said) if part is not type(None)]
-    return parts[0] if len(parts) == 1 and typing.get_origin(said) is not list else said
+    parts = [part for part in typing.get_args(hint) if part is not type(None)]
+    return parts[0] if len(parts) == 1 and typing.get_origin(hint) is not list else hint

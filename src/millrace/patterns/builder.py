@@ -9,59 +9,61 @@ from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.patterns.conditions import Condition
-from millrace.patterns.parts import Link, OnMiss, Part, Skip, check
-from millrace.values.calls import clear, clear_functions
+from millrace.patterns.parts import OnMiss, PartLink, PatternPart, SkipStrategy, check_parts
+from millrace.values.calls import explain_errors, explain_errors_of
 
 
-@clear
+@explain_errors
 @dataclass(frozen=True, eq=False)
 class Pattern:
     """A sequence of events to look for. Each method returns a new pattern; those about repetition speak of the last step or group."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PatternPart, ...]
     span: int | None = None
     """A match is shorter than this: last < first + span."""
-    skip: Skip = field(default_factory=Skip)
+    skip: SkipStrategy = field(default_factory=SkipStrategy)
 
     def next(self, step: str | Pattern, where: Any = None) -> Pattern:
         """The very next event fits."""
-        return self._then("next", step, where)
+        return self._append("next", step, where)
 
     def followed_by(self, step: str | Pattern, where: Any = None) -> Pattern:
         """The next event that fits; others before it are passed over."""
-        return self._then("followed_by", step, where)
+        return self._append("followed_by", step, where)
 
     def followed_by_any(self, step: str | Pattern, where: Any = None) -> Pattern:
         """Any later event that fits, so that one beginning may have several ends."""
-        return self._then("followed_by_any", step, where)
+        return self._append("followed_by_any", step, where)
 
     def not_next(self, step: str | Pattern, where: Any = None) -> Pattern:
         """The very next event does not fit."""
-        return self._then("not_next", step, where)
+        return self._append("not_next", step, where)
 
     def not_followed_by(self, step: str | Pattern, where: Any = None) -> Pattern:
         """No event fits until the step after it is found; at the end of a pattern: until its time is over."""
-        return self._then("not_followed_by", step, where)
+        return self._append("not_followed_by", step, where)
 
     def where(self, condition: Any) -> Pattern:
         """The event must fulfil this, too."""
-        last = self._single("where()")
-        more = Condition.of(condition, f"step {last.name!r}")
-        return self._last(where=last.where.both(more) if last.where else more)
+        last = self._last_step("where()")
+        more = Condition.from_user(condition, f"step {last.name!r}")
+        return self._replace_last(where=last.where.both(more) if last.where else more)
 
     def or_where(self, condition: Any) -> Pattern:
         """The event may fulfil this instead."""
-        last = self._single("or_where()")
+        last = self._last_step("or_where()")
         if last.where is None:
             raise DefinitionError(
                 f"step {last.name!r} takes any event, so or_where() says nothing; give the step a condition first"
             )
-        return self._last(where=last.where.either(Condition.of(condition, f"step {last.name!r}")))
+        return self._replace_last(
+            where=last.where.either(Condition.from_user(condition, f"step {last.name!r}"))
+        )
 
     def times(self, least: int, most: int | None = None) -> Pattern:
         """So many events, or from `least` to `most`."""
-        low = durations.whole(least, name="times", least=0)
-        high = low if most is None else durations.whole(most, name="times", least=1)
+        low = durations.check_whole(least, name="times", minimum=0)
+        high = low if most is None else durations.check_whole(most, name="times", minimum=1)
         if high < low or high == 0:
             raise DefinitionError(
                 f"times({least}, {most}) allows no number of events; use times(least, most) with 0 <= least <= most and most > 0"
@@ -70,7 +72,7 @@ class Pattern:
 
     def at_least(self, least: int) -> Pattern:
         """So many events or more."""
-        return self._repeat(durations.whole(least, name="at_least", least=0), None, "at_least()")
+        return self._repeat(durations.check_whole(least, name="at_least", minimum=0), None, "at_least()")
 
     def one_or_more(self) -> Pattern:
         """At least one event."""
@@ -82,32 +84,32 @@ class Pattern:
 
     def optional(self) -> Pattern:
         """The step, or the group, may be left out."""
-        self._positive("optional()")
-        return self._last(optional=True)
+        self._last_positive("optional()")
+        return self._replace_last(optional=True)
 
     def greedy(self) -> Pattern:
         """As many events as there are: what fits the repeated step is not passed over, nor taken by the step after it."""
-        last = self._repeated("greedy()")
-        if last.inside:
+        last = self._last_repeated("greedy()")
+        if last.parts:
             raise DefinitionError("greedy() is not possible for a group; make its steps greedy")
-        return self._last(greedy=True)
+        return self._replace_last(greedy=True)
 
     def consecutive(self) -> Pattern:
         """Nothing lies between the repetitions."""
-        self._repeated("consecutive()")
-        return self._last(inner="strict")
+        self._last_repeated("consecutive()")
+        return self._replace_last(inner="strict")
 
     def allow_combinations(self) -> Pattern:
         """Between repetitions any event may be passed over, so that every choice of them is a match."""
-        self._repeated("allow_combinations()")
-        return self._last(inner="any")
+        self._last_repeated("allow_combinations()")
+        return self._replace_last(inner="any")
 
     def until(self, condition: Any) -> Pattern:
         """An event that fulfils this ends the repetition, and is not part of it."""
-        last = self._repeated("until()")
+        last = self._last_repeated("until()")
         if last.until is not None:
             raise DefinitionError(f"{last} has an until() already; join the conditions with |")
-        return self._last(until=Condition.of(condition, "until()"))
+        return self._replace_last(until=Condition.from_user(condition, "until()"))
 
     def gap(self, length: Duration) -> Pattern:
         """The step's event comes in less than this after the event before it."""
@@ -115,55 +117,55 @@ class Pattern:
             raise DefinitionError(
                 f"gap({length!r}) is about the event before, and the first step has none; say it of a later step, or use within()"
             )
-        return self._last(gap=durations.positive(length, name="gap"))
+        return self._replace_last(gap=durations.parse_positive(length, name="gap"))
 
     def loop_gap(self, length: Duration) -> Pattern:
         """Repetitions come in less than this after each other."""
-        self._repeated("loop_gap()")
-        return self._last(loop_gap=durations.positive(length, name="loop_gap"))
+        self._last_repeated("loop_gap()")
+        return self._replace_last(loop_gap=durations.parse_positive(length, name="loop_gap"))
 
     def within(self, length: Duration) -> Pattern:
         """The last event comes in less than this after the first. On a stream it bounds what has to be remembered."""
-        return replace(self, span=durations.positive(length, name="within"))
+        return replace(self, span=durations.parse_positive(length, name="within"))
 
     def skip_none(self) -> Pattern:
         """All matches, overlapping as they may."""
-        return replace(self, skip=Skip())
+        return replace(self, skip=SkipStrategy())
 
     def skip_to_next(self) -> Pattern:
         """After a match no other with the same first event."""
-        return replace(self, skip=Skip("to_next"))
+        return replace(self, skip=SkipStrategy("to_next"))
 
     def skip_past_last(self) -> Pattern:
         """After a match only matches that begin after its last event."""
-        return replace(self, skip=Skip("past_last"))
+        return replace(self, skip=SkipStrategy("past_last"))
 
     def skip_to_first(self, step: str, *, on_miss: OnMiss = "nothing") -> Pattern:
         """After a match only matches that begin at the first event of a step or later."""
-        return replace(self, skip=Skip("to_first", self._step(step), on_miss))
+        return replace(self, skip=SkipStrategy("to_first", self._check_step(step), on_miss))
 
     def skip_to_last(self, step: str, *, on_miss: OnMiss = "nothing") -> Pattern:
         """After a match only matches that begin at the last event of a step or later."""
-        return replace(self, skip=Skip("to_last", self._step(step), on_miss))
+        return replace(self, skip=SkipStrategy("to_last", self._check_step(step), on_miss))
 
     @property
-    def steps(self) -> tuple[Part, ...]:
+    def steps(self) -> tuple[PatternPart, ...]:
         """All steps, those inside groups, too, in order."""
         return tuple(step for part in self.parts for step in part.steps())
 
     @property
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Whether what must be remembered of an event is given up some time."""
         return self.span is not None
 
-    def checked(self, *, stream: bool = True) -> Pattern:
+    def check(self, *, stream: bool = True) -> Pattern:
         """The pattern, if it is whole; `stream`: and if it can run for ever."""
         end = self.parts[-1]
         if end.link == "not_followed_by" and self.span is None and end.gap is None:
             raise DefinitionError(
                 f"the pattern ends with {end}, and without a bound that is never certain; add .within('30s'), say"
             )
-        if stream and not self.bounded:
+        if stream and not self.is_bounded:
             raise DefinitionError(
                 f"the pattern {self} has no bound, so on a stream the beginnings of matches would be kept for ever; add .within('1m'), say"
             )
@@ -171,46 +173,46 @@ class Pattern:
 
     def __str__(self) -> str:
         """The pattern as it is read: `cruising next braking+ strict next stopped within 10s, skip past_last`."""
-        span = "" if self.span is None else f" within {durations.text(self.span)}"
+        span = "" if self.span is None else f" within {durations.format_millis(self.span)}"
         skip = "" if self.skip.kind == "none" else f", skip {self.skip}"
         return f"{' '.join(map(str, self.parts))}{span}{skip}"
 
-    def _then(self, link: Link, step: str | Pattern, where: Any) -> Pattern:
-        parts = (*self.parts, _part(link, step, where))
-        check(parts)
+    def _append(self, link: PartLink, step: str | Pattern, where: Any) -> Pattern:
+        parts = (*self.parts, _make_part(link, step, where))
+        check_parts(parts)
         return replace(self, parts=parts)
 
-    def _last(self, **changes: Any) -> Pattern:
+    def _replace_last(self, **changes: Any) -> Pattern:
         parts = (*self.parts[:-1], replace(self.parts[-1], **changes))
-        check(parts)
+        check_parts(parts)
         return replace(self, parts=parts)
 
     def _repeat(self, least: int, most: int | None, word: str) -> Pattern:
-        last = self._positive(word)
-        if last.repeated:
+        last = self._last_positive(word)
+        if last.is_repeated:
             raise DefinitionError(f"{word}: {last} says already how often it comes; say it once")
-        return self._last(least=least or 1, most=most, optional=last.optional or least == 0)
+        return self._replace_last(least=least or 1, most=most, optional=last.optional or least == 0)
 
-    def _positive(self, word: str) -> Part:
-        if self.parts[-1].negative:
+    def _last_positive(self, word: str) -> PatternPart:
+        if self.parts[-1].is_negative:
             raise DefinitionError(
                 f"{word} cannot follow {self.parts[-1]}: what must not come cannot be counted"
             )
         return self.parts[-1]
 
-    def _repeated(self, word: str) -> Part:
-        if not self.parts[-1].repeated:
+    def _last_repeated(self, word: str) -> PatternPart:
+        if not self.parts[-1].is_repeated:
             raise DefinitionError(
                 f"{word} is about repetitions, and {self.parts[-1]} has none; say one_or_more() or times() before it"
             )
         return self.parts[-1]
 
-    def _single(self, word: str) -> Part:
-        if self.parts[-1].inside:
+    def _last_step(self, word: str) -> PatternPart:
+        if self.parts[-1].parts:
             raise DefinitionError(f"{word} cannot follow a group; give its steps conditions")
         return self.parts[-1]
 
-    def _step(self, name: str) -> str:
+    def _check_step(self, name: str) -> str:
         names = [step.name for step in self.steps]
         if name not in names:
             raise DefinitionError(f"skip to {name!r}: there is no such step; there are {', '.join(names)}")
@@ -219,12 +221,12 @@ class Pattern:
 
 def pattern(step: str | Pattern, where: Any = None) -> Pattern:
     """A pattern that begins with a step: its name, and what its event must fulfil. Or with a group: another pattern."""
-    parts = (_part("first", step, where),)
-    check(parts)
+    parts = (_make_part("first", step, where),)
+    check_parts(parts)
     return Pattern(parts)
 
 
-def _part(link: Link, step: str | Pattern, where: Any) -> Part:
+def _make_part(link: PartLink, step: str | Pattern, where: Any) -> PatternPart:
     if isinstance(step, Pattern):
         if link in ("not_next", "not_followed_by") or where is not None:
             raise DefinitionError(
@@ -234,10 +236,10 @@ def _part(link: Link, step: str | Pattern, where: Any) -> Part:
             raise DefinitionError(
                 f"{link}({step}): within and skip are said of the whole pattern, not of a group"
             )
-        return Part(link, inside=step.parts)
+        return PatternPart(link, parts=step.parts)
     if not step or any(c in step for c in "()."):
         raise DefinitionError(f"{step!r} names no step; use a text without brackets and dots")
-    return Part(link, step, None if where is None else Condition.of(where, f"step {step!r}"))
+    return PatternPart(link, step, None if where is None else Condition.from_user(where, f"step {step!r}"))
 
 
-clear_functions(globals(), "pattern")
+explain_errors_of(globals(), "pattern")

@@ -30,13 +30,13 @@ Direction = Literal["increasing", "decreasing", "mixed"]
 
 def all_of(keyed: Keyed, **conditions: pl.Expr) -> Stream:
     """The keys for which each condition held at least once in a window, in whatever order; a column for each says how often."""
-    counted = _counted(keyed, conditions)
+    counted = _count_conditions(keyed, conditions)
     return counted.filter(reduce(and_, (pl.col(name) > 0 for name in conditions)))
 
 
 def any_of(keyed: Keyed, **conditions: pl.Expr) -> Stream:
     """The keys for which at least one condition held in a window; a column for each says how often."""
-    counted = _counted(keyed, conditions)
+    counted = _count_conditions(keyed, conditions)
     return counted.filter(reduce(or_, (pl.col(name) > 0 for name in conditions)))
 
 
@@ -52,10 +52,10 @@ def sequence(*, within: Duration, **conditions: pl.Expr) -> Pattern:
             "sequence() needs at least one step, such as sequence(probe=pl.col('amount') < 1, within='10m')"
         )
     (name, where), *rest = conditions.items()
-    made = pattern(name, where)
+    result = pattern(name, where)
     for name, where in rest:
-        made = made.followed_by(name, where)
-    return made.within(within)
+        result = result.followed_by(name, where)
+    return result.within(within)
 
 
 def trend(column: str, direction: Direction, *, length: int = 3, within: Duration) -> Pattern:
@@ -69,9 +69,9 @@ def trend(column: str, direction: Direction, *, length: int = 3, within: Duratio
         raise DefinitionError(f"trend({column!r}, length={length}): a trend has at least two events")
     value, before = pl.col(column), previous(column)
     if direction == "mixed":
-        there = last("on", column) - first("start", column)
+        first_change = last("on", column) - first("start", column)
         return (
-            pattern("start").next("on", value != before).next("back", (value - last("on", column)) * there < 0)
+            pattern("start").next("on", value != before).next("back", (value - last("on", column)) * first_change < 0)
             .within(within).skip_past_last()
         )  # fmt: skip
     on = value > before if direction == "increasing" else value < before
@@ -92,17 +92,19 @@ def towards(
     """
     if length < 2:
         raise DefinitionError(f"towards(…, length={length}): a direction has at least two events")
-    now = tuple(pl.col(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude))
-    then = tuple(
+    target = tuple(
+        pl.col(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude)
+    )
+    previous_target = tuple(
         previous(one) if isinstance(one, str) else pl.lit(float(one)) for one in (latitude, longitude)
     )
-    nearer = kilometres(pl.col(at[0]), pl.col(at[1]), *now) < kilometres(
-        previous(at[0]), previous(at[1]), *then
+    nearer = kilometres(pl.col(at[0]), pl.col(at[1]), *target) < kilometres(
+        previous(at[0]), previous(at[1]), *previous_target
     )
     return pattern("start").next("on", nearer).times(length - 1).consecutive().within(within).skip_past_last()
 
 
-def near(stream: Stream, who: str, *, km: float, at: tuple[str, str] = ("latitude", "longitude")) -> Stream:
+def near(stream: Stream, key: str, *, km: float, at: tuple[str, str] = ("latitude", "longitude")) -> Stream:
     """Pairs of keys that were less than so many kilometres apart at the end of a window, by their newest positions in it.
 
     Columns: `who` and `other` (the lesser name first), `km`. Only pairs in the same or in neighbouring H3 cells are compared, and the distance
@@ -115,33 +117,33 @@ def near(stream: Stream, who: str, *, km: float, at: tuple[str, str] = ("latitud
             "near() follows .window(…) over rows: positions are compared at the end of each window"
         )
     resolution = resolution_for(km)
-    dtype = stream.node.schema[who]
-    newest = stream.by(who).aggregate(_latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1]))
+    dtype = stream.node.schema[key]
+    newest = stream.by(key).aggregate(_latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1]))
     homes = newest.with_columns(_home=home_cell("_latitude", "_longitude", resolution)).filter(
         pl.col("_home").is_not_null()
     )
-    guests = (
+    in_cells = (
         homes.with_columns(_cell=around("_home"))
         .explode("_cell")
-        .with_columns(_one=pl.struct(who, "_latitude", "_longitude", "_home"))
+        .with_columns(_one=pl.struct(key, "_latitude", "_longitude", "_home"))
     )
-    together = guests.by("_cell").aggregate(_all=aggregates.collect("_one"))
+    by_cell = in_cells.by("_cell").aggregate(_all=aggregates.collect("_one"))
 
     def pairs(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        present = sorted(row["_all"], key=lambda one: str(one[who]))
+        present = sorted(row["_all"], key=lambda one: str(one[key]))
         for one, other in itertools.combinations(present, 2):
-            if one["_home"] == row["_cell"] and one[who] != other[who]:
-                far = kilometres(
+            if one["_home"] == row["_cell"] and one[key] != other[key]:
+                distance = kilometres(
                     *(one[c] for c in ("_latitude", "_longitude")),
                     *(other[c] for c in ("_latitude", "_longitude")),
                 )
-                if far < km:
-                    yield {who: one[who], "other": other[who], "km": far}
+                if distance < km:
+                    yield {key: one[key], "other": other[key], "km": distance}
 
-    return together.flat_map(pairs, schema={who: dtype, "other": dtype, "km": pl.Float64()})
+    return by_cell.flat_map(pairs, schema={key: dtype, "other": dtype, "km": pl.Float64()})
 
 
-def _counted(keyed: Keyed, conditions: dict[str, pl.Expr]) -> Stream:
+def _count_conditions(keyed: Keyed, conditions: dict[str, pl.Expr]) -> Stream:
     if not conditions:
         raise DefinitionError("give at least one condition by name, such as fast=pl.col('speed') > 20")
     flags = {f"_is_{name}": expr.cast(pl.Int64).fill_null(0) for name, expr in conditions.items()}

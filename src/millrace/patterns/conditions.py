@@ -14,65 +14,67 @@ from typing import Any
 import polars as pl
 
 from millrace.errors import DefinitionError
-from millrace.values.calls import clear_functions
+from millrace.values.calls import explain_errors_of
 
-Event = dict[str, Any]
+EventRow = dict[str, Any]
 """A row, as Python functions see it."""
 
-Function = Callable[[Event, Mapping[str, list[Event]]], bool]
+ConditionFunction = Callable[[EventRow, Mapping[str, list[EventRow]]], bool]
 """The event, and the events taken so far by step: does the event fit?"""
 
 PREVIOUS = "previous"
-_ASKED = re.compile(r"^(first|last|sum|count|avg|min|max|collect|previous)\((?:([^().]+)(?:\.([^()]+))?)\)$")
+_EARLIER_VALUE = re.compile(
+    r"^(first|last|sum|count|avg|min|max|collect|previous)\((?:([^().]+)(?:\.([^()]+))?)\)$"
+)
 
 
 def first(step: str, column: str) -> pl.Expr:
     """`column` of the first event taken by a step; null before there is one."""
-    return _earlier("first", step, column)
+    return _reference("first", step, column)
 
 
 def last(step: str, column: str) -> pl.Expr:
     """`column` of the newest event taken by a step; null before there is one."""
-    return _earlier("last", step, column)
+    return _reference("last", step, column)
 
 
 def sum(step: str, column: str) -> pl.Expr:
     """The sum of `column` over the events taken by a step; 0 before there is one."""
-    return _earlier("sum", step, column)
+    return _reference("sum", step, column)
 
 
 def avg(step: str, column: str) -> pl.Expr:
     """The mean of `column` over the events taken by a step; null before there is one."""
-    return _earlier("avg", step, column)
+    return _reference("avg", step, column)
 
 
 def min(step: str, column: str) -> pl.Expr:
     """The least `column` among the events taken by a step; null before there is one."""
-    return _earlier("min", step, column)
+    return _reference("min", step, column)
 
 
 def max(step: str, column: str) -> pl.Expr:
     """The greatest `column` among the events taken by a step; null before there is one."""
-    return _earlier("max", step, column)
+    return _reference("max", step, column)
 
 
 def collect(step: str, column: str) -> pl.Expr:
     """All values of `column` of the events taken by a step, in order, as a list. It can be shown of a match; conditions cannot ask for it."""
-    return _earlier("collect", step, column)
+    return _reference("collect", step, column)
 
 
 def count(step: str) -> pl.Expr:
     """How many events a step has taken."""
-    return pl.col(f"count({_checked(step)})")
+    return pl.col(f"count({_check_name(step)})")
 
 
 def previous(column: str) -> pl.Expr:
     """`column` of the event that the match took just before; null for its first."""
-    return pl.col(f"{PREVIOUS}({_checked(column)})")
+    return pl.col(f"{PREVIOUS}({_check_name(column)})")
 
 
 @dataclass(frozen=True)
-class Asked:
+class EarlierValue:
     """What an expression asks about earlier events."""
 
     kind: str
@@ -84,7 +86,7 @@ class Asked:
         """The column that stands for it."""
         return f"{self.kind}({'.'.join(word for word in (self.step, self.column) if word is not None)})"
 
-    def over(self, values: pl.Expr) -> pl.Expr:
+    def aggregate(self, values: pl.Expr) -> pl.Expr:
         """The answer, over the values of the events that are asked about."""
         answers: dict[str, Callable[[], pl.Expr]] = {
             "first": values.first,
@@ -100,18 +102,18 @@ class Asked:
         return answers[self.kind]().alias(self.name)
 
     @classmethod
-    def of(cls, name: str) -> Asked | None:
+    def parse(cls, name: str) -> EarlierValue | None:
         """What a column's name asks, if it asks anything."""
-        found = _ASKED.match(name)
+        found = _EARLIER_VALUE.match(name)
         if found is None:
             return None
         kind, step, column = found.groups()
         return cls(kind, None, step) if kind == PREVIOUS else cls(kind, step, column)
 
 
-def asked(expr: pl.Expr) -> list[Asked]:
+def earlier_values(expr: pl.Expr) -> list[EarlierValue]:
     """Everything that an expression asks about earlier events, each once."""
-    found = [Asked.of(name) for name in expr.meta.root_names()]
+    found = [EarlierValue.parse(name) for name in expr.meta.root_names()]
     return list(dict.fromkeys(one for one in found if one is not None))
 
 
@@ -119,21 +121,21 @@ def asked(expr: pl.Expr) -> list[Asked]:
 class Condition:
     """All of some conditions, or any of some: each an expression, a function, or another condition."""
 
-    terms: tuple[pl.Expr | Function | Condition, ...]
-    any: bool = False
+    terms: tuple[pl.Expr | ConditionFunction | Condition, ...]
+    is_any: bool = False
 
     @classmethod
-    def of(cls, said: Any, where: str) -> Condition:
+    def from_user(cls, condition: Any, where: str) -> Condition:
         """What a user gives as a condition."""
-        if isinstance(said, Condition):
-            return said
-        if isinstance(said, bool):
-            said = pl.lit(said)
-        if not isinstance(said, pl.Expr) and not callable(said):
+        if isinstance(condition, Condition):
+            return condition
+        if isinstance(condition, bool):
+            condition = pl.lit(condition)
+        if not isinstance(condition, pl.Expr) and not callable(condition):
             raise DefinitionError(
-                f"{where}: {said!r} is no condition; give a polars expression such as pl.col('speed') < 1, or a function of (event, match)"
+                f"{where}: {condition!r} is no condition; give a polars expression such as pl.col('speed') < 1, or a function of (event, match)"
             )
-        return cls((said,))
+        return cls((condition,))
 
     def both(self, other: Condition) -> Condition:
         """Holds where both hold."""
@@ -141,7 +143,7 @@ class Condition:
 
     def either(self, other: Condition) -> Condition:
         """Holds where one of both holds."""
-        return Condition((self, other), any=True)
+        return Condition((self, other), is_any=True)
 
     def expressions(self) -> Iterator[pl.Expr]:
         """Its expressions, also those of conditions in it."""
@@ -151,9 +153,9 @@ class Condition:
             elif isinstance(term, pl.Expr):
                 yield term
 
-    def asked(self) -> list[Asked]:
+    def earlier_values(self) -> list[EarlierValue]:
         """What it asks about earlier events."""
-        return list(dict.fromkeys(one for expr in self.expressions() for one in asked(expr)))
+        return list(dict.fromkeys(one for expr in self.expressions() for one in earlier_values(expr)))
 
     def __str__(self) -> str:
         """As short text."""
@@ -161,17 +163,17 @@ class Condition:
             str(term) if isinstance(term, Condition | pl.Expr) else getattr(term, "__name__", "function")
             for term in self.terms
         ]
-        return words[0] if len(words) == 1 else f"({(' or ' if self.any else ' and ').join(words)})"
+        return words[0] if len(words) == 1 else f"({(' or ' if self.is_any else ' and ').join(words)})"
 
 
-def _earlier(kind: str, step: str, column: str) -> pl.Expr:
-    return pl.col(f"{kind}({_checked(step)}.{_checked(column)})")
+def _reference(kind: str, step: str, column: str) -> pl.Expr:
+    return pl.col(f"{kind}({_check_name(step)}.{_check_name(column)})")
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if not name or any(c in name for c in "()."):
         raise DefinitionError(f"{name!r} names no step or column here; names have no brackets and no dots")
     return name
 
 
-clear_functions(globals(), "first", "last", "sum", "avg", "min", "max", "collect", "count", "previous")
+explain_errors_of(globals(), "first", "last", "sum", "avg", "min", "max", "collect", "count", "previous")

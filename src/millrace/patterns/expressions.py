@@ -29,7 +29,7 @@ _COMPARISONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
-_OF_FIELDS = {
+_FIELD_FUNCTIONS = {
     "first": conditions.first,
     "last": conditions.last,
     "sum": conditions.sum,
@@ -40,26 +40,26 @@ _OF_FIELDS = {
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
-MOST_WORDS, MOST_DEPTH = 500, 30
+MAX_TOKENS, MAX_DEPTH = 500, 30
 """How many words and signs a condition may have, and how deep its brackets and negations may be."""
 
 
-def parse(text: str) -> pl.Expr:
+def parse_condition(text: str) -> pl.Expr:
     """An expression of the language; the error names the place where it is not understood."""
-    return _Reader(str(text)).whole()
+    return _ConditionParser(str(text)).parse()
 
 
-class _Reader:
+class _ConditionParser:
     """Reads from left to right; each method reads what binds tighter than the one before."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.place, self.depth = text, 0, 0
+        self.text, self.position, self.depth = text, 0, 0
         self.tokens: list[tuple[str, str]] = []
         at = 0
         while text[at:].strip():
             found = _TOKEN.match(text, at)
             if found is None:
-                raise self.wrong(f"{text[at:].strip()[0]!r} is not part of the language")
+                raise self.error(f"{text[at:].strip()[0]!r} is not part of the language")
             kinds = ("number", "text", "word", "sign")
             self.tokens.append(
                 next(
@@ -69,144 +69,148 @@ class _Reader:
                 )
             )
             at = found.end()
-            if len(self.tokens) > MOST_WORDS:
-                raise self.wrong(
-                    f"it has more than {MOST_WORDS} words and signs; divide it into several steps or rules"
+            if len(self.tokens) > MAX_TOKENS:
+                raise self.error(
+                    f"it has more than {MAX_TOKENS} words and signs; divide it into several steps or rules"
                 )
 
-    def whole(self) -> pl.Expr:
-        expr = self.either()
-        if self.place < len(self.tokens):
-            raise self.wrong(f"{self.tokens[self.place][1]!r} is not expected here")
+    def parse(self) -> pl.Expr:
+        expr = self.parse_or()
+        if self.position < len(self.tokens):
+            raise self.error(f"{self.tokens[self.position][1]!r} is not expected here")
         return expr
 
-    def either(self) -> pl.Expr:
-        expr = self.both()
-        while self.took("or"):
-            expr = expr | self.both()
+    def parse_or(self) -> pl.Expr:
+        expr = self.parse_and()
+        while self.accept("or"):
+            expr = expr | self.parse_and()
         return expr
 
-    def both(self) -> pl.Expr:
-        expr = self.negation()
-        while self.took("and"):
-            expr = expr & self.negation()
+    def parse_and(self) -> pl.Expr:
+        expr = self.parse_not()
+        while self.accept("and"):
+            expr = expr & self.parse_not()
         return expr
 
-    def negation(self) -> pl.Expr:
-        if not self.took("not"):
-            return self.comparison()
-        with self.deeper():
-            return ~self.negation()
+    def parse_not(self) -> pl.Expr:
+        if not self.accept("not"):
+            return self.parse_comparison()
+        with self.nested():
+            return ~self.parse_not()
 
-    def comparison(self) -> pl.Expr:
-        expr = self.total()
+    def parse_comparison(self) -> pl.Expr:
+        expr = self.parse_sum()
         for sign, compare in _COMPARISONS.items():
-            if self.took(sign):
-                return compare(expr, self.total())
+            if self.accept(sign):
+                return compare(expr, self.parse_sum())
         return expr
 
-    def total(self) -> pl.Expr:
-        expr = self.product()
+    def parse_sum(self) -> pl.Expr:
+        expr = self.parse_product()
         while self.peek() in ("+", "-"):
-            expr = expr + self.product() if self.took("+") else expr - self._after("-").product()
+            expr = (
+                expr + self.parse_product() if self.accept("+") else expr - self._expect("-").parse_product()
+            )
         return expr
 
-    def product(self) -> pl.Expr:
-        expr = self.single()
+    def parse_product(self) -> pl.Expr:
+        expr = self.parse_operand()
         while self.peek() in ("*", "/"):
-            expr = expr * self.single() if self.took("*") else expr / self._after("/").single()
+            expr = (
+                expr * self.parse_operand() if self.accept("*") else expr / self._expect("/").parse_operand()
+            )
         return expr
 
-    def single(self) -> pl.Expr:
-        if self.took("-"):
-            with self.deeper():
-                return pl.lit(0) - self.single()
-        if self.took("("):
-            with self.deeper():
-                expr = self.either()
-            self.need(")")
+    def parse_operand(self) -> pl.Expr:
+        if self.accept("-"):
+            with self.nested():
+                return pl.lit(0) - self.parse_operand()
+        if self.accept("("):
+            with self.nested():
+                expr = self.parse_or()
+            self.expect(")")
             return expr
         kind, word = self.next()
         if kind == "number":
-            return pl.lit(float(word) if "." in word else self.integer(word))
+            return pl.lit(float(word) if "." in word else self.parse_integer(word))
         if kind == "text":
             return pl.lit(re.sub(r"\\(.)", r"\1", word[1:-1]))
         if kind != "word":
-            raise self.wrong(f"{word!r} is not expected here")
-        if self.took("("):
-            with self.deeper():
-                return self.call(word)
+            raise self.error(f"{word!r} is not expected here")
+        if self.accept("("):
+            with self.nested():
+                return self.parse_call(word)
         return pl.lit(_CONSTANTS[word]) if word in _CONSTANTS else pl.col(word)
 
-    def call(self, name: str) -> pl.Expr:
-        if name in _OF_FIELDS:
-            step = self.word()
-            self.need(".")
-            expr = _OF_FIELDS[name](step, self.word())
+    def parse_call(self, name: str) -> pl.Expr:
+        if name in _FIELD_FUNCTIONS:
+            step = self.next_name()
+            self.expect(".")
+            expr = _FIELD_FUNCTIONS[name](step, self.next_name())
         elif name == "count":
-            expr = conditions.count(self.word())
+            expr = conditions.count(self.next_name())
         elif name == "previous":
-            expr = conditions.previous(self.word())
+            expr = conditions.previous(self.next_name())
         elif name == "abs":
-            expr = self.either().abs()
+            expr = self.parse_or().abs()
         elif name in ("contains", "starts_with"):
-            field = self.either()
-            self.need(",")
-            part = self.either()
+            field = self.parse_or()
+            self.expect(",")
+            part = self.parse_or()
             expr = (
                 field.str.contains(part, literal=True) if name == "contains" else field.str.starts_with(part)
             )
         else:
-            known = ", ".join((*_OF_FIELDS, "count", "previous", "contains", "starts_with", "abs"))
-            raise self.wrong(f"there is no function {name!r}; there are {known}")
-        self.need(")")
+            functions = ", ".join((*_FIELD_FUNCTIONS, "count", "previous", "contains", "starts_with", "abs"))
+            raise self.error(f"there is no function {name!r}; there are {functions}")
+        self.expect(")")
         return expr
 
-    def _after(self, sign: str) -> _Reader:
-        self.need(sign)
+    def _expect(self, sign: str) -> _ConditionParser:
+        self.expect(sign)
         return self
 
     def peek(self) -> str | None:
-        if self.place == len(self.tokens) or self.tokens[self.place][0] in ("text", "number"):
+        if self.position == len(self.tokens) or self.tokens[self.position][0] in ("text", "number"):
             return None
-        return self.tokens[self.place][1]
+        return self.tokens[self.position][1]
 
-    def took(self, word: str) -> bool:
+    def accept(self, word: str) -> bool:
         if self.peek() != word:
             return False
-        self.place += 1
+        self.position += 1
         return True
 
     def next(self) -> tuple[str, str]:
-        if self.place == len(self.tokens):
-            raise self.wrong("it ends too early")
-        self.place += 1
-        return self.tokens[self.place - 1]
+        if self.position == len(self.tokens):
+            raise self.error("it ends too early")
+        self.position += 1
+        return self.tokens[self.position - 1]
 
-    def word(self) -> str:
+    def next_name(self) -> str:
         kind, word = self.next()
         if kind != "word":
-            raise self.wrong(f"a name is expected in place of {word!r}")
+            raise self.error(f"a name is expected in place of {word!r}")
         return word
 
-    def need(self, sign: str) -> None:
-        if not self.took(sign):
-            found = self.tokens[self.place][1] if self.place < len(self.tokens) else "the end"
-            raise self.wrong(f"{sign!r} is expected in place of {found!r}")
+    def expect(self, sign: str) -> None:
+        if not self.accept(sign):
+            found = self.tokens[self.position][1] if self.position < len(self.tokens) else "the end"
+            raise self.error(f"{sign!r} is expected in place of {found!r}")
 
-    def integer(self, word: str) -> int:
+    def parse_integer(self, word: str) -> int:
         if len(word) > 18:
-            raise self.wrong(f"{word[:20]}… is not a 64-bit integer; use a smaller one, or a decimal point")
+            raise self.error(f"{word[:20]}… is not a 64-bit integer; use a smaller one, or a decimal point")
         return int(word)
 
     @contextmanager
-    def deeper(self) -> Iterator[None]:
+    def nested(self) -> Iterator[None]:
         self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise self.wrong(f"its brackets and negations are more than {MOST_DEPTH} deep; simplify it")
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"its brackets and negations are more than {MAX_DEPTH} deep; simplify it")
         yield
         self.depth -= 1
 
-    def wrong(self, why: str) -> DefinitionError:
+    def error(self, reason: str) -> DefinitionError:
         shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}…"
-        return DefinitionError(f"the condition {shown!r} is not understood: {why}")
+        return DefinitionError(f"the condition {shown!r} is not understood: {reason}")

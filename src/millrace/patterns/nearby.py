@@ -9,10 +9,24 @@ import polars as pl
 
 from millrace.errors import ComponentMissing, DefinitionError
 
-RADIUS = 6371.0088
+EARTH_RADIUS_KM = 6371.0088
 """Of the Earth, in kilometres."""
 
-_EDGES = (1281.3, 483.1, 182.5, 68.98, 26.07, 9.854, 3.725, 1.406, 0.5314, 0.2008, 0.0759, 0.0287, 0.01083)
+_EDGE_LENGTHS_KM = (
+    1281.3,
+    483.1,
+    182.5,
+    68.98,
+    26.07,
+    9.854,
+    3.725,
+    1.406,
+    0.5314,
+    0.2008,
+    0.0759,
+    0.0287,
+    0.01083,
+)
 """How long the edges of cells are, in kilometres, on average, by resolution. The shortest are a third shorter."""
 
 
@@ -38,15 +52,15 @@ def kilometres(latitude: Any, longitude: Any, other_latitude: Any, other_longitu
         other_latitude * degree
     ) * sine(east / 2) * sine(east / 2)
     angle = part.sqrt().arcsin() if columns else math.asin(min(1.0, math.sqrt(part)))
-    return angle * (2 * RADIUS)
+    return angle * (2 * EARTH_RADIUS_KM)
 
 
 def resolution_for(km: float) -> int:
     """The finest resolution at which places less than `km` apart are in the same cell or in cells that touch."""
-    fits = [resolution for resolution, edge in enumerate(_EDGES) if edge / 1.6 >= km]
+    fits = [resolution for resolution, edge in enumerate(_EDGE_LENGTHS_KM) if edge / 1.6 >= km]
     if not fits:
         raise DefinitionError(
-            f"{km} km is farther than the edge of any H3 cell; use less than {_EDGES[0] / 1.6:.0f}"
+            f"{km} km is farther than the edge of any H3 cell; use less than {_EDGE_LENGTHS_KM[0] / 1.6:.0f}"
         )
     return fits[-1]
 
@@ -60,7 +74,7 @@ def home_cell(latitude: str, longitude: str, resolution: int) -> pl.Expr:
 
 def around(cell: str) -> pl.Expr:
     """A cell and those beside it."""
-    return pl.col(cell).map_batches(_beside, return_dtype=pl.List(pl.Int64), is_elementwise=True)
+    return pl.col(cell).map_batches(_neighbour_cells, return_dtype=pl.List(pl.Int64), is_elementwise=True)
 
 
 class _Home:
@@ -70,7 +84,7 @@ class _Home:
         self.resolution = resolution
 
     def __call__(self, places: pl.Series) -> pl.Series:
-        cells = _h3ronpy().vector.coordinates_to_cells
+        cells = _import_h3ronpy().vector.coordinates_to_cells
         latitude, longitude = places.struct.unnest()
         fits = (latitude.abs() <= 90) & (longitude.abs() <= 180)
         found = cells(
@@ -81,13 +95,13 @@ class _Home:
         return pl.Series(places.name, found).cast(pl.Int64)
 
 
-def _beside(cells: pl.Series) -> pl.Series:
-    return pl.Series(cells.name, _h3ronpy().grid_disk(cells.cast(pl.UInt64).to_arrow(), 1)).cast(
+def _neighbour_cells(cells: pl.Series) -> pl.Series:
+    return pl.Series(cells.name, _import_h3ronpy().grid_disk(cells.cast(pl.UInt64).to_arrow(), 1)).cast(
         pl.List(pl.Int64)
     )
 
 
-def _h3ronpy() -> Any:
+def _import_h3ronpy() -> Any:
     try:
         import h3ronpy
         import h3ronpy.vector

@@ -10,14 +10,14 @@ from millrace import durations
 from millrace.errors import DefinitionError
 from millrace.patterns.conditions import Condition
 
-Link = Literal["first", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by"]
-Inner = Literal["relaxed", "strict", "any"]
+PartLink = Literal["first", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by"]
+InnerContiguity = Literal["relaxed", "strict", "any"]
 OnMiss = Literal["nothing", "error"]
 
-MOST_STEPS, MOST_STATES = 100, 10_000
+MAX_STEPS, MAX_STATES = 100, 10_000
 """How many steps a pattern may have, and how many states: a step that is repeated up to n times is n states."""
 
-CONTIGUITY: dict[Link, Inner] = {
+CONTIGUITY: dict[PartLink, InnerContiguity] = {
     "first": "strict",
     "next": "strict",
     "followed_by": "relaxed",
@@ -27,17 +27,17 @@ CONTIGUITY: dict[Link, Inner] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PatternPart:
     """A step, or a group of parts."""
 
-    link: Link
+    link: PartLink
     name: str = ""
     where: Condition | None = None
-    inside: tuple[Part, ...] = ()
+    parts: tuple[PatternPart, ...] = ()
     least: int = 1
     most: int | None = 1
     """None: without end."""
-    inner: Inner = "relaxed"
+    inner: InnerContiguity = "relaxed"
     optional: bool = False
     greedy: bool = False
     until: Condition | None = None
@@ -45,45 +45,45 @@ class Part:
     loop_gap: int | None = None
 
     @property
-    def negative(self) -> bool:
+    def is_negative(self) -> bool:
         """Whether it says what must not come."""
         return self.link in ("not_next", "not_followed_by")
 
     @property
-    def repeated(self) -> bool:
+    def is_repeated(self) -> bool:
         """Whether it may take more than one turn."""
         return self.most != 1
 
     @property
-    def skippable(self) -> bool:
+    def is_skippable(self) -> bool:
         """Whether a match may have nothing of it."""
         return self.optional or (
-            bool(self.inside) and all(part.skippable or part.negative for part in self.inside)
+            bool(self.parts) and all(part.is_skippable or part.is_negative for part in self.parts)
         )
 
-    def steps(self) -> Iterator[Part]:
+    def steps(self) -> Iterator[PatternPart]:
         """It, or the steps of its groups, in order."""
-        if not self.inside:
+        if not self.parts:
             yield self
-        for part in self.inside:
+        for part in self.parts:
             yield from part.steps()
 
     def __str__(self) -> str:
         """The part as it is written."""
-        told = f"({' '.join(map(str, self.inside))})" if self.inside else self.name
+        body = f"({' '.join(map(str, self.parts))})" if self.parts else self.name
         word = "" if self.link == "first" else f"{self.link} "
         condition = "" if self.where is None else f" where {self.where}"
-        return f"{word}{told}{_times(self)}{condition}{self._more()}"
+        return f"{word}{body}{_format_times(self)}{condition}{self._format_conditions()}"
 
-    def _more(self) -> str:
-        said = [f"until {self.until}"] if self.until else []
-        said += [f"gap {durations.text(self.gap)}"] if self.gap is not None else []
-        said += [f"loop gap {durations.text(self.loop_gap)}"] if self.loop_gap is not None else []
-        return "".join(f", {word}" for word in said)
+    def _format_conditions(self) -> str:
+        words = [f"until {self.until}"] if self.until else []
+        words += [f"gap {durations.format_millis(self.gap)}"] if self.gap is not None else []
+        words += [f"loop gap {durations.format_millis(self.loop_gap)}"] if self.loop_gap is not None else []
+        return "".join(f", {word}" for word in words)
 
 
 @dataclass(frozen=True)
-class Skip:
+class SkipStrategy:
     """Where matching goes on after a match: which other matches, begun before, are given up."""
 
     kind: Literal["none", "to_next", "past_last", "to_first", "to_last"] = "none"
@@ -95,7 +95,7 @@ class Skip:
         return f"{self.kind} {self.step}" if self.step else self.kind
 
 
-def _times(part: Part) -> str:
+def _format_times(part: PatternPart) -> str:
     least = 0 if part.optional else part.least
     if (least, part.most) == (1, 1):
         return ""
@@ -105,11 +105,11 @@ def _times(part: Part) -> str:
         times = {0: "*", 1: "+"}.get(least, f"{{{least},}}")
     else:
         times = f"{{{part.most}}}" if least == part.most else f"{{{least},{part.most}}}"
-    inner = "" if part.inner == "relaxed" or not part.repeated else f" {part.inner}"
+    inner = "" if part.inner == "relaxed" or not part.is_repeated else f" {part.inner}"
     return f"{times}{' greedy' if part.greedy else ''}{inner}"
 
 
-def check(parts: tuple[Part, ...]) -> None:
+def check_parts(parts: tuple[PatternPart, ...]) -> None:
     """Refuses what no match could mean, and what would be too large to follow."""
     _check_size(parts)
     names: set[str] = set()
@@ -122,7 +122,7 @@ def check(parts: tuple[Part, ...]) -> None:
     _check_order(parts)
     for step in (step for part in parts for step in part.steps()):
         for condition in (step.where, step.until):
-            for one in condition.asked() if condition else ():
+            for one in condition.earlier_values() if condition else ():
                 if one.kind == "collect":
                     raise DefinitionError(
                         f"step {step.name!r} asks for {one.name}, but conditions are asked for each event, and a list would be copied each time; "
@@ -134,42 +134,42 @@ def check(parts: tuple[Part, ...]) -> None:
                     )
 
 
-def _check_size(parts: tuple[Part, ...]) -> None:
+def _check_size(parts: tuple[PatternPart, ...]) -> None:
     steps = sum(1 for part in parts for _ in part.steps())
-    if steps > MOST_STEPS:
+    if steps > MAX_STEPS:
         raise DefinitionError(
-            f"a pattern has {steps} steps, and at most {MOST_STEPS} are possible; divide it into several patterns"
+            f"a pattern has {steps} steps, and at most {MAX_STEPS} are possible; divide it into several patterns"
         )
-    states = sum(map(_states, parts))
-    if states > MOST_STATES:
+    states = sum(map(_count_states, parts))
+    if states > MAX_STATES:
         raise DefinitionError(
-            f"a pattern becomes {states:,} states, and at most {MOST_STATES:,} are possible; use smaller numbers of repetitions"
+            f"a pattern becomes {states:,} states, and at most {MAX_STATES:,} are possible; use smaller numbers of repetitions"
         )
 
 
-def _states(part: Part) -> int:
+def _count_states(part: PatternPart) -> int:
     turns = part.most if part.most is not None else part.least + 1
-    return turns * (sum(map(_states, part.inside)) if part.inside else 1)
+    return turns * (sum(map(_count_states, part.parts)) if part.parts else 1)
 
 
-def _check_order(parts: tuple[Part, ...], *, group: bool = False) -> None:
+def _check_order(parts: tuple[PatternPart, ...], *, group: bool = False) -> None:
     for before, part in zip((None, *parts), parts, strict=False):
-        if part.negative and before is None:
+        if part.is_negative and before is None:
             raise DefinitionError(
                 f"{'a group' if group else 'a pattern'} cannot begin with {part}: there is nothing that it could follow"
             )
-        if part.negative and before is not None and before.skippable:
+        if part.is_negative and before is not None and before.is_skippable:
             raise DefinitionError(
                 f"{part} comes after {before}, which may be left out, so it is not clear after what; say it in two patterns, with and without"
             )
-        if part.inside:
-            _check_order(part.inside, group=True)
-            if part.inside[-1].negative:
+        if part.parts:
+            _check_order(part.parts, group=True)
+            if part.parts[-1].is_negative:
                 raise DefinitionError(
-                    f"the group {part} ends with {part.inside[-1]}, which nothing in the group ends; move it out of the group"
+                    f"the group {part} ends with {part.parts[-1]}, which nothing in the group ends; move it out of the group"
                 )
-            if (part.repeated or part.optional) and all(
-                inner.skippable or inner.negative for inner in part.inside
+            if (part.is_repeated or part.optional) and all(
+                inner.is_skippable or inner.is_negative for inner in part.parts
             ):
                 raise DefinitionError(
                     f"the group {part} is repeated or optional though it may be empty as it is, so it could go on for ever; make one of its steps due"

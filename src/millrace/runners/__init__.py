@@ -14,30 +14,30 @@ from millrace.errors import ComponentMissing, DefinitionError, RunFailed
 
 if TYPE_CHECKING:  # every process that Spark starts imports this package, and most need neither
     from millrace.config import Settings
-    from millrace.engine.progress import Hold
+    from millrace.engine.progress import WatermarkHold
     from millrace.runners.state.evolution import Migration
     from millrace.stream import Job
 
-__all__ = ["Batch", "run"]
+__all__ = ["BatchReport", "run"]
 
 _log = logging.getLogger("millrace.run")
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchReport:
     """What is told of a batch once its results are in the log."""
 
     counts: Mapping[str, int]
     """`read`: how many events it took, and `read/TOPIC` of each topic; `written`: how many rows of results; `late/JOB` and `future/JOB`: how many rows a job refused; `upto/TOPIC`: how many it and all before it took of a topic, with what was no longer kept."""
     watermarks: Mapping[str, int | None]
     """The low watermark of each operator."""
-    holds: Mapping[str, Hold] = field(default_factory=dict)
+    holds: Mapping[str, WatermarkHold] = field(default_factory=dict)
     """What holds the watermark of an operator back, where anything does: topic, partition, and by how much."""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Jobs that were stopped by their own code, and why."""
 
 
-def _silent(_batch: Batch) -> None:
+def _ignore_report(_batch: BatchReport) -> None:
     pass
 
 
@@ -46,7 +46,7 @@ def run(
     on: Literal["local", "spark"] | None = None,
     settings: Settings | None = None,
     until_caught_up: bool = False,
-    report: Callable[[Batch], None] = _silent,
+    report: Callable[[BatchReport], None] = _ignore_report,
     retry: Sequence[str] = (),
     reset: Sequence[str] = (),
     migrate: Mapping[str, Migration] | None = None,
@@ -65,15 +65,15 @@ def run(
     """
     from millrace.config import Settings, load
     from millrace.stream import Job
-    from millrace.values.calls import need, need_names
+    from millrace.values.calls import require_names, require_type
 
     for job in jobs:
-        need("run", job, Job, "a job; say Job('name', stream.write(topic))")
-    need("run(settings=...)", settings, Settings | None, "settings; say config.load(path)")
-    for option, given in (("retry", retry), ("reset", reset)):
-        need_names(f"run({option}=...)", given)
-    need("run(migrate=...)", migrate, Mapping | None, "a mapping of job names to functions")
-    need("run(restore=...)", restore, str | Path | None, "the path of a savepoint")
+        require_type("run", job, Job, "a job; say Job('name', stream.write(topic))")
+    require_type("run(settings=...)", settings, Settings | None, "settings; say config.load(path)")
+    for option, value in (("retry", retry), ("reset", reset)):
+        require_names(f"run({option}=...)", value)
+    require_type("run(migrate=...)", migrate, Mapping | None, "a mapping of job names to functions")
+    require_type("run(restore=...)", restore, str | Path | None, "the path of a savepoint")
     names = [job.name for job in jobs]
     if not names:
         raise DefinitionError("run() needs at least one job")
@@ -81,27 +81,27 @@ def run(
         raise DefinitionError(
             f"two jobs are named {', '.join(sorted(twice))}; names keep the state of jobs apart, so give each its own"
         )
-    chosen = (settings or load()).changed(run_on=on, **options)
-    from millrace.runners.late_warning import Refusals
-    from millrace.runners.stalled_watermark import Standstill
-    from millrace.runners.state.evolution import Wishes
+    chosen = (settings or load()).with_options(run_on=on, **options)
+    from millrace.runners.late_warning import LateRowMonitor
+    from millrace.runners.stalled_watermark import StalledWatermarkMonitor
+    from millrace.runners.state.evolution import StateChanges
 
-    refusals, standstill = Refusals(jobs, chosen), Standstill(time.monotonic)
+    late_rows, stalled_watermark = LateRowMonitor(jobs, chosen), StalledWatermarkMonitor(time.monotonic)
 
-    def told_all(batch: Batch) -> None:
-        refusals.add(batch.counts)
-        standstill.update(batch)
+    def handle_report(batch: BatchReport) -> None:
+        late_rows.add(batch.counts)
+        stalled_watermark.update(batch)
         report(batch)
 
-    wishes, saved = Wishes(reset, migrate or {}), None if restore is None else Path(restore)
+    state_changes, savepoint = StateChanges(reset, migrate or {}), None if restore is None else Path(restore)
     try:
         match chosen.run.on:
             case "local":
                 from millrace.runners.local import Hooks, run_local
 
                 hooks = Hooks(
-                    report=lambda results: told_all(
-                        Batch(results.counts, results.watermarks, results.holds, results.quarantined)
+                    report=lambda results: handle_report(
+                        BatchReport(results.counts, results.watermarks, results.holds, results.quarantined)
                     )
                 )
                 run_local(
@@ -110,8 +110,8 @@ def run(
                     until_caught_up=until_caught_up,
                     hooks=hooks,
                     retry=retry,
-                    wishes=wishes,
-                    restore=saved,
+                    state_changes=state_changes,
+                    restore=savepoint,
                     take_over=take_over,
                 )
             case "spark":
@@ -119,30 +119,32 @@ def run(
                     raise ComponentMissing(
                         "on='spark' needs PySpark, which is not installed; run: pip install 'millrace[spark]'"
                     )
-                from millrace.engine.progress import Hold
+                from millrace.engine.progress import WatermarkHold
                 from millrace.runners import spark
 
                 stopped: set[str] = set()
 
-                def told(said: dict[str, Any]) -> None:
-                    for job in said["quarantined"].keys() - stopped:
+                def handle_child_report(message: dict[str, Any]) -> None:
+                    for job in message["quarantined"].keys() - stopped:
                         stopped.add(job)
                         _log.error(
                             "job %s is under quarantine: %s; the other jobs go on",
                             job,
-                            said["quarantined"][job],
+                            message["quarantined"][job],
                         )
-                    holds = {name: Hold(**held) for name, held in said["holds"].items()}
-                    told_all(Batch(said["counts"], said["watermarks"], holds, said["quarantined"]))
+                    holds = {name: WatermarkHold(**hold) for name, hold in message["holds"].items()}
+                    handle_report(
+                        BatchReport(message["counts"], message["watermarks"], holds, message["quarantined"])
+                    )
 
                 spark.run(
                     jobs,
                     settings=chosen,
                     until_caught_up=until_caught_up,
-                    report=told,
+                    report=handle_child_report,
                     retry=retry,
-                    wishes=wishes,
-                    restore=saved,
+                    wishes=state_changes,
+                    restore=savepoint,
                     take_over=take_over,
                 )
     except SystemExit as error:
@@ -150,5 +152,5 @@ def run(
             f"code of a job, or of a library that it uses, ended the process (SystemExit: {error.code}), so the run stopped before its end; raise an exception instead, then run it again"
         ) from error
     finally:
-        refusals.close()
-        standstill.close()
+        late_rows.close()
+        stalled_watermark.close()

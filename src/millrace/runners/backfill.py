@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Literal
 from millrace import runners
 from millrace.errors import DefinitionError
 from millrace.log import open_log
-from millrace.log.aliases import aliases, point
+from millrace.log.aliases import read_aliases, set_alias
 from millrace.log.codecs.codec import encode
-from millrace.log.owners import Owner, claim
+from millrace.log.owners import Owner, claim_topics
 from millrace.stream import Job, Output
 from millrace.topics import check_name
-from millrace.values.calls import need
+from millrace.values.calls import require_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millrace.config import Settings
-    from millrace.runners.replay import Given
+    from millrace.runners.replay import ReplayInput
 
 
 @dataclass(frozen=True)
-class Backfilled:
+class BackfillResult:
     """What came of it."""
 
     topics: dict[str, str]
@@ -40,7 +40,7 @@ class Backfilled:
     """Whether readers were pointed to it."""
 
 
-def versioned(job: Job, version: str) -> Job:
+def version_job(job: Job, version: str) -> Job:
     """The same job under a name of its own, writing to topics of its own."""
     check_name(version)
     nodes = [
@@ -54,13 +54,13 @@ def backfill(
     job: Job,
     *,
     version: str,
-    events: Given | None = None,
+    events: ReplayInput | None = None,
     on: Literal["local", "spark"] | None = None,
     settings: Settings | None = None,
     switch: bool = True,
-    report: Callable[[runners.Batch], None] = lambda _: None,
+    report: Callable[[runners.BatchReport], None] = lambda _: None,
     **options: object,
-) -> Backfilled:
+) -> BackfillResult:
     """Recomputes a job's results into `<topic>.<version>`, at full speed; then, unless `switch` is false, readers are pointed there.
 
     Over what the log holds: the run is called `<job>.<version>`, and `run(versioned(job, version), run_name=...)` continues it. Or over `events`,
@@ -68,37 +68,39 @@ def backfill(
     """
     from millrace.config import Settings, load
 
-    need("backfill", job, Job, "a job; say Job('name', stream.write(topic))")
-    need("backfill(version=...)", version, str, "a name such as '2'")
-    need("backfill(settings=...)", settings, Settings | None, "settings; say config.load(path)")
-    made = versioned(job, version)
-    chosen = (settings or load()).changed(run_name=made.name, run_on=on, **options)
+    require_type("backfill", job, Job, "a job; say Job('name', stream.write(topic))")
+    require_type("backfill(version=...)", version, str, "a name such as '2'")
+    require_type("backfill(settings=...)", settings, Settings | None, "settings; say config.load(path)")
+    versioned_job = version_job(job, version)
+    chosen = (settings or load()).with_options(run_name=versioned_job.name, run_on=on, **options)
     if events is None:
-        runners.run(made, settings=chosen, until_caught_up=True, report=report)
+        runners.run(versioned_job, settings=chosen, until_caught_up=True, report=report)
     else:
-        _from_events(made, events, chosen)
-    pairs = {old.topic.name: new.topic.name for old, new in zip(job.outputs, made.outputs, strict=True)}
+        _write_replayed(versioned_job, events, chosen)
+    version_names = {
+        old.topic.name: new.topic.name for old, new in zip(job.outputs, versioned_job.outputs, strict=True)
+    }
     with closing(open_log(chosen)) as log:
-        held = {name: sum(log.ends(name).values()) for name in pairs.values()}
+        result_counts = {name: sum(log.end_offsets(name).values()) for name in version_names.values()}
         if switch:
-            known = aliases(log)
-            for name, new in pairs.items():
-                if known.get(name) != new:
-                    point(log, name, new)
-    return Backfilled(pairs, held, switch)
+            current_aliases = read_aliases(log)
+            for name, new in version_names.items():
+                if current_aliases.get(name) != new:
+                    set_alias(log, name, new)
+    return BackfillResult(version_names, result_counts, switch)
 
 
-def _from_events(job: Job, events: Given, settings: Settings) -> None:
+def _write_replayed(job: Job, events: ReplayInput, settings: Settings) -> None:
     from millrace.runners.replay import replay_all
 
     with closing(open_log(settings)) as log:
         for write in job.outputs:
             log.ensure(write.topic)
-            if any(log.ends(write.topic.name).values()):
+            if any(log.end_offsets(write.topic.name).values()):
                 raise DefinitionError(
                     f"backfill: {write.topic.name} already holds results; choose another version"
                 )
-        claim(
+        claim_topics(
             log,
             [write.topic.name for write in job.outputs],
             Owner("backfill", job.name),
@@ -110,9 +112,9 @@ def _from_events(job: Job, events: Given, settings: Settings) -> None:
                 {write.topic.name: write.topic for write in job.outputs},
                 time.time_ns() // 1_000_000,
             )
-            made = {
+            records = {
                 name: encode(topics[name], frame, ingestion_time=now)
                 for name, frame in outputs.items()
                 if not frame.is_empty()
             }
-            writer.commit(writer.last + 1, made)
+            writer.commit(writer.last_marker + 1, records)

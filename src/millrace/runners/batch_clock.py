@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from millrace import durations
 
-JUMP = 60_000
+JUMP_THRESHOLD = 60_000
 """From so many milliseconds on, a difference between wall clock and elapsed time is said."""
 
 _log = logging.getLogger("millrace.run")
@@ -37,30 +37,30 @@ class BatchClock:
         """`elapsed`: by default the machine's, where `wall` is; where another clock is given, that alone counts."""
         self._wall = wall
         self._elapsed = elapsed or (elapsed_time if wall is wall_clock else lambda: 0)
-        self._from: tuple[int, int] | None = None
+        self._anchor: tuple[int, int] | None = None
         """What the clock said when so much time had elapsed."""
-        self._behind = False
+        self._is_behind = False
 
     def after(self, last: int) -> int:
         """The clock of a batch that follows one at `last`."""
         wall, elapsed = self._wall(), self._elapsed()
-        value, since = self._from or (last, elapsed)
+        value, since = self._anchor or (last, elapsed)
         expected = max(last, value + elapsed - since)
-        self._say(wall - expected, first=self._from is None)
+        self._warn_about_jump(wall - expected, first=self._anchor is None)
         now = max(wall, expected)
-        self._from = (now, elapsed)
+        self._anchor = (now, elapsed)
         return now
 
-    def _say(self, ahead: int, *, first: bool) -> None:
-        if ahead > JUMP and not first and self._elapsed is not None:
+    def _warn_about_jump(self, ahead: int, *, first: bool) -> None:
+        if ahead > JUMP_THRESHOLD and not first and self._elapsed is not None:
             _log.warning(
                 "the clock of this machine jumped %s ahead (or the machine was suspended); batches follow it, retention does not",
-                durations.text(ahead),
+                durations.format_millis(ahead),
             )
-        behind = ahead < -JUMP
-        if behind and not self._behind:
+        behind = ahead < -JUMP_THRESHOLD
+        if behind and not self._is_behind:
             _log.warning(
                 "the clock of this machine is %s behind the last batch, so it had jumped; batches go on by elapsed time",
-                durations.text(-ahead),
+                durations.format_millis(-ahead),
             )
-        self._behind = behind
+        self._is_behind = behind

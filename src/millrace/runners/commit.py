@@ -17,24 +17,38 @@ import polars as pl
 import pyarrow as pa
 
 from millrace import graph
-from millrace.engine.isolation import NOT_THEIRS, Failure, culprits, failed, failure_of, letters
+from millrace.engine.isolation import (
+    NOT_USER_ERRORS,
+    Failure,
+    failure_block,
+    find_culprits,
+    parse_failure,
+    to_dead_letters,
+)
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.errors import DefinitionError, LogUnreachable, StateMismatch
-from millrace.log import Log, Outgoing, fault_points
+from millrace.log import Log, OutgoingRecords, fault_points
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import dead_letters, dead_topic, fit, late_letters, late_topic, without_large
-from millrace.log.status import KEPT, HeldBack, Status, status_topic
+from millrace.log.dead import (
+    dead_letters,
+    dead_topic,
+    late_letters,
+    late_topic,
+    split_oversized,
+    truncate_letters,
+)
+from millrace.log.status import STATUS_RETENTION, LaggingPartition, Status, status_topic
 from millrace.panes import Delivery
 from millrace.runners.batch_clock import elapsed_time, wall_clock
-from millrace.runners.state.folder import writing
+from millrace.runners.state.folder import explain_write_errors
 from millrace.runners.state.quarantine import Quarantine
 from millrace.topics import Topic
 from millrace.values.calls import ordinary_errors
 
-ANEW = "compute everything once more into a new version of the topics (millrace backfill), or begin with another state folder that writes behind the results that are there (--take-over)"
+RECOMPUTE_REMEDY = "compute everything once more into a new version of the topics (millrace backfill), or begin with another state folder that writes behind the results that are there (--take-over)"
 _log = logging.getLogger("millrace.run")
-EXPIRE_EVERY = 60_000
+EXPIRE_EVERY_MS = 60_000
 """How often, in milliseconds, records past their topic's retention are removed."""
 
 
@@ -55,49 +69,52 @@ class Committer:
             log.ensure_raw(dead_topic(job.name))
         for topic in plan.topics:
             log.ensure_raw(dead_topic(topic.name))
-        log.ensure_raw(status_topic(run), retention=KEPT)
+        log.ensure_raw(status_topic(run), retention=STATUS_RETENTION)
         self._plan = plan
         self._log = log
-        self._run, self._name = run, f"{run}.{state}"
+        self._run, self._writer_name = run, f"{run}.{state}"
         self._quarantine = quarantine
-        self._deliveries = _deliveries(plan)
+        self._deliveries = _resolve_deliveries(plan)
         exact = any(job.delivery == "exactly_once" for job in plan.jobs)
-        self._writer = log.writer(self._name) if exact else None
-        self._repeated = -1
+        self._writer = log.writer(self._writer_name) if exact else None
+        self._repeated_batch = -1
         """The batch that an earlier attempt had begun, and may have written."""
-        self._loose: Path | None = None
-        self._reads = {job.name: _reads(plan, job.name) for job in plan.jobs}
-        self._writes = {job.name: [output.topic.name for output in job.outputs] for job in plan.jobs}
-        self._since, self._began = _clock(), elapsed_time()
-        self._expired = 0
+        self._uncommitted_note: Path | None = None
+        self._input_topics = {job.name: _topics_read_by(plan, job.name) for job in plan.jobs}
+        self._output_topics = {job.name: [output.topic.name for output in job.outputs] for job in plan.jobs}
+        self._started_at, self._started_elapsed = _clock(), elapsed_time()
+        self._last_expiry = 0
 
     @property
-    def last(self) -> int:
+    def last_batch(self) -> int:
         """The last batch of which the log knows, -1 if none."""
-        return -1 if self._writer is None else self._writer.last
+        return -1 if self._writer is None else self._writer.last_marker
 
-    def check(self, state: Path, *, complete: int, planned: int) -> None:
+    def check_state(self, state: Path, *, complete: int, planned: int) -> None:
         """Refuses a state that does not belong to the log: what it calls complete must be there, and nothing that it never planned.
 
         Runs that commit nothing leave a note in the folder: then the log need not know of their batches.
         """
-        self._repeated, self._loose = (planned if planned > complete else -1), state / "uncommitted"
+        self._repeated_batch, self._uncommitted_note = (
+            (planned if planned > complete else -1),
+            state / "uncommitted",
+        )
         if self._writer is None:
-            with writing(state):
-                self._loose.touch()
+            with explain_write_errors(state):
+                self._uncommitted_note.touch()
             return
-        if complete > self.last and not self._loose.exists():
+        if complete > self.last_batch and not self._uncommitted_note.exists():
             raise StateMismatch(
-                f"{state} has completed batch {complete}, but the log knows only of {self.last}, so results are missing from it; restore the log that belongs to this state, or {ANEW}"
+                f"{state} has completed batch {complete}, but the log knows only of {self.last_batch}, so results are missing from it; restore the log that belongs to this state, or {RECOMPUTE_REMEDY}"
             )
-        if self.last > max(complete, planned):
+        if self.last_batch > max(complete, planned):
             raise StateMismatch(
-                f"the log has batch {self.last}, but {state} knows only of {max(complete, planned)}, so it is an older copy of the state that wrote it, and would skip or repeat results; restore the newest, or {ANEW}"
+                f"the log has batch {self.last_batch}, but {state} knows only of {max(complete, planned)}, so it is an older copy of the state that wrote it, and would skip or repeat results; restore the newest, or {RECOMPUTE_REMEDY}"
             )
 
-    def encoded(self, results: Results) -> Results:
+    def encode_outputs(self, results: Results) -> Results:
         """With outputs as records. A job whose results cannot be encoded fails, and not the run; where jobs share a topic, all that write it do."""
-        records: dict[str, Outgoing] = {}
+        records: dict[str, OutgoingRecords] = {}
         failures = list(results.failures)
         for topic in self._plan.outputs:
             frame = results.outputs.get(topic.name)
@@ -106,46 +123,46 @@ class Committer:
             try:
                 with ordinary_errors():
                     records[topic.name] = encode(topic, frame, ingestion_time=results.now)
-            except NOT_THEIRS:
+            except NOT_USER_ERRORS:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, these results cannot be written
-                jobs = [job for job, topics in self._writes.items() if topic.name in topics]
-                failures += self._unencodable(jobs, topic, frame, error, results.now)
+                jobs = [job for job, topics in self._output_topics.items() if topic.name in topics]
+                failures += self._fail_unencodable(jobs, topic, frame, error, results.now)
         return replace(results, encoded=records, failures=failures)
 
-    def _unencodable(
+    def _fail_unencodable(
         self, jobs: list[str], topic: Topic, frame: pl.DataFrame, error: Exception, now: int
     ) -> list[Failure]:
-        [bad] = culprits(lambda parts: encode(topic, parts[0], ingestion_time=now), [frame])
-        rows = letters(bad, None)
+        [offending] = find_culprits(lambda parts: encode(topic, parts[0], ingestion_time=now), [frame])
+        rows = to_dead_letters(offending, None)
         running = [job for job in jobs if self._quarantine is None or job not in self._quarantine.cases]
-        return [failure_of(failed(job, f"writing {topic.name}", error, rows)) for job in running]
+        return [parse_failure(failure_block(job, f"writing {topic.name}", error, rows)) for job in running]
 
     def commit(self, batch: int, results: Results, now: int | None = None) -> bool:
         """Results, late rows, dead letters, the run's status and the batch's number, all or nothing, as far as jobs ask for that. False: an earlier attempt had already done it.
 
         `now`: the append time, by default the clock's.
         """
-        if batch <= self.last:
+        if batch <= self.last_batch:
             return False
-        at = _clock() if now is None else now
-        outgoing = dict(self._outgoing(batch, results))
-        outgoing[status_topic(self._run)] = self._status(batch, results, at).outgoing()
-        exact: dict[str, Outgoing] = {}
+        append_time = _clock() if now is None else now
+        outgoing = dict(self._collect_records(batch, results))
+        outgoing[status_topic(self._run)] = self._build_status(batch, results, append_time).to_records()
+        transactional: dict[str, OutgoingRecords] = {}
         for name, records in outgoing.items():
-            if self._writer is not None and self._delivery(name) == "exactly_once":
-                exact[name] = records
-            elif self._delivery(name) != "at_most_once" or batch != self._repeated:
-                self._log.append(name, records, now=at)
+            if self._writer is not None and self._delivery_of(name) == "exactly_once":
+                transactional[name] = records
+            elif self._delivery_of(name) != "at_most_once" or batch != self._repeated_batch:
+                self._log.append(name, records, now=append_time)
         fault_points.at("delivered")
         if self._writer is not None:
-            self._writer.commit(batch, exact, now=at)
-            if self._loose is not None:
-                self._loose.unlink(missing_ok=True)
-        self._expire(at)
+            self._writer.commit(batch, transactional, now=append_time)
+            if self._uncommitted_note is not None:
+                self._uncommitted_note.unlink(missing_ok=True)
+        self._expire(append_time)
         return True
 
-    def check_left(self) -> None:
+    def check_all_quarantined(self) -> None:
         """`JobQuarantined` where no job is left to run; their dead letters and a status record are in the log then, once.
 
         No batch brings these letters: if the log had the number of the batch in which they failed, their results of it would be taken for written.
@@ -153,30 +170,33 @@ class Committer:
         quarantine = self._quarantine
         if quarantine is None or not quarantine.stops_all(self._plan):
             return
-        with closing(self._log.writer(f"{self._name}.letters")) as writer:
-            quarantine.number(writer.last + 1, last=self.last)
+        with closing(self._log.writer(f"{self._writer_name}.letters")) as writer:
+            quarantine.number_letters(writer.last_marker + 1, last=self.last_batch)
             fault_points.at("quarantined")
-            for marker, dead in quarantine.numbered(after=writer.last).items():
-                at = _clock()
-                status = self._status(self.last + 1, Results({}, {}, None, {}, {}, at), at).outgoing()
-                letters = {
-                    topic: fit(dead_letters(frame), self._log.largest(topic)) for topic, frame in dead.items()
+            for marker, dead in quarantine.numbered_letters(after=writer.last_marker).items():
+                append_time = _clock()
+                status = self._build_status(
+                    self.last_batch + 1, Results({}, {}, None, {}, {}, append_time), append_time
+                ).to_records()
+                letter_records = {
+                    topic: truncate_letters(dead_letters(frame), self._log.max_record_bytes(topic))
+                    for topic, frame in dead.items()
                 }
-                writer.commit(marker, {**letters, status_topic(self._run): status}, now=at)
-        raise quarantine.error()
+                writer.commit(marker, {**letter_records, status_topic(self._run): status}, now=append_time)
+        raise quarantine.to_error()
 
-    def _delivery(self, topic: str) -> Delivery:
+    def _delivery_of(self, topic: str) -> Delivery:
         """That of the job whose topic it is; what concerns all jobs is committed with the batch."""
         return self._deliveries.get(topic, "exactly_once")
 
     def _expire(self, now: int) -> None:
         """Retention is kept by whoever writes results, now and then; by append times, and no faster than time passes, whatever the clock says."""
-        passed = elapsed_time() - self._began
-        now = min(now, self._since + passed)
-        if now - self._expired >= EXPIRE_EVERY:
-            self._expired = now
+        elapsed = elapsed_time() - self._started_elapsed
+        now = min(now, self._started_at + elapsed)
+        if now - self._last_expiry >= EXPIRE_EVERY_MS:
+            self._last_expiry = now
             try:
-                self._log.expire(now, passed=passed)
+                self._log.expire(now, elapsed=elapsed)
             except (
                 LogUnreachable
             ) as error:  # housekeeping must not end a run; the next batch waits for the brokers it needs
@@ -187,77 +207,82 @@ class Committer:
         if self._writer is not None:
             self._writer.close()
 
-    def _outgoing(self, batch: int, results: Results) -> Iterator[tuple[str, Outgoing]]:
+    def _collect_records(self, batch: int, results: Results) -> Iterator[tuple[str, OutgoingRecords]]:
         topics = {topic.name: topic for topic in self._plan.outputs}
-        dead = {} if self._quarantine is None else self._quarantine.dead(batch)
+        dead = {} if self._quarantine is None else self._quarantine.dead_rows(batch)
         for name, frame in results.outputs.items():
             if not frame.is_empty():
                 known = results.encoded.get(name)
                 encoded = encode(topics[name], frame, ingestion_time=results.now) if known is None else known
-                records, large = without_large(name, encoded, self._log.largest(name))
+                records, large = split_oversized(name, encoded, self._log.max_record_bytes(name))
                 yield name, records
                 if large is not None:
-                    _add(
+                    _append_rows(
                         dead,
-                        dead_topic(next(job for job, written in self._writes.items() if name in written)),
+                        dead_topic(
+                            next(job for job, job_topics in self._output_topics.items() if name in job_topics)
+                        ),
                         large,
                     )
         for job, frame in results.late.items():
-            yield late_topic(job), fit(late_records(frame), self._log.largest(late_topic(job)))
+            yield (
+                late_topic(job),
+                truncate_letters(encode_late_rows(frame), self._log.max_record_bytes(late_topic(job))),
+            )
         if results.dead is not None:
             for (topic,), frame in results.dead.partition_by("topic", as_dict=True).items():
-                _add(dead, dead_topic(str(topic)), frame)
+                _append_rows(dead, dead_topic(str(topic)), frame)
         for name, frame in dead.items():
-            yield name, fit(dead_letters(frame), self._log.largest(name))
+            yield name, truncate_letters(dead_letters(frame), self._log.max_record_bytes(name))
 
-    def _status(self, batch: int, results: Results, at: int) -> Status:
+    def _build_status(self, batch: int, results: Results, append_time: int) -> Status:
         counts = results.counts
-        upto = {topic.name: counts.get(f"upto/{topic.name}") for topic in self._plan.topics}
-        on_time = {name: _newest_on_time(frame) for name, frame in results.outputs.items()}
+        read_counts = {topic.name: counts.get(f"upto/{topic.name}") for topic in self._plan.topics}
+        on_time = {name: _newest_on_time_end(frame) for name, frame in results.outputs.items()}
         return Status(
-            at=at,
+            at=append_time,
             batch=batch,
             jobs=[job.name for job in self._plan.jobs],
             read=counts.get("read", 0),
             results={topic.name: len(results.outputs.get(topic.name, ())) for topic in self._plan.outputs},
             watermarks=results.watermarks,
             lag={
-                name: sum(self._log.ends(name).values()) - reached
-                for name, reached in upto.items()
+                name: sum(self._log.end_offsets(name).values()) - reached
+                for name, reached in read_counts.items()
                 if reached is not None
             },
-            reached={name: reached for name, reached in upto.items() if reached is not None},
-            took_ms=at - results.now if self._since <= results.now <= at else None,
-            latency={name: at - end for name, end in on_time.items() if end is not None},
-            reads=self._reads,
-            writes=self._writes,
+            reached={name: reached for name, reached in read_counts.items() if reached is not None},
+            took_ms=append_time - results.now if self._started_at <= results.now <= append_time else None,
+            latency={name: append_time - end for name, end in on_time.items() if end is not None},
+            reads=self._input_topics,
+            writes=self._output_topics,
             quarantined={} if self._quarantine is None else self._quarantine.reasons,
-            lookups=_lookups(counts),
+            lookups=_group_lookup_counts(counts),
             holds={
-                operator: HeldBack(held.topic, held.partition, held.behind)
-                for operator, held in results.holds.items()
+                operator: LaggingPartition(hold.topic, hold.partition, hold.behind)
+                for operator, hold in results.holds.items()
             },
         )
 
 
-def _deliveries(plan: Plan) -> dict[str, Delivery]:
+def _resolve_deliveries(plan: Plan) -> dict[str, Delivery]:
     """How the topics of jobs are delivered; refuses one that two jobs want differently."""
-    said: dict[str, tuple[str, Delivery]] = {}
+    deliveries: dict[str, tuple[str, Delivery]] = {}
     for job in plan.jobs:
         for topic in (
             *(output.topic.name for output in job.outputs),
             late_topic(job.name),
             dead_topic(job.name),
         ):
-            other, delivery = said.setdefault(topic, (job.name, job.delivery))
+            first_job, delivery = deliveries.setdefault(topic, (job.name, job.delivery))
             if delivery != job.delivery:
                 raise DefinitionError(
-                    f"topic {topic!r} is written by {other}, delivery={delivery!r}, and by {job.name}, delivery={job.delivery!r}; a topic holds what the weakest of them says, so let both say the same, or write to two topics"
+                    f"topic {topic!r} is written by {first_job}, delivery={delivery!r}, and by {job.name}, delivery={job.delivery!r}; a topic holds what the weakest of them says, so let both say the same, or write to two topics"
                 )
-    return {topic: delivery for topic, (_, delivery) in said.items()}
+    return {topic: delivery for topic, (_, delivery) in deliveries.items()}
 
 
-def _add(dead: dict[str, pl.DataFrame], name: str, frame: pl.DataFrame) -> None:
+def _append_rows(dead: dict[str, pl.DataFrame], name: str, frame: pl.DataFrame) -> None:
     dead[name] = pl.concat([dead[name], frame]) if name in dead else frame
 
 
@@ -265,22 +290,22 @@ def _clock() -> int:
     return wall_clock()
 
 
-def _reads(plan: Plan, job: str) -> list[str]:
+def _topics_read_by(plan: Plan, job: str) -> list[str]:
     reads = (route.edge.origin for route in plan.routes if job in route.jobs)
     return list(dict.fromkeys(read.topic.name for read in reads if isinstance(read, graph.Read)))
 
 
-def _lookups(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def _group_lookup_counts(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """The counts of lookups, by their names."""
-    told: dict[str, dict[str, int]] = {}
+    by_lookup: dict[str, dict[str, int]] = {}
     for name, count in counts.items():
         if name.startswith("lookup/"):
-            lookup, _, what = name.removeprefix("lookup/").rpartition("/")
-            told.setdefault(lookup, {})[what] = count
-    return told
+            lookup, _, count_name = name.removeprefix("lookup/").rpartition("/")
+            by_lookup.setdefault(lookup, {})[count_name] = count
+    return by_lookup
 
 
-def _newest_on_time(frame: pl.DataFrame) -> int | None:
+def _newest_on_time_end(frame: pl.DataFrame) -> int | None:
     """The end of the newest window of which a batch brings the on-time pane."""
     if "timing" not in frame.columns:
         return None
@@ -288,7 +313,7 @@ def _newest_on_time(frame: pl.DataFrame) -> int | None:
     return newest
 
 
-def late_records(frame: pl.DataFrame) -> Outgoing:
+def encode_late_rows(frame: pl.DataFrame) -> OutgoingRecords:
     """Refused rows as the records they were, with the reason and their origin in headers.
 
     Where the record is not at hand (rows that turned out late although no clock said they could), its known columns stand as JSON.
@@ -299,5 +324,5 @@ def late_records(frame: pl.DataFrame) -> Outgoing:
         for value, row in zip(frame["_value"], frame.select(known).iter_rows(named=True), strict=True)
     ]
     return late_letters(
-        Outgoing(pa.array(values, pa.binary()), pa.array(frame["_key"].to_list(), pa.binary())), frame
+        OutgoingRecords(pa.array(values, pa.binary()), pa.array(frame["_key"].to_list(), pa.binary())), frame
     )

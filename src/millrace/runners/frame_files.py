@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from millrace.errors import ConfigError, InputError
-from millrace.values.local_paths import local
+from millrace.values.local_paths import require_local
 
 _READERS: Mapping[str, Callable[[Path], pl.DataFrame]] = {
     ".parquet": pl.read_parquet,
@@ -25,9 +25,9 @@ _WRITERS: Mapping[str, Callable[[pl.DataFrame, Path], None]] = {
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
-def check(path: Path) -> None:
+def check_format(path: Path) -> None:
     """Refuses a name whose ending says no format, before any work is done."""
-    local(path, "the file")
+    require_local(path, "the file")
     if path.suffix not in _WRITERS:
         raise ConfigError(
             f"{path}: the ending {path.suffix!r} is no format; use one of {', '.join(_WRITERS)}"
@@ -36,7 +36,7 @@ def check(path: Path) -> None:
 
 def read(path: Path) -> pl.DataFrame:
     """The table in a file."""
-    check(path)
+    check_format(path)
     try:
         return _READERS[path.suffix](path)
     except OSError as error:
@@ -45,26 +45,26 @@ def read(path: Path) -> pl.DataFrame:
         raise InputError(f"{path} is no valid {path.suffix[1:]} file: {error}") from error
 
 
-def typed(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+def parse_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     """A column of CSV as a type wants it; text that cannot be meant stays text."""
     if dtype == pl.String:
         return column
     filled = pl.select(pl.when(column != "").then(column).alias(column.name)).to_series()
     if dtype == pl.Boolean:
         word = filled.str.to_lowercase()
-        made = pl.select(
+        parsed = pl.select(
             pl.when(word.is_in(_TRUE)).then(True).when(word.is_in(_FALSE)).then(False).alias(column.name)
         ).to_series()
     elif dtype == pl.Int64:
-        made = filled.cast(pl.Int64, strict=False)
+        parsed = filled.cast(pl.Int64, strict=False)
     else:
         return filled
-    return made if made.null_count() == filled.null_count() else filled
+    return parsed if parsed.null_count() == filled.null_count() else filled
 
 
 def write(frame: pl.DataFrame, path: Path) -> None:
     """Writes a table; one that is there is replaced."""
-    check(path)
+    check_format(path)
     try:
         _WRITERS[path.suffix](frame, path)
     except OSError as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from millrace.errors import ComponentMissing
 
-NEEDED = 17
-REMEDY = f"install a Java {NEEDED} or newer runtime (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17), or point JAVA_HOME at one"
+MIN_VERSION = 17
+REMEDY = f"install a Java {MIN_VERSION} or newer runtime (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17), or point JAVA_HOME at one"
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,23 @@ class Java:
 def find() -> Java:
     """The Java that Spark would start: JAVA_HOME's, else the one on the PATH. Raises ComponentMissing where it is absent or too old."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None or not Path(found).is_file():
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None or not Path(program).is_file():
         where = (
             f"JAVA_HOME is {home!r}, where there is no bin/java"
             if home
             else "there is no java on the PATH and JAVA_HOME is not set"
         )
         raise ComponentMissing(f"Spark needs Java, but {where}; {REMEDY}")
-    java = Java(Path(found), _version(found))
-    if java.major < NEEDED:
-        raise ComponentMissing(f"Spark needs Java {NEEDED} or newer, but {found} is {java.version}; {REMEDY}")
+    java = Java(Path(program), _read_version(program))
+    if java.major < MIN_VERSION:
+        raise ComponentMissing(
+            f"Spark needs Java {MIN_VERSION} or newer, but {program} is {java.version}; {REMEDY}"
+        )
     return java
 
 
-def _version(program: str) -> str:
+def _read_version(program: str) -> str:
     try:
         answer = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=30, check=False
@@ -53,10 +55,10 @@ def _version(program: str) -> str:
         raise ComponentMissing(
             f"Spark needs Java, but {program} does not start ({error}); {REMEDY}"
         ) from error
-    found = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
-    if answer.returncode != 0 or found is None or not re.match(r"\d", found[1]):
-        said = (answer.stderr or answer.stdout).strip().splitlines()[:1]
+    match = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
+    if answer.returncode != 0 or match is None or not re.match(r"\d", match[1]):
+        first_line = (answer.stderr or answer.stdout).strip().splitlines()[:1]
         raise ComponentMissing(
-            f"Spark needs Java, but {program} -version says {said[0] if said else 'nothing'!r}; {REMEDY}"
+            f"Spark needs Java, but {program} -version says {first_line[0] if first_line else 'nothing'!r}; {REMEDY}"
         )
-    return found[1]
+    return match[1]

@@ -15,20 +15,20 @@ from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
 from millrace.stream import Job
 
-SOON = 10_000
+WARN_AFTER_ROWS = 10_000
 """After so many rows a run that goes on says it, once; one that ends says it at the end."""
-SAMPLE = 50_000
+SAMPLE_RECORDS = 50_000
 """How many of the newest records of a partition are looked at for the delay that would have done."""
 
 _log = logging.getLogger("millrace.run")
 
 
-class Refusals:
+class LateRowMonitor:
     """What each job of a run has read and refused."""
 
     def __init__(self, jobs: Sequence[Job], settings: Settings) -> None:
         self._settings = settings
-        self._reads = {job.name: _reads(job) for job in jobs}
+        self._read_nodes = {job.name: _find_read_nodes(job) for job in jobs}
         self._shares = {job.name: LateShare() for job in jobs}
         self._warned: set[str] = set()
 
@@ -36,11 +36,12 @@ class Refusals:
         """Takes a batch into account: its counts `read/TOPIC`, `late/JOB` and `future/JOB`."""
         for job, share in self._shares.items():
             share.rows += sum(
-                counts.get(f"read/{topic}", 0) for topic in {read.topic.name for read in self._reads[job]}
+                counts.get(f"read/{topic}", 0)
+                for topic in {read.topic.name for read in self._read_nodes[job]}
             )
             share.late += counts.get(f"late/{job}", 0)
             share.future += counts.get(f"future/{job}", 0)
-            if share.rows >= SOON and job not in self._warned:
+            if share.rows >= WARN_AFTER_ROWS and job not in self._warned:
                 self._warn(job, share)
 
     def close(self) -> None:
@@ -55,22 +56,22 @@ class Refusals:
         self._warned.add(job)
         if share.late:
             with suppress(MillraceError), closing(open_log(self._settings, create=False)) as log:
-                for read in self._reads[job]:
-                    _measure(log, read, share)
+                for read in self._read_nodes[job]:
+                    _measure_lags(log, read, share)
         _log.warning("%s", share.warning(f"job {job}"))
 
 
-def _reads(job: Job) -> list[graph.Read]:
+def _find_read_nodes(job: Job) -> list[graph.Read]:
     """Where a job reads, each topic and watermark once."""
     found = (route.edge.origin for route in Plan.of([job], slots=1).routes)
     return list(dict.fromkeys(read for read in found if isinstance(read, graph.Read)))
 
 
-def _measure(log: Log, read: graph.Read, share: LateShare) -> None:
+def _measure_lags(log: Log, read: graph.Read, share: LateShare) -> None:
     """Adds by how much the newest rows of a topic lag behind the clocks of their partitions."""
-    begins = log.begins(read.topic.name)
-    for partition, end in log.ends(read.topic.name).items():
-        start = max(begins[partition], end - SAMPLE)
+    begins = log.start_offsets(read.topic.name)
+    for partition, end in log.end_offsets(read.topic.name).items():
+        start = max(begins[partition], end - SAMPLE_RECORDS)
         if start < end:
             rows = decode(read.topic, partition, log.read(read.topic.name, partition, start, end)).rows
             lags, _ = lags_of_rows(rows, read.watermark.clock())

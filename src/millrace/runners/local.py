@@ -10,27 +10,27 @@ from pathlib import Path
 
 from millrace.config import RunSettings, Settings
 from millrace.engine import stage
-from millrace.engine.isolation import AT_WORK
+from millrace.engine.isolation import RUNNING_JOBS
 from millrace.engine.plan import Plan
-from millrace.engine.progress import Reach
+from millrace.engine.progress import PartitionWatermark
 from millrace.engine.sink import Results, gather
-from millrace.engine.source import Piece, route
+from millrace.engine.source import PartitionBatch, route_batch
 from millrace.engine.state import SlotState
 from millrace.log import Log, fault_points, open_log
-from millrace.log.owners import Owner, claim
+from millrace.log.owners import Owner, claim_topics
 from millrace.runners import batches
 from millrace.runners.batch_clock import BatchClock, wall_clock
 from millrace.runners.batches import Offsets
 from millrace.runners.commit import Committer
 from millrace.runners.signals import stop_signals
-from millrace.runners.state.checkpoint import Checkpoint, States
-from millrace.runners.state.evolution import Wishes
-from millrace.runners.state.folder import StateFolder, hold
-from millrace.runners.state.quarantine import Quarantine, quarantined
-from millrace.runners.state.savepoint import load, restored
+from millrace.runners.state.checkpoint import Checkpoint, SlotStates
+from millrace.runners.state.evolution import StateChanges
+from millrace.runners.state.folder import StateFolder, lock_folder
+from millrace.runners.state.quarantine import Quarantine, open_quarantine
+from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
 
-POLL = 0.02
+POLL_SECONDS = 0.02
 """How long to wait, in seconds, before looking for events again."""
 
 
@@ -45,34 +45,46 @@ class Engine:
         self.partitions = {topic.name: topic.partitions for topic in self.plan.topics} | dict(
             partitions or {}
         )
-        self.states: States = {
+        self.states: SlotStates = {
             (depth, slot): SlotState()
             for depth in range(1, self.plan.depth + 1)
             for slot in range(self.plan.slots)
         }
-        self.reaches: Mapping[str, list[Reach]] = {}
+        self.partition_watermarks: Mapping[str, list[PartitionWatermark]] = {}
         """How far partitions had come after the last batch."""
 
-    def step(self, pieces: Sequence[Piece], now: int, *, end: bool = False, bounded: bool = False) -> Results:
+    def step(
+        self,
+        partition_batches: Sequence[PartitionBatch],
+        now: int,
+        *,
+        end: bool = False,
+        bounded: bool = False,
+    ) -> Results:
         """One batch. Partitions without a piece have nothing new; at the `end` nothing more is expected.
 
         `bounded`: partitions that have never held a record do not hold the watermark back.
         """
-        given = {(piece.topic, piece.partition) for piece in pieces}
-        known = [Piece(t, p) for t, n in self.partitions.items() for p in range(n) if (t, p) not in given]
-        packets = route(self.plan, [*pieces, *known], now, end=end, bounded=bounded)
+        present = {(batch.topic, batch.partition) for batch in partition_batches}
+        absent = [
+            PartitionBatch(t, p)
+            for t, n in self.partitions.items()
+            for p in range(n)
+            if (t, p) not in present
+        ]
+        packets = route_batch(self.plan, [*partition_batches, *absent], now, end=end, bounded=bounded)
         for depth in range(1, self.plan.depth + 1):
             inboxes: dict[int, list[bytes]] = {slot: [] for slot in range(self.plan.slots)}
             for packet in packets:
                 inboxes[packet.slot].append(packet.body)
             packets = []
             for slot, bodies in inboxes.items():
-                self.states[depth, slot], sent = stage.step(
+                self.states[depth, slot], outgoing = stage.step(
                     self.plan, depth, slot, self.states[depth, slot], bodies
                 )
-                packets += sent
+                packets += outgoing
         results = gather(self.plan, [packet.body for packet in packets])
-        self.reaches = results.reaches
+        self.partition_watermarks = results.partition_watermarks
         return results
 
     def restart(self) -> None:
@@ -80,7 +92,7 @@ class Engine:
         for key, state in self.states.items():
             saved = state.changes_since(SlotState())
             self.states[key] = SlotState.open(saved.meta, saved.put.__getitem__)
-        stage.forget()
+        stage.forget_state()
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,7 @@ def run_local(
     until_caught_up: bool = False,
     hooks: Hooks | None = None,
     retry: Sequence[str] = (),
-    wishes: Wishes | None = None,
+    state_changes: StateChanges | None = None,
     restore: Path | None = None,
     take_over: bool = False,
 ) -> None:
@@ -116,31 +128,39 @@ def run_local(
     engine = Engine(jobs, slots=settings.spark.slots or 1)
     for topic in engine.plan.topics:
         log.ensure(topic)
-        engine.partitions[topic.name] = len(log.ends(topic.name))
+        engine.partitions[topic.name] = len(log.end_offsets(topic.name))
     with (
-        hold(settings.state.dir / settings.run.name) as folder,
-        _opened(folder, engine.plan, wishes, restore) as checkpoint,
-        _claimed(log, engine.plan, checkpoint, folder, settings.run.name, take_over=take_over),
-        quarantined(folder.path, engine.plan, retry) as quarantine,
+        lock_folder(settings.state.dir / settings.run.name) as folder,
+        _open_checkpoint(folder, engine.plan, state_changes, restore) as checkpoint,
+        _claim_topics(log, engine.plan, checkpoint, folder, settings.run.name, take_over=take_over),
+        open_quarantine(folder.path, engine.plan, retry) as quarantine,
         closing(
             Committer(log, engine.plan, run=settings.run.name, state=checkpoint.id, quarantine=quarantine)
         ) as committer,
         closing(log),
-        stop_signals(_at_work) as stopping,
+        stop_signals(_describe_work) as stopping,
     ):
-        committer.check(
+        committer.check_state(
             folder.path,
             complete=checkpoint.batch - 1,
-            planned=checkpoint.batch - (checkpoint.planned is None),
+            planned=checkpoint.batch - (checkpoint.planned_offsets is None),
         )
-        committer.check_left()
+        committer.check_all_quarantined()
         engine.states = checkpoint.restore(engine.states)
-        engine.plan = quarantine.plan(engine.plan.born(checkpoint.identity.births))
-        asked = hooks or Hooks()
-        stoppable = replace(asked, stop=lambda: stopping.is_set() or asked.stop())
-        clock = BatchClock(asked.clock, asked.elapsed)
-        run = _Run(
-            log, engine, checkpoint, committer, quarantine, settings.run, stoppable, clock, asked.clock()
+        engine.plan = quarantine.pause_jobs(engine.plan.with_births(checkpoint.identity.births))
+        chosen_hooks = hooks or Hooks()
+        stoppable = replace(chosen_hooks, stop=lambda: stopping.is_set() or chosen_hooks.stop())
+        clock = BatchClock(chosen_hooks.clock, chosen_hooks.elapsed)
+        run = _LocalRun(
+            log,
+            engine,
+            checkpoint,
+            committer,
+            quarantine,
+            settings.run,
+            stoppable,
+            clock,
+            chosen_hooks.clock(),
         )
         run.run_batches(until_caught_up=until_caught_up)
     if stopping.is_set():
@@ -148,40 +168,49 @@ def run_local(
     quarantine.check()
 
 
-def _at_work() -> str:
-    return f"job {', '.join(AT_WORK.jobs)}" if AT_WORK.jobs else "the run"
+def _describe_work() -> str:
+    return f"job {', '.join(RUNNING_JOBS.jobs)}" if RUNNING_JOBS.jobs else "the run"
 
 
 @contextmanager
-def _claimed(
+def _claim_topics(
     log: Log, plan: Plan, checkpoint: Checkpoint, folder: StateFolder, run: str, *, take_over: bool
 ) -> Iterator[None]:
     """With the output topics as this state's own."""
     names, heir_of = [topic.name for topic in plan.outputs], checkpoint.identity.heir_of
-    claim(
-        log, names, Owner(checkpoint.id, run), folder=str(folder.path), take_over=take_over, heir_of=heir_of
+    claim_topics(
+        log,
+        names,
+        Owner(checkpoint.id, run),
+        folder=str(folder.path),
+        take_over=take_over,
+        inherits_from=heir_of,
     )
     yield
 
 
-def _opened(folder: StateFolder, plan: Plan, wishes: Wishes | None, restore: Path | None) -> Checkpoint:
+def _open_checkpoint(
+    folder: StateFolder, plan: Plan, state_changes: StateChanges | None, restore: Path | None
+) -> Checkpoint:
     """The memory of the run, perhaps as a savepoint has it."""
     if restore is None:
         folder.check_restored()
-        return Checkpoint(folder, plan, wishes)
+        return Checkpoint(folder, plan, state_changes)
     folder.check_new()
-    saved = restored(restore, plan, wishes or Wishes())
-    with folder.restoring():
+    savepoint = adapt_savepoint(restore, plan, state_changes or StateChanges())
+    with folder.mark_restoring():
         checkpoint = Checkpoint(folder, plan)
         fault_points.at("restoring")
-        checkpoint.adopt(saved.states, saved.offsets)
-        checkpoint.identity = replace(saved.identity, id=checkpoint.id, heir_of=load(restore).identity.id)
+        checkpoint.replace_states(savepoint.states, savepoint.offsets)
+        checkpoint.identity = replace(
+            savepoint.identity, id=checkpoint.id, heir_of=load_savepoint(restore).identity.id
+        )
         folder.rebind(checkpoint.identity)
     return checkpoint
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class _LocalRun:
     log: Log
     engine: Engine
     checkpoint: Checkpoint
@@ -190,66 +219,85 @@ class _Run:
     settings: RunSettings
     hooks: Hooks
     clock: BatchClock
-    since: int
+    started_at: int
     """When it began."""
 
     def run_batches(self, *, until_caught_up: bool) -> None:
         """Batch after batch, the one that was begun and not finished first."""
         topics = self.engine.plan.topics
-        start = batches.joined(
+        start = batches.resolve_offsets(
             self.log,
-            self.checkpoint.committed or batches.begin(self.log, topics),
+            self.checkpoint.committed_offsets or batches.beginning_offsets(self.log, topics),
             [topic.name for topic in topics],
         )
-        target = batches.advance(self.log, start, now=0, lost=self.settings.lost) if until_caught_up else None
+        target = (
+            batches.plan_batch_end(self.log, start, now=0, on_data_loss=self.settings.lost)
+            if until_caught_up
+            else None
+        )
         while not self.hooks.stop():
-            pace = batches.Pace(self.engine.reaches.values(), self.settings.max_ahead_ms)
+            alignment = batches.WatermarkAlignment(
+                self.engine.partition_watermarks.values(), self.settings.max_ahead_ms
+            )
             limit = self.settings.max_events_per_batch
-            lost = self.settings.lost
-            end = self.checkpoint.planned or batches.advance(
+            on_data_loss = self.settings.lost
+            end = self.checkpoint.planned_offsets or batches.plan_batch_end(
                 self.log,
                 start,
                 now=self.clock.after(start.clock),
                 limit=limit,
-                pace=pace,
-                lost=lost,
+                alignment=alignment,
+                on_data_loss=on_data_loss,
                 bounded=until_caught_up,
             )
-            if self.checkpoint.planned is None and not self._due(start, end):
+            if self.checkpoint.planned_offsets is None and not self._is_due(start, end):
                 if target is not None:
                     batches.check_caught_up(target, start)
                     return
-                time.sleep(POLL)
+                time.sleep(POLL_SECONDS)
                 continue
-            self._batch(start, end)
+            self._run_batch(start, end)
             start = end
-            if target is not None and batches.again(self.log, target, self.engine.plan.loops).reached(end):
+            if target is not None and batches.extend_target(
+                self.log, target, self.engine.plan.loop_topics
+            ).is_reached_by(end):
                 return
 
-    def _due(self, start: Offsets, end: Offsets) -> bool:
+    def _is_due(self, start: Offsets, end: Offsets) -> bool:
         """Whether there is anything new, or something waits for the clock."""
-        if end.topics != start.topics or end.anew(start) or batches.closes_empty(start, end):
+        if (
+            end.topics != start.topics
+            or end.recreated_topics(start)
+            or batches.has_to_close_empty(start, end)
+        ):
             return True
         tick = self.settings.tick_ms
-        waits = self.engine.plan.ticks or batches.waits_for_empty(end, self.since, tick)
+        waits = self.engine.plan.needs_ticks or batches.is_waiting_for_empty(end, self.started_at, tick)
         return waits and end.clock - start.clock >= tick
 
-    def _batch(self, start: Offsets, end: Offsets) -> None:
+    def _run_batch(self, start: Offsets, end: Offsets) -> None:
         self.checkpoint.plan_batch(end)
         fault_points.at("planned")
         before = dict(self.engine.states)
-        pieces = batches.pieces(self.log, self.engine.plan, start, end, self.settings.lost)
-        results = self.committer.encoded(self.engine.step(pieces, end.clock, bounded=end.bounded))
+        partition_batches = batches.read_batch(self.log, self.engine.plan, start, end, self.settings.lost)
+        results = self.committer.encode_outputs(
+            self.engine.step(partition_batches, end.clock, bounded=end.bounded)
+        )
         while results.failures:  # once more, from the state before, without the jobs that failed
             self.quarantine.commit_failures(
-                max(self.checkpoint.batch, self.committer.last + 1), end.clock, results.failures
+                max(self.checkpoint.batch, self.committer.last_batch + 1), end.clock, results.failures
             )
-            if self.quarantine.stops_all(self.engine.plan) and self.committer.last < self.checkpoint.batch:
+            if (
+                self.quarantine.stops_all(self.engine.plan)
+                and self.committer.last_batch < self.checkpoint.batch
+            ):
                 self.checkpoint.withdraw_batch()  # nothing of it is in the log, so mended jobs, or others beside them, may cut it otherwise
-            self.committer.check_left()
+            self.committer.check_all_quarantined()
             self.engine.states = dict(before)
-            self.engine.plan = self.quarantine.plan(self.engine.plan)
-            results = self.committer.encoded(self.engine.step(pieces, end.clock, bounded=end.bounded))
+            self.engine.plan = self.quarantine.pause_jobs(self.engine.plan)
+            results = self.committer.encode_outputs(
+                self.engine.step(partition_batches, end.clock, bounded=end.bounded)
+            )
         fault_points.at("computed")
         self.committer.commit(self.checkpoint.batch, results)
         self.checkpoint.commit_batch(before, self.engine.states)

@@ -21,51 +21,55 @@ def die_with_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def in_session(session: int) -> list[int]:
+def list_session(session: int) -> list[int]:
     """The living processes of a session: whoever was started by its leader and has not left."""
-    return [pid for pid, fields in _table() if int(fields[_SESSION]) == session and fields[_STATE] != "Z"]
+    return [
+        pid
+        for pid, fields in _read_process_table()
+        if int(fields[_SESSION]) == session and fields[_STATE] != "Z"
+    ]
 
 
-def end_session(session: int, *, patience: float) -> None:
+def kill_session(session: int, *, timeout: float) -> None:
     """Kills what is left of a session and returns when nothing is; it never leaves orphans."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(session, signal.SIGKILL)
-        left = in_session(session)
-        for pid in left:
+        remaining = list_session(session)
+        for pid in remaining:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if not left or time.monotonic() > deadline:
+        if not remaining or time.monotonic() > deadline:
             return
         time.sleep(0.02)
 
 
-def tree(root: int) -> list[int]:
+def list_tree(root: int) -> list[int]:
     """A process and all its descendants."""
-    parents = {pid: int(fields[_PARENT]) for pid, fields in _table()}
+    parents = {pid: int(fields[_PARENT]) for pid, fields in _read_process_table()}
     found = [root]
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found
 
 
-def end_trees(roots: Iterable[int], *, patience: float) -> None:
+def kill_trees(roots: Iterable[int], *, timeout: float) -> None:
     """Kills processes with all their descendants, also those that have a session of their own, and returns when none is left."""
-    deadline = time.monotonic() + patience
-    doomed = set(roots)
+    deadline = time.monotonic() + timeout
+    targets = set(roots)
     while time.monotonic() < deadline:
-        doomed |= {pid for root in tuple(doomed) for pid in tree(root)}
-        left = doomed & {pid for pid, fields in _table() if fields[_STATE] != "Z"}
-        if not left:
+        targets |= {pid for root in tuple(targets) for pid in list_tree(root)}
+        remaining = targets & {pid for pid, fields in _read_process_table() if fields[_STATE] != "Z"}
+        if not remaining:
             return
-        for pid in left:
+        for pid in remaining:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether such a process exists, and is more than a name nobody has collected yet."""
     try:
         os.kill(pid, 0)
@@ -73,10 +77,10 @@ def alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return all(found != pid or fields[_STATE] != "Z" for found, fields in _table())
+    return all(found != pid or fields[_STATE] != "Z" for found, fields in _read_process_table())
 
 
-def _table() -> Iterator[tuple[int, list[str]]]:
+def _read_process_table() -> Iterator[tuple[int, list[str]]]:
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
             yield int(entry.name), (entry / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()

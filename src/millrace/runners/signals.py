@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-PATIENCE = 10.0
+REMIND_AFTER = 10.0
 """After so many seconds it is said what is still at work."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -18,7 +18,7 @@ _log = logging.getLogger("millrace.run")
 
 
 @contextlib.contextmanager
-def stop_signals(at_work: Callable[[], str] | None = None) -> Iterator[threading.Event]:
+def stop_signals(describe_work: Callable[[], str] | None = None) -> Iterator[threading.Event]:
     """An event that these signals set; only where this thread may say so, elsewhere it stays unset. `nohup` keeps its meaning.
 
     The second signal raises KeyboardInterrupt, the third one ends the process. `at_work`: what to name when the first one has not been obeyed for a while.
@@ -27,16 +27,16 @@ def stop_signals(at_work: Callable[[], str] | None = None) -> Iterator[threading
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
-    over = threading.Event()
+    finished = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
         if stopping.is_set():
-            for one in before:
-                signal.signal(one, signal.SIG_DFL)
+            for signal_number in before:
+                signal.signal(signal_number, signal.SIG_DFL)
             raise KeyboardInterrupt
         stopping.set()
-        if at_work is not None:
-            threading.Thread(target=_say_at_work, args=(at_work, over), daemon=True).start()
+        if describe_work is not None:
+            threading.Thread(target=_remind, args=(describe_work, finished), daemon=True).start()
 
     numbers = (
         number
@@ -47,15 +47,15 @@ def stop_signals(at_work: Callable[[], str] | None = None) -> Iterator[threading
     try:
         yield stopping
     finally:
-        over.set()
+        finished.set()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _say_at_work(at_work: Callable[[], str], over: threading.Event) -> None:
-    if not over.wait(PATIENCE):
+def _remind(describe_work: Callable[[], str], finished: threading.Event) -> None:
+    if not finished.wait(REMIND_AFTER):
         _log.warning(
             "told to stop %.0f s ago, but %s is still at work on its batch; Ctrl-C (or SIGTERM) once more ends the batch, and nothing is lost",
-            PATIENCE,
-            at_work(),
+            REMIND_AFTER,
+            describe_work(),
         )

@@ -15,86 +15,86 @@ from typing import TYPE_CHECKING
 from millrace import durations
 
 if TYPE_CHECKING:
-    from millrace.engine.progress import Hold
-    from millrace.runners import Batch
+    from millrace.engine.progress import WatermarkHold
+    from millrace.runners import BatchReport
 
-AFTER = 30.0
+WARN_AFTER = 30.0
 """Seconds without movement after which a warning is due."""
 
 _log = logging.getLogger("millrace.run")
 
 
 @dataclass
-class Standstill:
+class StalledWatermarkMonitor:
     """Watches the watermark of each operator. Batches only come while events do, so a watermark that does not move is held back."""
 
     clock: Callable[[], float]
-    quiet: float = AFTER
+    quiet_seconds: float = WARN_AFTER
     """Seconds without a batch after which a run that has written nothing says why."""
-    moved: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+    last_moves: dict[str, tuple[int | None, float]] = field(default_factory=dict)
     """For each operator, its watermark and when it came there."""
     warned: set[tuple[str, int]] = field(default_factory=set)
     """The partitions that were named, until the watermark moves again."""
-    read: int = 0
-    written: int = 0
-    holds: Mapping[str, Hold] = field(default_factory=dict)
+    rows_read: int = 0
+    rows_written: int = 0
+    holds: Mapping[str, WatermarkHold] = field(default_factory=dict)
     timer: threading.Timer | None = None
 
-    def update(self, batch: Batch) -> None:
+    def update(self, batch: BatchReport) -> None:
         """Takes a batch into account."""
         now = self.clock()
-        self.read += batch.counts.get("read", 0)
-        self.written += batch.counts.get("written", 0)
+        self.rows_read += batch.counts.get("read", 0)
+        self.rows_written += batch.counts.get("written", 0)
         self.holds = batch.holds
         for operator, watermark in batch.watermarks.items():
-            before, since = self.moved.get(operator, (None, now))
+            before, since = self.last_moves.get(operator, (None, now))
             hold = batch.holds.get(operator)
             if watermark != before or hold is None:
-                self.moved[operator] = (watermark, now)
+                self.last_moves[operator] = (watermark, now)
                 if hold is not None:
                     self.warned.discard((hold.topic, hold.partition))
                 continue
-            self.moved[operator] = (watermark, since)
-            if now - since >= AFTER:
+            self.last_moves[operator] = (watermark, since)
+            if now - since >= WARN_AFTER:
                 self._warn(hold, f"the watermark of {operator} has not moved for {now - since:.0f}s")
-        self._restart()
+        self._restart_timer()
 
     def close(self) -> None:
         """At the end of the run."""
-        self._stop()
-        self._say_nothing_came()
+        self._stop_timer()
+        self._warn_no_results()
 
-    def _restart(self) -> None:
-        self._stop()
-        if self.read and not self.written and self.holds:
-            self.timer = threading.Timer(self.quiet, self._say_nothing_came)
+    def _restart_timer(self) -> None:
+        self._stop_timer()
+        if self.rows_read and not self.rows_written and self.holds:
+            self.timer = threading.Timer(self.quiet_seconds, self._warn_no_results)
             self.timer.daemon = True
             self.timer.start()
 
-    def _stop(self) -> None:
+    def _stop_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
 
-    def _say_nothing_came(self) -> None:
+    def _warn_no_results(self) -> None:
         """Where events came and no result did."""
-        if self.read and not self.written:
+        if self.rows_read and not self.rows_written:
             for operator, hold in self.holds.items():
                 self._warn(hold, f"no result yet of {operator}")
 
-    def _warn(self, hold: Hold, what: str) -> None:
+    def _warn(self, hold: WatermarkHold, observation: str) -> None:
         if (hold.topic, hold.partition) not in self.warned:
             self.warned.add((hold.topic, hold.partition))
-            _log.warning("%s", _sentence(hold, what))
+            _log.warning("%s", _describe_hold(hold, observation))
 
 
-def _sentence(hold: Hold, what: str) -> str:
-    place = f"{hold.topic}[{hold.partition}]"
+def _describe_hold(hold: WatermarkHold, observation: str) -> str:
+    partition_name = f"{hold.topic}[{hold.partition}]"
     behind = (
         "has brought no event yet"
         if hold.behind is None
-        else f"is {durations.text(hold.behind)} behind the others"
+        else f"is {durations.format_millis(hold.behind)} behind the others"
     )
     return (
-        f"{what}: {place} {behind}, so windows wait for it; if nobody writes to it "
+        f"{observation}: {partition_name} {behind}, so windows wait for it; if nobody writes to it "
         f"any more, let it fall idle: mr.read(topic, watermark=watermarks.bounded(delay, idle='10s'))"
     )

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millrace.log import Where
+    from millrace.log import LogAddress
     from millrace.views import View
 
 __all__ = ["serve"]
 
-_NEEDED = ("h3ronpy", "prometheus_client", "starlette", "uvicorn", "websockets")
+_REQUIRED = ("h3ronpy", "prometheus_client", "starlette", "uvicorn", "websockets")
 
 
-def serve(log: "Where", views: "Sequence[View]", *, host: str = "127.0.0.1", port: int = 8080) -> None:
+def serve(log: "LogAddress", views: "Sequence[View]", *, host: str = "127.0.0.1", port: int = 8080) -> None:
     """Serves views of the log at `log`, which need not exist yet, until interrupted by KeyboardInterrupt."""
-    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in _REQUIRED if importlib.util.find_spec(name) is None]:
         from millrace.errors import ComponentMissing
 
         raise ComponentMissing(

@@ -17,21 +17,21 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from millrace.serve import hub as live
-from millrace.serve.context import State
-from millrace.serve.metrics import CONTENT_TYPE, Figures
+from millrace.serve.context import ServerContext
+from millrace.serve.metrics import CONTENT_TYPE, ServerMetrics
 from millrace.serve.pages import Pages
-from millrace.serve.tiles import Box, Refused
-from millrace.serve.view_state import Cells
+from millrace.serve.tiles import Box, InvalidRequest
+from millrace.serve.view_state import ViewState
 
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
-def make_app(state: State, *, pages: Path | None) -> Starlette:
+def make_app(context: ServerContext, *, pages: Path | None) -> Starlette:
     """The application. `pages`: the folder of the built map, None where it is not built."""
-    figures = Figures(state)
+    server_metrics = ServerMetrics(context)
 
     async def metrics(_: Request) -> Response:
-        return Response(figures.text(), media_type=CONTENT_TYPE)
+        return Response(server_metrics.render(), media_type=CONTENT_TYPE)
 
     routes: list[BaseRoute] = [
         Route("/healthz", healthz),
@@ -44,101 +44,116 @@ def make_app(state: State, *, pages: Path | None) -> Starlette:
         Mount("/", app=Pages(directory=pages)) if pages is not None else Route("/", not_built),
     ]
     app = Starlette(
-        routes=routes, lifespan=_running, exception_handlers={Refused: _refused, HTTPException: _failed}
+        routes=routes,
+        lifespan=_lifespan,
+        exception_handlers={InvalidRequest: _bad_request, HTTPException: _http_error},
     )
-    app.state.millrace = state
+    app.state.millrace = context
     return app
 
 
 @asynccontextmanager
-async def _running(app: Starlette) -> AsyncIterator[None]:
-    state = _state(app)
-    await asyncio.to_thread(state.reader.start)
-    ticking = asyncio.create_task(state.hub.run())
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    context = _context(app)
+    await asyncio.to_thread(context.reader.start)
+    ticking = asyncio.create_task(context.hub.run())
     try:
         yield
     finally:
         ticking.cancel()
         with suppress(asyncio.CancelledError):
             await ticking
-        await asyncio.to_thread(state.reader.stop)
+        await asyncio.to_thread(context.reader.stop)
 
 
 async def healthz(request: Request) -> Response:
     """Whether the log can be read. A topic that is not there yet is no fault."""
-    state = _state(request.app)
-    reader, viewers = state.reader, len(state.hub.viewers)
+    context = _context(request.app)
+    reader, viewers = context.reader, len(context.hub.viewers)
     if reader.problem is not None:
-        return _json(
+        return _json_response(
             {"status": "waiting", "problem": reader.problem, "log": reader.url, "viewers": viewers},
             status=503,
         )
-    return _json({"status": "ok", "log": reader.url, "missing_topics": reader.missing, "viewers": viewers})
+    return _json_response(
+        {"status": "ok", "log": reader.url, "missing_topics": reader.missing, "viewers": viewers}
+    )
 
 
 async def jobs(request: Request) -> Response:
     """How the jobs are."""
-    state = _state(request.app)
-    return _json({"jobs": state.jobs.at(state.clock())})
+    context = _context(request.app)
+    return _json_response({"jobs": context.jobs.summaries(context.clock())})
 
 
 async def views(request: Request) -> Response:
     """What can be looked at."""
-    return _json({"views": [_about(cells) for cells in _state(request.app).views.values()]})
+    return _json_response(
+        {"views": [_describe_view(cells) for cells in _context(request.app).views.values()]}
+    )
 
 
 async def view(request: Request) -> Response:
     """The newest results of a view; `cell`, `box` and `top` choose among them."""
-    state, name = _state(request.app), request.path_params["view"]
-    if name not in state.views:
-        raise HTTPException(404, f"there is no view {name!r}; there are {', '.join(state.views) or 'none'}")
-    asked = request.query_params
-    if unknown := sorted(set(asked) - {"box", "cell", "top"}):
-        raise Refused(
-            f"{unknown[0]}={asked[unknown[0]]} is not understood; use box=west,south,east,north, cell=NAME and top=N"
+    context, name = _context(request.app), request.path_params["view"]
+    if name not in context.views:
+        raise HTTPException(404, f"there is no view {name!r}; there are {', '.join(context.views) or 'none'}")
+    params = request.query_params
+    if unknown := sorted(set(params) - {"box", "cell", "top"}):
+        raise InvalidRequest(
+            f"{unknown[0]}={params[unknown[0]]} is not understood; use box=west,south,east,north, cell=NAME and top=N"
         )
-    cells = state.views[name]
-    snapshot, chosen = cells.snapshot(), cells.view
+    view_state = context.views[name]
+    snapshot, definition = view_state.snapshot(), view_state.view
     rows = snapshot.rows
-    if "cell" in asked:
-        rows = rows.filter(pl.col("cell").is_in(asked.getlist("cell")))
-    if "box" in asked:
-        rows = rows.filter(Box.parse(asked["box"]).holds(pl.col("latitude"), pl.col("longitude")))
+    if "cell" in params:
+        rows = rows.filter(pl.col("cell").is_in(params.getlist("cell")))
+    if "box" in params:
+        rows = rows.filter(Box.parse(params["box"]).contains(pl.col("latitude"), pl.col("longitude")))
     rows = rows.sort("cell")
-    if "top" in asked:
-        rank = pl.col(chosen.values[0]).abs() if chosen.kind == "points" else pl.col(chosen.values[0])
-        rows = rows.sort(rank, descending=True, nulls_last=True, maintain_order=True).head(
-            _count(asked["top"])
+    if "top" in params:
+        rank = (
+            pl.col(definition.values[0]).abs()
+            if definition.kind == "points"
+            else pl.col(definition.values[0])
         )
-    called = chosen.key if chosen.kind == "points" else "cell"
-    found = rows.select(
-        pl.col("cell").alias(called), *chosen.values, "latitude", "longitude", "window_start", "window_end"
+        rows = rows.sort(rank, descending=True, nulls_last=True, maintain_order=True).head(
+            _parse_count(params["top"])
+        )
+    key_name = definition.key if definition.kind == "points" else "cell"
+    results = rows.select(
+        pl.col("cell").alias(key_name),
+        *definition.values,
+        "latitude",
+        "longitude",
+        "window_start",
+        "window_end",
     ).write_json()
-    about = {
-        "view": chosen.name,
+    header = {
+        "view": definition.name,
         "time": snapshot.time,
-        "window_ms": chosen.window_ms,
-        "every_ms": chosen.every_ms,
+        "window_ms": definition.window_ms,
+        "every_ms": definition.every_ms,
     }
-    return _json({**about, "cells": msgspec.Raw(found.encode())})
+    return _json_response({**header, "cells": msgspec.Raw(results.encode())})
 
 
 async def watch(socket: WebSocket) -> None:
     """One viewer: what it says replaces what it looks at; what it looks at is sent as it changes."""
-    hub = _state(socket.app).hub
-    if not _welcome(socket):
+    hub = _context(socket.app).hub
+    if not _is_welcome(socket):
         await socket.close(1008, "another site's page may not look in")
         return
     with suppress(WebSocketDisconnect):
         await socket.accept()
-        await socket.send_text(hub.hello())
+        await socket.send_text(hub.hello_message())
         viewer = live.Viewer(socket.send_text)
-        await _either(hub.serve(viewer), _listen(socket, hub, viewer))
+        await _until_first_ends(hub.serve(viewer), _receive(socket, hub, viewer))
 
 
-async def _either(*those: Coroutine[Any, Any, None]) -> None:
+async def _until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
     """Until one of them has ended; then the others end too."""
-    tasks = [asyncio.create_task(each) for each in those]
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -149,16 +164,16 @@ async def _either(*those: Coroutine[Any, Any, None]) -> None:
         task.result()
 
 
-async def _listen(socket: WebSocket, hub: live.Hub, viewer: live.Viewer) -> None:
+async def _receive(socket: WebSocket, hub: live.Hub, viewer: live.Viewer) -> None:
     while (message := await socket.receive())["type"] == "websocket.receive":
-        said: str | bytes = message.get("text") or message.get("bytes") or ""
+        text: str | bytes = message.get("text") or message.get("bytes") or ""
         try:
-            hub.subscribe(viewer, said)
-        except Refused as refused:
-            await socket.send_text(live.error(str(refused)))
+            hub.subscribe(viewer, text)
+        except InvalidRequest as refused:
+            await socket.send_text(live.error_message(str(refused)))
 
 
-def _welcome(socket: WebSocket) -> bool:
+def _is_welcome(socket: WebSocket) -> bool:
     """A browser says whose page it is. Programs say nothing; pages of this host and of this machine are welcome."""
     origin = socket.headers.get("origin")
     if origin is None:
@@ -183,19 +198,19 @@ async def not_built(_: Request) -> Response:
     )
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    return _json({"error": str(error)}, status=400)
+async def _bad_request(_: Request, error: Exception) -> Response:
+    return _json_response({"error": str(error)}, status=400)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if request.url.path.startswith("/api/"):
-        return _json({"error": error.detail}, status=error.status_code)
+        return _json_response({"error": error.detail}, status=error.status_code)
     return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
 
 
-def _about(cells: Cells) -> dict[str, Any]:
-    view, snapshot = cells.view, cells.snapshot()
+def _describe_view(view_state: ViewState) -> dict[str, Any]:
+    view, snapshot = view_state.view, view_state.snapshot()
     return {
         "name": view.name,
         "title": view.title,
@@ -206,22 +221,22 @@ def _about(cells: Cells) -> dict[str, Any]:
         "every_ms": view.every_ms,
         "time": snapshot.time,
         "results": len(snapshot.rows),
-        "shows": "window" if view.by_window else "newest",
-        "problems": cells.omissions.texts,
+        "shows": "window" if view.is_by_window else "newest",
+        "problems": view_state.omissions.texts,
     }
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < 1:
-        raise Refused(f"top={text} is no number of results; use a whole number from 1, such as top=10")
+        raise InvalidRequest(f"top={text} is no number of results; use a whole number from 1, such as top=10")
     return int(text)
 
 
-def _json(said: object, *, status: int = 200) -> Response:
+def _json_response(content: object, *, status: int = 200) -> Response:
     """What is asked for now must not come from a cache."""
-    return Response(msgspec.json.encode(said), status, {"cache-control": "no-store"}, "application/json")
+    return Response(msgspec.json.encode(content), status, {"cache-control": "no-store"}, "application/json")
 
 
-def _state(app: Starlette) -> State:
-    state: State = app.state.millrace
-    return state
+def _context(app: Starlette) -> ServerContext:
+    context: ServerContext = app.state.millrace
+    return context

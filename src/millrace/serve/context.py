@@ -5,35 +5,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from millrace.errors import DefinitionError
-from millrace.log import Where
-from millrace.serve.hub import TICK, Hub
+from millrace.log import LogAddress
+from millrace.serve.hub import TICK_SECONDS, Hub
 from millrace.serve.jobs import Jobs
-from millrace.serve.reader import Reader
-from millrace.serve.view_state import Cells
+from millrace.serve.reader import ResultReader
+from millrace.serve.view_state import ViewState
 from millrace.views import View
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class ServerContext:
     """Views by name, the reader that fills them, the hub that shows them, and how the jobs are."""
 
-    views: dict[str, Cells]
+    views: dict[str, ViewState]
     jobs: Jobs
-    reader: Reader
+    reader: ResultReader
     hub: Hub
     clock: Callable[[], int]
 
     @classmethod
-    def of(cls, log: Where, views: Sequence[View], *, tick: float = TICK) -> "State":
+    def create(cls, log: LogAddress, views: Sequence[View], *, tick: float = TICK_SECONDS) -> "ServerContext":
         """For the log at an address; nothing runs yet."""
         names = [view.name for view in views]
-        if twice := {name for name in names if names.count(name) > 1}:
+        if duplicates := {name for name in names if names.count(name) > 1}:
             raise DefinitionError(
-                f"two views are named {', '.join(sorted(twice))}; their addresses would be the same: give each its own name"
+                f"two views are named {', '.join(sorted(duplicates))}; their addresses would be the same: give each its own name"
             )
-        cells, jobs = {view.name: Cells(view) for view in views}, Jobs()
-        hub = Hub(list(cells.values()), jobs=jobs.at, clock=_now, tick=tick)
-        return cls(cells, jobs, Reader(log, list(cells.values()), jobs), hub, _now)
+        view_states, jobs = {view.name: ViewState(view) for view in views}, Jobs()
+        hub = Hub(list(view_states.values()), jobs=jobs.summaries, clock=_now, tick=tick)
+        return cls(view_states, jobs, ResultReader(log, list(view_states.values()), jobs), hub, _now)
 
 
 def _now() -> int:

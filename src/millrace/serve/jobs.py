@@ -8,9 +8,9 @@ from typing import Any
 
 from millrace.log.status import Status
 
-RATE = 10_000
+RATE_MS = 10_000
 """Rates are over this many milliseconds."""
-LATENCY = 60_000
+LATENCY_MS = 60_000
 """Latencies are medians over this many milliseconds."""
 
 
@@ -22,25 +22,29 @@ class Jobs:
         self._runs: dict[str, deque[Status]] = {}
         self._lock = threading.Lock()
 
-    def take(self, run: str, statuses: Sequence[Status]) -> None:
+    def add(self, run: str, statuses: Sequence[Status]) -> None:
         """What a run said, in the order in which it did."""
         with self._lock:
-            kept = self._runs.setdefault(run, deque())
-            kept.extend(statuses)
-            while len(kept) > 1 and kept[0].at < kept[-1].at - LATENCY:
-                kept.popleft()
+            recent = self._runs.setdefault(run, deque())
+            recent.extend(statuses)
+            while len(recent) > 1 and recent[0].at < recent[-1].at - LATENCY_MS:
+                recent.popleft()
 
-    def at(self, now: int) -> list[dict[str, Any]]:
+    def summaries(self, now: int) -> list[dict[str, Any]]:
         """Every job of every run, as of its last batch; rates fall to zero when no batch comes any more."""
         with self._lock:
-            runs = {run: list(kept) for run, kept in self._runs.items() if kept}
-        return [_job(job, run, kept, now) for run, kept in sorted(runs.items()) for job in kept[-1].jobs]
+            runs = {run: list(statuses) for run, statuses in self._runs.items() if statuses}
+        return [
+            _summarize_job(job, run, statuses, now)
+            for run, statuses in sorted(runs.items())
+            for job in statuses[-1].jobs
+        ]
 
 
-def _job(job: str, run: str, kept: list[Status], now: int) -> dict[str, Any]:
-    last = kept[-1]
+def _summarize_job(job: str, run: str, statuses: list[Status], now: int) -> dict[str, Any]:
+    last = statuses[-1]
     reads, writes = last.reads.get(job, []), last.writes.get(job, [])
-    late = [status.latency[topic] for status in kept for topic in writes if topic in status.latency]
+    latencies = [status.latency[topic] for status in statuses for topic in writes if topic in status.latency]
     return {
         "job": job,
         "run": run,
@@ -49,11 +53,11 @@ def _job(job: str, run: str, kept: list[Status], now: int) -> dict[str, Any]:
         "held_back": _held_back(last, job),
         "quarantined": last.quarantined.get(job),
         "lag_events": sum(last.lag.get(topic, 0) for topic in reads),
-        "events_per_s": _rate([(status.at, status.read) for status in kept], now),
+        "events_per_s": _rate([(status.at, status.read) for status in statuses], now),
         "results_per_s": _rate(
-            [(status.at, sum(status.results.get(topic, 0) for topic in writes)) for status in kept], now
+            [(status.at, sum(status.results.get(topic, 0) for topic in writes)) for status in statuses], now
         ),
-        "latency_ms": round(median(late)) if late else None,
+        "latency_ms": round(median(latencies)) if latencies else None,
         "batch": last.batch,
         "batch_ms": last.took_ms,
         "last_batch_at": last.at,
@@ -62,8 +66,8 @@ def _job(job: str, run: str, kept: list[Status], now: int) -> dict[str, Any]:
 
 def _held_back(status: Status, job: str) -> dict[str, Any] | None:
     """What holds the job's watermark back: first a partition that has brought nothing, then the one furthest behind."""
-    holds = [held for operator, held in status.holds.items() if operator.partition("/")[0] == job]
-    worst = min(holds, key=lambda held: (held.behind is not None, -(held.behind or 0)), default=None)
+    holds = [hold for operator, hold in status.holds.items() if operator.partition("/")[0] == job]
+    worst = min(holds, key=lambda hold: (hold.behind is not None, -(hold.behind or 0)), default=None)
     return (
         None
         if worst is None
@@ -71,11 +75,11 @@ def _held_back(status: Status, job: str) -> dict[str, Any] | None:
     )
 
 
-def _rate(counted: list[tuple[int, int]], now: int) -> float | None:
+def _rate(counts: list[tuple[int, int]], now: int) -> float | None:
     """Per second, between the first and the last batch of the last seconds; null while there is only one."""
-    last = counted[-1][0]
-    if now - last > RATE:
+    last = counts[-1][0]
+    if now - last > RATE_MS:
         return 0.0
-    recent = [each for each in counted if each[0] >= last - RATE]
-    passed = last - recent[0][0]
-    return round(sum(count for _, count in recent[1:]) * 1000 / passed, 1) if passed else None
+    recent = [entry for entry in counts if entry[0] >= last - RATE_MS]
+    elapsed = last - recent[0][0]
+    return round(sum(count for _, count in recent[1:]) * 1000 / elapsed, 1) if elapsed else None

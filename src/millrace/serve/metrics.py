@@ -6,11 +6,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millrace.serve.context import State
+from millrace.serve.context import ServerContext
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_JOB_FIGURES = (
+_JOB_METRICS = (
     ("watermark", "job_watermark_timestamp_seconds", "How far the job's results are complete.", 0.001),
     ("last_batch_at", "job_last_batch_timestamp_seconds", "When the job's last batch was committed.", 0.001),
     ("lag_events", "job_lag_events", "Events that the job had not read yet, as of its last batch.", 1),
@@ -25,16 +25,16 @@ _JOB_FIGURES = (
 )
 
 
-class Figures(Collector):
+class ServerMetrics(Collector):
     """Everything, read off the running server when somebody asks."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """The figures now."""
         return generate_latest(self._registry)
 
@@ -44,14 +44,16 @@ class Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """One family after the other."""
-        hub = self._state.hub
+        hub = self._context.hub
         yield GaugeMetricFamily(
             "millrace_serve_viewers", "Open connections of the live map.", len(hub.viewers)
         )
         yield CounterMetricFamily("millrace_serve_ticks", "Looks at what changed.", hub.ticks)
         yield CounterMetricFamily("millrace_serve_messages_sent", "Messages sent to viewers.", hub.sent)
         yield CounterMetricFamily(
-            "millrace_serve_undecodable_results", "Results that could not be read.", self._state.reader.dead
+            "millrace_serve_undecodable_results",
+            "Results that could not be read.",
+            self._context.reader.undecodable,
         )
         yield from self._views()
         yield from self._jobs()
@@ -61,7 +63,7 @@ class Figures(Collector):
         time = GaugeMetricFamily(
             "millrace_serve_view_timestamp_seconds", "The end of a view's newest window.", labels=["view"]
         )
-        taken = CounterMetricFamily(
+        read = CounterMetricFamily(
             "millrace_serve_view_results_read", "Results that a view has taken.", labels=["view"]
         )
         encoded = CounterMetricFamily(
@@ -72,22 +74,22 @@ class Figures(Collector):
             "Results that a view cannot show as they are.",
             labels=["view", "cause"],
         )
-        for name, cells in self._state.views.items():
-            for cause, count in cells.omissions.counts.items():
+        for name, view_state in self._context.views.items():
+            for cause, count in view_state.omissions.counts.items():
                 problems.add_metric([name, cause], count)
-            snapshot = cells.snapshot()
+            snapshot = view_state.snapshot()
             size.add_metric([name], len(snapshot.rows))
             if snapshot.time is not None:
                 time.add_metric([name], snapshot.time / 1000)
-            taken.add_metric([name], cells.taken)
-            encoded.add_metric([name], self._state.hub.encoded[name])
-        yield from (size, time, taken, encoded, problems)
+            read.add_metric([name], view_state.result_count)
+            encoded.add_metric([name], self._context.hub.encoded[name])
+        yield from (size, time, read, encoded, problems)
 
     def _jobs(self) -> Iterator[Metric]:
-        jobs = self._state.jobs.at(self._state.clock())
-        for figure, name, meaning, unit in _JOB_FIGURES:
+        jobs = self._context.jobs.summaries(self._context.clock())
+        for column, name, meaning, unit in _JOB_METRICS:
             family = GaugeMetricFamily(f"millrace_{name}", meaning, labels=["job", "run"])
             for job in jobs:
-                if job[figure] is not None:
-                    family.add_metric([job["job"], job["run"]], job[figure] * unit)
+                if job[column] is not None:
+                    family.add_metric([job["job"], job["run"]], job[column] * unit)
             yield family

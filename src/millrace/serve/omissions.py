@@ -34,17 +34,17 @@ class Omissions:
         if not count:
             return
         before = self._causes[cause].count if cause in self._causes else 0
-        found = Omission(before + count, example, remedy)
-        self._causes = {**self._causes, cause: found}
-        if len(str(found.count)) > len(str(before)) or not before:
-            _log.warning("view %s: %s", self._view, found.text)
+        omission = Omission(before + count, example, remedy)
+        self._causes = {**self._causes, cause: omission}
+        if len(str(omission.count)) > len(str(before)) or not before:
+            _log.warning("view %s: %s", self._view, omission.text)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many results, by cause."""
-        return {cause: found.count for cause, found in self._causes.items()}
+        return {cause: omission.count for cause, omission in self._causes.items()}
 
     @property
     def texts(self) -> list[str]:
         """One line for each cause."""
-        return [found.text for found in self._causes.values()]
+        return [omission.text for omission in self._causes.values()]

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-_FOREVER = "public, max-age=31536000, immutable"
-_TYPES = {
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
+_MEDIA_TYPES = {
     ".js": "text/javascript",
     ".mjs": "text/javascript",
     ".json": "application/json",
@@ -39,16 +39,18 @@ class Pages(StaticFiles):
     ) -> Response:
         """A file, or word that it has not changed."""
         response = super().file_response(full_path, stat_result, scope, status_code)
-        kind = _TYPES.get(Path(full_path).suffix)
-        if kind is not None and response.status_code == 200:
-            response.headers["content-type"] = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-        assets = scope["path"].startswith("/assets/")
-        response.headers["cache-control"] = _FOREVER if assets else "no-cache"
+        media_type = _MEDIA_TYPES.get(Path(full_path).suffix)
+        if media_type is not None and response.status_code == 200:
+            response.headers["content-type"] = (
+                f"{media_type}; charset=utf-8" if media_type.startswith("text/") else media_type
+            )
+        is_asset = scope["path"].startswith("/assets/")
+        response.headers["cache-control"] = _CACHE_FOREVER if is_asset else "no-cache"
         response.headers["x-content-type-options"] = "nosniff"
         return response
 
 
-def built() -> Path | None:
+def built_pages() -> Path | None:
     """Where the map is, if it was built."""
     folder = Path(str(resources.files("millrace.serve") / "static"))
     return folder if (folder / "index.html").is_file() else None

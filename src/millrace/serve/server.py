@@ -8,38 +8,38 @@ from collections.abc import Sequence
 import uvicorn
 
 from millrace.errors import ConfigError
-from millrace.log import Where, url_of
+from millrace.log import LogAddress, url_of
 from millrace.serve.app import make_app
-from millrace.serve.context import State
-from millrace.serve.pages import built
+from millrace.serve.context import ServerContext
+from millrace.serve.pages import built_pages
 from millrace.views import View
 
-LARGEST_MESSAGE = 65_536
+MAX_MESSAGE_BYTES = 65_536
 """Bytes of the largest message that a viewer may send."""
-SENDING = 262_144
+SEND_BUFFER_BYTES = 262_144
 """Bytes that the system keeps for each connection. Left to itself it keeps megabytes: a slow viewer would have to see all of them before what is new."""
-STUCK = 90_000
+STUCK_MS = 90_000
 """Milliseconds after which the system drops a connection whose other side takes no more data: closing it politely would wait for ever."""
 
 _log = logging.getLogger("millrace.serve")
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A socket at that address; 0 is any port that is free."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        opened = socket.create_server(address[:2], family=family, backlog=512)
+        listener = socket.create_server(address[:2], family=family, backlog=512)
     except OSError as error:
-        raise ConfigError(_explained(host, port, error)) from error
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDING)
+        raise ConfigError(_explain(host, port, error)) from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK)
-    return opened
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MS)
+    return listener
 
 
-def _explained(host: str, port: int, error: OSError) -> str:
+def _explain(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use, perhaps by another millrace; end that one, or choose another port with --port (0: any that is free)"
     if error.errno == errno.EACCES:
@@ -59,14 +59,14 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(state: State) -> Server:
+def make_server(context: ServerContext) -> Server:
     """Not running yet; `run(sockets=[...])` does, until a signal or `should_exit`."""
     config = uvicorn.Config(
-        make_app(state, pages=built()),
+        make_app(context, pages=built_pages()),
         access_log=False,
         log_config=None,
         lifespan="on",
-        ws_max_size=LARGEST_MESSAGE,
+        ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,  # each viewer would compress the shared texts for himself
         server_header=False,
         timeout_graceful_shutdown=1,
@@ -74,16 +74,16 @@ def make_server(state: State) -> Server:
     return Server(config)
 
 
-def serve(log: Where, views: Sequence[View], *, host: str, port: int) -> None:
+def serve(log: LogAddress, views: Sequence[View], *, host: str, port: int) -> None:
     """Serves views of the log until interrupted; then it raises KeyboardInterrupt, also where that signal was ignored before."""
-    with listen(host, port) as opened:
-        _log.info("serving %s at %s", url_of(log), address(opened))
-        make_server(State.of(log, views)).run(sockets=[opened])
+    with open_listener(host, port) as listener:
+        _log.info("serving %s at %s", url_of(log), address(listener))
+        make_server(ServerContext.create(log, views)).run(sockets=[listener])
     raise KeyboardInterrupt
 
 
-def address(opened: socket.socket) -> str:
+def address(listener: socket.socket) -> str:
     """What to type into a browser on this machine."""
-    host, port = opened.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

@@ -9,31 +9,34 @@ import polars as pl
 
 ZOOM = 12
 """Tiles about 10 km wide at the equator and 5 km in Helsinki: a city is some dozens of them."""
-SIDE = 2**ZOOM
+TILES_PER_SIDE = 2**ZOOM
 
 
-class Refused(ValueError):
+class InvalidRequest(ValueError):
     """A viewer asked for something that cannot be; the message goes back to the viewer."""
 
 
 def tile_of(latitude: pl.Expr, longitude: pl.Expr) -> pl.Expr:
     """The number of the tile that a place belongs to: `column * SIDE + row`. Places beyond the map belong to its edge."""
-    column: pl.Expr = ((longitude + 180) / 360 * SIDE).floor().cast(pl.Int64) % SIDE
-    number: pl.Expr = column * SIDE + _row(latitude)
+    column: pl.Expr = ((longitude + 180) / 360 * TILES_PER_SIDE).floor().cast(pl.Int64) % TILES_PER_SIDE
+    number: pl.Expr = column * TILES_PER_SIDE + _row(latitude)
     return number.alias("tile")
 
 
 def _row(latitude: pl.Expr) -> pl.Expr:
-    turned = latitude.clip(-89, 89).radians()
+    radians = latitude.clip(-89, 89).radians()
     row: pl.Expr = (
-        ((1 - turned.tan().arcsinh() / math.pi) / 2 * SIDE).floor().clip(0, SIDE - 1).cast(pl.Int64)
+        ((1 - radians.tan().arcsinh() / math.pi) / 2 * TILES_PER_SIDE)
+        .floor()
+        .clip(0, TILES_PER_SIDE - 1)
+        .cast(pl.Int64)
     )
     return row
 
 
-def name(tile: int) -> str:
+def tile_name(tile: int) -> str:
     """As addresses of tiles are written: zoom, column, row."""
-    return f"{ZOOM}/{tile // SIDE}/{tile % SIDE}"
+    return f"{ZOOM}/{tile // TILES_PER_SIDE}/{tile % TILES_PER_SIDE}"
 
 
 @dataclass(frozen=True)
@@ -46,21 +49,21 @@ class Box:
     north: float
 
     @classmethod
-    def of(cls, degrees: Sequence[float]) -> "Box":
+    def from_degrees(cls, degrees: Sequence[float]) -> "Box":
         """The box of `[west, south, east, north]`; one whose west is greater than its east crosses the antimeridian."""
-        said = ",".join(f"{number:g}" for number in degrees)
+        text = ",".join(f"{number:g}" for number in degrees)
         if len(degrees) != 4 or not all(map(math.isfinite, degrees)):
-            raise Refused(
-                f"box={said} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
+            raise InvalidRequest(
+                f"box={text} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
             )
         west, south, east, north = degrees
         if not -90 <= south <= north <= 90:
-            raise Refused(
-                f"box={said}: south={south:g} and north={north:g} must be between -90 and 90, the lesser first"
+            raise InvalidRequest(
+                f"box={text}: south={south:g} and north={north:g} must be between -90 and 90, the lesser first"
             )
         if not all(-1e6 <= degree <= 1e6 for degree in (west, east)):
-            raise Refused(
-                f"box={said}: west={west:g} and east={east:g} are no degrees; use numbers between -180 and 180"
+            raise InvalidRequest(
+                f"box={text}: west={west:g} and east={east:g} are no degrees; use numbers between -180 and 180"
             )
         span = east - west if east >= west else (east - west) % 360
         return (
@@ -75,26 +78,29 @@ class Box:
         try:
             degrees = [float(part) for part in text.split(",")]
         except ValueError:
-            raise Refused(
+            raise InvalidRequest(
                 f"box={text} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
             ) from None
-        return cls.of(degrees)
+        return cls.from_degrees(degrees)
 
-    def holds(self, latitude: pl.Expr, longitude: pl.Expr) -> pl.Expr:
+    def contains(self, latitude: pl.Expr, longitude: pl.Expr) -> pl.Expr:
         """Whether a place is inside, the edges included."""
         return latitude.is_between(self.south, self.north) & ((longitude - self.west) % 360 <= self.span)
 
-    def covered(self, tiles: Iterable[int]) -> set[int]:
+    def covered_tiles(self, tiles: Iterable[int]) -> set[int]:
         """Those of the tiles that it touches."""
         first, width, top, bottom = self._edges
         return {
-            tile for tile in tiles if top <= tile % SIDE <= bottom and (tile // SIDE - first) % SIDE <= width
+            tile
+            for tile in tiles
+            if top <= tile % TILES_PER_SIDE <= bottom
+            and (tile // TILES_PER_SIDE - first) % TILES_PER_SIDE <= width
         }
 
     @cached_property
     def _edges(self) -> tuple[int, int, int, int]:
         """The first column, how many more there are, the first row and the last."""
-        first = math.floor((self.west + 180) / 360 * SIDE)
-        width = math.floor((self.west + self.span + 180) / 360 * SIDE) - first
+        first = math.floor((self.west + 180) / 360 * TILES_PER_SIDE)
+        width = math.floor((self.west + self.span + 180) / 360 * TILES_PER_SIDE) - first
         top, bottom = (int(pl.select(_row(pl.lit(edge))).item()) for edge in (self.north, self.south))
         return first, width, top, bottom

@@ -9,10 +9,10 @@ import polars as pl
 from millrace import panes
 from millrace.serve import tiles
 from millrace.serve.omissions import Omissions
-from millrace.serve.placement import check, place
+from millrace.serve.placement import check_results, place_results
 from millrace.views import View
 
-GRACE = 5_000
+GRACE_MS = 5_000
 """With `shows="newest"`: how much longer than `every` a result is shown, in milliseconds."""
 
 _encode = msgspec.json.Encoder().encode
@@ -28,7 +28,7 @@ class Snapshot:
     """The end of the window that is shown; with `shows="newest"`, of the newest window of which there was a result."""
 
 
-class Cells:
+class ViewState:
     """The results of a view. One thread takes and publishes them, others look at what was published last.
 
     Of each key and window the last pane counts. Which of these are shown is decided when they are published:
@@ -41,24 +41,24 @@ class Cells:
     def __init__(self, view: View) -> None:
         """Nothing yet."""
         self.view = view
-        self.taken = 0
+        self.result_count = 0
         """How many results were taken."""
         self.omissions = Omissions(view.name)
         types = {column: view.topic.schema[column] for column in (view.key, *view.values)}
         named: dict[str, type[pl.DataType]] = {"to": pl.String} if view.kind == "arcs" else {}
-        self._columns: dict[str, pl.DataType | type[pl.DataType]] = {**types, **named, **_COLUMNS}
-        self._told = (*view.values, *_TOLD[view.kind])
+        self._columns: dict[str, pl.DataType | type[pl.DataType]] = {**types, **named, **_KEPT_COLUMNS}
+        self._sent_columns = (*view.values, *_SENT_COLUMNS[view.kind])
         self._changed: set[int] = set()
         self._lock = threading.Lock()
         self.clear()
-        self._snapshot = Snapshot(self._kept.drop("live", "order"), None)
+        self._snapshot = Snapshot(self._rows.drop("live", "order"), None)
 
     def clear(self) -> None:
         """Forgets all results; what was published stays until the next time."""
-        self._kept = pl.DataFrame(schema=self._columns)
-        self._complete: int | None = None
-        self._newest: int | None = None
-        self._order = 0
+        self._rows = pl.DataFrame(schema=self._columns)
+        self._complete_end: int | None = None
+        self._newest_end: int | None = None
+        self._next_order = 0
 
     @property
     def time(self) -> int | None:
@@ -67,34 +67,34 @@ class Cells:
 
     def apply(self, results: pl.DataFrame) -> None:
         """Takes results and publishes them."""
-        self.take(results)
+        self.add(results)
         self.publish()
 
-    def take(self, results: pl.DataFrame) -> None:
+    def add(self, results: pl.DataFrame) -> None:
         """Takes results in the order of the log, as the codec gives them with panes."""
-        self.taken += len(results)
-        rows = check(self._with_windows(results), self.view, self.omissions)
+        self.result_count += len(results)
+        rows = check_results(self._with_windows(results), self.view, self.omissions)
         if rows.is_empty():
             return
         settled = rows.filter(pl.col("timing").ne_missing("early"))["window_end"].max()
-        self._complete = _later(self._complete, settled)
-        self._newest = _later(self._newest, rows["window_end"].max())
-        rows = rows.with_columns(order=self._order + pl.int_range(pl.len(), dtype=pl.Int64)).filter(
+        self._complete_end = _latest(self._complete_end, settled)
+        self._newest_end = _latest(self._newest_end, rows["window_end"].max())
+        rows = rows.with_columns(order=self._next_order + pl.int_range(pl.len(), dtype=pl.Int64)).filter(
             self._may_be_shown()
         )
-        self._order += len(results)
+        self._next_order += len(results)
         rows = rows.unique([self.view.key, *_WINDOW], keep="last", maintain_order=True)
-        placed = place(
+        placed = place_results(
             rows.with_columns(live=pl.col("op").ne_missing(panes.RETRACT)), self.view, self.omissions
         )
-        kept = pl.concat([self._kept, placed.select(*self._columns)]).filter(self._may_be_shown())
-        self._kept = kept.unique([self.view.key, *_WINDOW], keep="last", maintain_order=True)
+        candidates = pl.concat([self._rows, placed.select(*self._columns)]).filter(self._may_be_shown())
+        self._rows = candidates.unique([self.view.key, *_WINDOW], keep="last", maintain_order=True)
 
     def publish(self) -> None:
         """Shows what holds now to those who look."""
-        after, time = self._choose()
+        after, time = self._choose_rows()
         before = self._snapshot.rows
-        changed = self._differences(before, after)
+        changed = self._changed_tiles(before, after)
         with self._lock:
             self._snapshot = Snapshot(after, time)
             self._changed |= changed
@@ -112,15 +112,17 @@ class Cells:
 
     def encode(self, rows: pl.DataFrame, wanted: set[int]) -> dict[int, str]:
         """The contents of each wanted tile as JSON text; a tile without rows is empty."""
-        found = rows.filter(pl.col("tile").is_in(list(wanted))).group_by("tile").agg("cell", *self._told)
-        texts = {tile: _text(tile, b"[]") for tile in wanted}
-        for tile, *contents in found.iter_rows():
-            texts[tile] = _text(tile, _encode(list(zip(*contents, strict=True))))
+        by_tile = (
+            rows.filter(pl.col("tile").is_in(list(wanted))).group_by("tile").agg("cell", *self._sent_columns)
+        )
+        texts = {tile: _tile_text(tile, b"[]") for tile in wanted}
+        for tile, *contents in by_tile.iter_rows():
+            texts[tile] = _tile_text(tile, _encode(list(zip(*contents, strict=True))))
         return texts
 
     def _with_windows(self, results: pl.DataFrame) -> pl.DataFrame:
         """Rows of a job without windows are as long as a millisecond, where results are shown key by key."""
-        if self.view.by_window:
+        if self.view.is_by_window:
             return results
         at = pl.col("event_time")
         return results.with_columns(
@@ -129,33 +131,39 @@ class Cells:
 
     def _may_be_shown(self) -> pl.Expr:
         """Whether a result can be shown now or later."""
-        if not self.view.by_window:
-            return pl.col("window_end") >= (self._newest or 0) - self.view.every_ms - GRACE
-        return pl.lit(value=True) if self._complete is None else pl.col("window_end") >= self._complete
+        if not self.view.is_by_window:
+            return pl.col("window_end") >= (self._newest_end or 0) - self.view.every_ms - GRACE_MS
+        return (
+            pl.lit(value=True) if self._complete_end is None else pl.col("window_end") >= self._complete_end
+        )
 
-    def _choose(self) -> tuple[pl.DataFrame, int | None]:
+    def _choose_rows(self) -> tuple[pl.DataFrame, int | None]:
         """The results to show, and their time. Before the first complete window it is the oldest of those that are open."""
-        holding, key = self._kept.filter("live"), self.view.key
-        if self.view.by_window:
-            time = self._complete if self._complete is not None else _whole(self._kept["window_end"].min())
-            shown = holding.filter(pl.col("window_end").eq_missing(pl.lit(time, pl.Int64))).sort("order")
+        live, key = self._rows.filter("live"), self.view.key
+        if self.view.is_by_window:
+            time = (
+                self._complete_end
+                if self._complete_end is not None
+                else _int_or_none(self._rows["window_end"].min())
+            )
+            shown = live.filter(pl.col("window_end").eq_missing(pl.lit(time, pl.Int64))).sort("order")
         else:
-            time, shown = self._newest, holding.sort("event_time", "window_end", "order")
+            time, shown = self._newest_end, live.sort("event_time", "window_end", "order")
         return shown.unique(key, keep="last", maintain_order=True).drop("live", "order"), time
 
-    def _differences(self, before: pl.DataFrame, after: pl.DataFrame) -> set[int]:
+    def _changed_tiles(self, before: pl.DataFrame, after: pl.DataFrame) -> set[int]:
         """The tiles whose contents differ."""
-        old = before.select("cell", "tile", *self._told, there=pl.lit(value=True))
-        new = after.select("cell", "tile", *self._told, there=pl.lit(value=True))
+        old = before.select("cell", "tile", *self._sent_columns, there=pl.lit(value=True))
+        new = after.select("cell", "tile", *self._sent_columns, there=pl.lit(value=True))
         both = old.join(new, on="cell", how="full", suffix="_new")
-        compared = ("there", "tile", *self._told)
+        compared = ("there", "tile", *self._sent_columns)
         differs = pl.any_horizontal(pl.col(column).ne_missing(pl.col(f"{column}_new")) for column in compared)
-        found = both.filter(differs)
-        return {*found["tile"].drop_nulls(), *found["tile_new"].drop_nulls()}
+        changed = both.filter(differs)
+        return {*changed["tile"].drop_nulls(), *changed["tile_new"].drop_nulls()}
 
 
 _WINDOW = ("window_start", "window_end")
-_COLUMNS: dict[str, type[pl.DataType]] = {
+_KEPT_COLUMNS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("event_time", *_WINDOW, "order"), pl.Int64),
     "live": pl.Boolean,
     "cell": pl.String,
@@ -164,7 +172,7 @@ _COLUMNS: dict[str, type[pl.DataType]] = {
     "tile": pl.Int64,
 }
 """What is kept of a result besides its key and values."""
-_TOLD: dict[str, tuple[str, ...]] = {
+_SENT_COLUMNS: dict[str, tuple[str, ...]] = {
     "cells": (),
     "arcs": (),
     "points": ("longitude", "latitude", "window_end"),
@@ -172,15 +180,15 @@ _TOLD: dict[str, tuple[str, ...]] = {
 """By kind: what viewers are told of a result after its values."""
 
 
-def _whole(value: object) -> int | None:
+def _int_or_none(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _later(one: int | None, other: object) -> int | None:
+def _latest(one: int | None, other: object) -> int | None:
     if not isinstance(other, int):
         return one
     return other if one is None else max(one, other)
 
 
-def _text(tile: int, contents: bytes) -> str:
-    return f'{{"tile":"{tiles.name(tile)}","cells":{contents.decode()}}}'
+def _tile_text(tile: int, contents: bytes) -> str:
+    return f'{{"tile":"{tiles.tile_name(tile)}","cells":{contents.decode()}}}'

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 PIECE = 50_000
 """How many records are written in one transaction at most."""
 
-OFFSETS = "millrace_offsets"
+OFFSETS_TABLE = "millrace_offsets"
 """The table that says how far each topic was read into each table."""
-ASIDE = "millrace_set_aside"
+SET_ASIDE_TABLE = "millrace_set_aside"
 """The table of what could not be written: where it is in its topic, and why."""
 _log = logging.getLogger("millrace.sinks")
 
@@ -44,8 +44,8 @@ _TYPES: dict[Any, str] = {
     pl.Binary: "bytea",
     pl.Datetime: "timestamptz",
 }
-_PANE = ("event_time", "window_start", "window_end", "index", "final", "withdrawn")
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
+_PANE_COLUMNS = ("event_time", "window_start", "window_end", "index", "final", "withdrawn")
+_TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PostgresTable:
 
     def __post_init__(self) -> None:
         """Refuses what could not be a table, or has nothing to tell its rows apart."""
-        if not _NAME.match(self.table):
+        if not _TABLE_NAME.match(self.table):
             raise DefinitionError(
                 f"table {self.table!r}: use small letters, digits and '_', and begin with a letter"
             )
@@ -86,33 +86,38 @@ class PostgresTable:
     @property
     def columns(self) -> list[str]:
         """All columns of the table."""
-        return [*self.topic.schema, *_PANE]
+        return [*self.topic.schema, *_PANE_COLUMNS]
 
 
-def follow(log: Log, into: PostgresTable, *, wait: Callable[[], bool] = lambda: False) -> int:
+def follow(log: Log, target: PostgresTable, *, wait: Callable[[], bool] = lambda: False) -> int:
     """Writes what is new in the topic, until `wait` says that there is nothing to wait for; how many records were read."""
     read = 0
-    with _connected(into.url) as connection:
-        _prepare(connection, into)
+    with _connect(target.url) as connection:
+        _create_tables(connection, target)
         while True:
-            news = 0
-            for partition, end in log.ends(into.topic.name).items():
-                for start, stop in _pieces(connection, into, log, partition, end):
-                    found = decode(
-                        into.topic, partition, log.read(into.topic.name, partition, start, stop), panes=True
+            new_records = 0
+            for partition, end in log.end_offsets(target.topic.name).items():
+                for start, stop in _pending_ranges(connection, target, log, partition, end):
+                    decoded = decode(
+                        target.topic,
+                        partition,
+                        log.read(target.topic.name, partition, start, stop),
+                        panes=True,
                     )
                     with connection.transaction():
-                        aside = [(row["offset"], row["reason"]) for row in found.dead.iter_rows(named=True)]
-                        aside += _write_or_name(connection, into, found.rows)
-                        _set_aside(connection, into, partition, aside)
-                        _reached(connection, into, partition, stop)
-                    news += stop - start
-            read += news
-            if not news and not wait():
+                        refused = [
+                            (row["offset"], row["reason"]) for row in decoded.dead.iter_rows(named=True)
+                        ]
+                        refused += _write_valid_rows(connection, target, decoded.rows)
+                        _set_aside(connection, target, partition, refused)
+                        _reached(connection, target, partition, stop)
+                    new_records += stop - start
+            read += new_records
+            if not new_records and not wait():
                 return read
 
 
-def _connected(url: str) -> psycopg.Connection[Any]:
+def _connect(url: str) -> psycopg.Connection[Any]:
     try:
         import psycopg
     except ImportError as error:
@@ -122,54 +127,57 @@ def _connected(url: str) -> psycopg.Connection[Any]:
     return psycopg.connect(url, autocommit=True)
 
 
-def _prepare(connection: psycopg.Connection[Any], into: PostgresTable) -> None:
+def _create_tables(connection: psycopg.Connection[Any], target: PostgresTable) -> None:
     """Makes the tables if they are absent."""
-    own = [f"{_quoted(name)} {_type(dtype)}" for name, dtype in into.topic.schema.items()]
-    numbers = [f'"{name}" bigint NOT NULL' for name in ("event_time", "window_start", "window_end", "index")]
-    flags = [f'"{name}" boolean NOT NULL' for name in ("final", "withdrawn")]
-    unique = f"UNIQUE NULLS NOT DISTINCT ({', '.join(map(_quoted, into.identity))})"
-    _do(
-        connection, f"CREATE TABLE IF NOT EXISTS {into.table} ({', '.join([*own, *numbers, *flags, unique])})"
+    topic_columns = [f"{_quote(name)} {_sql_type(dtype)}" for name, dtype in target.topic.schema.items()]
+    number_columns = [
+        f'"{name}" bigint NOT NULL' for name in ("event_time", "window_start", "window_end", "index")
+    ]
+    flag_columns = [f'"{name}" boolean NOT NULL' for name in ("final", "withdrawn")]
+    unique = f"UNIQUE NULLS NOT DISTINCT ({', '.join(map(_quote, target.identity))})"
+    _execute(
+        connection,
+        f"CREATE TABLE IF NOT EXISTS {target.table} ({', '.join([*topic_columns, *number_columns, *flag_columns, unique])})",
     )
-    place = '"table" text, topic text, partition integer, next bigint NOT NULL, PRIMARY KEY ("table", topic, partition)'
-    _do(connection, f"CREATE TABLE IF NOT EXISTS {OFFSETS} ({place})")
-    aside = '"table" text, topic text, partition integer, "offset" bigint, reason text, PRIMARY KEY ("table", topic, partition, "offset")'
-    _do(connection, f"CREATE TABLE IF NOT EXISTS {ASIDE} ({aside})")
+    offset_columns = '"table" text, topic text, partition integer, next bigint NOT NULL, PRIMARY KEY ("table", topic, partition)'
+    _execute(connection, f"CREATE TABLE IF NOT EXISTS {OFFSETS_TABLE} ({offset_columns})")
+    set_aside_columns = '"table" text, topic text, partition integer, "offset" bigint, reason text, PRIMARY KEY ("table", topic, partition, "offset")'
+    _execute(connection, f"CREATE TABLE IF NOT EXISTS {SET_ASIDE_TABLE} ({set_aside_columns})")
 
 
-def _pieces(
-    connection: psycopg.Connection[Any], into: PostgresTable, log: Log, partition: int, end: int
+def _pending_ranges(
+    connection: psycopg.Connection[Any], target: PostgresTable, log: Log, partition: int, end: int
 ) -> Iterator[tuple[int, int]]:
     """The ranges of a partition that are still to be written."""
-    query = f'SELECT next FROM {OFFSETS} WHERE "table" = %s AND topic = %s AND partition = %s'  # noqa: S608 - a name of our own
-    found = connection.execute(query.encode(), (into.table, into.topic.name, partition)).fetchone()
-    start = max(found[0] if found else 0, log.begins(into.topic.name)[partition])
+    query = f'SELECT next FROM {OFFSETS_TABLE} WHERE "table" = %s AND topic = %s AND partition = %s'  # noqa: S608 - a name of our own
+    stored = connection.execute(query.encode(), (target.table, target.topic.name, partition)).fetchone()
+    start = max(stored[0] if stored else 0, log.start_offsets(target.topic.name)[partition])
     while start < end:
         stop = min(end, start + PIECE)
         yield start, stop
         start = stop
 
 
-def _write_or_name(
-    connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.DataFrame
+def _write_valid_rows(
+    connection: psycopg.Connection[Any], target: PostgresTable, rows: pl.DataFrame
 ) -> list[tuple[int, str]]:
     """Writes the rows that the table takes; the offsets of the others, and why. Halves are tried until the culprits are alone."""
     import psycopg
 
-    whole = pl.all_horizontal(
+    has_pane = pl.all_horizontal(
         pl.col(name).is_not_null() for name in ("window_start", "window_end", "index", "final", "op")
     )
-    paneless = rows.filter(~whole)
-    aside = [
+    without_pane = rows.filter(~has_pane)
+    refused = [
         (offset, "has no pane, so it has no place in a table by key and window")
-        for offset in paneless["_off"].to_list()
+        for offset in without_pane["_off"].to_list()
     ]
-    parts = [rows.filter(whole)]
-    while parts:
-        part = parts.pop()
+    pending = [rows.filter(has_pane)]
+    while pending:
+        chunk = pending.pop()
         try:
             with connection.transaction():
-                _write(connection, into, part)
+                _write(connection, target, chunk)
         except (
             psycopg.DataError,
             psycopg.IntegrityError,
@@ -177,78 +185,78 @@ def _write_or_name(
             OverflowError,
             pl.exceptions.PolarsError,
         ) as error:
-            if len(part) == 1:
+            if len(chunk) == 1:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                aside.append((part["_off"][0], reason.replace("\0", "\\0")[:2_000]))
+                refused.append((chunk["_off"][0], reason.replace("\0", "\\0")[:2_000]))
                 continue
-            half = len(part) // 2
-            parts += [part[half:], part[:half]]
-    return aside
+            half = len(chunk) // 2
+            pending += [chunk[half:], chunk[:half]]
+    return refused
 
 
 def _set_aside(
-    connection: psycopg.Connection[Any], into: PostgresTable, partition: int, aside: list[tuple[int, str]]
+    connection: psycopg.Connection[Any], target: PostgresTable, partition: int, refused: list[tuple[int, str]]
 ) -> None:
-    if not aside:
+    if not refused:
         return
-    query = f'INSERT INTO {ASIDE} ("table", topic, partition, "offset", reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING'  # noqa: S608 - a name of our own
+    query = f'INSERT INTO {SET_ASIDE_TABLE} ("table", topic, partition, "offset", reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING'  # noqa: S608 - a name of our own
     with connection.cursor() as cursor:
         cursor.executemany(
             query.encode(),
-            [(into.table, into.topic.name, partition, offset, reason) for offset, reason in aside],
+            [(target.table, target.topic.name, partition, offset, reason) for offset, reason in refused],
         )
-    offset, reason = aside[0]
+    offset, reason = refused[0]
     _log.warning(
         "%s[%d]: %d rows were set aside in %s, the first at offset %d: %s",
-        into.topic.name,
+        target.topic.name,
         partition,
-        len(aside),
-        ASIDE,
+        len(refused),
+        SET_ASIDE_TABLE,
         offset,
         reason,
     )
 
 
-def _write(connection: psycopg.Connection[Any], into: PostgresTable, rows: pl.DataFrame) -> None:
+def _write(connection: psycopg.Connection[Any], target: PostgresTable, rows: pl.DataFrame) -> None:
     """The newest pane of each key and window takes the place of an earlier one."""
     withdrawn = (pl.col("op") == panes.RETRACT).alias("withdrawn")
     ranked = rows.with_columns(withdrawn).sort("index", pl.col("withdrawn").not_(), maintain_order=True)
-    newest = ranked.unique(list(into.identity), keep="last", maintain_order=True).select(into.columns)
-    if newest.is_empty():
+    latest = ranked.unique(list(target.identity), keep="last", maintain_order=True).select(target.columns)
+    if latest.is_empty():
         return
-    names = ", ".join(map(_quoted, into.columns))
-    changed = ", ".join(
-        f"{_quoted(c)} = excluded.{_quoted(c)}" for c in into.columns if c not in into.identity
+    names = ", ".join(map(_quote, target.columns))
+    assignments = ", ".join(
+        f"{_quote(c)} = excluded.{_quote(c)}" for c in target.columns if c not in target.identity
     )
-    _do(connection, f"CREATE TEMPORARY TABLE arriving (LIKE {into.table}) ON COMMIT DROP")
+    _execute(connection, f"CREATE TEMPORARY TABLE arriving (LIKE {target.table}) ON COMMIT DROP")
     with connection.cursor() as cursor, cursor.copy(f"COPY arriving ({names}) FROM STDIN".encode()) as copy:
-        for row in newest.iter_rows():
+        for row in latest.iter_rows():
             copy.write_row(
                 [json.dumps(value, default=str) if isinstance(value, dict | list) else value for value in row]
             )
-    _do(
+    _execute(
         connection,
-        f"INSERT INTO {into.table} AS kept ({names}) SELECT {names} FROM arriving "  # noqa: S608 - names that were checked
-        f"ON CONFLICT ({', '.join(map(_quoted, into.identity))}) DO UPDATE SET {changed} "
+        f"INSERT INTO {target.table} AS kept ({names}) SELECT {names} FROM arriving "  # noqa: S608 - names that were checked
+        f"ON CONFLICT ({', '.join(map(_quote, target.identity))}) DO UPDATE SET {assignments} "
         'WHERE (excluded."index", NOT excluded.withdrawn) >= (kept."index", NOT kept.withdrawn)',
     )
-    _do(connection, "DROP TABLE arriving")
+    _execute(connection, "DROP TABLE arriving")
 
 
-def _reached(connection: psycopg.Connection[Any], into: PostgresTable, partition: int, stop: int) -> None:
-    query = f'INSERT INTO {OFFSETS} VALUES (%s, %s, %s, %s) ON CONFLICT ("table", topic, partition) DO UPDATE SET next = excluded.next'  # noqa: S608 - a name of our own
-    connection.execute(query.encode(), (into.table, into.topic.name, partition, stop))
+def _reached(connection: psycopg.Connection[Any], target: PostgresTable, partition: int, stop: int) -> None:
+    query = f'INSERT INTO {OFFSETS_TABLE} VALUES (%s, %s, %s, %s) ON CONFLICT ("table", topic, partition) DO UPDATE SET next = excluded.next'  # noqa: S608 - a name of our own
+    connection.execute(query.encode(), (target.table, target.topic.name, partition, stop))
 
 
-def _do(connection: psycopg.Connection[Any], query: str, values: Sequence[Any] = ()) -> None:
+def _execute(connection: psycopg.Connection[Any], query: str, values: Sequence[Any] = ()) -> None:
     connection.execute(query.encode(), values)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _type(dtype: pl.DataType) -> str:
+def _sql_type(dtype: pl.DataType) -> str:
     if dtype.is_integer():
         return "bigint"
     return "jsonb" if dtype.is_nested() else _TYPES[dtype.base_type()]

@@ -23,11 +23,11 @@ import polars as pl
 
 from millrace import durations, graph, timestamps, watermarks
 from millrace.durations import Duration
-from millrace.engine.trigger_state import END
+from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.errors import ComponentMissing, DefinitionError
-from millrace.graph.build.feedback import loops
+from millrace.graph.build.feedback import loop_topics
 from millrace.stream import Job, Output
-from millrace.testing.model.model import Event, Model
+from millrace.testing.model.model import Model, SourceEvent
 from millrace.testing.model.values import Row
 from millrace.topics import Topic
 from millrace.values import event_values
@@ -36,7 +36,7 @@ On: TypeAlias = Literal["model", "engine", "spark"]
 
 
 @dataclass(frozen=True)
-class Fed:
+class BatchResult:
     """What one batch brought about."""
 
     written: Mapping[str, list[Row]]
@@ -48,7 +48,7 @@ class Fed:
 class Backend(Protocol):
     """What a script can run on."""
 
-    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+    def feed(self, batch: Sequence[SourceEvent], now: int, *, end: bool = False) -> BatchResult:
         """Takes one batch at the clock's time `now`; `end`: nothing follows."""
 
     def restart(self) -> None:
@@ -65,9 +65,9 @@ class OnModel:
         """`partitions`: how many each topic has."""
         self.model = Model(jobs, partitions)
 
-    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+    def feed(self, batch: Sequence[SourceEvent], now: int, *, end: bool = False) -> BatchResult:
         """One batch."""
-        return Fed(*self.model.step(batch, now, end=end))
+        return BatchResult(*self.model.step(batch, now, end=end))
 
     @property
     def watermarks(self) -> Mapping[str, int | None]:
@@ -90,31 +90,33 @@ class OnEngine:
 
         self.topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self.partitions = partitions
-        self.ends: dict[tuple[str, int], int] = defaultdict(int)
+        self.end_offsets: dict[tuple[str, int], int] = defaultdict(int)
         self.engine = Engine(jobs, slots=slots, partitions=dict(partitions))
         self.watermarks: Mapping[str, int | None] = {}
 
-    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+    def feed(self, batch: Sequence[SourceEvent], now: int, *, end: bool = False) -> BatchResult:
         """One batch."""
-        from millrace.engine.source import Piece
+        from millrace.engine.source import PartitionBatch
 
-        places: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        events_by_partition: dict[tuple[str, int], list[SourceEvent]] = defaultdict(list)
         for event in batch:
-            places[event.topic, event.partition].append(event)
-            self.ends[event.topic, event.partition] = event.offset + 1
-        pieces = [
-            Piece(
+            events_by_partition[event.topic, event.partition].append(event)
+            self.end_offsets[event.topic, event.partition] = event.offset + 1
+        batches = [
+            PartitionBatch(
                 name,
                 partition,
-                decoded(topic, places[name, partition]) if places[name, partition] else None,
-                upto=self.ends[name, partition],
+                decode_events(topic, events_by_partition[name, partition])
+                if events_by_partition[name, partition]
+                else None,
+                end_offset=self.end_offsets[name, partition],
             )
             for name, topic in self.topics.items()
             for partition in range(self.partitions[name])
         ]
-        results = self.engine.step(pieces, now, end=end)
+        results = self.engine.step(batches, now, end=end)
         self.watermarks = results.watermarks
-        return Fed(
+        return BatchResult(
             {topic: frame.to_dicts() for topic, frame in results.outputs.items()},
             {job: frame.to_dicts() for job, frame in results.late.items()},
         )
@@ -127,17 +129,19 @@ class OnEngine:
         """Nothing to let go of."""
 
 
-def decoded(topic: Topic, events: Sequence[Event]) -> Any:
+def decode_events(topic: Topic, events: Sequence[SourceEvent]) -> Any:
     """Events of one partition as the log's codec would give them."""
     from millrace.log.codecs.codec import Decoded
-    from millrace.log.dead import DEAD
+    from millrace.log.dead import DEAD_SCHEMA
 
-    schema = pl.Schema({**topic.schema, **graph.TIMES, "_off": pl.Int64()})
+    schema = pl.Schema({**topic.schema, **graph.TIME_COLUMNS, "_off": pl.Int64()})
     rows = [
         {**e.values, "event_time": e.event_time, "ingestion_time": e.ingestion_time, "_off": e.offset}
         for e in events
     ]
-    return Decoded(pl.DataFrame(rows, schema=schema, orient="row").sort("_off"), pl.DataFrame(schema=DEAD))
+    return Decoded(
+        pl.DataFrame(rows, schema=schema, orient="row").sort("_off"), pl.DataFrame(schema=DEAD_SCHEMA)
+    )
 
 
 def reads(job: Job) -> list[graph.Read]:
@@ -157,16 +161,16 @@ def backend(jobs: Sequence[Job], partitions: Mapping[str, int], on: On) -> Backe
     if on != "spark":
         raise DefinitionError(f"on={on!r} is unknown; use 'model', 'engine' or 'spark'")
     try:
-        from millrace.runners.spark.scripts import OnSpark
+        from millrace.runners.spark.scripts import SparkScript
     except ImportError as error:
         raise ComponentMissing(
             f"on='spark' cannot be had here: {error}; install the extra: pip install 'millrace[spark]'"
         ) from error
-    spark: Backend = OnSpark(jobs, partitions)
+    spark: Backend = SparkScript(jobs, partitions)
     return spark
 
 
-Making: TypeAlias = Callable[[Sequence[Job], Mapping[str, int]], Backend]
+MakeBackend: TypeAlias = Callable[[Sequence[Job], Mapping[str, int]], Backend]
 """Makes what jobs run on, given how many partitions each topic has."""
 
 
@@ -176,27 +180,31 @@ class Script:
     def __init__(
         self,
         *jobs: Job,
-        on: On | Making = "engine",
+        on: On | MakeBackend = "engine",
         partitions: int = 1,
         watermarks: Literal["scripted", "own"] = "scripted",
     ) -> None:
         """`partitions`: how many each topic has that the jobs read; `watermarks`: whose hold, the script's or those of the jobs."""
-        if around := loops(jobs):
+        if looping := loop_topics(jobs):
             raise DefinitionError(
-                f"what goes around through {', '.join(sorted(around))} is no script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
+                f"what goes around through {', '.join(sorted(looping))} is no script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
             )
         self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self._partitions = dict.fromkeys(self._topics, partitions)
-        self._own = watermarks == "own"
-        done: dict[int, graph.Node] = {}
-        under_script = jobs if self._own else [scripted(job, partitions, done) for job in jobs]
+        self._has_own_watermarks = watermarks == "own"
+        rebuilt: dict[int, graph.Node] = {}
+        scripted_jobs = (
+            jobs
+            if self._has_own_watermarks
+            else [with_scripted_watermarks(job, partitions, rebuilt) for job in jobs]
+        )
         self._backend = (
-            on(under_script, self._partitions)
+            on(scripted_jobs, self._partitions)
             if callable(on)
-            else backend(under_script, self._partitions, on)
+            else backend(scripted_jobs, self._partitions, on)
         )
         self._now = 0
-        self._events: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        self._given_events: dict[tuple[str, int], list[Row]] = defaultdict(list)
         self._written: dict[str, list[Row]] = defaultdict(list)
         self._late: list[Row] = []
 
@@ -209,44 +217,46 @@ class Script:
         """
         name = self._topic(topic)
         batch = []
-        places = [partition] * len(rows) if isinstance(partition, int) else partition
-        for row, place in zip(rows, places, strict=True):
+        partitions = [partition] * len(rows) if isinstance(partition, int) else partition
+        for row, number in zip(rows, partitions, strict=True):
             values = {**row}
             if "event_time" not in values:
                 raise DefinitionError(
                     f"event {row!r} has no event_time, so it has no place in any window; add it in milliseconds"
                 )
-            at = _millis("event_time", values.pop("event_time"), row)
-            ingested = _millis("ingestion_time", values.pop("ingestion_time", max(at, self._now)), row)
-            batch.append(self._event(name, place, at, ingested, values, dict(row)))
+            at = _to_millis("event_time", values.pop("event_time"), row)
+            ingested = _to_millis("ingestion_time", values.pop("ingestion_time", max(at, self._now)), row)
+            batch.append(self._event(name, number, at, ingested, values, dict(row)))
         self._feed(batch)
 
     def watermark(
         self, at: Duration, *, topic: Topic | str | None = None, partition: int | None = None
     ) -> None:
         """From now on nothing earlier than `at` is expected, in one topic and partition or in all of them."""
-        if self._own:
+        if self._has_own_watermarks:
             raise DefinitionError(
                 f"watermark({at!r}): the jobs keep their own watermarks here, so only events move them; use Script(...) alone"
             )
         names = list(self._topics) if topic is None else [self._topic(topic)]
-        said = durations.millis(at, name="at")
+        watermark = durations.parse_millis(at, name="at")
         self._feed(
-            self._event(name, place, self._now, self._now, {_column(self._topics[name]): said}, {})
+            self._event(
+                name, number, self._now, self._now, {_watermark_column(self._topics[name]): watermark}, {}
+            )
             for name in names
-            for place in (range(self._partitions[name]) if partition is None else [partition])
+            for number in (range(self._partitions[name]) if partition is None else [partition])
         )
 
     def end(self) -> None:
         """Nothing at all is expected any more."""
-        if self._own:
+        if self._has_own_watermarks:
             self._feed([], end=True)
         else:
-            self.watermark(END)
+            self.watermark(END_OF_STREAM)
 
     def clock(self, at: Duration) -> None:
         """The processing time is now `at`."""
-        self._now = durations.millis(at, name="at")
+        self._now = durations.parse_millis(at, name="at")
         self._feed([])
 
     def restart(self) -> None:
@@ -278,8 +288,12 @@ class Script:
             )
         return name
 
-    def _event(self, topic: str, partition: int, at: int, ingested: int, values: Row, given: Row) -> Event:
-        schema = (self._topics[topic] if self._own else scripted_topic(self._topics[topic], 1)).schema
+    def _event(
+        self, topic: str, partition: int, at: int, ingested: int, values: Row, given: Row
+    ) -> SourceEvent:
+        schema = (
+            self._topics[topic] if self._has_own_watermarks else scripted_topic(self._topics[topic], 1)
+        ).schema
         unknown = values.keys() - schema.keys()
         if unknown:
             raise DefinitionError(
@@ -289,65 +303,67 @@ class Script:
             raise DefinitionError(
                 f"partition={partition}: {topic} has {self._partitions[topic]}; say more with Script(..., partitions=)"
             )
-        values = self._converted(topic, values, given)
+        values = self._convert(topic, values, given)
         empty: Row = {name: [] if isinstance(dtype, pl.List) else None for name, dtype in schema.items()}
-        kept = self._events[topic, partition]
-        kept.append(given)
-        return Event(topic, partition, len(kept) - 1, at, ingested, {**empty, **values})
+        given_events = self._given_events[topic, partition]
+        given_events.append(given)
+        return SourceEvent(topic, partition, len(given_events) - 1, at, ingested, {**empty, **values})
 
-    def _converted(self, topic: str, values: Row, given: Row) -> Row:
+    def _convert(self, topic: str, values: Row, given: Row) -> Row:
         """The values as the columns want them; a script may leave out or null any of them."""
-        shape = event_values.shape(self._topics[topic].type)
+        event_shape = event_values.row_decoder(self._topics[topic].type)
         try:
-            checked = {
-                name: shape.one(name, value) if name in shape.checks else value
+            converted = {
+                name: event_shape.convert_one(name, value) if name in event_shape.checks else value
                 for name, value in values.items()
             }
-        except event_values.Misfit as error:
+        except event_values.InvalidValue as error:
             raise DefinitionError(f"event {given!r}: {error}") from error
-        return checked
+        return converted
 
     def _feed(self, batch: Any, *, end: bool = False) -> None:
-        fed = self._backend.feed(list(batch), self._now, end=end)
-        for topic, rows in fed.written.items():
+        result = self._backend.feed(list(batch), self._now, end=end)
+        for topic, rows in result.written.items():
             self._written[topic] += rows
-        for reports in fed.late.values():
+        for reports in result.late.values():
             for report in reports:
-                given = self._events[report["topic"], report["partition"]][report["offset"]]
+                given = self._given_events[report["topic"], report["partition"]][report["offset"]]
                 self._late.append({**given, "reason": report["reason"], "missed": report["missed"]})
 
 
-def _millis(name: str, value: Any, row: Mapping[str, Any]) -> int:
+def _to_millis(name: str, value: Any, row: Mapping[str, Any]) -> int:
     try:
-        return timestamps.millis_of(value)
+        return timestamps.value_to_millis(value)
     except (ValueError, OverflowError) as error:
         raise DefinitionError(f"event {row!r}: {name}={value!r} is not a time: {error}") from error
 
 
-def scripted(job: Job, partitions: int, done: dict[int, graph.Node]) -> Job:
+def with_scripted_watermarks(job: Job, partitions: int, rebuilt: dict[int, graph.Node]) -> Job:
     """The same job, its watermarks told by rows of their own, which nothing but the clock sees; `done`: nodes of it and other jobs that are remade."""
     return Job(
         job.name,
-        *(Output(_rebuilt(output, partitions, done)) for output in job.outputs),
+        *(Output(_rebuild(output, partitions, rebuilt)) for output in job.outputs),
         delivery=job.delivery,
     )
 
 
-def _rebuilt(node: Any, partitions: int, done: dict[int, graph.Node]) -> Any:
-    if id(node) not in done:
+def _rebuild(node: Any, partitions: int, rebuilt: dict[int, graph.Node]) -> Any:
+    if id(node) not in rebuilt:
         if isinstance(node, graph.Read):
-            done[id(node)] = _scripted_read(node, partitions)
+            rebuilt[id(node)] = _scripted_read(node, partitions)
         else:
-            inputs = tuple(_rebuilt(source, partitions, done) for source in node.inputs)
-            done[id(node)] = dataclasses.replace(node, inputs=inputs)
-    return done[id(node)]
+            inputs = tuple(_rebuild(source, partitions, rebuilt) for source in node.inputs)
+            rebuilt[id(node)] = dataclasses.replace(node, inputs=inputs)
+    return rebuilt[id(node)]
 
 
 def _scripted_read(read: graph.Read, partitions: int) -> graph.Stateless:
-    topic, column = scripted_topic(read.topic, partitions), _column(read.topic)
+    topic, column = scripted_topic(read.topic, partitions), _watermark_column(read.topic)
     watermark = watermarks.punctuation(pl.col(column), idle=read.watermark.idle, ahead=read.watermark.ahead)
     watermark = dataclasses.replace(watermark, is_limited=False)
-    source = graph.Read((), pl.Schema({**topic.schema, **graph.TIMES}), topic, watermark, name=read.name)
+    source = graph.Read(
+        (), pl.Schema({**topic.schema, **graph.TIME_COLUMNS}), topic, watermark, name=read.name
+    )
 
     def events_only(frame: pl.DataFrame) -> pl.DataFrame:
         casts = [pl.col(name).cast(dtype) for name, dtype in read.schema.items()]
@@ -356,7 +372,7 @@ def _scripted_read(read: graph.Read, partitions: int) -> graph.Stateless:
     return graph.Stateless((source,), read.schema, events_only, "events only")
 
 
-def _column(topic: Topic) -> str:
+def _watermark_column(topic: Topic) -> str:
     """The field that carries the script's watermark."""
     name = "watermark"
     while name in topic.schema:
@@ -367,7 +383,9 @@ def _column(topic: Topic) -> str:
 def scripted_topic(topic: Topic, partitions: int) -> Topic:
     """A topic of the same name and fields, all of which may be null, and one more for the watermark."""
     return Topic(
-        topic.name, _scripted_type(topic.type, topic.type.__name__, _column(topic)), partitions=partitions
+        topic.name,
+        _scripted_type(topic.type, topic.type.__name__, _watermark_column(topic)),
+        partitions=partitions,
     )
 
 
@@ -383,7 +401,7 @@ def _scripted_type(kind: type, name: str, column: str) -> type:
 def _hint(dtype: Any, name: str) -> Any:
     if isinstance(dtype, pl.List):
         inner = _hint(dtype.inner, name)
-        return list[_required(inner)]  # type: ignore[misc]  # a type made at run time
+        return list[_without_none(inner)]  # type: ignore[misc]  # a type made at run time
     if isinstance(dtype, pl.Struct):
         return (
             dataclasses.make_dataclass(
@@ -395,15 +413,15 @@ def _hint(dtype: Any, name: str) -> Any:
         return int | None
     if dtype.is_float():
         return float | None
-    plain: dict[Any, Any] = {pl.String: str, pl.Boolean: bool, pl.Binary: bytes, pl.Datetime: datetime}
-    if dtype.base_type() not in plain:
+    hints: dict[Any, Any] = {pl.String: str, pl.Boolean: bool, pl.Binary: bytes, pl.Datetime: datetime}
+    if dtype.base_type() not in hints:
         raise DefinitionError(
             f"{name} is {dtype}, which a script cannot write yet; leave the field out of the type under test"
         )
-    return plain[dtype.base_type()] | None
+    return hints[dtype.base_type()] | None
 
 
-def _required(hint: Any) -> Any:
+def _without_none(hint: Any) -> Any:
     """Without `| None`, which elements of a list cannot be."""
     return (
         next(part for part in hint.__args__ if part is not type(None)) if hasattr(hint, "__args__") else hint

@@ -18,25 +18,25 @@ from millrace.errors import DefinitionError, MillraceError
 
 T = TypeVar("T")
 _SPECIAL = ("__init__", "__or__", "__and__", "__invert__")
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 60
+_shortener = reprlib.Repr()
+_shortener.maxstring = _shortener.maxother = 60
 
 
 class NoSuchMethod(DefinitionError, AttributeError):
     """A step that exists, but not here."""
 
 
-class Ended(RuntimeError):
+class UserCodeExit(RuntimeError):
     """What a user's code raised that is not an ordinary error: `sys.exit()`, or a panic of a Rust library. It must not end what called it."""
 
 
-def ended(error: BaseException) -> Ended:
+def to_ordinary_error(error: BaseException) -> UserCodeExit:
     """The same as an ordinary error."""
-    said = str(error).strip().partition("\n")[0]
-    made = Ended(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+    message = str(error).strip().partition("\n")[0]
+    ordinary = UserCodeExit(f"{type(error).__name__}: {message}" if message else type(error).__name__)
     for note in getattr(error, "__notes__", []):
-        made.add_note(note)
-    return made
+        ordinary.add_note(note)
+    return ordinary
 
 
 @contextmanager
@@ -47,85 +47,87 @@ def ordinary_errors() -> Iterator[None]:
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        raise ended(error) from error
+        raise to_ordinary_error(error) from error
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """What a user's code raised, with its type."""
-    return str(error) if isinstance(error, Ended) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, UserCodeExit) else f"{type(error).__name__}: {error}"
 
 
-def clear(cls: type[T]) -> type[T]:
+def explain_errors(cls: type[T]) -> type[T]:
     """A class whose public methods, when called wrongly, say so in one line."""
     for name, value in list(vars(cls).items()):
         if inspect.isfunction(value) and (not name.startswith("_") or name in _SPECIAL):
-            shown = cls.__name__ if name == "__init__" else f"{cls.__name__}.{name}"
-            setattr(cls, name, clear_call(value, shown, skip=1))
+            label = cls.__name__ if name == "__init__" else f"{cls.__name__}.{name}"
+            setattr(cls, name, explain_call_errors(value, label, skip=1))
     return cls
 
 
-def clear_functions(module: dict[str, Any], *names: str) -> None:
+def explain_errors_of(module: dict[str, Any], *names: str) -> None:
     """The same for functions of a module, given its globals."""
     for name in names:
-        module[name] = clear_call(module[name], name)
+        module[name] = explain_call_errors(module[name], name)
 
 
-def clear_call(fn: Callable[..., Any], name: str, skip: int = 0) -> Callable[..., Any]:
+def explain_call_errors(fn: Callable[..., Any], name: str, skip: int = 0) -> Callable[..., Any]:
     """A function whose errors are of millrace's own, of one line."""
 
     @wraps(fn)
-    def call(*args: Any, **named: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            return fn(*args, **named)
+            return fn(*args, **kwargs)
         except MillraceError as error:
             if "\n" in str(error) and isinstance(error, DefinitionError):
-                raise DefinitionError(one_line(error)) from error
+                raise DefinitionError(first_line(error)) from error
             raise
         except Exception as error:
-            if not _caused_here(error):
+            if not _is_usage_error(error):
                 raise
-            said = one_line(error) or type(error).__name__
+            message = first_line(error) or type(error).__name__
             raise DefinitionError(
-                f"{name}({_arguments(args[skip:], named)}) cannot be understood: {said}"
+                f"{name}({_format_arguments(args[skip:], kwargs)}) cannot be understood: {message}"
             ) from error
 
-    return call
+    return wrapper
 
 
-def need(what: str, value: object, kind: type | tuple[type, ...] | UnionType, remedy: str) -> None:
+def require_type(subject: str, value: object, kind: type | tuple[type, ...] | UnionType, remedy: str) -> None:
     """Refuses an argument of another kind."""
     if not isinstance(value, kind):
-        raise DefinitionError(f"{what}: {shown(value)} is not {remedy}")
+        raise DefinitionError(f"{subject}: {short_repr(value)} is not {remedy}")
 
 
-def need_names(what: str, value: object) -> None:
+def require_names(subject: str, value: object) -> None:
     """Refuses anything but names of jobs."""
     if (
         not isinstance(value, Sequence)
         or isinstance(value, str | bytes)
         or not all(isinstance(name, str) for name in value)
     ):
-        raise DefinitionError(f"{what}: {shown(value)} is not a list of names; say ['name']")
+        raise DefinitionError(f"{subject}: {short_repr(value)} is not a list of names; say ['name']")
 
 
-def one_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """What an error says, without the rest of its report."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else ""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as text, short, in one line, and whatever its own `repr` does."""
     try:
-        return " ".join(_short.repr(value).split())
+        return " ".join(_shortener.repr(value).split())
     except Exception:  # noqa: BLE001 - a repr of a user's own may do anything
         return f"a {type(value).__name__}"
 
 
-def _arguments(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    return ", ".join([*map(shown, args), *(f"{name}={shown(value)}" for name, value in named.items())])
+def _format_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    return ", ".join(
+        [*map(short_repr, args), *(f"{name}={short_repr(value)}" for name, value in kwargs.items())]
+    )
 
 
-def _caused_here(error: Exception) -> bool:
+def _is_usage_error(error: Exception) -> bool:
     """Whether it is an error that wrong arguments cause; those of the machine (memory, files, warnings) stay what they are."""
     return not isinstance(error, MemoryError | OSError | Warning)

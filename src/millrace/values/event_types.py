@@ -24,7 +24,9 @@ _SCALARS = {
     bool: FieldDescriptorProto.TYPE_BOOL,
     bytes: FieldDescriptorProto.TYPE_BYTES,
 }
-_ALLOWED = "int, float, str, bool, bytes, datetime, another dataclass, list[...] of these, or `... | None`"
+_ALLOWED_TYPES = (
+    "int, float, str, bool, bytes, datetime, another dataclass, list[...] of these, or `... | None`"
+)
 
 
 def is_event_type(kind: object) -> bool:
@@ -43,11 +45,11 @@ def descriptor(kind: type) -> Descriptor:
     stamp = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(stamp)
     file.dependency.append(stamp.name)
-    _describe(kind, file, {})
+    _add_message(kind, file, {})
     pool = descriptor_pool.DescriptorPool()
     pool.Add(stamp)
     pool.Add(file)
-    return pool.FindMessageTypeByName(f"{PACKAGE}.{_name(kind)}")
+    return pool.FindMessageTypeByName(f"{PACKAGE}.{_message_name(kind)}")
 
 
 @lru_cache(maxsize=512)
@@ -55,9 +57,9 @@ def columns(kind: type) -> pl.Schema:
     """The polars column of each field: times are `Datetime("ms", "UTC")`, enums their names."""
     import ptars
 
-    described = descriptor(kind)
-    _refuse_recursion(described, ())
-    schema = ptars.get_schema(described, ptars_config())
+    message_descriptor = descriptor(kind)
+    _refuse_recursion(message_descriptor, ())
+    schema = ptars.get_schema(message_descriptor, ptars_config())
     return pl.Schema(schema)
 
 
@@ -75,35 +77,35 @@ def signature(kind: type) -> str:
     return ", ".join(f"{field.name}: {_type_name(field)}" for field in descriptor(kind).fields)
 
 
-def _describe(kind: type, file: descriptor_pb2.FileDescriptorProto, done: dict[str, type]) -> str:
-    name = _name(kind)
-    if done.setdefault(name, kind) is not kind:
+def _add_message(kind: type, file: descriptor_pb2.FileDescriptorProto, known_kinds: dict[str, type]) -> str:
+    name = _message_name(kind)
+    if known_kinds.setdefault(name, kind) is not kind:
         raise DefinitionError(
             f"two dataclasses named {name!r} are used in one event type; give them different names"
         )
     if any(known.name == name for known in file.message_type):
         return name
-    made = file.message_type.add(name=name)
+    new_message = file.message_type.add(name=name)
     hints = typing.get_type_hints(kind)
     for number, field in enumerate(dataclasses.fields(kind), start=1):
-        _add(made, kind, field.name, number, hints[field.name], file, done)
+        _add_field(new_message, kind, field.name, number, hints[field.name], file, known_kinds)
     return name
 
 
-def _add(
-    made: DescriptorProto,
+def _add_field(
+    new_message: DescriptorProto,
     kind: type,
     name: str,
     number: int,
     hint: Any,
     file: descriptor_pb2.FileDescriptorProto,
-    done: dict[str, type],
+    known_kinds: dict[str, type],
 ) -> None:
-    inner, optional = _optional(hint)
+    inner, optional = _split_optional(hint)
     repeated = typing.get_origin(inner) is list
     if repeated:
         inner = typing.get_args(inner)[0]
-    field = made.field.add(name=name, number=number)
+    field = new_message.field.add(name=name, number=number)
     field.label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
     if inner in _SCALARS:
         field.type = _SCALARS[inner]
@@ -112,19 +114,19 @@ def _add(
     elif dataclasses.is_dataclass(inner) and isinstance(inner, type):
         field.type, field.type_name = (
             FieldDescriptorProto.TYPE_MESSAGE,
-            f".{PACKAGE}.{_describe(inner, file, done)}",
+            f".{PACKAGE}.{_add_message(inner, file, known_kinds)}",
         )
     else:
-        raise DefinitionError(f"{kind.__name__}.{name}: {hint!r} cannot be a column; use {_ALLOWED}")
+        raise DefinitionError(f"{kind.__name__}.{name}: {hint!r} cannot be a column; use {_ALLOWED_TYPES}")
     if optional and repeated:
         raise DefinitionError(f"{kind.__name__}.{name}: a list is empty rather than None; leave out `| None`")
     if optional and field.type != FieldDescriptorProto.TYPE_MESSAGE:
         field.proto3_optional = True
-        field.oneof_index = len(made.oneof_decl)
-        made.oneof_decl.add(name=f"_{name}")
+        field.oneof_index = len(new_message.oneof_decl)
+        new_message.oneof_decl.add(name=f"_{name}")
 
 
-def _optional(hint: Any) -> tuple[Any, bool]:
+def _split_optional(hint: Any) -> tuple[Any, bool]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         rest = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         if len(rest) == 1:
@@ -136,7 +138,7 @@ def _is_message(kind: type) -> bool:
     return issubclass(kind, message.Message)
 
 
-def _name(kind: type) -> str:
+def _message_name(kind: type) -> str:
     return kind.__qualname__.rpartition(".")[2]
 
 
@@ -149,11 +151,11 @@ def _type_name(field: FieldDescriptor) -> str:
     return f"list[{kind}]" if field.is_repeated else kind
 
 
-def _refuse_recursion(described: Descriptor, outer: tuple[str, ...]) -> None:
-    if described.full_name in outer:
+def _refuse_recursion(message_descriptor: Descriptor, outer: tuple[str, ...]) -> None:
+    if message_descriptor.full_name in outer:
         raise DefinitionError(
-            f"{outer[0]} contains {described.full_name} in itself, so it has no fixed columns; leave that field out"
+            f"{outer[0]} contains {message_descriptor.full_name} in itself, so it has no fixed columns; leave that field out"
         )
-    for field in described.fields:
+    for field in message_descriptor.fields:
         if field.message_type is not None:
-            _refuse_recursion(field.message_type, (*outer, described.full_name))
+            _refuse_recursion(field.message_type, (*outer, message_descriptor.full_name))

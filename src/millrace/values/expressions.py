@@ -17,7 +17,7 @@ import polars as pl
 from millrace.errors import DefinitionError, InputError
 
 IntoExpr: TypeAlias = str | pl.Expr
-_PLAIN = (bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
+_CONSTANT_TYPES = (bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
 _REMEDY = (
     "use an operator that keeps state: .window(...).by(...).aggregate(...) for sums, counts, ranks and unique values, "
     ".match(...) or .process(...) for earlier rows, .deduplicate(...) for copies; "
@@ -25,64 +25,73 @@ _REMEDY = (
 )
 
 
-def flatten(given: Iterable[Any]) -> list[Any]:
+def flatten(arguments: Iterable[Any]) -> list[Any]:
     """The arguments with lists, tuples and generators of them opened."""
-    found: list[Any] = []
-    for one in given:
-        is_group = isinstance(one, Iterable) and not isinstance(
-            one, str | bytes | pl.Expr | pl.Series | pl.DataFrame | Mapping
+    flat: list[Any] = []
+    for argument in arguments:
+        is_group = isinstance(argument, Iterable) and not isinstance(
+            argument, str | bytes | pl.Expr | pl.Series | pl.DataFrame | Mapping
         )
-        found.extend(flatten(one) if is_group else [one])
-    return found
+        flat.extend(flatten(argument) if is_group else [argument])
+    return flat
 
 
-def expressions(what: str, columns: Iterable[Any], named: Mapping[str, Any] | None = None) -> list[pl.Expr]:
+def to_expressions(
+    method: str, columns: Iterable[Any], named: Mapping[str, Any] | None = None
+) -> list[pl.Expr]:
     """What polars would make of the same arguments: text is a column, a plain value is a constant."""
-    unnamed = [_expression(what, one, "") for one in flatten(columns)]
+    unnamed = [_to_expression(method, argument, "") for argument in flatten(columns)]
     return [
         *unnamed,
-        *(_expression(what, one, f"{name}=").alias(name) for name, one in (named or {}).items()),
+        *(
+            _to_expression(method, argument, f"{name}=").alias(name)
+            for name, argument in (named or {}).items()
+        ),
     ]
 
 
-def conditions(what: str, given: Iterable[Any], equal: Mapping[str, Any]) -> list[pl.Expr]:
+def to_conditions(method: str, arguments: Iterable[Any], equalities: Mapping[str, Any]) -> list[pl.Expr]:
     """Conditions of a filter: boolean columns and expressions, and columns that equal a plain value."""
-    for name, value in equal.items():
-        if not isinstance(value, _PLAIN):
+    for name, value in equalities.items():
+        if not isinstance(value, _CONSTANT_TYPES):
             raise DefinitionError(
-                f"{what}({name}={value!r}): a column is compared with a plain value; give an expression without a name"
+                f"{method}({name}={value!r}): a column is compared with a plain value; give an expression without a name"
             )
-    given = flatten(given)
-    for one in given:
-        if not isinstance(one, str | pl.Expr | bool):
+    arguments = flatten(arguments)
+    for argument in arguments:
+        if not isinstance(argument, str | pl.Expr | bool):
             raise DefinitionError(
-                f"{what}({one!r}) is not a condition; use an expression, such as pl.col('speed') > 3"
+                f"{method}({argument!r}) is not a condition; use an expression, such as pl.col('speed') > 3"
             )
     return [
-        *(_expression(what, one, "") for one in given),
-        *(pl.col(name) == pl.lit(value) for name, value in equal.items()),
+        *(_to_expression(method, argument, "") for argument in arguments),
+        *(pl.col(name) == pl.lit(value) for name, value in equalities.items()),
     ]
 
 
-def names(
-    what: str, given: Iterable[Any], remedy: str = "with_columns(name=...) makes a column of it first"
+def column_names(
+    method: str, arguments: Iterable[Any], remedy: str = "with_columns(name=...) makes a column of it first"
 ) -> tuple[str, ...]:
     """Names of columns, given as text, as `pl.col("name")`, or as lists of these."""
-    found: list[str] = []
-    for one in flatten(given):
-        is_column = isinstance(one, pl.Expr) and one.meta.is_column() and not one.meta.has_multiple_outputs()
-        if not (isinstance(one, str) or is_column):
-            raise DefinitionError(f"{what}({_shown(one)}) needs names of columns; {remedy}")
-        found.append(one if isinstance(one, str) else one.meta.output_name())
-    return tuple(found)
+    found_names: list[str] = []
+    for argument in flatten(arguments):
+        is_column = (
+            isinstance(argument, pl.Expr)
+            and argument.meta.is_column()
+            and not argument.meta.has_multiple_outputs()
+        )
+        if not (isinstance(argument, str) or is_column):
+            raise DefinitionError(f"{method}({_short_text(argument)}) needs names of columns; {remedy}")
+        found_names.append(argument if isinstance(argument, str) else argument.meta.output_name())
+    return tuple(found_names)
 
 
-def check_elementwise(what: str, exprs: Iterable[pl.Expr], schema: Mapping[str, Any]) -> None:
+def check_elementwise(description: str, exprs: Iterable[pl.Expr], schema: Mapping[str, Any]) -> None:
     """Refuses expressions whose value for a row depends on other rows, which batches may or may not hold."""
     for expr in exprs:
         if not is_elementwise(expr, schema):
             raise DefinitionError(
-                f"{what}: {_shown(expr)} looks across rows, so its value would depend on how batches are cut; {_REMEDY}"
+                f"{description}: {_short_text(expr)} looks across rows, so its value would depend on how batches are cut; {_REMEDY}"
             )
 
 
@@ -95,10 +104,10 @@ def is_elementwise(expr: pl.Expr, schema: Mapping[str, Any]) -> bool:
     if _has_constant_aggregate(str(expr)):
         return False
     frame = pl.LazyFrame(schema={**schema, "_judged": pl.Int64()})
-    made = expr.name.prefix("_made_") if expr.meta.has_multiple_outputs() else expr.alias("_made")
-    plan = frame.with_columns(made).filter(pl.col("_judged") > 0).explain()
-    place = plan.find("WITH_COLUMNS")
-    return place < 0 or plan.find("FILTER") > place or plan.find("SELECTION") > place
+    column = expr.name.prefix("_made_") if expr.meta.has_multiple_outputs() else expr.alias("_made")
+    plan = frame.with_columns(column).filter(pl.col("_judged") > 0).explain()
+    projection_at = plan.find("WITH_COLUMNS")
+    return projection_at < 0 or plan.find("FILTER") > projection_at or plan.find("SELECTION") > projection_at
 
 
 def _has_constant_aggregate(text: str) -> bool:
@@ -113,85 +122,87 @@ def _has_constant_aggregate(text: str) -> bool:
     return False
 
 
-def _expression(what: str, one: Any, name: str) -> pl.Expr:
-    if isinstance(one, pl.Expr):
-        return one
-    if isinstance(one, str):
-        return pl.col(one)
-    if isinstance(one, _PLAIN):
-        return pl.lit(one)
-    if one is None:
+def _to_expression(method: str, argument: Any, name: str) -> pl.Expr:
+    if isinstance(argument, pl.Expr):
+        return argument
+    if isinstance(argument, str):
+        return pl.col(argument)
+    if isinstance(argument, _CONSTANT_TYPES):
+        return pl.lit(argument)
+    if argument is None:
         raise DefinitionError(
-            f"{what}({name}None) has no type; say which column it is: pl.lit(None, pl.String)"
+            f"{method}({name}None) has no type; say which column it is: pl.lit(None, pl.String)"
         )
-    if hasattr(one, "then") and hasattr(one, "when"):
-        return _expression(what, one.otherwise(None), name)
+    if hasattr(argument, "then") and hasattr(argument, "when"):
+        return _to_expression(method, argument.otherwise(None), name)
     raise DefinitionError(
-        f"{what}({name}{_shown(one)}) is not a column; use its name, or a polars expression such as pl.col('speed') * 3.6"
+        f"{method}({name}{_short_text(argument)}) is not a column; use its name, or a polars expression such as pl.col('speed') * 3.6"
     )
 
 
-def _shown(one: object) -> str:
+def _short_text(value: object) -> str:
     """In one line, and not endless."""
-    text = " ".join((str(one) if isinstance(one, pl.Expr) else repr(one)).split())
+    text = " ".join((str(value) if isinstance(value, pl.Expr) else repr(value)).split())
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def selecting(
-    made: Sequence[pl.Expr], names: frozenset[str], stay: frozenset[str], internal: Collection[str]
+def build_select(
+    exprs: Sequence[pl.Expr], names: frozenset[str], carried: frozenset[str], internal: Collection[str]
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """A step that keeps `made`, called `names`, and the columns that always `stay`; `pl.all()` is the columns that a user sees."""
 
     def select(frame: pl.DataFrame) -> pl.DataFrame:
-        kept = [column for column in frame.columns if column in stay and column not in names]
-        if not any(one.meta.has_multiple_outputs() for one in made):
-            return frame.select(*made, *kept)
-        hidden = frame.select(column for column in frame.columns if column in internal)
+        carried_names = [column for column in frame.columns if column in carried and column not in names]
+        if not any(expr.meta.has_multiple_outputs() for expr in exprs):
+            return frame.select(*exprs, *carried_names)
+        internal_columns = frame.select(column for column in frame.columns if column in internal)
         return (
-            frame.drop(hidden.columns)
-            .select(*made, *(column for column in kept if column not in internal))
-            .hstack(hidden)
+            frame.drop(internal_columns.columns)
+            .select(*exprs, *(column for column in carried_names if column not in internal))
+            .hstack(internal_columns)
         )
 
     return select
 
 
-def adding(made: Sequence[pl.Expr], internal: Collection[str]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def build_with_columns(
+    exprs: Sequence[pl.Expr], internal: Collection[str]
+) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """A step that adds or replaces columns."""
 
     def add(frame: pl.DataFrame) -> pl.DataFrame:
-        if not any(one.meta.has_multiple_outputs() for one in made):
-            return frame.with_columns(*made)
-        hidden = frame.select(column for column in frame.columns if column in internal)
-        return frame.drop(hidden.columns).with_columns(*made).hstack(hidden)
+        if not any(expr.meta.has_multiple_outputs() for expr in exprs):
+            return frame.with_columns(*exprs)
+        internal_columns = frame.select(column for column in frame.columns if column in internal)
+        return frame.drop(internal_columns.columns).with_columns(*exprs).hstack(internal_columns)
 
     return add
 
 
-def timed(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFrame], Any]:
+def check_event_times(step: Callable[[pl.DataFrame], Any], text: str) -> Callable[[pl.DataFrame], Any]:
     """A step that may give rows another `event_time`: a row without one would be in no window, and refused by none."""
 
-    def checked(frame: pl.DataFrame) -> Any:
-        made = step(frame)
+    def checked_step(frame: pl.DataFrame) -> Any:
+        result = step(frame)
         if (
-            isinstance(made, pl.DataFrame)
-            and "event_time" in made.columns
-            and (nulls := made["event_time"].null_count())
+            isinstance(result, pl.DataFrame)
+            and "event_time" in result.columns
+            and (nulls := result["event_time"].null_count())
         ):
             raise InputError(
                 f"{text}: {nulls} rows have no event_time, so they have no place in time; filter them out or fill it"
             )
-        return made
+        return result
 
-    return checked
+    return checked_step
 
 
-def mixed(numbers: pl.Expr) -> pl.Expr:
+def mix_bits(numbers: pl.Expr) -> pl.Expr:
     """Numbers whose every bit depends on every bit of those given (the finalizer of splitmix64), so that any remainder is spread evenly.
 
     Times are often whole seconds or minutes: multiples of 1,000 or 60,000, whose remainders alone leave most buckets empty.
     """
-    mixed = numbers.cast(pl.Int64).reinterpret(signed=False)
+    bits = numbers.cast(pl.Int64).reinterpret(signed=False)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed // 2**shift)) * pl.lit(factor, pl.UInt64)
-    return mixed ^ (mixed // 2**31)
+        bits = (bits ^ (bits // 2**shift)) * pl.lit(factor, pl.UInt64)
+    return bits ^ (bits // 2**31)

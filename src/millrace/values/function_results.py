@@ -18,15 +18,15 @@ _TYPES: dict[Any, tuple[int, int]] = {
     pl.Int8: (8, 1), pl.Int16: (16, 1), pl.Int32: (32, 1), pl.Int64: (64, 1), pl.Int128: (128, 1),
     pl.UInt8: (8, 0), pl.UInt16: (16, 0), pl.UInt32: (32, 0), pl.UInt64: (64, 0), pl.UInt128: (128, 0),
 }  # fmt: skip
-RANGES = {
+INTEGER_RANGES = {
     dtype: (-signed * 2 ** (bits - 1), 2 ** (bits - signed) - 1) for dtype, (bits, signed) in _TYPES.items()
 }
 """The least and the greatest whole number of each type."""
-SINGLE = float.fromhex("0x1.fffffep127")
+MAX_FLOAT32 = float.fromhex("0x1.fffffep127")
 """The greatest float of 32 bits."""
 
 
-def series(name: str, values: Iterable[Any], dtype: Any) -> pl.Series:
+def to_series(name: str, values: Iterable[Any], dtype: Any) -> pl.Series:
     """Values as a column; ValueError names the column and the value."""
     return pl.Series(name, [fit(name, value, dtype) for value in values], dtype, strict=False)
 
@@ -46,40 +46,40 @@ def _fit(value: Any, dtype: Any) -> Any:
     if value is None:
         return None
     if dtype.is_integer():
-        return _whole(value, dtype)
+        return _to_integer(value, dtype)
     if dtype.is_float():
-        return _real(value, single=dtype == pl.Float32)
+        return _to_float(value, single=dtype == pl.Float32)
     if dtype == pl.String:
-        return _text(value)
+        return _to_text(value)
     if dtype == pl.Boolean:
-        return _equal(bool(value), value)
+        return _check_equal(bool(value), value)
     if isinstance(dtype, pl.Datetime) and dtype.time_unit == "ms":
-        return timestamps.to_datetime(_within(timestamps.millis_of(value, exact=False))).replace(
-            **_naive(dtype)
-        )
+        return timestamps.to_datetime(
+            _check_in_range(timestamps.value_to_millis(value, exact=False))
+        ).replace(**_timezone_change(dtype))
     if isinstance(dtype, pl.List) and isinstance(value, list | tuple):
-        return [_fit(one, dtype.inner) for one in value]
+        return [_fit(item, dtype.inner) for item in value]
     if isinstance(dtype, pl.Struct) and isinstance(value, Mapping):
         return {field.name: _fit(value.get(field.name), field.dtype) for field in dtype.fields}
     return value
 
 
-def _whole(value: Any, dtype: Any) -> int:
-    whole = int(value) if isinstance(value, str) else _equal(int(value), value)
-    least, greatest = RANGES[dtype.base_type()]
-    if not least <= whole <= greatest:
+def _to_integer(value: Any, dtype: Any) -> int:
+    whole = int(value) if isinstance(value, str) else _check_equal(int(value), value)
+    minimum, maximum = INTEGER_RANGES[dtype.base_type()]
+    if not minimum <= whole <= maximum:
         raise ValueError("out of range")
     return whole
 
 
-def _real(value: Any, *, single: bool) -> float:
+def _to_float(value: Any, *, single: bool) -> float:
     real = float(value)
-    if single and abs(real) > SINGLE and abs(real) != float("inf"):
+    if single and abs(real) > MAX_FLOAT32 and abs(real) != float("inf"):
         raise ValueError("out of range")
     return real
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -87,17 +87,17 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _equal(made: Any, given: Any) -> Any:
-    if made != given:
+def _check_equal(converted: Any, original: Any) -> Any:
+    if converted != original:
         raise ValueError("it would be cut")
-    return made
+    return converted
 
 
-def _within(millis: int) -> int:
-    if not timestamps.in_range(millis):
+def _check_in_range(millis: int) -> int:
+    if not timestamps.is_in_range(millis):
         raise ValueError("outside the years 1 to 9999")
     return millis
 
 
-def _naive(dtype: pl.Datetime) -> dict[str, Any]:
+def _timezone_change(dtype: pl.Datetime) -> dict[str, Any]:
     return {} if dtype.time_zone else {"tzinfo": None}

@@ -60,13 +60,13 @@ def _hash_ranges(
     hashes = lengths.astype(np.uint64) ^ _SEED
     longest = int(lengths.max())
     for position in range(0, longest, 8):
-        everyone = position + 8 <= int(lengths.min())
-        these = slice(None) if everyone else np.flatnonzero(lengths > position)
-        word = words[starts[these] + position]
-        if not everyone:
-            spare = np.maximum(position + 8 - lengths[these], 0).astype(np.uint64) * np.uint64(8)
-            word = (word << spare) >> spare
-        hashes[these] = _mix(hashes[these] ^ word)
+        is_full_word = position + 8 <= int(lengths.min())
+        rows = slice(None) if is_full_word else np.flatnonzero(lengths > position)
+        words_here = words[starts[rows] + position]
+        if not is_full_word:
+            padding_bits = np.maximum(position + 8 - lengths[rows], 0).astype(np.uint64) * np.uint64(8)
+            words_here = (words_here << padding_bits) >> padding_bits
+        hashes[rows] = _mix(hashes[rows] ^ words_here)
     return _mix(hashes)
 
 

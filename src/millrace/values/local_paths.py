@@ -11,22 +11,22 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 """Also `s3a:/bucket`, which is what a `Path` makes of `s3a://bucket`."""
 
 
-def local(path: Path | str, what: str) -> Path:
+def require_local(path: Path | str, purpose: str) -> Path:
     """The path; `ConfigError` if it is a URL. `what` names the thing that is to be there: "the state folder"."""
-    if reason := refusal(path, what):
+    if reason := explain_refusal(path, purpose):
         raise ConfigError(reason)
     return Path(path)
 
 
-def refusal(path: Path | str, what: str) -> str | None:
+def explain_refusal(path: Path | str, purpose: str) -> str | None:
     """Why the path cannot be used; None: it can."""
-    found = _URL.match(str(path))
-    if found is None:
+    match = _URL.match(str(path))
+    if match is None:
         return None
-    url = f"{found[1]}://{str(path)[found.end() :]}"
+    url = f"{match[1]}://{str(path)[match.end() :]}"
     remedy = (
-        f"write {'/' + str(path)[found.end() :]!r}"
-        if found[1].lower() == "file"
+        f"write {'/' + str(path)[match.end() :]!r}"
+        if match[1].lower() == "file"
         else "name a folder of this machine or a mounted one"
     )
-    return f"{what} {url!r} is a URL, and only local paths can be used there so far; {remedy}, such as '/var/lib/millrace'"
+    return f"{purpose} {url!r} is a URL, and only local paths can be used there so far; {remedy}, such as '/var/lib/millrace'"

@@ -5,18 +5,18 @@ import re
 
 from millrace.errors import ConfigError
 
-_SECRET = re.compile(
+_SECRET_NAME = re.compile(
     r"password|passphrase|secret|token|jaas|private|\.pem$|oauthbearer\.config|credential", re.IGNORECASE
 )
-_PUBLIC = re.compile(r"(ca|certificate)\.pem$|token\.endpoint|mechanism|strategy")
+_PUBLIC_NAME = re.compile(r"(ca|certificate)\.pem$|token\.endpoint|mechanism|strategy")
 
 
 def is_secret(key: str) -> bool:
     """Whether the value of a setting must not be shown, going by its name."""
-    return bool(_SECRET.search(key)) and not _PUBLIC.search(key)
+    return bool(_SECRET_NAME.search(key)) and not _PUBLIC_NAME.search(key)
 
 
-class Hidden:
+class Secret:
     """A secret and the environment variable that may hold it. Shown, it is `***`; on its way to another process, only the variable's name travels."""
 
     __slots__ = ("_value", "variable")
@@ -40,10 +40,10 @@ class Hidden:
         return "***"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hidden) and self.variable == other.variable and self._value == other._value
+        return isinstance(other, Secret) and self.variable == other.variable and self._value == other._value
 
     def __hash__(self) -> int:
         return hash(self.variable)
 
-    def __reduce__(self) -> "tuple[type[Hidden], tuple[str]]":
-        return Hidden, (self.variable,)
+    def __reduce__(self) -> "tuple[type[Secret], tuple[str]]":
+        return Secret, (self.variable,)

@@ -13,7 +13,7 @@ import pytest
 from log.conftest import within
 from millrace.devtools import brokers as kafka
 from millrace.devtools.brokers import Cluster
-from millrace.devtools.brokers.properties import Node, Wanted, properties, text
+from millrace.devtools.brokers.properties import BrokerNode, BrokerOptions, format_properties, make_properties
 from millrace.errors import MillraceError
 
 pytestmark = pytest.mark.kafka
@@ -74,14 +74,14 @@ def test_brokers_in_the_foreground_end_with_the_command_however_that_ends(tmp_pa
         )
         assert command.stdout is not None
         line = json.loads(command.stdout.readline())
-        cluster = kafka.running(tmp_path / "k")
+        cluster = kafka.load_cluster(tmp_path / "k")
         assert cluster is not None
-        assert [node.pid for node in cluster.running()] == [broker["pid"] for broker in line["brokers"]]
+        assert [node.pid for node in cluster.live_nodes()] == [broker["pid"] for broker in line["brokers"]]
         os.kill(command.pid, how)
         assert command.wait(60) == code
         command.stdout.close()
         with within() as waiting:
-            while waiting(bool(cluster.running())):
+            while waiting(bool(cluster.live_nodes())):
                 pass
 
 
@@ -92,18 +92,18 @@ def test_a_port_that_is_taken_is_named(brokers: Cluster, tmp_path: Path) -> None
 
 def test_a_broker_that_cannot_run_says_why(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match=r"node\.id|process\.roles|num\.io\.threads"):
-        kafka.start(tmp_path, port=0, wanted=Wanted(settings={"num.io.threads": "none"}))
+        kafka.start(tmp_path, port=0, options=BrokerOptions(settings={"num.io.threads": "none"}))
     assert millrace("up", "--brokers", "2").returncode == 2
     assert "write KEY=VALUE" in millrace("up", "--set", "wrong", "--folder", str(tmp_path)).stderr
 
 
 def test_with_three_brokers_each_record_is_held_by_two_before_it_counts(tmp_path: Path) -> None:
-    nodes = [Node(number, 9000 + number, 9100 + number) for number in (1, 2, 3)]
-    told = properties(nodes[1], nodes, tmp_path, Wanted(settings={"num.partitions": "7"}))
+    nodes = [BrokerNode(number, 9000 + number, 9100 + number) for number in (1, 2, 3)]
+    told = make_properties(nodes[1], nodes, tmp_path, BrokerOptions(settings={"num.partitions": "7"}))
     assert (told["default.replication.factor"], told["min.insync.replicas"]) == ("3", "2")
     assert told["controller.quorum.voters"] == "1@localhost:9101,2@localhost:9102,3@localhost:9103"
     assert told["advertised.listeners"] == "PLAINTEXT://localhost:9002"
-    assert "num.partitions=7\n" in text(told)
+    assert "num.partitions=7\n" in format_properties(told)
 
 
 @pytest.mark.long
@@ -127,6 +127,6 @@ def test_one_of_three_brokers_may_be_killed(tmp_path: Path) -> None:
                 os.kill(cluster.nodes[0].pid or 0, signal.SIGKILL)
         assert producer.flush(90) == 0
         assert failed == []
-        assert len(cluster.running()) == 2
+        assert len(cluster.live_nodes()) == 2
     finally:
         kafka.stop(cluster)

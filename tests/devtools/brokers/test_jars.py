@@ -35,14 +35,14 @@ def test_maven_that_fails_is_quoted(nothing_cached: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", f"{nothing_cached}:/bin:/usr/bin")
     with pytest.raises(ComponentMissing, match="no route to host"):
         jars.fetch()
-    assert not jars.folder().exists()
+    assert not jars.jars_folder().exists()
 
 
 @pytest.mark.kafka
 def test_a_jar_that_was_changed_or_lost_is_refused(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(jars.fetch(), tmp_path / "jars"))
     jars.check(copy)
-    changed = copy / next(iter(jars.checksums()))
+    changed = copy / next(iter(jars.read_checksums()))
     changed.write_bytes(changed.read_bytes() + b"\0")
     with pytest.raises(ComponentMissing, match=f"{changed.name} is not the file that its checksum"):
         jars.check(copy)
@@ -55,6 +55,6 @@ def test_the_versions_that_are_named_agree() -> None:
     assert (
         f"<version>{jars.VERSION}</version>" in (ROOT / "src/millrace/devtools/brokers/pom.xml").read_text()
     )
-    assert f"kafka_2.13-{jars.VERSION}.jar" in jars.checksums()
+    assert f"kafka_2.13-{jars.VERSION}.jar" in jars.read_checksums()
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
     assert compose["services"]["kafka"]["image"] == f"apache/kafka:{jars.VERSION}"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace.devtools.demo.watch import ask
-from millrace.runners.processes import alive, end_trees, tree
+from millrace.devtools.demo.watch import fetch_json
+from millrace.runners.processes import is_alive, kill_trees, list_tree
 
 PATIENCE = 180
 """Seconds; more than anything takes on a starved machine."""
@@ -76,22 +76,22 @@ class Demo:
 
     def shows(self, view: str) -> bool:
         """Whether there is anything of a view."""
-        found = ask(self.port, f"/api/views/{view}")
+        found = fetch_json(self.port, f"/api/views/{view}")
         return found is not None and bool(found["cells"])
 
     def cells(self) -> list[dict[str, object]]:
         """What the server shows now."""
-        found = ask(self.port, "/api/views/vehicle-distribution")
+        found = fetch_json(self.port, "/api/views/vehicle-distribution")
         return [] if found is None else list(found["cells"])
 
     def time(self) -> int:
         """The newest window that the server shows."""
-        found = ask(self.port, "/api/views/vehicle-distribution")
+        found = fetch_json(self.port, "/api/views/vehicle-distribution")
         return 0 if found is None else int(found["time"] or 0)
 
     def processes(self) -> list[int]:
         """The demo and all that it has started."""
-        return tree(self.process.pid)
+        return list_tree(self.process.pid)
 
     def part(self, command: str) -> int:
         """The process of a part."""
@@ -106,7 +106,7 @@ class Demo:
         there, began = self.processes(), time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(timeout=PATIENCE)
-        eventually(lambda: not any(map(alive, there)), "no process is left")
+        eventually(lambda: not any(map(is_alive, there)), "no process is left")
         assert time.monotonic() - began < LIMIT
         self._listener.join(PATIENCE)
         while not self._lines.empty():
@@ -128,7 +128,7 @@ def demo(folder: Path, *words: str, python: Path | None = None) -> Iterator[Demo
         yield running
     finally:
         if running.process.poll() is None:
-            end_trees([running.process.pid], patience=LIMIT)
+            kill_trees([running.process.pid], timeout=LIMIT)
         running.process.wait()
 
 

@@ -62,7 +62,7 @@ def test_a_package_that_is_not_installed(
 
 
 def test_a_page_that_is_not_built(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "built", lambda: None)
+    monkeypatch.setattr(pages, "built_pages", lambda: None)
     assert "run: make web" in refusal(capsys, tmp_path / "demo", "--on", "local")
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from devtools.demo.running import QUICK, command, demo, eventually
-from millrace.devtools.demo.wishes import Wishes
+from millrace.devtools.demo.wishes import DemoOptions
 from millrace.log import open_log
-from millrace.log.status import Status, read_status
-from millrace.runners.processes import alive
+from millrace.log.status import Status, parse_statuses
+from millrace.runners.processes import is_alive
 from millrace.transit.views import VIEWS
 
 pytestmark = pytest.mark.slow
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.slow
 
 def batches(folder: Path) -> list[Status]:
     """What the job has said of its batches so far."""
-    log = open_log(Wishes(folder, on="local").log_url)
+    log = open_log(DemoOptions(folder, on="local").log_url)
     try:
-        return read_status(log.read("status.demo", 0, 0, log.ends("status.demo")[0]))
+        return parse_statuses(log.read("status.demo", 0, 0, log.end_offsets("status.demo")[0]))
     finally:
         log.close()
 
@@ -97,7 +97,7 @@ def test_a_demo_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:
         running.until("the city runs")
         there = running.processes()
         running.process.kill()
-        eventually(lambda: not any(map(alive, there)), "no orphan is left")
+        eventually(lambda: not any(map(is_alive, there)), "no orphan is left")
 
 
 @pytest.mark.spark

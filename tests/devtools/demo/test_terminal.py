@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from devtools.demo.running import LIMIT, PATIENCE, QUICK, command, eventually
-from millrace.runners.processes import alive, end_trees, tree
+from millrace.runners.processes import is_alive, kill_trees, list_tree
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def terminal(folder: Path, *, columns: int, rows: int) -> Iterator[Terminal]:
     try:
         yield opened
     finally:
-        end_trees([opened.process.pid], patience=LIMIT)
+        kill_trees([opened.process.pid], timeout=LIMIT)
         opened.process.wait()
 
 
@@ -76,11 +76,11 @@ def test_ctrl_c_in_a_terminal_ends_everything(tmp_path: Path) -> None:
     with terminal(tmp_path / "demo", columns=100, rows=30) as shown:
         shown.until(r"✓ the map is at http://127\.0\.0\.1:\d+")
         shown.until(r"events/s · watermark")
-        there, began = tree(shown.process.pid), time.monotonic()
+        there, began = list_tree(shown.process.pid), time.monotonic()
         os.write(shown.side, b"\x03")
         shown.until("stopped")
         assert shown.process.wait(timeout=PATIENCE) == 130
-        eventually(lambda: not any(map(alive, there)), "no process is left")
+        eventually(lambda: not any(map(is_alive, there)), "no process is left")
         assert time.monotonic() - began < LIMIT
         assert shown.shown.rindex("\x1b[?25h") > shown.shown.rindex("\x1b[?25l"), "the cursor is back"
 
@@ -90,9 +90,9 @@ def test_a_tiny_terminal_shows_the_address_and_a_closed_one_ends_everything(tmp_
         shown.until(r"the map is at *http://127\.0\.0\.1:\d+")
         shown.until("events/s")
         assert [line for line in re.split(r"[\r\n]+", shown.text()) if len(line) > 20] == []
-        there, began = tree(shown.process.pid), time.monotonic()
+        there, began = list_tree(shown.process.pid), time.monotonic()
         os.close(shown.side)
-        eventually(lambda: not any(map(alive, there)), "no process is left")
+        eventually(lambda: not any(map(is_alive, there)), "no process is left")
         assert time.monotonic() - began < LIMIT
 
 
@@ -100,9 +100,9 @@ def test_a_tiny_terminal_shows_the_address_and_a_closed_one_ends_everything(tmp_
 def test_an_end_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path, number: int) -> None:
     with terminal(tmp_path / "demo", columns=80, rows=24) as shown:
         shown.until("log ready")
-        eventually(lambda: len(tree(shown.process.pid)) >= 4, "all parts are started")
-        there = tree(shown.process.pid)
+        eventually(lambda: len(list_tree(shown.process.pid)) >= 4, "all parts are started")
+        there = list_tree(shown.process.pid)
         shown.process.send_signal(number)
         shown.until("stopped")
         assert shown.process.wait(timeout=PATIENCE) == 130
-        assert not any(map(alive, there))
+        assert not any(map(is_alive, there))

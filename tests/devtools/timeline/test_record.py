@@ -10,8 +10,8 @@ import millrace as mr
 from devtools.timeline.games import GAME, SCORES, scores, totals
 from millrace import watermarks, windows
 from millrace.devtools.timeline import record
-from millrace.devtools.timeline.seen import Moment
-from millrace.engine.progress import END
+from millrace.devtools.timeline.seen import ObservedBatch
+from millrace.engine.progress import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.log import open_log
 from millrace.log.codecs.codec import encode
@@ -36,8 +36,8 @@ def test_a_refused_event_says_why() -> None:
 
 
 def test_the_watermark_is_noted_with_every_batch() -> None:
-    moments = record(totals(), GAME).moments
-    assert moments[0] == Moment(4_000, 1_000)
+    moments = record(totals(), GAME).batches
+    assert moments[0] == ObservedBatch(4_000, 1_000)
     assert [moment.watermark for moment in moments] == [
         1_000,
         7_000,
@@ -46,7 +46,7 @@ def test_the_watermark_is_noted_with_every_batch() -> None:
         11_000,
         16_000,
         16_000,
-        END,
+        END_OF_STREAM,
     ]
 
 
@@ -57,7 +57,7 @@ def test_panes_come_with_the_moment_that_showed_them() -> None:
         (15_000, (0, 10_000), "16", "late"),
         (20_000, (10_000, 20_000), "10", "on_time"),
     ]
-    assert timeline.at_end == 1
+    assert timeline.panes_at_end == 1
 
 
 def test_the_panes_are_those_of_a_replay() -> None:
@@ -88,7 +88,7 @@ def test_a_part_of_the_run_can_be_looked_at() -> None:
     timeline = record(totals(), GAME, since="10s", until="11s")
     assert [dot.at for dot in timeline.dots] == [14_000, 15_000]
     assert [pane.text for pane in timeline.panes if pane.key == "red"] == ["red: 12", "red: 16"]
-    assert not timeline.ended
+    assert not timeline.has_ended
 
 
 def test_what_waits_for_the_clock_has_batches_of_its_own() -> None:
@@ -100,7 +100,7 @@ def test_what_waits_for_the_clock_has_batches_of_its_own() -> None:
         .sum("points")
         .write(mr.Topic("analytics.totals", SCORES.type)),
     )
-    moments = record(job, scores(("red", 1, 0, 0), ("red", 1, 9_000, 9_000))).moments
+    moments = record(job, scores(("red", 1, 0, 0), ("red", 1, 9_000, 9_000))).batches
     assert [moment.at for moment in moments] == [*range(0, 10_000, 1_000), 9_000]
 
 
@@ -128,9 +128,9 @@ def test_a_topic_of_the_log_is_read_with_all_its_partitions(tmp_path: Path) -> N
 def test_of_very_many_events_some_are_drawn_and_the_rest_counted() -> None:
     many = pl.DataFrame({"team": "red", "points": 1, "event_time": range(0, 50_000, 10)})
     timeline = record(totals(), many)
-    assert len(timeline.dots) + timeline.left_out == 5_000
+    assert len(timeline.dots) + timeline.omitted_dots == 5_000
     assert len(timeline.dots) <= 2_000
-    assert len(timeline.moments) < 300
+    assert len(timeline.batches) < 300
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_everything_is_within_the_picture(timeline: Timeline) -> None:
 def test_windows_by_the_clock_lie_across_and_have_no_watermark() -> None:
     timeline = record(totals(windows.by_clock(windows.fixed("10s")), lateness=0), GAME, key="red")
     svg = drawn(timeline)
-    assert timeline.by_clock
+    assert timeline.is_processing_time
     assert {dot.fate for dot in timeline.dots} == {"taken"}
     bands = inside(svg, "windows", "window")
     assert len(bands) == len(timeline.windows) == 3

@@ -8,7 +8,7 @@ from devtools.timeline.games import GAME, scores, totals
 from millrace import windows
 from millrace.cli.main import main
 from millrace.devtools.timeline import record, to_text
-from millrace.devtools.timeline.text import plain
+from millrace.devtools.timeline.text import strip_styles
 
 DRAWN = """\
 totals → analytics.totals, red
@@ -28,12 +28,12 @@ processing ↓ event time →
 
 
 def test_a_small_run_is_drawn_like_this() -> None:
-    assert plain(to_text(record(totals(), GAME, key="red"), width=84)) == DRAWN
+    assert strip_styles(to_text(record(totals(), GAME, key="red"), width=84)) == DRAWN
 
 
 def test_events_in_one_place_are_counted() -> None:
     crowd = scores(*[("red", 1, 1_000, 1_000)] * 3, *[("red", 1, 9_000, 9_000)] * 12)
-    rows = plain(to_text(record(totals(), crowd))).splitlines()
+    rows = strip_styles(to_text(record(totals(), crowd))).splitlines()
     assert rows[3].split()[:2] == ["1s", "3"]
     assert rows[4].rstrip().endswith("+")
 
@@ -41,7 +41,7 @@ def test_events_in_one_place_are_counted() -> None:
 @pytest.mark.slow
 def test_a_long_run_is_drawn_in_few_rows_and_says_what_it_leaves_out() -> None:
     long = scores(*[("red", 1, at, at) for at in range(0, 600_000, 700)])
-    drawn = plain(to_text(record(totals(windows.sliding("10s", every="1s")), long)))
+    drawn = strip_styles(to_text(record(totals(windows.sliding("10s", every="1s")), long)))
     assert "more windows" in drawn
     assert sum(line.lstrip()[:1].isdigit() for line in drawn.splitlines()) <= 50
 

@@ -15,7 +15,7 @@ from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError
 from millrace.graph.explain import explain
 from millrace.stream import Stream
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import On, OnEngine, OnModel, Script
 
 
@@ -104,9 +104,9 @@ JOBS = {
 }
 
 
-def events(seed: str, most: int = 90) -> Iterator[Event]:
+def events(seed: str, most: int = 90) -> Iterator[SourceEvent]:
     """Rows out of order, copies of them by and by, and now and then one from long ago or far ahead."""
-    chance, ends, now, made = random.Random(seed), Counter[tuple[str, int]](), 0, list[Event]()
+    chance, ends, now, made = random.Random(seed), Counter[tuple[str, int]](), 0, list[SourceEvent]()
     for _ in range(most):
         now += chance.choice((0, 0, 1, 1, 2))
         place = (
@@ -116,7 +116,7 @@ def events(seed: str, most: int = 90) -> Iterator[Event]:
         place = (place[0], place[1] if place[0] == "input.happenings" else 0)
         at = now - chance.choice((0, 0, 1, 2, 3, 4, 8, 15)) if chance.randint(0, 40) else now + 4_000_000
         values = {"who": chance.choice("xyz"), "kind": chance.choice("aab"), "value": chance.randint(-1, 5)}
-        event = Event(*place, ends[place], at, now, values)
+        event = SourceEvent(*place, ends[place], at, now, values)
         if made and chance.randint(0, 2) == 0:
             old = chance.choice(made[-12:])
             event = old._replace(offset=ends[old.topic, old.partition], ingestion_time=now)
@@ -125,7 +125,7 @@ def events(seed: str, most: int = 90) -> Iterator[Event]:
         yield event
 
 
-def cut(rows: list[Event], size: int) -> list[list[Event]]:
+def cut(rows: list[SourceEvent], size: int) -> list[list[SourceEvent]]:
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
@@ -221,7 +221,9 @@ def test_what_can_have_no_more_copies_is_forgotten() -> None:
     )
     sizes = []
     for at in range(0, 3_000, 3):
-        engine.feed([Event("input.happenings", 0, at, at, at, {"who": "x", "kind": "a", "value": 0})], at)
+        engine.feed(
+            [SourceEvent("input.happenings", 0, at, at, at, {"who": "x", "kind": "a", "value": 0})], at
+        )
         sizes.append(engine.engine.states[1, 0].table("rows/deduplication-1", "seen").rows)
     assert sum(sizes) / len(sizes) < 3 * 20 / 3
     assert max(sizes) < 6 * 20 / 3
@@ -239,7 +241,7 @@ def test_jobs_that_use_the_same_stream_share_one_deduplication_by_its_name() -> 
         ("slices/aggregation-2", ("slices",), 1),
         ("match/match-2", ("match",), 1),
     ]
-    assert len(plan.reads_of("input.happenings")) == 1
+    assert len(plan.routes_of_topic("input.happenings")) == 1
     alone = [OnEngine([job], {"input.happenings": 2}) for job in shared("once")]
     together = OnEngine(shared("once"), {"input.happenings": 2})
     rows = [event for event in events("shared") if event.topic == "input.happenings"]

@@ -17,10 +17,10 @@ from join_strategies import HOWS, interval_joins
 from millrace import testing, watermarks, windows
 from millrace.engine import state
 from millrace.engine.plan import Plan
-from millrace.engine.rescale import recut
+from millrace.engine.rescale import redistribute
 from millrace.errors import DefinitionError
-from millrace.graph.build.join import How
-from millrace.testing.model.model import Event
+from millrace.graph.build.join import JoinType
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 from strategies import batches, examples, write
 from test_engine_against_model import hold_batch
@@ -32,12 +32,12 @@ def test_every_batch_shows_the_same_rows(data: st.DataObject) -> None:
     jobs = data.draw(interval_joins())
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 2, 5])))
     model = OnModel(jobs.jobs, jobs.partitions)
-    with patch.object(state, "FAN", data.draw(st.sampled_from([2, state.FAN]))):
+    with patch.object(state, "MERGE_FACTOR", data.draw(st.sampled_from([2, state.MERGE_FACTOR]))):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
 
 
-def paid(how: How = "inner", within: tuple[int, int] = (-5, 10)) -> mr.Job:
+def paid(how: JoinType = "inner", within: tuple[int, int] = (-5, 10)) -> mr.Job:
     quick = watermarks.bounded(2)
     orders, payments = (
         mr.read(ORDERS, watermark=quick).by("user"),
@@ -91,8 +91,8 @@ def test_what_is_over_is_forgotten() -> None:
     for n in range(60):
         now = n * 10
         rows = [
-            Event(ORDERS.name, 0, n, now, now, {"user": "ann", "item": "x"}),
-            Event(PAYMENTS.name, 0, n, now, now, {"payer": "ann", "amount": 1, "item": ""}),
+            SourceEvent(ORDERS.name, 0, n, now, now, {"user": "ann", "item": "x"}),
+            SourceEvent(PAYMENTS.name, 0, n, now, now, {"payer": "ann", "amount": 1, "item": ""}),
         ]
         engine.feed(rows, now)
         tables = [table for held in engine.engine.states.values() for table in held.tables.values()]
@@ -110,13 +110,13 @@ def test_what_cannot_be_joined_is_refused() -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: How) -> None:
+def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: JoinType) -> None:
     dice = random.Random(how)
     engine = OnEngine([paid(how)], {ORDERS.name: 1, PAYMENTS.name: 1}, slots=3)
-    events: list[Event] = []
+    events: list[SourceEvent] = []
     offsets, said, refused = {ORDERS.name: 0, PAYMENTS.name: 0}, Counter[Any](), set()
     for batch in range(40):
-        made: list[Event] = []
+        made: list[SourceEvent] = []
         now = batch * 6
         for _ in range(dice.randrange(8)):
             topic = dice.choice([ORDERS, PAYMENTS])
@@ -127,7 +127,7 @@ def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: How) -> None:
                 else {"payer": user, "amount": number, "item": ""}
             )
             made.append(
-                Event(
+                SourceEvent(
                     topic.name,
                     0,
                     offsets[topic.name],
@@ -168,14 +168,14 @@ def test_another_number_of_slots_in_the_middle_changes_nothing(slots: int) -> No
     def shown(change: bool) -> list[str]:
         engine, rows = OnEngine([paid("full")], {ORDERS.name: 1, PAYMENTS.name: 1}, slots=5), []
         for n in range(10):
-            order = Event(ORDERS.name, 0, n, n * 3, n * 3, {"user": f"u{n % 4}", "item": str(n)})
-            payment = Event(
+            order = SourceEvent(ORDERS.name, 0, n, n * 3, n * 3, {"user": f"u{n % 4}", "item": str(n)})
+            payment = SourceEvent(
                 PAYMENTS.name, 0, n, n * 3, n * 3, {"payer": f"u{n % 3}", "amount": n, "item": ""}
             )
             rows += engine.feed([order, payment], n * 3, end=n == 9).written.get("analytics.paid", [])
             if n == 5 and change:
                 plan = Plan.of(engine.engine.plan.jobs, slots=slots)
-                engine.engine.states = recut(plan, engine.engine.states)
+                engine.engine.states = redistribute(plan, engine.engine.states)
                 engine.engine.plan = plan
         return sorted(map(str, rows))
 

@@ -10,12 +10,12 @@ import pytest
 
 import millrace as mr
 from millrace import aggregates, patterns, watermarks, windows
-from millrace.engine.source import Piece
+from millrace.engine.source import PartitionBatch
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern
 from millrace.runners.local import Engine
-from millrace.testing.model.model import Event
-from millrace.testing.script import On, Script, decoded
+from millrace.testing.model.model import SourceEvent
+from millrace.testing.script import On, Script, decode_events
 
 
 @dataclass
@@ -156,8 +156,10 @@ def test_what_is_kept_is_dropped_with_time(name: str, table: str) -> None:
     engine = Engine([given], slots=1, partitions={HAPPENINGS.name: 1})
     kept = []
     for time in range(0, 400, 2):
-        event = Event(HAPPENINGS.name, 0, time, time, time, {"who": f"k{time}", "kind": "a", "value": 1})
-        engine.step([Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, [event]))], time)
+        event = SourceEvent(
+            HAPPENINGS.name, 0, time, time, time, {"who": f"k{time}", "kind": "a", "value": 1}
+        )
+        engine.step([PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, [event]))], time)
         kept.append(engine.states[1, 0].table("pairs/match-1", table).rows)
     assert 0 < max(kept[100:]) <= max(kept[:100]) < 50
 

@@ -10,12 +10,12 @@ import pytest
 
 import millrace as mr
 from millrace import watermarks, windows
-from millrace.engine.source import Piece
+from millrace.engine.source import PartitionBatch
 from millrace.errors import DefinitionError
 from millrace.patterns import Rule
 from millrace.runners.local import Engine
-from millrace.testing.model.model import Event
-from millrace.testing.script import On, Script, decoded
+from millrace.testing.model.model import SourceEvent
+from millrace.testing.script import On, Script, decode_events
 
 
 @dataclass
@@ -175,17 +175,17 @@ def test_a_malformed_rule_is_one_dead_letter_and_the_one_before_it_stays(slots: 
 
     def batch(rules: list[str], rows: list[tuple[int, str]], at: int) -> Any:
         told_rules = [
-            Event(RULES.name, 0, at + n, at, at, {"name": "p", "pattern": text})
+            SourceEvent(RULES.name, 0, at + n, at, at, {"name": "p", "pattern": text})
             for n, text in enumerate(rules)
         ]
         told_rows = [
-            Event(HAPPENINGS.name, 0, time, time, time, {"who": "x", "kind": kind, "value": 0})
+            SourceEvent(HAPPENINGS.name, 0, time, time, time, {"who": "x", "kind": kind, "value": 0})
             for time, kind in rows
         ]
         return engine.step(
             [
-                Piece(RULES.name, 0, decoded(RULES, told_rules)),
-                Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows)),
+                PartitionBatch(RULES.name, 0, decode_events(RULES, told_rules)),
+                PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, told_rows)),
             ],
             at + 100,
         )
@@ -228,18 +228,18 @@ def test_what_a_rule_has_begun_is_dropped_with_time_and_with_the_rule() -> None:
     for batch in range(30):
         time = 4 * batch
         rows = [
-            Event(HAPPENINGS.name, 0, at, at, at, {"who": f"k{at}", "kind": "a", "value": 1})
+            SourceEvent(HAPPENINGS.name, 0, at, at, at, {"who": f"k{at}", "kind": "a", "value": 1})
             for at in range(time, time + 4)
         ]
         names = ("p", "q") if batch % 2 else ("q",)
         rules = [
-            Event(RULES.name, 0, time + n, time + 3, time + 3, {"name": name, "pattern": TEXTS[0]})
+            SourceEvent(RULES.name, 0, time + n, time + 3, time + 3, {"name": name, "pattern": TEXTS[0]})
             for n, name in enumerate(names)
         ]
         engine.step(
             [
-                Piece(RULES.name, 0, decoded(RULES, rules)),
-                Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, rows)),
+                PartitionBatch(RULES.name, 0, decode_events(RULES, rules)),
+                PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, rows)),
             ],
             time,
         )
@@ -314,11 +314,11 @@ def test_a_rule_that_eats_time_is_withdrawn_with_a_letter_and_the_others_go_on(t
         rules: list[tuple[str, str]], kinds: str, at: int
     ) -> tuple[list[tuple[str, list[int]]], list[Any]]:
         told_rules = [
-            Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
+            SourceEvent(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
             for n, (name, text) in enumerate(rules)
         ]
         told_rows = [
-            Event(
+            SourceEvent(
                 HAPPENINGS.name,
                 0,
                 1000 * at + n,
@@ -329,8 +329,8 @@ def test_a_rule_that_eats_time_is_withdrawn_with_a_letter_and_the_others_go_on(t
             for n, kind in enumerate(kinds)
         ]
         pieces = [
-            Piece(RULES.name, 0, decoded(RULES, told_rules)),
-            Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows)),
+            PartitionBatch(RULES.name, 0, decode_events(RULES, told_rules)),
+            PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, told_rows)),
         ]
         results = engine.step(pieces, 20_000 + 100 * at)
         panes = results.outputs.get(FOUND.name)
@@ -356,17 +356,17 @@ def test_there_are_only_so_many_rules_and_one_too_many_is_a_letter(monkeypatch: 
 
     def batch(rules: list[tuple[str, str]], at: int) -> Any:
         told_rules = [
-            Event(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
+            SourceEvent(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
             for n, (name, text) in enumerate(rules)
         ]
         told_rows = [
-            Event(HAPPENINGS.name, 0, at + n, at + 1 + n, at, {"who": "x", "kind": kind, "value": 0})
+            SourceEvent(HAPPENINGS.name, 0, at + n, at + 1 + n, at, {"who": "x", "kind": kind, "value": 0})
             for n, kind in enumerate("ab")
         ]
         return engine.step(
             [
-                Piece(RULES.name, 0, decoded(RULES, told_rules)),
-                Piece(HAPPENINGS.name, 0, decoded(HAPPENINGS, told_rows)),
+                PartitionBatch(RULES.name, 0, decode_events(RULES, told_rules)),
+                PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, told_rows)),
             ],
             200 * at,
         )

@@ -10,7 +10,7 @@ import millrace as mr
 from millrace import watermarks, windows
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.plan import Plan
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 
 
@@ -47,15 +47,15 @@ def test_the_latest_of_rows_in_any_order_is_that_of_the_greatest_time_then_sourc
             "_from": 10,
         }
     )
-    found = partials_of(operator.node).of_rows(rows[list(order)])
+    found = partials_of(operator.node).from_rows(rows[list(order)])
     assert found.select("cell.v", "cell._t", "cell._src", "cell._off", "_n").row(0) == (3, 7, 256, 1, 4)
 
 
 def test_a_value_that_was_refused_by_some_windows_does_not_stand_before_one_that_was_not() -> None:
     """A partition that is ahead brings a row that its own first windows refuse, though those have not fired yet; one after it, from another, they take."""
 
-    def place(partition: int, offset: int, at: int, cell: int, vehicle: str = "a") -> Event:
-        return Event(PLACES.name, partition, offset, at, at, {"vehicle": vehicle, "cell": cell})
+    def place(partition: int, offset: int, at: int, cell: int, vehicle: str = "a") -> SourceEvent:
+        return SourceEvent(PLACES.name, partition, offset, at, at, {"vehicle": vehicle, "cell": cell})
 
     first = [place(1, 0, 2, 1), place(0, 0, 22, 0, "b")]
     then = [place(0, 1, 7, 2), place(1, 1, 12, 3)]

@@ -15,7 +15,7 @@ from millrace.engine.operators import process
 from millrace.errors import DefinitionError
 from millrace.graph.explain import explain
 from millrace.processors import Context
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import On, OnEngine, OnModel, Script
 
 
@@ -131,7 +131,7 @@ def jobs() -> dict[str, mr.Job]:
     }
 
 
-def events(seed: str, most: int = 110) -> Iterator[Event]:
+def events(seed: str, most: int = 110) -> Iterator[SourceEvent]:
     chance, ends, now = random.Random(seed), Counter[tuple[str, int]](), 0
     for _ in range(most):
         now += chance.choice((0, 0, 1, 1, 2))
@@ -143,11 +143,11 @@ def events(seed: str, most: int = 110) -> Iterator[Event]:
             )
         else:
             place, values = ("input.rules", 0), {"least": chance.randint(1, 5)}
-        yield Event(*place, ends[place], at, now, {**values, "kind": chance.choice("aab")})
+        yield SourceEvent(*place, ends[place], at, now, {**values, "kind": chance.choice("aab")})
         ends[place] += 1
 
 
-def cut(made: list[Event], size: int) -> list[list[Event]]:
+def cut(made: list[SourceEvent], size: int) -> list[list[SourceEvent]]:
     return [made[i : i + size] for i in range(0, len(made), size)]
 
 
@@ -169,7 +169,7 @@ def refusals(late: Any) -> Counter[Any]:
 def test_engine_and_model_show_and_refuse_the_same_at_every_step(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GONE", 2)
+    monkeypatch.setattr(process, "MAX_DELETED_KEYS", 2)
     job = jobs()[name]
     engine, model = OnEngine([job], ALL, slots=1 + 2 * seed), OnModel([job], ALL)
     batches = cut([event for event in events(f"{name} {seed}") if event.topic in engine.topics], 4 + seed)
@@ -270,7 +270,9 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
     engine = OnEngine([job], {"input.happenings": 1}, slots=1)
     sizes = []
     for at in range(0, 900, 3):
-        engine.feed([Event("input.happenings", 0, at, at, at, {"who": f"{at}", "kind": "a", "value": 0})], at)
+        engine.feed(
+            [SourceEvent("input.happenings", 0, at, at, at, {"who": f"{at}", "kind": "a", "value": 0})], at
+        )
         sizes.append(engine.engine.states[1, 0].table("counts/process-1", "kept").rows)
     assert sizes[1] == 1
     assert max(sizes) < 6 * 20 / 3

@@ -8,7 +8,7 @@ import pytest
 
 import millrace as mr
 from millrace import aggregates, testing, windows
-from millrace.engine.operators.sliced_windows import RowWindows
+from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
 from millrace.engine.plan import Plan
 
 
@@ -42,9 +42,9 @@ def job(*, size: int = 60, **how: Any) -> mr.Job:
     return mr.Job("answers", made.write(mr.Topic("analytics.answers", Answer)))
 
 
-def machine(made: mr.Job) -> RowWindows:
+def machine(made: mr.Job) -> SlicedWindowsOperator:
     (operator,) = Plan.of([made], slots=1).operators
-    return RowWindows(operator)
+    return SlicedWindowsOperator(operator)
 
 
 def test_sums_run_along_where_a_slice_is_in_many_windows() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 import millrace as mr
 from millrace import testing, triggers, windows
-from millrace.engine.operators.windows import CellWindows
+from millrace.engine.operators.windows import WindowsOperator
 from millrace.stream import Job
-from millrace.testing.model.model import Event
+from millrace.testing.model.model import SourceEvent
 from millrace.topics import Topic
 from millrace.windows import FOREVER, UNTIL_2262
 
@@ -31,7 +31,8 @@ READINGS, COUNTS = Topic("input.readings", Reading), Topic("analytics.counts", C
 def shown(backend: testing.Backend, keys: str, now: int, offset: int) -> list[tuple[str, int]]:
     """What a batch of one reading for each of some keys, at a time of the clock, brings about."""
     batch = [
-        Event(READINGS.name, 0, offset + place, now, now, {"key": key}) for place, key in enumerate(keys)
+        SourceEvent(READINGS.name, 0, offset + place, now, now, {"key": key})
+        for place, key in enumerate(keys)
     ]
     return sorted((row["key"], row["count"]) for row in backend.feed(batch, now).written.get(COUNTS.name, []))
 
@@ -60,9 +61,9 @@ def as_stored_before(engine: testing.OnEngine, job: str) -> None:
     )
     edges = dict(zip(FOREVER, UNTIL_2262, strict=True))
     older = pl.col("_start", "_end").replace(edges)
-    layout = CellWindows(operator).layout
+    layout = WindowsOperator(operator).layout
     for place, state in engine.engine.states.items():
-        made = state.anew(
+        made = state.rewrite(
             operator.id, "cells", layout, lambda frame: frame.drop("_index0", "_settled0").with_columns(older)
         )
         engine.engine.states[place] = made

@@ -39,14 +39,14 @@ def test_a_run_catches_up_with_what_it_feeds_itself(example: dict[str, Any], tmp
         {"about": ["x"], "who": ["ann"], "round": [0], "event_time": [1_000], "ingestion_time": [1_000]}
     )
     log.append(example["MESSAGES"].name, encode(example["MESSAGES"], begin))
-    settings = Settings().changed(
+    settings = Settings().with_options(
         log_url=log.url, state_dir=tmp_path / "state", spark_master="local[1]", run_on=on
     )
     mr.run(counted(example, rounds=3), settings=settings, until_caught_up=True)
     reached = example["REACHED"]
     frames = [
         decode(reached, p, log.read(reached.name, p, 0, end)).rows
-        for p, end in log.ends(reached.name).items()
+        for p, end in log.end_offsets(reached.name).items()
     ]
     assert sorted(pl.concat(frames)["round"].to_list()) == [0, 1, 2, 3], (
         "each time once, and no more often than was said"
@@ -61,13 +61,13 @@ def test_a_message_reaches_everybody_once_though_followers_go_in_circles(
     begin = pl.DataFrame(
         {"about": ["news"], "who": ["ann"], "round": [0], "event_time": [1_000], "ingestion_time": [1_000]}
     )
-    settings = Settings().changed(log_url=log.url, state_dir=tmp_path / "state")
+    settings = Settings().with_options(log_url=log.url, state_dir=tmp_path / "state")
     log.append(example["MESSAGES"].name, encode(example["MESSAGES"], begin))
     mr.run(example["forwards"], settings=settings, until_caught_up=True)
     reached = example["REACHED"]
     frames = [
         decode(reached, p, log.read(reached.name, p, 0, end)).rows
-        for p, end in log.ends(reached.name).items()
+        for p, end in log.end_offsets(reached.name).items()
     ]
     told = pl.concat(frames).filter(pl.col("about") == "news").select("who", "round").rows()
     assert sorted(told) == [("ann", 0), ("bob", 1), ("cid", 1), ("dee", 2), ("eve", 3)]
@@ -80,12 +80,12 @@ def test_a_loop_that_nothing_ends_is_refused_with_the_advice(example: dict[str, 
         Plan.of([mr.Job("around", rows.filter(pl.col("round") < 3).write(messages))], slots=1)
     between = mr.Topic("between", messages.type)
     there, back = mr.Job("there", rows.write(between)), mr.Job("back", mr.read(between).write(messages))
-    assert Plan.of([there], slots=1).loops == frozenset()
+    assert Plan.of([there], slots=1).loop_topics == frozenset()
     with pytest.raises(DefinitionError, match=r"(loop\.messages → between|between → loop\.messages) → "):
         Plan.of([there, back], slots=1)
     assert Plan.of(
         [there, mr.Job("back", mr.feed_back(mr.read(between), messages, rounds=2))], slots=1
-    ).loops == {"loop.messages"}
+    ).loop_topics == {"loop.messages"}
 
 
 def test_what_cannot_be_fed_back_is_refused(example: dict[str, Any]) -> None:

@@ -19,8 +19,8 @@ from millrace.engine import state
 from millrace.engine.operators import sliced_windows
 from millrace.engine.operators import windows as cell_windows
 from millrace.errors import DefinitionError
-from millrace.graph.build.join import How
-from millrace.testing.model.model import Event
+from millrace.graph.build.join import JoinType
+from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 from strategies import batches, examples, write
 from test_engine_against_model import hold_batch
@@ -33,9 +33,9 @@ def check_every_batch(data: st.DataObject, *, anyhow: bool) -> None:
     model = OnModel(jobs.jobs, jobs.partitions)
     tight = data.draw(st.booleans())
     with (
-        patch.object(state, "FAN", 2 if tight else state.FAN),
-        patch.object(sliced_windows, "WIDE", 3 if tight else sliced_windows.WIDE),
-        patch.object(cell_windows, "MANY", 2 if tight else cell_windows.MANY),
+        patch.object(state, "MERGE_FACTOR", 2 if tight else state.MERGE_FACTOR),
+        patch.object(sliced_windows, "MAX_EXPANDED_ROWS", 3 if tight else sliced_windows.MAX_EXPANDED_ROWS),
+        patch.object(cell_windows, "FULL_SCAN_ROWS", 2 if tight else cell_windows.FULL_SCAN_ROWS),
     ):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
@@ -73,7 +73,7 @@ class Payment:
 ORDERS, PAYMENTS = mr.Topic("input.orders", Order), mr.Topic("input.payments", Payment)
 
 
-def bought(how: How = "inner", **windowing: Any) -> mr.Job:
+def bought(how: JoinType = "inner", **windowing: Any) -> mr.Job:
     windowing.setdefault("lateness", 10)
     quick = watermarks.bounded(2)
     orders = mr.read(ORDERS, watermark=quick).window(windows.fixed(10), **windowing).by("user")
@@ -142,7 +142,7 @@ def test_a_late_payment_brings_a_pair_and_takes_back_the_order_without_one(on: t
     ],
 )
 def test_which_rows_without_a_partner_are_kept(
-    how: How, expected: set[tuple[Any, ...]], on: testing.On
+    how: JoinType, expected: set[tuple[Any, ...]], on: testing.On
 ) -> None:
     shop = Shop(bought(how), on)
     shop.see(
@@ -166,7 +166,7 @@ def test_rows_of_different_windows_do_not_meet() -> None:
 
 def test_columns_whose_names_are_taken_get_a_suffix() -> None:
     [write_node] = bought().outputs
-    assert [c for c in write_node.schema if c not in mr.topics.SYSTEM] == [
+    assert [c for c in write_node.schema if c not in mr.topics.SYSTEM_COLUMNS] == [
         "user",
         "item",
         "amount",
@@ -240,7 +240,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("seed", range(3))
-def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: How, seed: int) -> None:
+def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: JoinType, seed: int) -> None:
     """Rows that come late and in any order, early panes, restarts: all that was said, added up."""
     dice = random.Random(f"{how} {seed}")
     job = bought(how, lateness=25, trigger=triggers.at_watermark(early=triggers.after_count(1)))
@@ -257,7 +257,7 @@ def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: How, see
                 else {"payer": user, "amount": dice.randrange(3), "item": item}
             )
             made.append(
-                Event(
+                SourceEvent(
                     topic.name,
                     0,
                     offsets[topic.name],

@@ -47,7 +47,7 @@ def test_every_batch_shows_the_same_rows(data: st.DataObject) -> None:
     jobs = data.draw(table_joins())
     engine = OnEngine(jobs.jobs, jobs.partitions, slots=data.draw(st.sampled_from([1, 1, 2, 5])))
     model = OnModel(jobs.jobs, jobs.partitions)
-    with patch.object(state, "FAN", data.draw(st.sampled_from([2, state.FAN]))):
+    with patch.object(state, "MERGE_FACTOR", data.draw(st.sampled_from([2, state.MERGE_FACTOR]))):
         for batch in data.draw(batches(jobs)):
             hold_batch(engine, model, batch)
 

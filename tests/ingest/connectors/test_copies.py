@@ -9,8 +9,8 @@ import pytest
 from millrace.errors import ConfigError
 from millrace.ingest.connectors.copies import Copies
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.connectors.recording_frames import recorded
-from millrace.ingest.contract import Batch, Connector
+from millrace.ingest.connectors.recording_frames import read_frames
+from millrace.ingest.contract import Connector, MessageBatch
 from millrace.ingest.processors.hsl import Hsl
 
 START = 1_600_657_200_000
@@ -34,7 +34,7 @@ def _position(vehicle: int, at: int) -> dict[str, object]:
 
 def taken(connector: Connector, *, limit: int = 40) -> list[pl.DataFrame]:
     with connector:
-        batches: list[Batch] = []
+        batches: list[MessageBatch] = []
         while (batch := connector.poll(limit=limit, wait=0)) is not None:
             batches.append(batch)
             if len(batch):
@@ -44,15 +44,15 @@ def taken(connector: Connector, *, limit: int = 40) -> list[pl.DataFrame]:
 
 def test_each_copy_is_the_original_under_another_name_and_later_by_its_own_time(tmp_path: Path) -> None:
     path = recording(tmp_path)
-    original = recorded(path, processor="hsl")["input.vehicle-positions"]
+    original = read_frames(path, processor="hsl")["input.vehicle-positions"]
     copies = Copies(Recording(path, speed="max"), Hsl(), copies=4, spread="30s")
     frames = taken(copies)
     rows = pl.concat(frames).with_columns(
         copy=pl.col("vehicle_id").str.extract(r"~(\d)$").cast(pl.Int64).fill_null(0)
     )
-    assert len(set(copies.shifts)) == 4
-    assert all(0 <= shift < 30_000 for shift in copies.shifts)
-    for number, shift in enumerate(copies.shifts):
+    assert len(set(copies.delays)) == 4
+    assert all(0 <= shift < 30_000 for shift in copies.delays)
+    for number, shift in enumerate(copies.delays):
         back = rows.filter(copy=number).with_columns(
             pl.col("vehicle_id").str.replace(r"~\d$", ""), pl.col("event_time", "ingestion_time") - shift
         )
@@ -74,7 +74,7 @@ def test_copies_come_in_the_order_of_their_times_and_wait_until_then(tmp_path: P
 def test_originals_are_acknowledged_once_whatever_waits(tmp_path: Path) -> None:
     inner = Recording(recording(tmp_path), speed="max")
     taken(Copies(inner, Hsl(), copies=3))
-    assert inner.acknowledged == 200
+    assert inner.acknowledged_count == 200
 
 
 @pytest.mark.parametrize("copies", [0, 1_001, "4", True])

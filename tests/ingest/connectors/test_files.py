@@ -13,12 +13,12 @@ import pytest
 from ingest.clocks import FakeClock
 from millrace import Topic
 from millrace.errors import ConfigError, InputError
-from millrace.ingest import Batch, Reject, ingest
+from millrace.ingest import MessageBatch, Reject, ingest
 from millrace.ingest.connectors.files import Files
-from millrace.ingest.contract import Ready
+from millrace.ingest.contract import EventPassthrough
 from millrace.log import open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 
 
 @dataclass
@@ -33,7 +33,7 @@ READINGS = Topic("input.readings", Reading, key="sensor")
 
 
 def read(*paths: Path, limit: int = 1_000, **options: Any) -> tuple[list[dict[str, Any]], list[Reject]]:
-    batches: list[Batch] = []
+    batches: list[MessageBatch] = []
     with Files([str(path) for path in paths], topic=READINGS, clock=FakeClock(7_000), **options) as files:
         while (batch := files.poll(limit=limit, wait=0)) is not None:
             batches.append(batch)
@@ -138,13 +138,13 @@ def test_csv_lines_that_do_not_fit_are_rejects(tmp_path: Path) -> None:
 def test_events_and_dead_letters_are_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text('{"sensor": "a", "open": true, "count": 1}\nnonsense\n')
     log = open_log(f"embedded:{tmp_path / 'log'}")
-    counts = ingest(Files(tmp_path / "r.jsonl", topic=READINGS), Ready((READINGS,)), log)
+    counts = ingest(Files(tmp_path / "r.jsonl", topic=READINGS), EventPassthrough((READINGS,)), log)
     assert (counts.received, counts.written, counts.rejected) == (
         2,
         {"input.readings": 1},
         {"malformed line": 1},
     )
-    letters = read_letters(log.read("dead.input.readings", 0, 0, 1))
+    letters = parse_letters(log.read("dead.input.readings", 0, 0, 1))
     assert letters["value"].to_list() == [b"nonsense"]
     log.close()
 
@@ -194,7 +194,10 @@ def test_lines_are_piped_into_a_topic_by_the_command(tmp_path: Path) -> None:
     log = open_log(f"embedded:{tmp_path / 'millrace-data' / 'log'}")
     topic = Topic("input.readings", Reading_of_program, key="sensor")
     rows = pl.concat(
-        [decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in log.ends(topic.name).items()]
+        [
+            decode(topic, p, log.read(topic.name, p, 0, end)).rows
+            for p, end in log.end_offsets(topic.name).items()
+        ]
     )
     assert rows["event_time"].sort().to_list() == list(range(20_001))
     log.close()

@@ -12,7 +12,7 @@ import pytest
 
 from ingest.clocks import FakeClock
 from millrace.errors import InputError
-from millrace.ingest.connectors.files import Files, Stdin, _Reader
+from millrace.ingest.connectors.files import Files, Stdin, _LineConnector
 from millrace.ingest.contract import Reject
 from millrace.topics import Topic
 
@@ -45,7 +45,7 @@ class Note:
 NOTES = Topic("input.notes", Note, key="id")
 
 
-def drain(reader: _Reader) -> tuple[list[dict[str, Any]], list[Reject]]:
+def drain(reader: _LineConnector) -> tuple[list[dict[str, Any]], list[Reject]]:
     rows: list[dict[str, Any]] = []
     rejects: list[Reject] = []
     with reader:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ingest.clocks import FakeClock
 from millrace.errors import ConfigError, InputError
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.contract import Batch
+from millrace.ingest.contract import MessageBatch
 
 
 def line(received: int, payload: Any = None) -> bytes:
@@ -32,15 +32,15 @@ def recording(folder: Path, *lines: bytes, name: str = "r.jsonl") -> Path:
     return path
 
 
-def polls(connector: Recording, *, limit: int = 1000, wait: int = 50) -> list[Batch]:
+def polls(connector: Recording, *, limit: int = 1000, wait: int = 50) -> list[MessageBatch]:
     with connector:
-        found: list[Batch] = []
+        found: list[MessageBatch] = []
         while (batch := connector.poll(limit=limit, wait=wait)) is not None:
             found.append(batch)
     return found
 
 
-def received(batches: list[Batch]) -> list[int]:
+def received(batches: list[MessageBatch]) -> list[int]:
     return [time for batch in batches for time in batch.received]
 
 
@@ -281,7 +281,7 @@ def test_every_line_is_read_rejected_or_blank(
 def test_a_loop_goes_on_where_it_ended_and_no_batch_is_of_two_rounds(tmp_path: Path) -> None:
     path = recording(tmp_path, line(1_000), line(1_500), line(1_200), line(3_000))
     with Recording(path, speed="max", loop=True) as connector:
-        batches = [connector.poll(limit=3, wait=0) or Batch() for _ in range(6)]
+        batches = [connector.poll(limit=3, wait=0) or MessageBatch() for _ in range(6)]
     assert [list(batch.received) for batch in batches] == [
         [1_000, 1_500, 1_200], [3_000],
         [4_000, 4_500, 4_200], [6_000],

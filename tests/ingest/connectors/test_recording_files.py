@@ -12,7 +12,7 @@ import pytest
 
 from millrace.errors import ComponentMissing, ConfigError, InputError
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.connectors.recording_files import shown
+from millrace.ingest.connectors.recording_files import redact
 
 LINES = b"".join(
     json.dumps({"received": n, "topic": "t", "payload": {"n": n}}).encode() + b"\n" for n in range(5_000)
@@ -79,7 +79,7 @@ def test_one_that_is_not_there_is_named_without_what_else_the_address_holds() ->
         Recording(f"http://me:secret@{host}/missing.gz?signature=secret").open()
     assert f"http://{host}/missing.gz cannot be read: " in str(failed.value)
     assert "secret" not in str(failed.value)
-    assert shown("s3://key:secret@bucket/r.gz") == "s3://bucket/r.gz"
+    assert redact("s3://key:secret@bucket/r.gz") == "s3://bucket/r.gz"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries beneath

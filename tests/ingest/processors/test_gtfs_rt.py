@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.ingest.contract import Batch, Processed
+from millrace.ingest.contract import MessageBatch, ProcessedBatch
 from millrace.ingest.processors.gtfs_rt import GtfsRt
 
 TOPIC = "/gtfsrt/vp/tampere/FI/Nysse/BUS/8/1/Atala/0825/05:47/130017/60;23/14/89/12/white/"
@@ -61,15 +61,15 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def many(*payloads: bytes, topic: str = TOPIC) -> Processed:
+def many(*payloads: bytes, topic: str = TOPIC) -> ProcessedBatch:
     return GtfsRt().process_many(
-        Batch(
+        MessageBatch(
             [topic] * len(payloads), payloads, [RECEIVED] * len(payloads), range(1, len(payloads) + 1), "file"
         )
     )
 
 
-def rows(done: Processed) -> pl.DataFrame:
+def rows(done: ProcessedBatch) -> pl.DataFrame:
     return pl.concat([frame for _, frame in done.rows])
 
 
@@ -91,7 +91,7 @@ def test_a_feed_of_many_vehicles_is_an_event_for_each() -> None:
         HEADER + vehicle("3"),
     )
     assert rows(done)["vehicle_id"].to_list() == ["tampere/1", "tampere/2", "tampere/3"]
-    assert done.passed == {"no vehicle position": 1}
+    assert done.skipped == {"no vehicle position": 1}
 
 
 def test_a_vehicle_that_is_not_understood_leaves_the_others_of_its_message_alone() -> None:
@@ -166,7 +166,7 @@ def test_each_field_of_a_feature_may_be_missing_or_anything(place: str, odd: Any
             inside[name] = odd
         payloads.append(json.dumps(feature).encode())
     done = many(*payloads)
-    assert sum(len(frame) for _, frame in done.rows) + len(done.rejects) + done.passed.total() >= len(
+    assert sum(len(frame) for _, frame in done.rows) + len(done.rejects) + done.skipped.total() >= len(
         payloads
     )
     assert len({reject.reason for reject in done.rejects}) <= 9
@@ -188,5 +188,5 @@ def test_a_feed_without_vehicles_is_counted() -> None:
     feed = FeedMessage()
     feed.header.timestamp = 1_600_000_000
     payloads = [feed.SerializeToString(), b'{"type": "FeatureCollection", "features": []}']
-    done = GtfsRt().process_many(Batch(["", ""], payloads, [0, 0], [1, 2], "s"))
-    assert (list(done.rows), list(done.rejects), done.passed) == ([], [], {"empty feed": 2})
+    done = GtfsRt().process_many(MessageBatch(["", ""], payloads, [0, 0], [1, 2], "s"))
+    assert (list(done.rows), list(done.rejects), done.skipped) == ([], [], {"empty feed": 2})

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.contract import Batch, Processed, Raw, Rejected
+from millrace.ingest.contract import MessageBatch, MessageRejected, ProcessedBatch, RawMessage
 from millrace.ingest.processors.hsl import EVENT_TYPES, Hsl
 from millrace.topics import Topic
 from millrace.transit import POSITIONS
@@ -25,9 +25,9 @@ VP: dict[str, Any] = {
 RECEIVED = 1600657201148
 
 
-def raw(payload: Any = None, **changes: Any) -> Raw:
+def raw(payload: Any = None, **changes: Any) -> RawMessage:
     body = {"VP": {**VP, **changes}} if payload is None else payload
-    return Raw(
+    return RawMessage(
         _topic(body), body if isinstance(body, bytes) else json.dumps(body).encode(), RECEIVED, "file:1"
     )
 
@@ -41,19 +41,19 @@ def _topic(body: Any) -> str:
     return TOPIC.replace("/0040/00456/", f"/{operator[0]:04}/{vehicle[0]:05}/")
 
 
-def many(*messages: Raw) -> Processed:
+def many(*messages: RawMessage) -> ProcessedBatch:
     topics, payloads, received = (
         [m.topic for m in messages],
         [m.payload for m in messages],
         [m.received for m in messages],
     )
-    return Hsl().process_many(Batch(topics, payloads, received, range(1, len(messages) + 1), "file"))
+    return Hsl().process_many(MessageBatch(topics, payloads, received, range(1, len(messages) + 1), "file"))
 
 
-def reason(message: Raw) -> str | None:
+def reason(message: RawMessage) -> str | None:
     try:
         Hsl().process(message)
-    except Rejected as rejected:
+    except MessageRejected as rejected:
         return rejected.reason
     return None
 
@@ -102,7 +102,7 @@ def test_vehicles_with_the_same_number_of_two_operators_are_two() -> None:
 
 
 def test_a_vehicle_is_known_by_its_topic_though_another_company_runs_the_trip() -> None:
-    own, lent = raw(oper=40), Raw(TOPIC, raw(oper=12).payload, RECEIVED)
+    own, lent = raw(oper=40), RawMessage(TOPIC, raw(oper=12).payload, RECEIVED)
     ((_, rows),) = many(own, lent).rows
     assert rows["vehicle_id"].to_list() == ["40/456", "40/456"]
     assert rows["operator"].to_list() == ["40", "12"]
@@ -118,7 +118,7 @@ def test_a_record_without_oper_is_known_by_its_topic() -> None:
 def test_version_1_takes_the_route_from_the_topic() -> None:
     topic = "/hfp/v1/journey/ongoing/tram/0040/00456/1006T/2/Arabia/05:47/1111428/5/60;24/19/75/80"
     body = {name: value for name, value in VP.items() if name not in ("route", "dir")}
-    event = Hsl().process(Raw(topic, json.dumps({"VP": body}).encode(), RECEIVED))
+    event = Hsl().process(RawMessage(topic, json.dumps({"VP": body}).encode(), RECEIVED))
     assert event is not None
     assert (event.details["route"], event.details["direction"], event.details["vehicle_id"]) == (
         "1006T",
@@ -183,7 +183,7 @@ def test_a_batch_is_divided_by_topic_in_the_order_of_arrival() -> None:
 
 
 def test_messages_of_version_1_have_the_next_stop_one_place_earlier() -> None:
-    message = Raw(
+    message = RawMessage(
         "/hfp/v1/journey/ongoing/tram/0040/00456/1006/1/Arabia/05:47/1111428/5/60;24/19/75/80",
         raw().payload,
         RECEIVED,
@@ -201,7 +201,7 @@ def test_messages_of_version_1_have_the_next_stop_one_place_earlier() -> None:
     (raw(lat=0, long=0), "impossible position"),
     (raw(lat="60.1"), "wrong lat"),
     (raw(veh=None), "no veh"),
-    (Raw("", raw(oper=None).payload, RECEIVED, "file:1"), "no oper"),
+    (RawMessage("", raw(oper=None).payload, RECEIVED, "file:1"), "no oper"),
     (raw(oper="x"), "wrong oper"),
     (raw(tst=None), "no tst"),
     (raw({"VP": {}}), "no veh"),
@@ -232,7 +232,9 @@ def test_messages_of_version_1_have_the_next_stop_one_place_earlier() -> None:
     (raw(b'{"VP":{"lat":NaN}}'), "malformed"),
     (raw(b'{"VP":{"x":' + b"[" * 100_000), "malformed"),
 ])  # fmt: skip
-def test_what_cannot_be_understood_is_rejected_with_one_of_a_few_reasons(message: Raw, expected: str) -> None:
+def test_what_cannot_be_understood_is_rejected_with_one_of_a_few_reasons(
+    message: RawMessage, expected: str
+) -> None:
     assert reason(message) == expected
     done = many(raw(), message, raw(veh=9))
     assert [(reject.reason, reject.raw.payload, reject.raw.origin) for reject in done.rejects] == [
@@ -260,7 +262,7 @@ def test_a_batch_of_nothing_good_has_no_rows() -> None:
     ],
 )
 def test_a_topic_that_says_nothing_costs_only_the_next_stop(topic: str) -> None:
-    event = Hsl().process(Raw(topic, raw().payload, RECEIVED))
+    event = Hsl().process(RawMessage(topic, raw().payload, RECEIVED))
     assert event is not None
     assert event.details["next_stop"] is None
     assert event.details["vehicle_id"] == "40/456"
@@ -328,7 +330,7 @@ def test_every_fuzzed_message_ends_in_exactly_one_place(payloads: list[bytes]) -
     messages = [raw(payload) for payload in payloads]
     done = many(*messages)
     rows = sum(len(frame) for _, frame in done.rows)
-    assert rows + len(done.rejects) + done.passed.total() == len(messages)
+    assert rows + len(done.rejects) + done.skipped.total() == len(messages)
     for _, frame in done.rows:
         assert frame["latitude"].is_between(-90, 90).all()
         assert frame["longitude"].is_between(-180, 180).all()
@@ -384,5 +386,5 @@ def test_all_messages_of_the_recorded_hour_are_understood(recordings: Path) -> N
     }
     assert rows["input.door-events"]["open"].sum() == 32
     assert Counter(reject.reason for reject in done.rejects) == {"no position": 4}
-    assert not done.passed
+    assert not done.skipped
     assert set(rows["input.vehicle-positions"]["vehicle_id"]) == {"40/456", "12/1315"}

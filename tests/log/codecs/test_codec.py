@@ -14,9 +14,9 @@ from log.events import APPENDED, POSITIONS, Everything, Position, records, seale
 from log.shapes import shape
 from millrace.errors import DefinitionError
 from millrace.log import Records
-from millrace.log.codecs.codec import FIRST, LAST, decode, encode
+from millrace.log.codecs.codec import MAX_TIME, MIN_TIME, decode, encode
 from millrace.log.codecs.event_pb2 import Event
-from millrace.log.dead import DEAD
+from millrace.log.dead import DEAD_SCHEMA
 from millrace.panes import COLUMNS
 from millrace.topics import Codec, Topic
 
@@ -132,7 +132,9 @@ def test_ingestion_time_can_be_given_for_all() -> None:
 
 
 @pytest.mark.parametrize("codec", ["binary", "json"])
-@pytest.mark.parametrize("at", [0, -1, -1_500, 1, 999, 32_503_680_000_123, 9_223_372_036_855, FIRST, LAST])
+@pytest.mark.parametrize(
+    "at", [0, -1, -1_500, 1, 999, 32_503_680_000_123, 9_223_372_036_855, MIN_TIME, MAX_TIME]
+)
 def test_times_from_the_year_1_to_9999_come_back_exactly(at: int, codec: Codec) -> None:
     topic = Topic("t", Ticks, codec=codec)
     frame = pl.DataFrame({"ms": [at], "event_time": [at], "ingestion_time": [at]})
@@ -181,10 +183,10 @@ def test_no_records_make_no_rows_with_all_columns() -> None:
     for panes in (False, True):
         some, none = (
             decode(POSITIONS, 0, records([sealed(Position())]), panes=panes),
-            decode(POSITIONS, 0, Records.none(), panes=panes),
+            decode(POSITIONS, 0, Records.empty(), panes=panes),
         )
         assert none.rows.schema == some.rows.schema
-        assert none.dead.schema == some.dead.schema == DEAD
+        assert none.dead.schema == some.dead.schema == DEAD_SCHEMA
         assert (len(none.rows), len(none.dead)) == (0, 0)
     assert len(encode(POSITIONS, none.rows)) == 0
 
@@ -265,7 +267,7 @@ def test_a_missing_time_in_a_plain_topic_is_dead() -> None:
         (sightings().drop("speed"), "the rows lack speed"),
         (sightings().drop("event_time"), "the rows lack event_time"),
         (sightings().with_columns(event_time=pl.lit(None, pl.Int64)), "2 rows have no event_time"),
-        (sightings().with_columns(event_time=pl.lit(LAST + 1)), "outside the years 1 to 9999"),
+        (sightings().with_columns(event_time=pl.lit(MAX_TIME + 1)), "outside the years 1 to 9999"),
         (
             sightings().with_columns(vehicle=pl.lit(None, pl.String)),
             "column 'vehicle' holds nulls, but the field must have a value",

@@ -16,7 +16,7 @@ from log import children
 from log.children import texts
 from log.conftest import Start
 from millrace.errors import LogError, LogUnwritable
-from millrace.log import Outgoing, open_log
+from millrace.log import OutgoingRecords, open_log
 from millrace.log.embedded.log import EmbeddedLog
 
 NOBODY = 65534
@@ -45,8 +45,8 @@ def open_folder() -> Iterator[Path]:
 def values(log: EmbeddedLog, topic: str) -> list[bytes]:
     return [
         value
-        for p, end in log.ends(topic).items()
-        for value in log.read(topic, p, log.begins(topic)[p], end).values.to_pylist()
+        for p, end in log.end_offsets(topic).items()
+        for value in log.read(topic, p, log.start_offsets(topic)[p], end).values.to_pylist()
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_path_and_its_url_open_the_same_log(folder: Path) -> None:
     log = open_log(str(folder))
     log.ensure_raw("t")
     assert log.url == f"embedded:{folder}"
-    assert open_log(log.url).list() == ["t"]
+    assert open_log(log.url).list_topics() == ["t"]
 
 
 def test_a_log_that_must_exist_is_not_created(folder: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_writer_that_dies_before_any_statement_of_a_commit_leaves_all_or_nothi
         process = start(children.die_at_statement, embedded.url, "query", sizes, number)
         process.join()
         outcomes.append(process.exitcode)
-        last = embedded.writer("query").last
+        last = embedded.writer("query").last_marker
         for topic, count in sizes.items():
             assert sorted(values(embedded, topic)) == sorted(
                 f"{marker}.{i}".encode() for marker in range(last + 1) for i in range(count)
@@ -149,7 +149,7 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing(embedded: EmbeddedLog)
     connection = embedded._results.connection()
     pages = connection.execute("pragma page_count").fetchone()[0]
     connection.execute(f"pragma max_page_count={pages}")
-    large = Outgoing(pa.array([b"x" * 100_000]))
+    large = OutgoingRecords(pa.array([b"x" * 100_000]))
     with pytest.raises(LogUnwritable, match=r"the disk of .* is full .*; free some space"):
         embedded.append("t", large)
     with pytest.raises(LogUnwritable):
@@ -166,7 +166,7 @@ def test_a_file_that_may_not_grow_refuses_the_append_and_loses_nothing(folder: P
         log.ensure_raw("t")
         log.append("t", texts("kept"))
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-        log.append("t", Outgoing(pa.array([b"x" * 1_000_000])))
+        log.append("t", OutgoingRecords(pa.array([b"x" * 1_000_000])))
 
     said = in_child(fill)
     assert said.startswith("LogUnwritable: the disk of ")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.errors import DefinitionError
-from millrace.patterns.cep.contiguous import Contiguous
+from millrace.patterns.cep.contiguous import ContiguousMatcher
 from millrace.patterns.cep.matcher import Matcher
-from millrace.patterns.cep.partial_matches import Course, Found, Lane, Rules
-from millrace.patterns.cep.regular import Regular
+from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, NfaRunner, PartialMatches
+from millrace.patterns.cep.regular import LazyDfa
 from millrace.testing.transcripts import patterns as transcripts
 from patterns.chances import a_regular_pattern, some_events
 
@@ -32,13 +32,13 @@ def test_matches_are_those_of_the_definition_and_timeouts_those_of_the_matcher(s
         [{**event, "who": chance.choice("xy")} for event in some_events(chance)],
     )
     try:
-        transcript = transcripts.understand({**said, "key": "who", "events": events, "expect": {}})
+        transcript = transcripts.parse_document({**said, "key": "who", "events": events, "expect": {}})
     except DefinitionError:
         return
-    wanted, _ = transcripts.by_definition(transcript)
-    _, overdue = transcripts.by_matcher(transcript, 0)
+    wanted, _ = transcripts.match_by_definition(transcript)
+    _, overdue = transcripts.match_by_matcher(transcript, 0)
     for cut in range(3):
-        found = transcripts.by_rows(transcript, cut)
+        found = transcripts.match_by_columns(transcript, cut)
         assert found is not None
         assert Counter(found[0]) == Counter(wanted)
         assert Counter(found[1]) == Counter(overdue)
@@ -49,30 +49,38 @@ def test_every_beginning_is_followed_at_once() -> None:
     kinds = "abbcabdabaab"
     masks = np.array(["dab_c".index(kind) for kind in kinds])
     times, ends = np.arange(len(kinds)), np.full(len(kinds), len(kinds))
-    found = Regular(matcher.rules.automaton).follow(
-        masks, times, ends, np.flatnonzero(masks == 1), 10, once=True
+    found = LazyDfa(matcher.runner.nfa).scan(
+        masks, times, ends, np.flatnonzero(masks == 1), 10, first_only=True
     )
     assert found.starts.tolist() == [0, 4, 7, 9, 10]
-    assert found.latest.tolist() == [3, -1, -1, -1, -1]
+    assert found.last_match_rows.tolist() == [3, -1, -1, -1, -1]
     assert found.open.tolist() == [False, False, False, False, True]
-    assert not found.overdue.any()
+    assert not found.is_overdue.any()
 
 
 def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
     followed: list[int] = []
-    whole = Rules.follow
+    whole = NfaRunner.advance
 
-    def counted(rules: Rules, course: Course, lane: Lane, time: int, found: Found, *, ended: bool) -> Course:
+    def counted(
+        rules: NfaRunner,
+        course: PartialMatches,
+        lane: KeyRows,
+        time: int,
+        found: MatchResults,
+        *,
+        ended: bool,
+    ) -> PartialMatches:
         followed.append(lane.end - lane.first)
-        return whole(rules, course, lane, time, found, ended=ended)
+        return whole(rules, course, lane, time, found, is_ended=ended)
 
-    monkeypatch.setattr(Rules, "follow", counted)
+    monkeypatch.setattr(NfaRunner, "advance", counted)
     rows = pl.DataFrame(
         [("x", kind, time) for time, kind in enumerate("abab" * 500 + "abbc" + "ab" * 500)],
         schema=SCHEMA,
         orient="row",
     )
-    reader = Contiguous(Matcher(STOP, SCHEMA, ("key",)), timeouts=False)
+    reader = ContiguousMatcher(Matcher(STOP, SCHEMA, ("key",)), needs_timeouts=False)
     done = reader.step(reader.schema.to_frame(), rows, 3004)
     assert done.matches["event_time"].to_list() == [2000, 2001, 2002, 2003]
     assert followed == [4]
@@ -80,7 +88,7 @@ def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPat
 
 
 def test_rows_are_kept_from_the_first_beginning_that_is_open_and_no_longer_than_the_bound() -> None:
-    reader = Contiguous(Matcher(STOP, SCHEMA, ("key",)), timeouts=False)
+    reader = ContiguousMatcher(Matcher(STOP, SCHEMA, ("key",)), needs_timeouts=False)
     rows = pl.DataFrame(
         [("x", "a", 1), ("x", "b", 2), ("y", "b", 3), ("z", "a", 4)], schema=SCHEMA, orient="row"
     )
@@ -106,8 +114,8 @@ def test_rows_are_kept_from_the_first_beginning_that_is_open_and_no_longer_than_
     ],
 )
 def test_other_patterns_are_left_to_the_matcher(made: mr.patterns.Pattern) -> None:
-    assert not Contiguous.suits(Matcher(made, SCHEMA, ("key",)))
-    assert Contiguous.suits(Matcher(STOP, SCHEMA, ("key",)))
+    assert not ContiguousMatcher.is_suitable(Matcher(made, SCHEMA, ("key",)))
+    assert ContiguousMatcher.is_suitable(Matcher(STOP, SCHEMA, ("key",)))
 
 
 @pytest.mark.parametrize(("last", "wanted"), [("d", [[0, 1, 2, 3, 4]]), ("a", [[1, 2]])])
@@ -121,7 +129,7 @@ def test_a_match_waits_over_batches_for_one_that_began_before_it(last: str, want
         .next("end", pl.col("kind") == "d")
         .within(100)
     )
-    reader = Contiguous(Matcher(made.skip_past_last(), SCHEMA, ("key",)), timeouts=False)
+    reader = ContiguousMatcher(Matcher(made.skip_past_last(), SCHEMA, ("key",)), needs_timeouts=False)
     kept, found = reader.schema.to_frame(), []
     for time, kind in enumerate(f"abdc{last}c"):
         done = reader.step(kept, pl.DataFrame([("x", kind, time)], schema=SCHEMA, orient="row"), time + 1)

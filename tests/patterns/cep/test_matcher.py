@@ -16,8 +16,8 @@ from millrace import patterns
 from millrace.errors import DefinitionError, PatternFailed, StateMismatch
 from millrace.patterns import Pattern, avg, first, last, previous
 from millrace.patterns.cep import encoding
-from millrace.patterns.cep.matcher import END, MATCH, STEP, Key, Matcher
-from millrace.patterns.cep.partial_matches import Course
+from millrace.patterns.cep.matcher import END_OF_STREAM, MATCH, STEP, Key, Matcher
+from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.testing.transcripts import patterns as transcripts
 from patterns.chances import a_nested_pattern, a_pattern, some_events
 from strategies import examples
@@ -31,7 +31,7 @@ def frame(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
 
 
 def matched(pattern: Pattern, rows: pl.DataFrame, **said: Any) -> list[list[int]]:
-    found = Matcher(pattern, SCHEMA, ("key",), **said).step({}, rows, END).matches
+    found = Matcher(pattern, SCHEMA, ("key",), **said).step({}, rows, END_OF_STREAM).matches
     return [part["event_time"].to_list() for part in found.partition_by(MATCH, maintain_order=True)]
 
 
@@ -58,15 +58,15 @@ def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) 
     chance = random.Random(seed)
     said, events = a_pattern(chance), some_events(chance)
     try:
-        transcript = transcripts.understand({**said, "events": events, "expect": {}})
+        transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
     except DefinitionError:
         return
-    wanted, _ = transcripts.by_definition(transcript)
-    found = [transcripts.by_matcher(transcript, cut) for cut in range(3)]
+    wanted, _ = transcripts.match_by_definition(transcript)
+    found = [transcripts.match_by_matcher(transcript, cut) for cut in range(3)]
     for matches, timeouts in found:
         assert Counter(matches) == Counter(wanted)
         assert Counter(timeouts) == Counter(found[0][1])
-    assert Counter(transcripts.by_matcher(transcript, 3, timeouts_too=False)[0]) == Counter(wanted)
+    assert Counter(transcripts.match_by_matcher(transcript, 3, timeouts_too=False)[0]) == Counter(wanted)
 
 
 @examples(150)
@@ -75,12 +75,12 @@ def test_groups_in_groups_and_what_must_not_follow_them_are_those_of_the_definit
     chance = random.Random(seed)
     said, events = a_nested_pattern(chance), some_events(chance)
     try:
-        transcript = transcripts.understand({**said, "events": events, "expect": {}})
-        found = [transcripts.by_matcher(transcript, cut)[0] for cut in range(2)]
+        transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
+        found = [transcripts.match_by_matcher(transcript, cut)[0] for cut in range(2)]
     except DefinitionError:
         return
-    wanted, _ = transcripts.by_definition(transcript)
-    for matches in (*found, transcripts.by_matcher(transcript, 2, timeouts_too=False)[0]):
+    wanted, _ = transcripts.match_by_definition(transcript)
+    for matches in (*found, transcripts.match_by_matcher(transcript, 2, timeouts_too=False)[0]):
         assert Counter(matches) == Counter(wanted)
 
 
@@ -118,10 +118,13 @@ def test_what_must_not_follow_a_group_binds_the_end_of_the_group(
         {"step": "no", "link": "not_next", "where": "value > 5"},
         {"step": "c", "link": "followed_by", "where": "kind == 'c'"},
     ]
-    transcript = transcripts.understand(
+    transcript = transcripts.parse_document(
         {"pattern": [*parts, *later], "skip": "none", "events": rows, "expect": {}}
     )
-    for matches, _ in (transcripts.by_definition(transcript), transcripts.by_matcher(transcript, 0)):
+    for matches, _ in (
+        transcripts.match_by_definition(transcript),
+        transcripts.match_by_matcher(transcript, 0),
+    ):
         assert sorted(tuple(f"{step}{event}" for step, event in match) for match in matches) == sorted(
             expected
         )
@@ -175,13 +178,13 @@ def test_a_null_fulfils_nothing() -> None:
 
 def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
     matcher = Matcher(mr.pattern("a", A).followed_by("b", B).within(10), SCHEMA, ("key",))
-    known: dict[Key, Course] = {}
+    known: dict[Key, PartialMatches] = {}
     sizes = []
     for time in range(100):
         done = matcher.step(known, frame((f"k{time}", "a", 0, time)), time + 1)
-        known |= {key: course for key, course in done.courses.items() if course is not None}
-        known = {key: course for key, course in known.items() if done.courses.get(key, course) is not None}
-        sizes.append((len(known), sum(len(course.runs) for course in known.values())))
+        known |= {key: course for key, course in done.changed.items() if course is not None}
+        known = {key: course for key, course in known.items() if done.changed.get(key, course) is not None}
+        sizes.append((len(known), sum(len(course.running) for course in known.values())))
     assert sizes[5] == (6, 6)
     assert set(sizes[20:]) == {(9, 9)}
 
@@ -190,18 +193,18 @@ def test_a_key_in_which_nothing_began_is_not_remembered() -> None:
     done = Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).step(
         {}, frame(("x", "b", 0, 1), ("y", "c", 0, 2)), 3
     )
-    assert dict(done.courses) == {}
+    assert dict(done.changed) == {}
 
 
 def test_a_course_comes_back_from_its_bytes_as_it_was() -> None:
     made = mr.pattern("a", A).one_or_more().followed_by_any("b", B).within(100)
     matcher = Matcher(made, SCHEMA, ("key",))
     rows = [("x", kind, number, number) for number, kind in enumerate("aabaa")]
-    [course] = matcher.step({}, frame(*rows), 5).courses.values()
+    [course] = matcher.step({}, frame(*rows), 5).changed.values()
     assert course is not None
-    again = encoding.load(encoding.dump(course), matcher.states)
-    assert encoding.dump(again) == encoding.dump(course)
-    assert [run.state.number for run in again.runs] == [run.state.number for run in course.runs]
+    again = encoding.decode_matches(encoding.encode_matches(course), matcher.states)
+    assert encoding.encode_matches(again) == encoding.encode_matches(course)
+    assert [run.state.number for run in again.running] == [run.state.number for run in course.running]
 
 
 def test_a_stored_course_holds_each_event_once() -> None:
@@ -211,9 +214,9 @@ def test_a_stored_course_holds_each_event_once() -> None:
     sizes = []
     for number in (20, 40):
         rows = frame(*(("x", "a", 10**12 + i, i) for i in range(number)))
-        [course] = matcher.step({}, rows, number).courses.values()
+        [course] = matcher.step({}, rows, number).changed.values()
         assert course is not None
-        sizes.append(encoding.dump(course).count((10**12).to_bytes(8, "big")[:5]))
+        sizes.append(encoding.encode_matches(course).count((10**12).to_bytes(8, "big")[:5]))
     assert sizes == [20, 40]
 
 
@@ -223,7 +226,9 @@ def test_a_pattern_that_doubles_with_each_event_ends_in_a_clear_error() -> None:
         PatternFailed,
         match=r"more than 1,000 partial matches for one key, .* make it stricter: consecutive\(\)",
     ):
-        matched(mr.pattern("a", A).one_or_more().allow_combinations().next("b", B), rows, most=1000)
+        matched(
+            mr.pattern("a", A).one_or_more().allow_combinations().next("b", B), rows, max_partial_matches=1000
+        )
 
 
 def test_a_loop_whose_events_are_taken_in_turn_stays_polynomial() -> None:
@@ -241,7 +246,7 @@ def test_columns_that_rows_lack_are_named() -> None:
 def test_rows_of_matches_say_which_step_took_them() -> None:
     found = (
         Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",))
-        .step({}, frame(("x", "a", 0, 1), ("x", "b", 0, 2)), END)
+        .step({}, frame(("x", "a", 0, 1), ("x", "b", 0, 2)), END_OF_STREAM)
         .matches
     )
     assert found.select(STEP, "event_time").rows() == [("a", 1), ("b", 2)]
@@ -255,9 +260,11 @@ def test_rows_that_every_match_passes_over_are_not_looked_at() -> None:
         )
     )
     relaxed = mr.pattern("a", A).followed_by("b", B & (pl.col("value") > last("a", "value")))
-    assert Matcher(relaxed, SCHEMA, ("key",)).ready(rows)["event_time"].to_list() == [0, 1, 3]
-    assert Matcher(relaxed.not_next("d", pl.col("kind") == "d"), SCHEMA, ("key",)).ready(rows).height == 5
-    assert Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).ready(rows).height == 5
+    assert Matcher(relaxed, SCHEMA, ("key",)).prepare_rows(rows)["event_time"].to_list() == [0, 1, 3]
+    assert (
+        Matcher(relaxed.not_next("d", pl.col("kind") == "d"), SCHEMA, ("key",)).prepare_rows(rows).height == 5
+    )
+    assert Matcher(mr.pattern("a", A).next("b", B), SCHEMA, ("key",)).prepare_rows(rows).height == 5
 
 
 def test_what_must_not_come_next_is_asked_of_the_very_next_row_though_nobody_counts_timeouts() -> None:
@@ -270,20 +277,21 @@ def test_what_divides_matches_is_passed_over_only_where_nobody_counts_timeouts()
     rows = frame(("x", "a", 0, 0), ("x", "c", 0, 1))
     loop = mr.pattern("a", A).one_or_more().followed_by("b", B).within(10)
     assert [
-        Matcher(loop, SCHEMA, ("key",), timeouts=asked).ready(rows).height for asked in (True, False)
+        Matcher(loop, SCHEMA, ("key",), needs_timeouts=asked).prepare_rows(rows).height
+        for asked in (True, False)
     ] == [2, 1]
 
 
 def test_matches_that_began_at_different_events_share_the_events_that_they_have_in_common() -> None:
     """Each of 2,000 matches had 1,000 events of its own on average: 825 MB for one key."""
     matcher = Matcher(mr.pattern("a", A).one_or_more().next("b", B).within(10_000), SCHEMA, ("key",))
-    [course] = matcher.step({}, frame(*(("x", "a", i, i) for i in range(2_000))), 2_000).courses.values()
+    [course] = matcher.step({}, frame(*(("x", "a", i, i) for i in range(2_000))), 2_000).changed.values()
     assert course is not None
-    assert len(course.runs) == 2_000
-    data = encoding.dump(course)
+    assert len(course.running) == 2_000
+    data = encoding.encode_matches(course)
     assert len(data) < 200_000
-    again = encoding.load(data, matcher.states, list(SCHEMA))
-    found = matcher.step({("x",): again}, frame(("x", "b", 0, 2_000)), END).matches.partition_by(
+    again = encoding.decode_matches(data, matcher.states, list(SCHEMA))
+    found = matcher.step({("x",): again}, frame(("x", "b", 0, 2_000)), END_OF_STREAM).matches.partition_by(
         MATCH, maintain_order=True
     )
     assert [part["event_time"].to_list() for part in found[::500]] == [
@@ -296,9 +304,9 @@ def test_matches_that_share_events_are_shown_without_a_row_of_python_for_each() 
     made = mr.pattern("a", A).one_or_more().next("b", B).within(10_000)
     rows = [("x", "a", i, i) for i in range(1_000)]
     for end, asked, shown in (("b", False, 1_000), ("a", False, 0), ("a", True, 0)):
-        matcher = Matcher(made, SCHEMA, ("key",), timeouts=asked)
+        matcher = Matcher(made, SCHEMA, ("key",), needs_timeouts=asked)
         tracemalloc.start()
-        done = matcher.step({}, frame(*rows, ("x", end, 0, 1_000)), END)
+        done = matcher.step({}, frame(*rows, ("x", end, 0, 1_000)), END_OF_STREAM)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert done.matches[MATCH].n_unique() == shown
@@ -310,13 +318,13 @@ def test_events_before_the_oldest_match_are_forgotten() -> None:
     matcher = Matcher(mr.pattern("a", A).one_or_more().next("b", B).within(10), SCHEMA, ("key",))
     course = None
     for at in range(0, 300, 50):
-        known: dict[Key, Course] = {} if course is None else {("x",): course}
+        known: dict[Key, PartialMatches] = {} if course is None else {("x",): course}
         [course] = matcher.step(
             known, frame(*(("x", "a", i, i) for i in range(at, at + 50))), at + 50
-        ).courses.values()
+        ).changed.values()
         assert course is not None
-        course = encoding.load(encoding.dump(course), matcher.states, list(SCHEMA))
-        assert course.links < 12
+        course = encoding.decode_matches(encoding.encode_matches(course), matcher.states, list(SCHEMA))
+        assert course.entry_count < 12
 
 
 def test_events_that_partial_matches_cannot_share_are_bounded() -> None:
@@ -329,16 +337,16 @@ def test_events_that_partial_matches_cannot_share_are_bounded() -> None:
         .next("c", pl.col("kind") == "c")
         .within(1_000)
     )
-    assert matched(made, frame(*rows), most=2_500) == []
+    assert matched(made, frame(*rows), max_partial_matches=2_500) == []
     with pytest.raises(
         PatternFailed,
         match=r"more than 750 events to remember of partial matches for one key.*make it stricter",
     ):
-        matched(made, frame(*rows), most=150)
+        matched(made, frame(*rows), max_partial_matches=150)
 
 
 def test_matches_that_an_earlier_version_stored_are_refused_with_the_remedy() -> None:
     matcher = Matcher(mr.pattern("a", A).followed_by("b").within(100), SCHEMA, ("key",))
     old = [1, 1, [[0, 10, ["x", "a", 5, 10]]], [[-1, 0, 0, []]], [[0, 0, 0]], []]
     with pytest.raises(StateMismatch, match=r"partial matches of version 1 are stored.*--reset JOB"):
-        encoding.load(msgspec.msgpack.encode(old), matcher.states, list(SCHEMA))
+        encoding.decode_matches(msgspec.msgpack.encode(old), matcher.states, list(SCHEMA))

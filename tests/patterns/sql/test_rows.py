@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.errors import DefinitionError, InputError, PatternFailed
-from millrace.patterns.sql.clause import After, RowPattern, match_recognize, parse_match_recognize
-from millrace.patterns.sql.compiled import Looking
-from millrace.patterns.sql.matcher import Course, RowMatcher
-from millrace.patterns.sql.queries import matched
+from millrace.patterns.sql.clause import AfterMatchSkip, RowPattern, match_recognize, parse_match_recognize
+from millrace.patterns.sql.compiled import CompiledPattern
+from millrace.patterns.sql.matcher import RowPatternMatcher, SqlPartition
+from millrace.patterns.sql.queries import recognize_matches
 from millrace.patterns.sql.scene import Row
-from millrace.testing.model.row_pattern_definition import by_definition
+from millrace.testing.model.row_pattern_definition import match_by_definition
 
 SCHEMA = pl.Schema({"event_time": pl.Int64(), "kind": pl.String(), "value": pl.Int64()})
 CONDITIONS = (
@@ -107,9 +107,11 @@ def shown_by(answer: Callable[[], object]) -> object:
         return failed.kind
 
 
-def in_pieces(looking: Looking, given_rows: list[Row], chance: random.Random) -> list[tuple[Row, Row]]:
+def in_pieces(
+    looking: CompiledPattern, given_rows: list[Row], chance: random.Random
+) -> list[tuple[Row, Row]]:
     """What the matcher shows when rows come in batches, and the watermark with them."""
-    matcher, found = RowMatcher(looking, ("key",) if "key" in looking.schema else ()), []
+    matcher, found = RowPatternMatcher(looking, ("key",) if "key" in looking.schema else ()), []
     courses: dict[tuple[object, ...], bytes] = {}
     rest = pl.DataFrame(given_rows, schema=looking.schema, orient="row")
     while True:
@@ -120,10 +122,10 @@ def in_pieces(looking: Looking, given_rows: list[Row], chance: random.Random) ->
         piece, rest = rest[:cut], rest[cut:]
         ended = rest.is_empty()
         watermark = None if ended else rest["event_time"][0]
-        known = {key: Course.load(data) for key, data in courses.items()}
-        changed, shown = matcher.step(known, piece, watermark, ended=ended)
+        known = {key: SqlPartition.decode(data) for key, data in courses.items()}
+        changed, shown = matcher.step(known, piece, watermark, is_ended=ended)
         found += [(one.row[: len(looking.schema)], one.measures) for one in shown]
-        courses |= {key: course.dump() for key, course in changed.items() if course is not None}
+        courses |= {key: course.encode() for key, course in changed.items() if course is not None}
         courses = {key: data for key, data in courses.items() if changed.get(key, True) is not None}
         if ended:
             return found
@@ -134,11 +136,11 @@ def in_pieces(looking: Looking, given_rows: list[Row], chance: random.Random) ->
 def test_matches_are_those_of_the_definition_however_rows_are_cut(seed: int) -> None:
     chance = random.Random(seed)
     try:
-        looking = Looking(a_row_pattern(chance), SCHEMA, "event_time")
+        looking = CompiledPattern(a_row_pattern(chance), SCHEMA, "event_time")
     except DefinitionError:
         return
     given_rows = some_rows(chance)
-    wanted = shown_by(lambda: [(one.row, one.measures) for one in by_definition(looking, given_rows)])
+    wanted = shown_by(lambda: [(one.row, one.measures) for one in match_by_definition(looking, given_rows)])
     if wanted == "limit":
         return
     for cut in range(2):
@@ -167,26 +169,26 @@ def test_a_clause_is_the_same_object_whether_it_is_said_in_sql_or_in_python() ->
         order_by=["time"],
         within="10s",
     )
-    assert said.after == After("to_first", "B")
+    assert said.after == AfterMatchSkip("to_first", "B")
     assert said.span == 10_000
 
 
 def test_a_search_that_doubles_with_each_row_ends_in_a_clear_error() -> None:
     said = match_recognize("(A | B)* X", define={"X": "COUNT(A.*) < 0"}, measures={"n": "COUNT(*)"})
     with pytest.raises(PatternFailed, match="more than 102,000 ways were tried to match one beginning"):
-        matched(said, pl.DataFrame({"v": [1] * 40}))
+        recognize_matches(said, pl.DataFrame({"v": [1] * 40}))
 
 
 def test_conditions_on_rows_alone_take_polynomial_time() -> None:
     said = match_recognize(
         "((A+)+ | (A A)*)* B", define={"A": "v = 1", "B": "v = 2"}, measures={"n": "COUNT(*)"}
     )
-    assert matched(said, pl.DataFrame({"v": [1] * 60})).rows() == []
+    assert recognize_matches(said, pl.DataFrame({"v": [1] * 60})).rows() == []
 
 
 def test_a_condition_on_the_first_row_of_a_variable_takes_polynomial_time() -> None:
     said = match_recognize("(A | B)* X", define={"X": "v < FIRST(A.v) - 100"}, measures={"n": "COUNT(*)"})
-    assert matched(said, pl.DataFrame({"v": [1] * 30})).rows() == []
+    assert recognize_matches(said, pl.DataFrame({"v": [1] * 30})).rows() == []
 
 
 @pytest.mark.parametrize(
@@ -196,11 +198,11 @@ def test_a_condition_on_the_first_row_of_a_variable_takes_polynomial_time() -> N
 def test_asking_for_a_row_far_beyond_the_match_takes_no_memory(asked: str) -> None:
     far = asked.replace("{}", "99999999999999999999")
     said = match_recognize("A+ X", define={"X": f"{far} IS NULL"}, measures={"n": "COUNT(*)", "it": far})
-    assert matched(said, pl.DataFrame({"v": [1] * 30})).rows() == [(30, None)]
+    assert recognize_matches(said, pl.DataFrame({"v": [1] * 30})).rows() == [(30, None)]
 
 
 def test_long_matches_do_not_run_out_of_stack() -> None:
-    assert matched(
+    assert recognize_matches(
         match_recognize("A+", measures={"n": "COUNT(*)"}), pl.DataFrame({"v": range(20_000)})
     ).rows() == [(20_000,)]
 
@@ -235,7 +237,7 @@ def test_a_pattern_that_is_none_says_where(text: str, why: str) -> None:
 )
 def test_a_condition_that_is_none_says_why(define: str, why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
-        Looking(match_recognize("A B", define={"A": define}), SCHEMA)
+        CompiledPattern(match_recognize("A B", define={"A": define}), SCHEMA)
 
 
 def test_without_sqlglot_everything_else_works_and_row_patterns_say_what_to_install() -> None:
@@ -267,8 +269,8 @@ def test_times_finer_than_a_microsecond_are_refused_instead_of_cut(dtype: pl.Dat
         "A B*", define={"B": "at > PREV(at)"}, measures={"n": "COUNT(*)", "it": "LAST(at)"}, order_by=["at"]
     )
     with pytest.raises(InputError, match=r"column 'at': .* is finer than a microsecond"):
-        matched(said, pl.DataFrame({"at": (NANOS % 10**12).cast(dtype)}))
+        recognize_matches(said, pl.DataFrame({"at": (NANOS % 10**12).cast(dtype)}))
     whole = pl.DataFrame({"at": ((NANOS % 10**12) * 1_000 % 10**13).cast(dtype)})
-    shown = matched(said, whole)
+    shown = recognize_matches(said, whole)
     assert shown.schema == {"n": pl.Int64(), "it": dtype}
     assert (shown["n"].to_list(), shown["it"].to_list()) == ([2], whole["at"].to_list()[-1:])

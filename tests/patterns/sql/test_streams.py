@@ -13,12 +13,12 @@ import yaml
 
 import millrace as mr
 from millrace import panes, testing, watermarks
-from millrace.engine.trigger_state import END
+from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.patterns import RowPattern, match_recognize
-from millrace.patterns.sql.matcher import Course
+from millrace.patterns.sql.matcher import SqlPartition
 from millrace.patterns.sql.streams import stream_matcher
-from millrace.testing.transcripts.running import why_failed
+from millrace.testing.transcripts.running import find_failure
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts" / "rows"
 
@@ -70,7 +70,7 @@ def played(said: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, 
             if chance.random() < 0.3:
                 script.restart()
             found += script.panes()
-        script.watermark(END)
+        script.watermark(END_OF_STREAM)
         found += script.panes()
     return sorted(
         found,
@@ -135,7 +135,8 @@ def test_transcripts_hold_as_jobs_too(path: Path) -> None:
     """As Spark runs them: their rows are events, in batches, with a restart."""
     documents = list(yaml.safe_load_all(path.read_text()))
     found = [
-        (document["name"], why_failed(document, as_job, number)) for number, document in enumerate(documents)
+        (document["name"], find_failure(document, as_job, number))
+        for number, document in enumerate(documents)
     ]
     assert {name: why for name, why in found if why is not None} == {}
 
@@ -184,11 +185,11 @@ def test_the_last_row_comes_less_than_the_bound_after_the_first() -> None:
 
 def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
     matcher = stream_matcher(FALL, SCHEMA, ("key",))
-    known: dict[tuple[Any, ...], Course] = {}
+    known: dict[tuple[Any, ...], SqlPartition] = {}
     sizes = []
     for time in range(60):
         rows_now = pl.DataFrame([(f"k{time}", 5, time, time)], schema=SCHEMA, orient="row")
-        changed, _ = matcher.step(known, rows_now, time + 1, ended=False)
+        changed, _ = matcher.step(known, rows_now, time + 1, is_ended=False)
         known |= {key: course for key, course in changed.items() if course is not None}
         known = {key: course for key, course in known.items() if changed.get(key, course) is not None}
         sizes.append(sum(len(course.rows) for course in known.values()))

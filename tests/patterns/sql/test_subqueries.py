@@ -8,7 +8,7 @@ import pytest
 import millrace as mr
 from millrace import patterns
 from millrace.errors import DefinitionError, PatternFailed
-from millrace.patterns.sql.queries import matched
+from millrace.patterns.sql.queries import recognize_matches
 
 PRICES = pl.DataFrame({"id": [1, 2, 3], "price": [10, 20, 30], "word": ["7", "x", None]})
 LIMITS = pl.DataFrame({"most": [25]})
@@ -48,7 +48,7 @@ def test_a_clause_may_ask_queries_over_constants() -> None:
         measures={"it": "LAST(A.price) + (SELECT 1000)"},
         order_by=["id"],
     )
-    assert matched(said, PRICES)["it"].to_list() == [1030]
+    assert recognize_matches(said, PRICES)["it"].to_list() == [1030]
 
 
 def test_a_clause_has_no_tables_to_ask() -> None:
@@ -56,7 +56,7 @@ def test_a_clause_has_no_tables_to_ask() -> None:
     with pytest.raises(
         DefinitionError, match="there are no tables that this query could ask; give values instead"
     ):
-        matched(said, PRICES)
+        recognize_matches(said, PRICES)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_measure_with_a_query_over_constants_is_the_same_in_a_query_and_in_a_c
 ) -> None:
     assert measured(expression) == [wanted]
     said = patterns.match_recognize("A+", measures={"it": expression}, order_by=["id"])
-    assert matched(said, PRICES)["it"].to_list() == [wanted]
+    assert recognize_matches(said, PRICES)["it"].to_list() == [wanted]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_clause_refuses_a_query_that_gives_more_than_one_value(query: str, wor
         patterns.match_recognize("A+", define={"A": f"id < ({query})"}),
     ):
         with pytest.raises(DefinitionError, match=words):
-            matched(said, PRICES)
+            recognize_matches(said, PRICES)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +180,4 @@ def test_try_cast_around_a_row_pattern_gives_null_too() -> None:
 def test_a_repetition_that_takes_no_row_is_the_last_as_in_perl(pattern: str, lengths: list[int]) -> None:
     define = {"C": "true", "D": "id = 3"} if "D" in pattern else {"C": "true"}
     said = patterns.match_recognize(pattern, define=define, measures={"n": "COUNT(*)"}, order_by=["id"])
-    assert matched(said, PRICES)["n"].to_list() == lengths
+    assert recognize_matches(said, PRICES)["n"].to_list() == lengths

@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def settings(tmp_path: Path, log: Log) -> Settings:
-    return Settings().changed(
+    return Settings().with_options(
         log_url=log.url,
         state_dir=tmp_path / "state",
         run_name="test",

@@ -29,21 +29,21 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
 
     from millrace.log import open_log
     from millrace.runners.spark import read_ahead
-    from millrace.runners.spark.source import Reader
+    from millrace.runners.spark.source import LogStreamReader
     from runners.spark.test_source import Clock, reader
 
     for helper in helpers if mishap in ("stalled", "killed", "stuck") else ():
         os.kill(helper, signal.SIGKILL if mishap == "killed" else signal.SIGSTOP)
         os.waitpid(helper, os.WUNTRACED)
     clock, limit = Clock(), ReadMaxRows(60)
-    feed = replace(reader(open_log(url), clock)._feed, name="query")
-    source = Reader(feed, clock=clock)
+    feed = replace(reader(open_log(url), clock)._spec, query_name="query")
+    source = LogStreamReader(feed, clock=clock)
     start = source.initialOffset()
     first = source.latestOffset(start, limit)
     shares = source.partitions(start, first)
     asked = [each for share in shares for each in share.following]
     if mishap == "broken":
-        read_ahead.ask(feed, replace(asked[0], ranges=[("nowhere", 0, 0, 1)]))
+        read_ahead.request_read(feed, replace(asked[0], ranges=[("nowhere", 0, 0, 1)]))
     for share in shares:
         list(source.read(share))
     (desk,) = place.iterdir()
@@ -76,8 +76,8 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     os.environ["MILLRACE_AHEAD"] = sys.argv[2]
-    from millrace.runners.processes import tree
+    from millrace.runners.processes import list_tree
     from millrace.runners.spark import read_ahead
 
-    read_ahead.begin()  # before anything is loaded that has threads
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], set(tree(os.getpid())) - {os.getpid()})
+    read_ahead.start_processes()  # before anything is loaded that has threads
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], set(list_tree(os.getpid())) - {os.getpid()})

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace import panes, patterns, watermarks, windows
-from millrace.log import Log, Outgoing
+from millrace.log import Log, OutgoingRecords
 from millrace.log.codecs.codec import decode, encode
-from millrace.log.dead import dead_topic, late_topic, read_letters
+from millrace.log.dead import dead_topic, late_topic, parse_letters
 from millrace.runners import batches
 from millrace.runners.local import Engine
 
@@ -126,7 +126,9 @@ def append(log: Log, frame: pl.DataFrame) -> None:
         log.append(READINGS.name, encode(READINGS, part))
         log.append(
             READINGS.name,
-            Outgoing(pa.array([b"\xffnonsense", b""], pa.binary()), pa.array([b"x", b"y"], pa.binary())),
+            OutgoingRecords(
+                pa.array([b"\xffnonsense", b""], pa.binary()), pa.array([b"x", b"y"], pa.binary())
+            ),
         )
 
 
@@ -134,18 +136,18 @@ def written(log: Log, topic: mr.Topic) -> pl.DataFrame:
     """All that a topic holds, as it was written."""
     parts = [
         decode(topic, p, log.read(topic.name, p, 0, end), panes=topic.name in KEYS).rows
-        for p, end in log.ends(topic.name).items()
+        for p, end in log.end_offsets(topic.name).items()
     ]
     return pl.concat(parts).drop("ingestion_time", "_off")
 
 
 def last_words(frame: pl.DataFrame, topic: mr.Topic) -> pl.DataFrame:
-    return panes.newest(frame, KEYS[topic.name])
+    return panes.latest_panes(frame, KEYS[topic.name])
 
 
 def letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
     """How often each record was set aside."""
-    frames = [read_letters(log.read(topic, p, 0, end)) for p, end in log.ends(topic).items() if end]
+    frames = [parse_letters(log.read(topic, p, 0, end)) for p, end in log.end_offsets(topic).items() if end]
     return Counter(
         row for frame in frames for row in frame.select("reason", "partition", "offset").iter_rows()
     )
@@ -154,9 +156,9 @@ def letters(log: Log, topic: str) -> Counter[tuple[str, ...]]:
 def in_one_piece(log: Log, jobs: Sequence[mr.Job]) -> tuple[dict[str, pl.DataFrame], set[tuple[str, ...]]]:
     """What the engine says of the whole log in one batch: outputs by topic, and what it sets aside."""
     engine = Engine(jobs, slots=1)
-    start = batches.begin(log, engine.plan.topics)
-    end = batches.advance(log, start, now=2_000_000)
-    results = engine.step(batches.pieces(log, engine.plan, start, end), end.clock)
+    start = batches.beginning_offsets(log, engine.plan.topics)
+    end = batches.plan_batch_end(log, start, now=2_000_000)
+    results = engine.step(batches.read_batch(log, engine.plan, start, end), end.clock)
     aside = [*results.late.values(), *([] if results.dead is None else [results.dead])]
     return results.outputs, {
         tuple(map(str, row))

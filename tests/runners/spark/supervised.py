@@ -6,15 +6,15 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from millrace.config import Settings
-    from millrace.runners import Batch, run
+    from millrace.runners import BatchReport, run
     from runners.spark.readings import climbs, falls, spreads, totals
 
-    def report(batch: Batch) -> None:
+    def report(batch: BatchReport) -> None:
         """So that a test can wait for progress."""
         sys.stdout.write(f"batch {batch.counts.get('read', 0)}\n")
         sys.stdout.flush()
 
-    chosen = Settings().changed(
+    chosen = Settings().with_options(
         log_url=sys.argv[1],
         state_dir=sys.argv[2],
         run_name="test",

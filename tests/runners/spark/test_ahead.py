@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from millrace.engine.exchange import Body, merge
+from millrace.engine.exchange import Body, merge_bodies
 from millrace.log import Log
-from millrace.runners.spark.source import Share, packets
+from millrace.runners.spark.source import ReadTask, read_packets
 from runners.spark.test_source import READINGS, Clock, append, log, reader
 
 __all__ = ["log"]
@@ -27,13 +27,13 @@ def second_batch(log: Log, folder: Path, mishap: str) -> dict[str, Any]:
 
 def said(body: Body) -> tuple[Any, ...]:
     """All that a body says, in an order of its own."""
-    sources = sorted((s.topic, s.partition, s.active, tuple(s.clocks.items())) for s in body.sources)
+    sources = sorted((s.topic, s.partition, s.has_rows, tuple(s.clocks.items())) for s in body.sources)
     rows = sorted(
         (block.target, block.kind, block.channel, *map(str, row))
         for block in body.blocks
         for row in block.frame.rows()
     )
-    return body.now, body.end, sources, body.counts, rows
+    return body.now, body.at_end, sources, body.counts, rows
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,19 @@ def test_a_batch_read_ahead_is_the_batch(log: Log, tmp_path: Path, mishap: str, 
         (READINGS.name, int(p), first["topics"][READINGS.name][p], end)
         for p, end in second["topics"][READINGS.name].items()
     ]
-    direct = packets(reader(log, Clock())._feed, Share(second["clock"], ranges))
-    assert said(merge(map(bytes.fromhex, found["bodies"]))) == said(merge(packet.body for packet in direct))
+    direct = read_packets(reader(log, Clock())._spec, ReadTask(second["clock"], ranges))
+    assert said(merge_bodies(map(bytes.fromhex, found["bodies"]))) == said(
+        merge_bodies(packet.body for packet in direct)
+    )
 
 
 def test_nobody_reads_ahead_unless_there_is_a_folder_for_it(log: Log) -> None:
     source = reader(log, Clock())
     append(log, 10)
-    share = Share(
+    share = ReadTask(
         1,
-        [(READINGS.name, 0, 0, log.ends(READINGS.name)[0])],
-        following=[Share(1, [(READINGS.name, 0, 0, 1)])],
+        [(READINGS.name, 0, 0, log.end_offsets(READINGS.name)[0])],
+        following=[ReadTask(1, [(READINGS.name, 0, 0, 1)])],
     )
     (batch,) = source.read(share)
     assert batch.num_rows == 4

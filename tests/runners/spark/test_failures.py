@@ -15,7 +15,7 @@ from millrace.errors import (
     RunFailed,
     StateUnwritable,
 )
-from millrace.runners.spark.supervisor.failures import explain, may_pass, rebuilt
+from millrace.runners.spark.supervisor.failures import explain_failure, is_retryable, rebuild_error
 
 STATE = Path("/some/state")
 
@@ -33,35 +33,35 @@ ZeroDivisionError: division by zero
 
 
 def test_an_error_of_ours_keeps_its_kind_and_words_on_the_way_through_spark() -> None:
-    found = explain(Exception(WORKER), state=STATE)
+    found = explain_failure(Exception(WORKER), state=STATE)
     assert type(found) is OffsetGone
     assert str(found) == "input.a[0]: 0 to 7 are gone; start anew"
 
 
 def test_an_exception_in_a_users_code_is_named() -> None:
-    found = explain(Exception(USER), state=STATE)
+    found = explain_failure(Exception(USER), state=STATE)
     assert type(found) is RunFailed
     assert str(found) == "ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize("said", ["No space left on device", "Read-only file system", "Permission denied"])
 def test_a_checkpoint_that_cannot_be_written_names_the_folder_and_the_remedy(said: str) -> None:
-    found = explain(Exception(f"java.io.IOException: {said}\n\tat java.io.File"), state=STATE)
+    found = explain_failure(Exception(f"java.io.IOException: {said}\n\tat java.io.File"), state=STATE)
     assert type(found) is StateUnwritable
     assert str(STATE) in str(found)
     assert "Nothing is lost" in str(found)
 
 
 def test_only_what_may_pass_is_tried_again() -> None:
-    assert may_pass(RunFailed("the worker did not connect back"))
-    assert not may_pass(LogUnwritable("full"))
-    assert not may_pass(OffsetGone("gone"))
+    assert is_retryable(RunFailed("the worker did not connect back"))
+    assert not is_retryable(LogUnwritable("full"))
+    assert not is_retryable(OffsetGone("gone"))
 
 
 def test_an_unknown_kind_from_another_process_is_a_failed_run() -> None:
-    assert type(rebuilt("Nonsense", "x")) is RunFailed
-    assert type(rebuilt("Path", "x")) is RunFailed
-    assert isinstance(rebuilt("OffsetGone", "x"), MillraceError)
+    assert type(rebuild_error("Nonsense", "x")) is RunFailed
+    assert type(rebuild_error("Path", "x")) is RunFailed
+    assert isinstance(rebuild_error("OffsetGone", "x"), MillraceError)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_unknown_kind_from_another_process_is_a_failed_run() -> None:
     ],
 )
 def test_a_heap_that_is_too_small_is_named(text: str) -> None:
-    found = explain(Exception(text), state=STATE)
+    found = explain_failure(Exception(text), state=STATE)
     assert type(found) is RunFailed
     assert "spark.driver_memory" in str(found)
     assert str(STATE / "spark.log") in str(found)
@@ -86,14 +86,14 @@ GATEWAY = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its 
 
 
 def test_a_module_that_executors_lack_is_named_and_not_tried_again() -> None:
-    found = explain(Exception(MISSING), state=STATE)
+    found = explain_failure(Exception(MISSING), state=STATE)
     assert type(found) is ComponentMissing
     assert "module 'h3'" in str(found)
     assert "spark.submit.pyFiles" in str(found)
-    assert not may_pass(found)
-    assert type(explain(ModuleNotFoundError("No module named 'h3'"), state=STATE)) is ComponentMissing, (
-        "also in the query's own process"
-    )
+    assert not is_retryable(found)
+    assert (
+        type(explain_failure(ModuleNotFoundError("No module named 'h3'"), state=STATE)) is ComponentMissing
+    ), "also in the query's own process"
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,19 @@ def test_settings_with_which_spark_does_not_start_are_not_tried_again(
     tmp_path: Path, words: str, reason: str
 ) -> None:
     (tmp_path / "spark.log").write_text(f"of an earlier attempt\nWARNING: Using incubator modules\n{words}\n")
-    found = explain(Exception(GATEWAY), state=tmp_path)
+    found = explain_failure(Exception(GATEWAY), state=tmp_path)
     assert type(found) is ConfigError
     assert reason in str(found)
     assert "\n" not in str(found)
-    assert not may_pass(found)
+    assert not is_retryable(found)
 
 
 def test_a_jvm_that_ended_without_a_reason_is_tried_again(tmp_path: Path) -> None:
-    assert may_pass(explain(Exception(GATEWAY), state=tmp_path))
+    assert is_retryable(explain_failure(Exception(GATEWAY), state=tmp_path))
     (tmp_path / "spark.log").write_text(
         "There is insufficient memory for the Java Runtime Environment to continue.\n"
     )
-    assert may_pass(explain(Exception(GATEWAY), state=tmp_path))
+    assert is_retryable(explain_failure(Exception(GATEWAY), state=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,18 @@ def test_a_jvm_that_ended_without_a_reason_is_tried_again(tmp_path: Path) -> Non
     ],
 )
 def test_what_only_another_installation_mends_is_not_tried_again(said: str) -> None:
-    found = explain(Exception(f"[STREAM_FAILED] Query failed\n{said}\n\tat org.apache.spark"), state=STATE)
+    found = explain_failure(
+        Exception(f"[STREAM_FAILED] Query failed\n{said}\n\tat org.apache.spark"), state=STATE
+    )
     assert type(found) is ComponentMissing
     assert said.partition(": ")[2] in str(found)
 
 
 def test_a_wrong_password_is_not_tried_again() -> None:
-    assert not may_pass(rebuilt("LogDenied", "Kafka does not let us in"))
-    assert type(explain(Exception(WORKER.replace("OffsetGone", "LogDenied")), state=STATE)) is LogDenied
+    assert not is_retryable(rebuild_error("LogDenied", "Kafka does not let us in"))
+    assert (
+        type(explain_failure(Exception(WORKER.replace("OffsetGone", "LogDenied")), state=STATE)) is LogDenied
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,10 +162,10 @@ def test_a_wrong_password_is_not_tried_again() -> None:
 )
 def test_a_password_that_java_says_is_wrong_is_not_tried_again(said: str) -> None:
     text = f"[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat org.apache\nCaused by: {said}\n\tat org.apache"
-    found = explain(Exception(text), state=STATE)
+    found = explain_failure(Exception(text), state=STATE)
     assert type(found) is LogDenied
     assert str(found).startswith(re.sub(r"^[a-z.]+", "", said))
-    assert not may_pass(found)
+    assert not is_retryable(found)
 
 
 PY4J = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: {}\n\tat org.apache.spark.SparkContext.<init>"
@@ -176,14 +180,14 @@ PY4J = "An error occurred while calling None.org.apache.spark.api.java.JavaSpark
     ],
 )
 def test_a_session_that_cannot_be_made_of_its_settings_is_not_tried_again(said: str) -> None:
-    found = explain(Exception(PY4J.format(said)), state=STATE)
+    found = explain_failure(Exception(PY4J.format(said)), state=STATE)
     assert type(found) is ConfigError
     assert said in str(found)
 
 
 def test_a_session_that_could_not_be_made_by_chance_is_tried_again_and_says_why() -> None:
-    found = explain(
+    found = explain_failure(
         Exception(PY4J.format("java.net.BindException: Cannot assign requested address")), state=STATE
     )
     assert str(found) == "java.net.BindException: Cannot assign requested address"
-    assert may_pass(found)
+    assert is_retryable(found)

@@ -47,7 +47,7 @@ OWN = dataclasses.replace(READINGS, name="frames.readings")
 
 
 def held(log: Log, topic: mr.Topic = READINGS) -> list[tuple[Any, ...]]:
-    ends = log.ends(topic.name).items()
+    ends = log.end_offsets(topic.name).items()
     rows = pl.concat([decode(topic, p, log.read(topic.name, p, 0, end)).rows for p, end in ends])
     return sorted(rows.select("event_time", "sensor", "value").rows())
 
@@ -89,7 +89,7 @@ def test_a_stream_of_files_is_in_the_log_once_over_restarts(
             readings(0, 300 * (n + 1)).select("event_time", "sensor", "value").rows()
         )
         from_dataframe(spark.read.parquet(str(folder / f"{n}.parquet")), READINGS, time="at", log=log.url)
-        run_local([totals()], settings=settings.changed(log_url=log.url), until_caught_up=True)
+        run_local([totals()], settings=settings.with_options(log_url=log.url), until_caught_up=True)
         stream = totals().to_dataframe(spark, log=log.url, streaming=True)
         writing = (
             stream.writeStream.format("parquet")

@@ -39,7 +39,7 @@ def test_the_millionth_event_stops_one_job_and_not_the_other(
 def test_an_answer_that_fails_in_one_slot_is_taken_back_in_all(
     spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
 ) -> None:
-    cut = settings.changed(run_max_events_per_batch=10_000)
+    cut = settings.with_options(run_max_events_per_batch=10_000)
     fill(log, 0, 15_001)
     fill(log, 20_000, 20_000)
     with pytest.raises(JobQuarantined, match="KeyError"):
@@ -69,6 +69,6 @@ def test_the_letters_of_a_job_that_runs_alone_are_committed_once(
     [trace] = settings.state.dir.rglob("quarantine-*.txt")
     assert "ZeroDivisionError: number 5000" in trace.read_text()
     run([bad(None)], settings=settings, spark=spark, until_caught_up=True, retry=("bad",))
-    run([good()], settings=settings.changed(run_name="other"), spark=spark, until_caught_up=True)
+    run([good()], settings=settings.with_options(run_name="other"), spark=spark, until_caught_up=True)
     assert written(log, BAD) == written(log, GOOD)
     assert len(letters(log)) == 1

@@ -17,8 +17,8 @@ from millrace.config import Settings
 from millrace.errors import StateMismatch
 from millrace.log import Log
 from millrace.runners import run as run_on
-from millrace.runners.spark.foreground import run, save_stopped
-from millrace.runners.state.folder import hold
+from millrace.runners.spark.foreground import run, save_stopped_run
+from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.savepoint import save
 from runners.spark.readings import (
     READINGS,
@@ -54,7 +54,7 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(
 
     def go(first: int, last: int, *jobs: mr.Job, **more: Any) -> None:
         append(log, rows[first:last])
-        chosen = settings.changed(run_max_events_per_batch=300, **more)
+        chosen = settings.with_options(run_max_events_per_batch=300, **more)
         run(jobs, settings=chosen, spark=spark, until_caught_up=True)
 
     go(0, 400, totals(), spreads(), spark_slots=4)
@@ -94,24 +94,26 @@ def test_a_savepoint_goes_from_one_runner_to_the_other(
     jobs, rows = [totals(), spreads()], readings(900)
     first, second = tmp_path / "first.savepoint", tmp_path / "second.savepoint"
     append(log, rows[:300])
-    run_on(*jobs, on="local", settings=settings.changed(run_name="one", spark_slots=3), until_caught_up=True)
-    with hold(settings.state.dir / "one") as folder:
+    run_on(
+        *jobs, on="local", settings=settings.with_options(run_name="one", spark_slots=3), until_caught_up=True
+    )
+    with lock_folder(settings.state.dir / "one") as folder:
         save(folder, first)
     append(log, rows[300:600])
-    cut = settings.changed(run_name="two", run_max_events_per_batch=120, spark_slots=5)
+    cut = settings.with_options(run_name="two", run_max_events_per_batch=120, spark_slots=5)
     run(jobs, settings=cut, spark=spark, until_caught_up=True, restore=first)
     assert_exactly_once(log, jobs, [TOTALS, SPREADS])
     with pytest.raises(StateMismatch, match="holds state of the Spark runner"):
         run_on(*jobs, on="local", settings=cut, until_caught_up=True)
     with pytest.raises(StateMismatch, match="holds state already"):
         run(jobs, settings=cut, spark=spark, until_caught_up=True, restore=first)
-    with hold(settings.state.dir / "two") as folder:
-        save_stopped(folder, second, cut, spark)
+    with lock_folder(settings.state.dir / "two") as folder:
+        save_stopped_run(folder, second, cut, spark)
     append(log, rows[600:])
     run_on(
         *jobs,
         on="local",
-        settings=settings.changed(run_name="three", spark_slots=1),
+        settings=settings.with_options(run_name="three", spark_slots=1),
         until_caught_up=True,
         restore=second,
     )
@@ -124,7 +126,7 @@ def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Setting
     jobs, rows, file = [totals(), spreads()], readings(900), tmp_path / "stopped.savepoint"
     for number, slots in enumerate((4, 3)):
         append(log, rows[number * 300 : number * 300 + 300])
-        run_on(*jobs, on="spark", settings=settings.changed(spark_slots=slots), until_caught_up=True)
+        run_on(*jobs, on="spark", settings=settings.with_options(spark_slots=slots), until_caught_up=True)
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
     command = [
         sys.executable,
@@ -142,7 +144,7 @@ def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Setting
     run_on(
         *jobs,
         on="spark",
-        settings=settings.changed(run_name="restored", spark_slots=2),
+        settings=settings.with_options(run_name="restored", spark_slots=2),
         until_caught_up=True,
         restore=file,
     )

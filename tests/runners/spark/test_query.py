@@ -13,10 +13,10 @@ from millrace.config import Settings
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import Log
 from millrace.log.dead import dead_topic
-from millrace.log.status import read_status
+from millrace.log.status import parse_statuses
 from millrace.panes import Delivery
 from millrace.runners.spark.foreground import run
-from millrace.runners.spark.query import stages
+from millrace.runners.spark.query import group_depths
 from runners.spark.readings import (
     COPIES,
     READINGS,
@@ -46,7 +46,7 @@ def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(
     sizes: list[int] = []
     for first, last, most in ((0, 700, 100_000), (700, 1_100, 60), (1_100, 1_500, 250)):
         append(log, rows[first:last])
-        cut = settings.changed(run_max_events_per_batch=most)
+        cut = settings.with_options(run_max_events_per_batch=most)
         run(
             jobs,
             settings=cut,
@@ -55,13 +55,13 @@ def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(
             report=lambda _, results: sizes.append(results.counts["read"]),
         )
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
-    assert sum(sizes) == sum(log.ends(READINGS.name).values())
+    assert sum(sizes) == sum(log.end_offsets(READINGS.name).values())
     assert len(sizes) >= 9
-    said = read_status(log.read("status.test", 0, 0, log.ends("status.test")[0]))
+    said = parse_statuses(log.read("status.test", 0, 0, log.end_offsets("status.test")[0]))
     assert [status.read for status in said] == sizes
     assert {
         topic: sum(status.results[topic] for status in said) for topic in (TOTALS.name, SPREADS.name)
-    } == {topic: sum(log.ends(topic).values()) for topic in (TOTALS.name, SPREADS.name)}
+    } == {topic: sum(log.end_offsets(topic).values()) for topic in (TOTALS.name, SPREADS.name)}
     assert (said[-1].lag, said[-1].watermark_of("spreads") is not None) == ({READINGS.name: 0}, True)
     assert max(status.lag[READINGS.name] for status in said) > 200, (
         "small batches leave the rest for the next"
@@ -73,12 +73,12 @@ def test_with_one_slot_all_depths_share_a_stage_and_say_the_same(
 ) -> None:
     """State of both depths is in one map, and found again after a stop."""
     jobs, rows = [totals(), spreads()], readings(900)
-    assert stages(2, 1) == [(1, 2)]
+    assert group_depths(2, 1) == [(1, 2)]
     for first, last, most in ((0, 400, 60), (400, 900, 200)):
         append(log, rows[first:last])
         run(
             jobs,
-            settings=settings.changed(spark_slots=1, run_max_events_per_batch=most),
+            settings=settings.with_options(spark_slots=1, run_max_events_per_batch=most),
             spark=spark,
             until_caught_up=True,
         )
@@ -143,28 +143,29 @@ def test_a_batch_that_is_repeated_is_written_as_each_job_says(
     ]
     append(log, readings(400))
     run(jobs, settings=settings, spark=spark, until_caught_up=True)
-    first = [sum(log.ends(topic.name).values()) for topic in topics]
+    first = [sum(log.end_offsets(topic.name).values()) for topic in topics]
     assert first[0] > 20
     for file in (settings.state.dir / "test" / "checkpoint" / "commits").glob("*0*"):
         file.unlink()
     run(jobs, settings=settings, spark=spark, until_caught_up=True)
-    exact, least, most = (sum(log.ends(topic.name).values()) for topic in topics)
+    exact, least, most = (sum(log.end_offsets(topic.name).values()) for topic in topics)
     assert (exact, least, most) == (first[0], first[0], first[0]), (
         "the log knew the batch, so nothing of it was written again"
     )
     run(
         jobs[1:],
-        settings=settings.changed(run_name="loose"),
+        settings=settings.with_options(run_name="loose"),
         spark=spark,
         until_caught_up=True,
         take_over=True,
     )
     for file in (settings.state.dir / "loose" / "checkpoint" / "commits").glob("*0*"):
         file.unlink()
-    run(jobs[1:], settings=settings.changed(run_name="loose"), spark=spark, until_caught_up=True)
-    assert [sum(log.ends(topic.name).values()) for topic in topics[1:]] == [3 * first[0], 2 * first[0]], (
-        "twice more, and once more"
-    )
+    run(jobs[1:], settings=settings.with_options(run_name="loose"), spark=spark, until_caught_up=True)
+    assert [sum(log.end_offsets(topic.name).values()) for topic in topics[1:]] == [
+        3 * first[0],
+        2 * first[0],
+    ], "twice more, and once more"
 
 
 def test_a_log_that_lacks_what_the_state_has_completed_is_refused(
@@ -172,7 +173,7 @@ def test_a_log_that_lacks_what_the_state_has_completed_is_refused(
 ) -> None:
     append(log, readings(50))
     run([totals()], settings=settings, spark=spark, until_caught_up=True)
-    other = settings.changed(log_url=f"embedded:{tmp_path_factory.mktemp('other')}/log")
+    other = settings.with_options(log_url=f"embedded:{tmp_path_factory.mktemp('other')}/log")
     with pytest.raises(StateMismatch, match="results are missing"):
         run([totals()], settings=other, spark=spark, until_caught_up=True)
 

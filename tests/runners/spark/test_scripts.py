@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from millrace import testing
-from millrace.testing.transcripts.running import outcomes
+from millrace.testing.transcripts.running import run_documents
 from runners.spark.readings import READINGS, spreads, totals
 
 pytestmark = pytest.mark.spark
@@ -38,7 +38,7 @@ def of(files: str) -> list[Any]:
 def failures(documents: list[Any], folder: Path) -> dict[str, str]:
     path = folder / "chosen.yaml"
     path.write_text(yaml.safe_dump_all(documents))
-    return {name: why for name, why in outcomes(path, "spark") if why is not None}
+    return {name: why for name, why in run_documents(path, "spark") if why is not None}
 
 
 def test_our_transcripts_share_a_query_and_hold(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_every_transcript_of_a_pattern_holds(files: str, least: int, tmp_path: P
 @pytest.mark.long
 @pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("woven-*.yaml")), ids=lambda path: path.stem)
 def test_woven_transcripts_hold(path: Path) -> None:
-    assert not {name: why for name, why in outcomes(path, "spark") if why is not None}
+    assert not {name: why for name, why in run_documents(path, "spark") if why is not None}
 
 
 def test_fused_jobs_say_the_same_on_the_model_the_engine_and_spark() -> None:

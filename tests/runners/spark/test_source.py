@@ -12,13 +12,13 @@ import millrace as mr
 from millrace import windows
 from millrace.engine.exchange import Body
 from millrace.engine.plan import Plan
-from millrace.engine.progress import Reach
+from millrace.engine.progress import PartitionWatermark
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import encode
-from millrace.runners.spark.batch_ends import tell
-from millrace.runners.spark.open_logs import LogPlace
-from millrace.runners.spark.serialized_plan import Shipped
-from millrace.runners.spark.source import Feed, Reader, Share, shares
+from millrace.runners.spark.batch_ends import write_watermarks
+from millrace.runners.spark.open_logs import LogLocation
+from millrace.runners.spark.serialized_plan import SerializedPlan
+from millrace.runners.spark.source import LogStreamReader, ReadTask, SourceSpec, deal_ranges
 
 TICK = 1_000
 ALL = ReadAllAvailable()
@@ -54,23 +54,23 @@ class Clock:
         return self.now
 
 
-def reader(log: Log, clock: Clock, *, ticks: bool = False) -> Reader:
+def reader(log: Log, clock: Clock, *, ticks: bool = False) -> LogStreamReader:
     job = mr.Job(
         "totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS)
     )
-    shipped = Shipped.pack(Plan.of([job], slots=4))
-    feed = Feed(
+    shipped = SerializedPlan.pack(Plan.of([job], slots=4))
+    feed = SourceSpec(
         shipped,
         (READINGS.name,),
-        LogPlace(log.url),
+        LogLocation(log.url),
         labels=(10, 11, 12, 13),
-        limit=None,
-        tick=TICK,
-        ticks=ticks,
-        tasks=2,
+        max_events=None,
+        tick_ms=TICK,
+        has_ticks=ticks,
+        max_tasks=2,
         rows_per_task=10,
     )
-    return Reader(feed, clock=clock)
+    return LogStreamReader(feed, clock=clock)
 
 
 def total(offset: dict[str, dict[str, dict[str, int]]]) -> int:
@@ -158,7 +158,7 @@ def test_an_empty_range_has_no_task(log: Log) -> None:
 def test_a_small_batch_is_one_task_and_a_large_one_as_many_as_there_are_cores() -> None:
     def tasks(*rows: int) -> list[int]:
         ranges = [("t", number, 0, count) for number, count in enumerate(rows)]
-        return [share.rows for share in shares(ranges, 0, most=2, rows_per_task=10)]
+        return [share.rows for share in deal_ranges(ranges, 0, max_tasks=2, rows_per_task=10)]
 
     assert tasks(0, 0) == [0]
     assert tasks(5, 5, 5) == [15]
@@ -170,30 +170,43 @@ def test_a_task_sends_one_packet_to_every_slot_under_its_label(log: Log) -> None
     source = reader(log, Clock())
     append(log, 50)
     (batch,) = source.read(
-        Share(now=77, ranges=[(READINGS.name, 0, 0, log.ends(READINGS.name)[0]), (READINGS.name, 1, 0, 0)])
+        ReadTask(
+            now=77,
+            ranges=[(READINGS.name, 0, 0, log.end_offsets(READINGS.name)[0]), (READINGS.name, 1, 0, 0)],
+        )
     )
     assert batch["slot"].to_pylist() == [10, 11, 12, 13]
     bodies = [Body.decode(body) for body in batch["packet"].to_pylist()]
     assert {body.now for body in bodies} == {77}
-    assert all([(s.partition, s.active) for s in body.sources] == [(0, True), (1, False)] for body in bodies)
+    assert all(
+        [(s.partition, s.has_rows) for s in body.sources] == [(0, True), (1, False)] for body in bodies
+    )
 
 
 def test_a_partition_far_ahead_is_not_read_until_the_others_have_caught_up(log: Log, tmp_path: Path) -> None:
     append(log, 30)
     clock = Clock()
-    paced = Reader(
-        replace(reader(log, clock)._feed, pace=str(tmp_path / "reaches.json"), ahead=1_000), clock=clock
+    paced = LogStreamReader(
+        replace(reader(log, clock)._spec, watermark_file=str(tmp_path / "reaches.json"), max_ahead_ms=1_000),
+        clock=clock,
     )
     start = paced.initialOffset()
     every = paced.latestOffset(start, ALL)["topics"][READINGS.name]
-    marks = [Reach(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)]
-    tell(tmp_path / "reaches.json", {"totals/aggregation-1": marks})
+    marks = [
+        PartitionWatermark(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)
+    ]
+    write_watermarks(tmp_path / "reaches.json", {"totals/aggregation-1": marks})
     assert paced.latestOffset(start, ALL)["topics"][READINGS.name] == {**every, "1": 0}
 
 
-def ahead_of(log: Log, clock: Clock, *, pace: Path | None = None) -> Reader:
-    return Reader(
-        replace(reader(log, clock)._feed, name="query", pace=str(pace) if pace else None, ahead=1_000),
+def ahead_of(log: Log, clock: Clock, *, pace: Path | None = None) -> LogStreamReader:
+    return LogStreamReader(
+        replace(
+            reader(log, clock)._spec,
+            query_name="query",
+            watermark_file=str(pace) if pace else None,
+            max_ahead_ms=1_000,
+        ),
         clock=clock,
     )
 
@@ -230,8 +243,10 @@ def test_what_was_told_does_not_hold_where_a_partition_has_come_too_far_ahead_me
     start = source.initialOffset()
     first = source.latestOffset(start, ReadMaxRows(30))
     assert any(share.following for share in source.partitions(start, first))
-    marks = [Reach(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)]
-    tell(tmp_path / "reaches.json", {"totals/aggregation-1": marks})
+    marks = [
+        PartitionWatermark(READINGS.name, partition, 5_000 if partition == 1 else 0) for partition in range(3)
+    ]
+    write_watermarks(tmp_path / "reaches.json", {"totals/aggregation-1": marks})
     second = source.latestOffset(first, ReadMaxRows(30))
     assert second["topics"][READINGS.name]["1"] == first["topics"][READINGS.name]["1"]
     assert total(second) > total(first)
@@ -239,5 +254,7 @@ def test_what_was_told_does_not_hold_where_a_partition_has_come_too_far_ahead_me
 
 def test_nothing_is_told_where_answers_depend_on_when_they_are_asked_for() -> None:
     asked = mr.read(READINGS).lookup(lambda sensor: None, "sensor", schema={"place": str})
-    assert Plan.of([mr.Job("asks", asked.select("sensor", "value").write(TOTALS))], slots=1).asks
-    assert not Plan.of([mr.Job("silent", mr.read(READINGS).write(TOTALS))], slots=1).asks
+    assert Plan.of(
+        [mr.Job("asks", asked.select("sensor", "value").write(TOTALS))], slots=1
+    ).has_source_lookups
+    assert not Plan.of([mr.Job("silent", mr.read(READINGS).write(TOTALS))], slots=1).has_source_lookups

@@ -17,10 +17,10 @@ from millrace.config import Settings
 from millrace.errors import ComponentMissing, RunFailed, StateInUse, StateMismatch, StateUnwritable
 from millrace.log import Log
 from millrace.runners import java
-from millrace.runners.processes import alive, tree
+from millrace.runners.processes import is_alive, list_tree
 from millrace.runners.spark import run
 from millrace.runners.spark.supervisor import supervise
-from millrace.runners.state.folder import hold
+from millrace.runners.state.folder import lock_folder
 from runners.spark.readings import (
     CLIMBS,
     FALLS,
@@ -46,8 +46,8 @@ def running(log: Log, settings: Settings, *more: str) -> Iterator[subprocess.Pop
     try:
         yield child
     finally:
-        for pid in tree(child.pid):
-            if alive(pid):
+        for pid in list_tree(child.pid):
+            if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
         child.communicate()
 
@@ -61,7 +61,7 @@ def await_batches(child: subprocess.Popen[str], count: int) -> None:
 
 def query_of(child: subprocess.Popen[str]) -> int:
     """The process that runs the query: the supervisor's child."""
-    return tree(child.pid)[1]
+    return list_tree(child.pid)[1]
 
 
 @pytest.mark.spark
@@ -75,20 +75,20 @@ def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(
     with running(log, settings, *more) as child:
         await_batches(child, 2)
         query = query_of(child)
-        first = tree(query)
+        first = list_tree(query)
         os.kill(query, signal.SIGKILL)
         append(log, rows[600:])
         await_batches(child, 4)
-        assert not any(alive(pid) for pid in first), "nothing of the first attempt is left"
+        assert not any(is_alive(pid) for pid in first), "nothing of the first attempt is left"
         with pytest.raises(StateInUse, match=f"process {child.pid}"):
             run([totals(), spreads()], settings=settings)
-        second = tree(child.pid)
+        second = list_tree(child.pid)
         child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=PATIENCE)
         assert "KeyboardInterrupt" in said
         assert "ended by signal 9" in said
         assert "1 of 4" in said
-        assert not any(alive(pid) for pid in second), "Ctrl-C leaves no process behind"
+        assert not any(is_alive(pid) for pid in second), "Ctrl-C leaves no process behind"
     with running(log, settings, "caught-up") as child:
         _, said = child.communicate(timeout=PATIENCE)
         assert child.returncode == 0, said
@@ -99,12 +99,12 @@ def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(
 def test_ctrl_c_while_spark_is_still_starting_ends_everything(log: Log, settings: Settings) -> None:
     with running(log, settings) as child:
         lock = settings.state.dir / "test" / "task.pickle"
-        while not lock.exists() or len(tree(child.pid)) < 3:
+        while not lock.exists() or len(list_tree(child.pid)) < 3:
             assert child.poll() is None
-        started = tree(child.pid)
+        started = list_tree(child.pid)
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=PATIENCE)
-        assert not any(alive(pid) for pid in started)
+        assert not any(is_alive(pid) for pid in started)
 
 
 def test_without_java_a_run_says_what_to_do(
@@ -177,14 +177,14 @@ say(event='done')"""
     batches: list[int] = []
     run(
         [totals()],
-        settings=settings.changed(spark_standby=True),
+        settings=settings.with_options(spark_standby=True),
         report=lambda said: batches.append(said["batch"]),
     )
     assert batches == [1, 2]
     assert ["now" in record.getMessage() for record in caplog.records] == [True]
     pids = [int(line) for line in begun.read_text().split()]
     assert len(pids) == 3
-    assert not any(alive(pid) for pid in pids)
+    assert not any(is_alive(pid) for pid in pids)
 
 
 def test_what_a_user_must_mend_is_not_tried_again(
@@ -196,32 +196,34 @@ def test_what_a_user_must_mend_is_not_tried_again(
 
 
 def test_slots_and_partitions_are_those_of_the_state(settings: Settings) -> None:
-    free = settings.changed(spark_master="local[8]")
+    free = settings.with_options(spark_master="local[8]")
     free = free.model_copy(update={"spark": free.spark.model_copy(update={"partitions": None})})
-    with hold(settings.state.dir / "test") as folder:
-        supervise.prepare(folder, [totals()], settings.changed(spark_slots=6), until_caught_up=True)
-        task = supervise.prepare(folder, [totals()], free, until_caught_up=True)
+    with lock_folder(settings.state.dir / "test") as folder:
+        supervise.prepare_task(folder, [totals()], settings.with_options(spark_slots=6), until_caught_up=True)
+        task = supervise.prepare_task(folder, [totals()], free, until_caught_up=True)
         assert (task.plan.slots, task.identity.partitions) == (6, 2), (
             "a machine with more cores goes on as it was"
         )
         assert task.move is None
-        task = supervise.prepare(folder, [totals()], settings.changed(spark_slots=4), until_caught_up=True)
+        task = supervise.prepare_task(
+            folder, [totals()], settings.with_options(spark_slots=4), until_caught_up=True
+        )
         assert (task.plan.slots, task.move.known.slots) == (4, 6), (
             "where others are asked for, the state is moved first"
         )
         with pytest.raises(StateMismatch, match="holds the state of totals, not of spreads"):
-            supervise.prepare(folder, [spreads()], settings, until_caught_up=True)
+            supervise.prepare_task(folder, [spreads()], settings, until_caught_up=True)
 
 
 def test_state_of_the_local_runner_is_refused(settings: Settings) -> None:
-    with hold(settings.state.dir / "test") as folder:
+    with lock_folder(settings.state.dir / "test") as folder:
         (folder.path / "local.db").touch()
         with pytest.raises(StateMismatch, match="local runner"):
-            supervise.prepare(folder, [totals()], settings, until_caught_up=True)
+            supervise.prepare_task(folder, [totals()], settings, until_caught_up=True)
 
 
 def test_a_state_folder_of_another_version_is_refused(settings: Settings) -> None:
-    with hold(settings.state.dir / "test") as folder:
+    with lock_folder(settings.state.dir / "test") as folder:
         (folder.path / "identity.json").write_text(json.dumps({"version": 99}))
         with pytest.raises(StateMismatch, match="another version"):
-            supervise.prepare(folder, [totals()], settings, until_caught_up=True)
+            supervise.prepare_task(folder, [totals()], settings, until_caught_up=True)

@@ -46,7 +46,7 @@ def job(
 
 
 def go(log: Log, tmp_path: Path, *jobs: mr.Job, state: str = "state", slots: int = 2, **more: Any) -> None:
-    settings = config.Settings().changed(
+    settings = config.Settings().with_options(
         log_url=log.url, state_dir=tmp_path / state, run_max_events_per_batch=100, spark_slots=slots
     )
     run(*jobs, on="local", settings=settings, until_caught_up=True, **more)
@@ -55,7 +55,7 @@ def go(log: Log, tmp_path: Path, *jobs: mr.Job, state: str = "state", slots: int
 def panes(log: Log, topic: mr.Topic = TOTALS) -> list[tuple[Any, ...]]:
     frames = [
         decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
-        for p, end in log.ends(topic.name).items()
+        for p, end in log.end_offsets(topic.name).items()
     ]
     return sorted(pl.concat(frames).select("sensor", "window_end", "index", "value").rows())
 

@@ -8,7 +8,7 @@ import polars as pl
 import millrace as mr
 from millrace import aggregates, triggers, watermarks, windows
 from millrace.stream import Stream
-from millrace.testing.model.model import Event, Model
+from millrace.testing.model.model import Model, SourceEvent
 from millrace.watermarks import Watermark
 
 
@@ -41,7 +41,7 @@ class Run:
         batch = []
         for topic, partition, at, key, value in rows:
             batch.append(
-                Event(f"input.{topic}", partition, self.offset, at, now, {"key": key, "value": value})
+                SourceEvent(f"input.{topic}", partition, self.offset, at, now, {"key": key, "value": value})
             )
             self.offset += 1
         written, late = self.model.step(batch, now, end=end)

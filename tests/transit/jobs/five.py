@@ -80,5 +80,5 @@ def last_words(topic: str, shown: pl.DataFrame) -> pl.DataFrame:
     """What stands in the end, in the order of `expected`."""
     if topic == EMERGENCY_STOPS.name:
         return shown.select(*plainly.STOP).sort("event_time", "vehicle_id")
-    newest = panes.newest(shown.drop("ingestion_time", "_off", strict=False), ["geocell"])
+    newest = panes.latest_panes(shown.drop("ingestion_time", "_off", strict=False), ["geocell"])
     return newest.select(sorted(newest.columns)).sort("window_end", "geocell")

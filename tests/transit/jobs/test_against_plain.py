@@ -8,7 +8,7 @@ import pytest
 
 from ingest.connectors.simulator.cities import MORNING
 from millrace.ingest.connectors import recording_frames
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 from millrace.runners.replay import replay, replay_all
 from millrace.stream import Job
 from millrace.transit import ARRIVALS, EMERGENCY_STOPS, POSITIONS
@@ -33,7 +33,7 @@ Events = dict[str, pl.DataFrame]
 @cache
 def city() -> Events:
     """A simulated hour of a small city, with late events, duplicates and fast clocks, in the order of arrival."""
-    made = City(Plan(scale=0.012, volume="peak", calls=True, hard_stops=10.0), start=MORNING)
+    made = City(CityPlan(scale=0.012, volume="peak", calls=True, hard_stops=10.0), start=MORNING)
     found: dict[str, list[pl.DataFrame]] = {topic.name: [] for topic in made.plan.topics}
     for minute in range(1, 61):
         for topic, frame in made.advance(MORNING + minute * 60_000):
@@ -51,7 +51,9 @@ def city() -> Events:
 def events(request: pytest.FixtureRequest) -> Events:
     if request.param == "simulated":
         return city()
-    return recording_frames.recorded(request.getfixturevalue("recordings") / request.param, processor="hsl")
+    return recording_frames.read_frames(
+        request.getfixturevalue("recordings") / request.param, processor="hsl"
+    )
 
 
 def last_word(shown: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +122,7 @@ def test_exactly_what_comes_too_late_is_told_with_the_reason(job: Job) -> None:
 @pytest.mark.recordings
 @pytest.mark.parametrize("job", five.jobs(five.far_away, patience=60_000), ids=lambda job: job.name)
 def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> None:
-    events = recording_frames.recorded(recordings / HOUR, processor="hsl")
+    events = recording_frames.read_frames(recordings / HOUR, processor="hsl")
     twice = {
         name: pl.concat([rows, rows.head(2_000)]).sort("ingestion_time", maintain_order=True)
         for name, rows in events.items()
@@ -134,7 +136,7 @@ def test_each_job_counts_what_came_twice_once(job: Job, recordings: Path) -> Non
 
 @pytest.mark.recordings
 def test_early_results_change_nothing_in_the_end(recordings: Path) -> None:
-    events = recording_frames.recorded(recordings / HOUR, processor="hsl")
+    events = recording_frames.read_frames(recordings / HOUR, processor="hsl")
     expected = plainly.counted(plainly.placed(events[POSITIONS.name]), size=30_000, lateness=60_000)
     shown = replay(vehicle_distribution(early="1s"), events, batch=50)
     assert (shown["timing"] == "early").any()

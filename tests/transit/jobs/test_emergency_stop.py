@@ -9,7 +9,7 @@ import pytest
 
 from ingest.connectors.simulator.cities import MORNING
 from millrace.ingest.connectors import recording_frames
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 from millrace.runners.replay import replay, replay_all
 from millrace.stream import Job
 from millrace.transit import EMERGENCY_STOPS, POSITIONS
@@ -90,7 +90,7 @@ def test_the_real_hour_holds_exactly_one(
     recordings: Path, job: Callable[..., Job], delay: str, batch: int
 ) -> None:
     found = replay_all(
-        job(watermark=delay), recording_frames.recorded(recordings / HOUR, processor="hsl"), batch=batch
+        job(watermark=delay), recording_frames.read_frames(recordings / HOUR, processor="hsl"), batch=batch
     )
     [stop] = found.outputs[EMERGENCY_STOPS.name].to_dicts()
     assert stop["vehicle_id"] == "12/1315"
@@ -162,7 +162,7 @@ def test_the_stops_of_a_simulated_city_are_those_that_happened(
     job: Callable[..., Job], tmp_path: Path
 ) -> None:
     minutes, begun = 8, MORNING + 60_000
-    city = City(Plan(scale=0.4, volume="mean", hard_stops=8), start=MORNING, truth=tmp_path)
+    city = City(CityPlan(scale=0.4, volume="mean", hard_stops=8), start=MORNING, truth=tmp_path)
     came = pl.concat(
         [frame for minute in range(minutes) for _, frame in city.advance(MORNING + (minute + 1) * 60_000)]
     )

@@ -10,7 +10,7 @@ import pytest
 from ingest.connectors.simulator.cities import MORNING
 from millrace.config import Settings
 from millrace.devtools.brokers import Cluster
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode, encode
 from millrace.runners.local import run_local
@@ -33,7 +33,7 @@ def gtfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def events(gtfs: Path) -> Events:
     """Minutes of a small city, in the order of arrival: some come late, some twice, some clocks are fast."""
-    city = City(Plan(scale=0.012, volume="peak", calls=True, hard_stops=20.0), start=MORNING, truth=gtfs)
+    city = City(CityPlan(scale=0.012, volume="peak", calls=True, hard_stops=20.0), start=MORNING, truth=gtfs)
     made = [part for minute in range(1, MINUTES + 1) for part in city.advance(MORNING + minute * 60_000)]
     city.close()
     return {
@@ -67,7 +67,7 @@ def said(log: Log, topic: Topic, until: int) -> pl.DataFrame:
     """The last words of a topic on what was before the end."""
     found = [
         decode(topic, p, log.read(topic.name, p, 0, end), panes=True).rows
-        for p, end in log.ends(topic.name).items()
+        for p, end in log.end_offsets(topic.name).items()
     ]
     return five.last_words(topic.name, pl.concat(found).filter(pl.col("window_start") < until))
 
@@ -82,10 +82,10 @@ def assert_as_computed(log: Log, events: Events, gtfs: Path) -> None:
 
 
 def settings(log: Log, tmp_path: Path) -> Settings:
-    chosen = Settings().changed(
+    chosen = Settings().with_options(
         log_url=log.url, state_dir=tmp_path / "state", run_name="five", run_max_events_per_batch=MOST
     )
-    return chosen.changed(spark_partitions=2, spark_master="local[2]")
+    return chosen.with_options(spark_partitions=2, spark_master="local[2]")
 
 
 def test_on_the_local_runner(log: Log, events: Events, gtfs: Path, tmp_path: Path) -> None:

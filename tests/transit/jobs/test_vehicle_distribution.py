@@ -12,7 +12,7 @@ import pytest
 
 from millrace import panes
 from millrace.engine.plan import Plan
-from millrace.engine.source import Piece
+from millrace.engine.source import PartitionBatch
 from millrace.ingest import connector, ingest, processor
 from millrace.ingest.connectors import recording_frames
 from millrace.log import Log, open_log
@@ -44,14 +44,14 @@ def cell(place: tuple[float, float], resolution: int = 9) -> int:
     return int(h3.latlng_to_cell(*place, resolution), 16)
 
 
-def outcome(job: Job, batches: Iterator[tuple[list[Piece], int]], partitions: int = 4) -> Outcome:
+def outcome(job: Job, batches: Iterator[tuple[list[PartitionBatch], int]], partitions: int = 4) -> Outcome:
     engine = Engine([job], slots=2, partitions={POSITIONS.name: partitions})
     results = [engine.step(pieces, now) for pieces, now in batches]
     results.append(engine.step([], results[-1].now if results else 0, end=True))
     shown = pl.concat([r.outputs[CELL_COUNTS.name] for r in results if CELL_COUNTS.name in r.outputs])
     refused = [r.late[job.name] for r in results if job.name in r.late]
     return Outcome(
-        panes.newest(shown, ["geocell"]),
+        panes.latest_panes(shown, ["geocell"]),
         sum(int(frame["_rows"].fill_null(1).sum()) for frame in refused),
         sum(int((frame["missed"] * frame["_rows"].fill_null(1)).sum()) for frame in refused),
     )
@@ -76,7 +76,7 @@ def positions(*rows: tuple[str, int, tuple[float, float]]) -> Decoded:
 
 
 def at_end_of(window_end: int, *rows: tuple[str, int, tuple[float, float]]) -> dict[int, int]:
-    piece = Piece(POSITIONS.name, 0, positions(*rows))
+    piece = PartitionBatch(POSITIONS.name, 0, positions(*rows))
     counts = outcome(vehicle_distribution(idle=None), iter([([piece], 0)]), partitions=1).counts
     return {
         row["geocell"]: row["count"]
@@ -116,7 +116,7 @@ def test_an_event_at_the_end_of_a_window_belongs_to_the_next() -> None:
 def test_it_is_found_by_name_and_takes_parameters() -> None:
     job = BUILT_IN["vehicle-distribution"](resolution=7, window="1m", every="10s")
     assert job.name == "vehicle-distribution"
-    piece = Piece(POSITIONS.name, 0, positions(("a", 3_000, HERE)))
+    piece = PartitionBatch(POSITIONS.name, 0, positions(("a", 3_000, HERE)))
     counts = outcome(job, iter([([piece], 0)]), partitions=1).counts
     assert counts["geocell"].unique().to_list() == [cell(HERE, 7)]
     assert counts["window_end"].to_list() == list(range(10_000, 60_001, 10_000))
@@ -170,7 +170,7 @@ def ingested(path: Path, folder: Path) -> Log:
 
 
 def partitions_of(log: Log) -> dict[str, int]:
-    ends = log.ends(POSITIONS.name)
+    ends = log.end_offsets(POSITIONS.name)
     return {
         key.decode(): p
         for p, end in ends.items()
@@ -181,11 +181,11 @@ def partitions_of(log: Log) -> dict[str, int]:
 PLAN = Plan.of([vehicle_distribution()], slots=1)
 
 
-def cut(log: Log, at_most: int) -> Iterator[tuple[list[Piece], int]]:
+def cut(log: Log, at_most: int) -> Iterator[tuple[list[PartitionBatch], int]]:
     """The log in batches, all at one moment, so that nothing counts as idle."""
-    start = feed.begin(log, [POSITIONS])
-    while (end := feed.advance(log, start, now=0, limit=at_most)).topics != start.topics:
-        yield feed.pieces(log, PLAN, start, end), 0
+    start = feed.beginning_offsets(log, [POSITIONS])
+    while (end := feed.plan_batch_end(log, start, now=0, limit=at_most)).topics != start.topics:
+        yield feed.read_batch(log, PLAN, start, end), 0
         start = end
 
 
@@ -205,15 +205,15 @@ def test_from_the_log_it_equals_plain_polars(
     assert (found.late, found.missed) == (expected.late, expected.missed) == (0, 0)
 
 
-def one_partition(path: Path, at_most: int) -> Iterator[tuple[list[Piece], int]]:
+def one_partition(path: Path, at_most: int) -> Iterator[tuple[list[PartitionBatch], int]]:
     """All vehicles in one partition, so that the backlog of one comes late behind the others."""
     rows = (
-        recording_frames.recorded(path, processor="hsl")[POSITIONS.name]
+        recording_frames.read_frames(path, processor="hsl")[POSITIONS.name]
         .with_row_index("_off")
         .with_columns(pl.col("_off").cast(pl.Int64))
     )
     for part in rows.iter_slices(at_most):
-        yield [Piece(POSITIONS.name, 0, Decoded(part, pl.DataFrame()))], 0
+        yield [PartitionBatch(POSITIONS.name, 0, Decoded(part, pl.DataFrame()))], 0
 
 
 @pytest.mark.recordings
@@ -251,6 +251,6 @@ def test_a_replay_of_the_recording_gives_the_same(recordings: Path) -> None:
     rows = recorded(recordings / HOUR)
     expected = computed(rows, dict.fromkeys(rows["vehicle_id"], 0), lateness=2_000)
     shown = replay(
-        vehicle_distribution(lateness="2s"), recording_frames.recorded(recordings / HOUR, processor="hsl")
+        vehicle_distribution(lateness="2s"), recording_frames.read_frames(recordings / HOUR, processor="hsl")
     )
-    assert panes.newest(shown, ["geocell"]).equals(expected.counts)
+    assert panes.latest_panes(shown, ["geocell"]).equals(expected.counts)

@@ -52,8 +52,8 @@ for command in (
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rsplit(".", 1)[-1]))
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         from millrace import __version__
 
         typer.echo(f"millrace {__version__}")
@@ -63,7 +63,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show where an error comes from; works after any command too.")

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.cli.commands import given, output
-from millrace.cli.commands.options import Config, Json, LogUrl, StateDir, examples, settings
+from millrace.cli.commands.options import Config, Json, LogUrl, StateDir, format_examples, load_settings
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace backfill vehicle-distribution --version v2",
     "millrace backfill jobs.py:words --version v2 --no-switch",
     "millrace backfill jobs.py:words --version 2024 --events words.parquet",
@@ -50,16 +50,16 @@ def backfill(
     """
     from millrace.runners.backfill import backfill as fill
 
-    one = given.one_job(job, config)
-    chosen = settings(config, log_url=log, state_dir=state)
-    done = fill(one, version=version, events=events, on=on, settings=chosen, switch=switch)
-    for name, new in done.topics.items():
+    loaded_job = given.load_one_job(job, config)
+    loaded_settings = load_settings(config, log_url=log, state_dir=state)
+    result = fill(loaded_job, version=version, events=events, on=on, settings=loaded_settings, switch=switch)
+    for name, new in result.topics.items():
         if json:
-            output.json_lines(
-                [{"topic": name, "version": new, "results": done.results[new], "switched": done.switched}]
+            output.print_json_lines(
+                [{"topic": name, "version": new, "results": result.results[new], "switched": result.switched}]
             )
         else:
             typer.echo(
-                f"{new}: {done.results[new]:,} results"
-                + (f"; readers of {name} are pointed there" if done.switched else "")
+                f"{new}: {result.results[new]:,} results"
+                + (f"; readers of {name} are pointed there" if result.switched else "")
             )

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.cli.commands import output
-from millrace.cli.commands.options import Json, examples
+from millrace.cli.commands.options import Json, format_examples
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
-COLUMNS = (
+ENGINE_COLUMNS = (
     "name",
     "runner",
     "rows_per_batch",
@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 @app.command(
-    epilog=examples(
+    epilog=format_examples(
         "millrace bench engine",
         "millrace bench engine --only vehicle-distribution --json",
         "millrace bench engine --only windows --only aggregates/sum --only local",
@@ -50,13 +50,16 @@ def engine(
 
     results = map(asdict, bench(only or [], scale=scale))
     if json:
-        output.json_lines(results)
+        output.print_json_lines(results)
     else:
-        output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
+        output.print_table(
+            ENGINE_COLUMNS,
+            ([_format_figure(result[column]) for column in ENGINE_COLUMNS] for result in results),
+        )
 
 
 @app.command(
-    epilog=examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json")
+    epilog=format_examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json")
 )
 def kafka(
     rows: Annotated[
@@ -83,34 +86,41 @@ def kafka(
         ),
     )
     if json:
-        output.json_lines(results)
+        output.print_json_lines(results)
     else:
-        output.table(COLUMNS, ([_figure(result[column]) for column in COLUMNS] for result in results))
+        output.print_table(
+            ENGINE_COLUMNS,
+            ([_format_figure(result[column]) for column in ENGINE_COLUMNS] for result in results),
+        )
 
 
-INGESTED = ("source", "messages", "messages_per_s", "cpu_us_per_message", "per_core")
-SIZES = ("codec", "plain", "compressed", "embedded")
+INGEST_COLUMNS = ("source", "messages", "messages_per_s", "cpu_us_per_message", "per_core")
+SIZE_COLUMNS = ("codec", "plain", "compressed", "embedded")
 
 
-@app.command(epilog=examples("millrace bench ingest", "millrace bench ingest --messages 200000 --json"))
+@app.command(
+    epilog=format_examples("millrace bench ingest", "millrace bench ingest --messages 200000 --json")
+)
 def ingest(
     messages: Annotated[int, typer.Option(min=1_000, metavar="N", help="How many messages.")] = 50_000,
     json: Json = False,
 ) -> None:
     """Messages per second and CPU per message from a recording and from a broker (mosquitto, where there is one), and bytes per event in the log."""
-    from bench.ingestion import sizes, sources
+    from bench.ingestion import measure_sizes, measure_sources
 
     for columns, results in (
-        (INGESTED, map(asdict, sources(messages))),
-        (SIZES, map(asdict, sizes(messages))),
+        (INGEST_COLUMNS, map(asdict, measure_sources(messages))),
+        (SIZE_COLUMNS, map(asdict, measure_sizes(messages))),
     ):
         if json:
-            output.json_lines(results)
+            output.print_json_lines(results)
         else:
-            output.table(columns, ([_figure(result[column]) for column in columns] for result in results))
+            output.print_table(
+                columns, ([_format_figure(result[column]) for column in columns] for result in results)
+            )
 
 
-LIVE = (
+LIVE_COLUMNS = (
     "viewers",
     "cells_per_s",
     "tiles_per_tick",
@@ -122,7 +132,7 @@ LIVE = (
 )
 
 
-@app.command(epilog=examples("millrace bench live", "millrace bench live --viewers 200 --cells 10000"))
+@app.command(epilog=format_examples("millrace bench live", "millrace bench live --viewers 200 --cells 10000"))
 def live(
     viewers: Annotated[
         list[int] | None,
@@ -139,12 +149,14 @@ def live(
 
     results = map(asdict, bench(viewers or [0, 1, 50], cells_per_s=cells, seconds=seconds))
     if json:
-        output.json_lines(results)
+        output.print_json_lines(results)
     else:
-        output.table(LIVE, ([_figure(result[column]) for column in LIVE] for result in results))
+        output.print_table(
+            LIVE_COLUMNS, ([_format_figure(result[column]) for column in LIVE_COLUMNS] for result in results)
+        )
 
 
-OwnLog = Annotated[
+BenchLog = Annotated[
     str | None,
     typer.Option(
         "--log",
@@ -152,7 +164,7 @@ OwnLog = Annotated[
         help="The log; kafka is a broker of its own. By default an embedded log of its own.",
     ),
 ]
-LATENCY = (
+LATENCY_COLUMNS = (
     "job",
     "scale",
     "on",
@@ -168,7 +180,7 @@ LATENCY = (
 
 
 @app.command(
-    epilog=examples(
+    epilog=format_examples(
         "millrace bench latency",
         "millrace bench latency emergency-stop --on spark --scale 16",
         "millrace bench latency --on spark --log kafka --json",
@@ -180,7 +192,7 @@ def latency(
         typer.Argument(metavar="JOB", help="Jobs that run together; by default all that have markers."),
     ] = None,
     on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "local",
-    log: OwnLog = None,
+    log: BenchLog = None,
     scale: Annotated[
         float,
         typer.Option(
@@ -199,12 +211,15 @@ def latency(
 
     results = map(asdict, bench(jobs or list(MARKERS), url=log, on=on, scale=scale, seconds=seconds))
     if json:
-        output.json_lines(results)
+        output.print_json_lines(results)
     else:
-        output.table(LATENCY, ([_figure(result[column]) for column in LATENCY] for result in results))
+        output.print_table(
+            LATENCY_COLUMNS,
+            ([_format_figure(result[column]) for column in LATENCY_COLUMNS] for result in results),
+        )
 
 
-SUSTAINED = (
+SUSTAINED_COLUMNS = (
     "jobs",
     "scale",
     "on",
@@ -221,7 +236,7 @@ SUSTAINED = (
 
 
 @app.command(
-    epilog=examples(
+    epilog=format_examples(
         "millrace bench sustained --scale 64",
         "millrace bench sustained --log kafka --scale 16 --seconds 1800 --out measured",
         "millrace bench sustained vehicle-distribution emergency-stop --on local --json",
@@ -233,7 +248,7 @@ def sustained(
         typer.Argument(metavar="JOB", help="Jobs that run together; by default vehicle-distribution."),
     ] = None,
     on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "spark",
-    log: OwnLog = None,
+    log: BenchLog = None,
     scale: Annotated[
         float,
         typer.Option(
@@ -254,36 +269,36 @@ def sustained(
     from rich.console import Console
     from rich.progress import Progress
 
-    from bench.sustained import bench, write
-    from millrace.values.local_paths import local
+    from bench.sustained import bench, write_samples
+    from millrace.values.local_paths import require_local
 
     if out is not None:
-        local(out, "the folder of samples")
+        require_local(out, "the folder of samples")
 
-    with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(f"×{scale:g} for {seconds:,.0f} s", total=1.0)
-        found = bench(
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"×{scale:g} for {seconds:,.0f} s", total=1.0)
+        measured = bench(
             jobs or ["vehicle-distribution"],
             url=log,
             on=on,
             scale=scale,
             seconds=seconds,
-            progress=lambda part: shown.update(task, completed=part),
+            progress=lambda done_share: progress.update(task, completed=done_share),
         )
-    written = write(found, out) if out is not None else []
-    result = {name: value for name, value in asdict(found).items() if name != "samples"}
+    written = write_samples(measured, out) if out is not None else []
+    result = {name: value for name, value in asdict(measured).items() if name != "samples"}
     if json:
-        output.json_lines([result])
+        output.print_json_lines([result])
         return
-    output.table(SUSTAINED, [[_figure(result[column]) for column in SUSTAINED]])
-    for name, value in found.cores.items():
-        grown = f", memory {found.growth[name]:+.1%}" if name in found.growth else ""
+    output.print_table(SUSTAINED_COLUMNS, [[_format_figure(result[column]) for column in SUSTAINED_COLUMNS]])
+    for name, value in measured.cores.items():
+        grown = f", memory {measured.growth[name]:+.1%}" if name in measured.growth else ""
         typer.echo(f"{name}: {value:.2f} cores{grown}")
     for path in written:
         typer.echo(f"wrote {path}")
 
 
-def _figure(value: object) -> object:
+def _format_figure(value: object) -> object:
     return (
         f"{value:,.2f}"
         if isinstance(value, float) and value < 100

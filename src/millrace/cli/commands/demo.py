@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from millrace.cli.commands.options import examples
-from millrace.values.local_paths import local
+from millrace.cli.commands.options import format_examples
+from millrace.values.local_paths import require_local
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace demo", "millrace demo --on local --port 9000", "millrace demo --fresh --scale 4 --seed 7"
 )
 
@@ -33,7 +33,10 @@ def demo(
 
     Started again, it goes on from where it stopped.
     """
-    from millrace.devtools.demo.show import show
-    from millrace.devtools.demo.wishes import Wishes
+    from millrace.devtools.demo.show import run_demo
+    from millrace.devtools.demo.wishes import DemoOptions
 
-    show(Wishes(local(folder, "the folder of the demo"), port, scale, seed, on, fresh, browser), sys.stdout)
+    run_demo(
+        DemoOptions(require_local(folder, "the folder of the demo"), port, scale, seed, on, fresh, browser),
+        sys.stdout,
+    )

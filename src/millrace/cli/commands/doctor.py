@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.cli.commands import output
-from millrace.cli.commands.options import Config, Json, LogUrl, StateDir, examples, settings
+from millrace.cli.commands.options import Config, Json, LogUrl, StateDir, format_examples, load_settings
 
-EXAMPLES = examples("millrace doctor", "millrace doctor --on spark --json")
+EXAMPLES = format_examples("millrace doctor", "millrace doctor --on spark --json")
 
 _MARKS = {"ok": "✓", "absent": "–", "missing": "✗"}
 
@@ -23,9 +23,9 @@ def doctor(
     """Look for Java, Spark, disk, memory and programs; each line says what to do about it. Fails where something needed is missing."""
     from millrace.cli.doctor import examine
 
-    findings = list(examine(settings(config, run_on=on, log_url=log, state_dir=state)))
+    findings = list(examine(load_settings(config, run_on=on, log_url=log, state_dir=state)))
     if json:
-        output.json_lines(finding.to_json() for finding in findings)
+        output.print_json_lines(finding.to_json() for finding in findings)
     else:
         for finding in findings:
             mark = _MARKS[finding.verdict] if sys.stdout.isatty() else finding.verdict.ljust(7)

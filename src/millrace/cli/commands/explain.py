@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.commands import given
-from millrace.cli.commands.options import Config, LogUrl, examples, settings
+from millrace.cli.commands.options import Config, LogUrl, format_examples, load_settings
 
 if TYPE_CHECKING:
     from millrace.devtools.timeline.seen import Timeline
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace explain vehicle-distribution",
     "millrace explain jobs.py:words --timeline --events words.csv --key mill",
     "millrace explain vehicle-distribution --timeline --recording hsl.jsonl.gz --svg picture.svg",
@@ -32,10 +32,10 @@ def explain(
             "--timeline", help="Run one job over events, and draw event time against processing time."
         ),
     ] = False,
-    recording: given.Recording = None,
-    processor: given.Processor = "hsl",
-    topic: given.TopicName = None,
-    events: given.Table = None,
+    recording: given.RecordingOption = None,
+    processor: given.ProcessorOption = "hsl",
+    topic: given.TopicOption = None,
+    events: given.TableOption = None,
     key: Annotated[
         str | None,
         typer.Option(
@@ -60,52 +60,52 @@ def explain(
     config: Config = None,
 ) -> None:
     """Show the graph of jobs, the stages they are cut into, and what, where, when and how of each result."""
-    source = given.Source(recording, processor, topic, events, log, config)
+    source = given.EventSource(recording, processor, topic, events, log, config)
     if timeline:
         _draw(jobs, source, svg, key=key, topic=output, since=since, until=until)
         return
-    if any(said is not None for said in (recording, topic, events, key, output, svg)):
+    if any(option is not None for option in (recording, topic, events, key, output, svg)):
         raise typer.BadParameter("events are only drawn with --timeline; add it, or leave them out")
     from millrace.graph.explain import explain as explained
-    from millrace.graph.find_jobs import load_all
+    from millrace.graph.find_jobs import load_all_jobs
 
-    typer.echo(explained(load_all(jobs, settings(config).jobs)))
+    typer.echo(explained(load_all_jobs(jobs, load_settings(config).jobs)))
 
 
-def _draw(specs: list[str], source: given.Source, svg: Path | None, **asked: Any) -> None:
+def _draw(specs: list[str], source: given.EventSource, svg: Path | None, **options: Any) -> None:
     from millrace.devtools.timeline import record, to_svg
     from millrace.errors import InputError
-    from millrace.values.local_paths import local
+    from millrace.values.local_paths import require_local
 
     if svg is not None:
-        local(svg, "the picture")
+        require_local(svg, "the picture")
 
     if len(specs) != 1:
         raise typer.BadParameter("--timeline draws one job; name one", param_hint="JOB")
-    job = given.one_job(specs[0], source.config)
-    events, log = source.of(job)
-    seen = record(job, events, log=log, **asked)
+    job = given.load_one_job(specs[0], source.config)
+    events, log = source.resolve(job)
+    timeline = record(job, events, log=log, **options)
     if svg is None:
-        _show(seen)
+        _print_timeline(timeline)
         return
     try:
-        svg.write_text(to_svg(seen), encoding="utf-8")
+        svg.write_text(to_svg(timeline), encoding="utf-8")
     except OSError as error:
         raise InputError(
             f"{svg} cannot be written ({error.strerror or error}); check the folder and its permissions"
         ) from error
-    typer.echo(f"{len(seen.dots)} events and {len(seen.panes)} panes in {svg}")
+    typer.echo(f"{len(timeline.dots)} events and {len(timeline.panes)} panes in {svg}")
 
 
-def _show(seen: "Timeline") -> None:
+def _print_timeline(timeline: "Timeline") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from millrace.devtools.timeline.text import plain, to_text
+    from millrace.devtools.timeline.text import strip_styles, to_text
 
     if not sys.stdout.isatty():
-        typer.echo(plain(to_text(seen)))
+        typer.echo(strip_styles(to_text(timeline)))
         return
     console = Console()
-    for line in to_text(seen, width=console.width):
+    for line in to_text(timeline, width=console.width):
         console.print(Text.assemble(*line), soft_wrap=True)

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.cli.commands.options import settings
+from millrace.cli.commands.options import load_settings
 
 if TYPE_CHECKING:
-    from millrace.log import Where
-    from millrace.runners.replay import Given
+    from millrace.log import LogAddress
+    from millrace.runners.replay import ReplayInput
     from millrace.stream import Job
 
-Recording = Annotated[
+RecordingOption = Annotated[
     Path | None,
     typer.Option("--recording", metavar="FILE", help="A recording (JSON lines, optionally gzipped)."),
 ]
-Processor = Annotated[
+ProcessorOption = Annotated[
     str, typer.Option("--processor", metavar="NAME", help="What understands the recording.")
 ]
-TopicName = Annotated[
+TopicOption = Annotated[
     str | None,
     typer.Option("--topic", metavar="NAME", help="A topic of the log, as far as it is filled now."),
 ]
-Table = Annotated[
+TableOption = Annotated[
     Path | None,
     typer.Option(
         "--events",
@@ -35,7 +35,7 @@ Table = Annotated[
 
 
 @dataclass(frozen=True)
-class Source:
+class EventSource:
     """What the command line said of where events are."""
 
     recording: Path | None
@@ -45,19 +45,19 @@ class Source:
     log: str | None
     config: Path | None
 
-    def of(self, job: "Job") -> "tuple[Given, Where | None]":
+    def resolve(self, job: "Job") -> "tuple[ReplayInput, LogAddress | None]":
         """The events for a job, and the log they are in, if they are in one."""
         if sum(source is not None for source in (self.recording, self.topic, self.events)) != 1:
             raise typer.BadParameter("say exactly one of --recording, --topic and --events")
         if self.recording is not None:
-            return _of_recording(self.recording, self.processor), None
+            return _read_recording(self.recording, self.processor), None
         if self.topic is not None:
             _check_reads(job, self.topic)
-            return self.topic, settings(self.config, log_url=self.log)
+            return self.topic, load_settings(self.config, log_url=self.log)
         assert self.events is not None, "one of three is given"
         return self.events, None
 
-    def with_file(self, file: Path | None) -> "Source":
+    def with_file(self, file: Path | None) -> "EventSource":
         """The same with a file whose name says what it is: a table (.parquet, .csv, .jsonl of rows), or a recording."""
         if file is None:
             return self
@@ -83,20 +83,20 @@ def is_recording(file: Path) -> bool:
     return b'"received"' in first and b'"payload"' in first
 
 
-def _of_recording(path: Path, processor: str) -> "Given":
+def _read_recording(path: Path, processor: str) -> "ReplayInput":
     from millrace.ingest.connectors.recording_frames import read_recording
 
-    found = read_recording(path, processor=processor)
-    if said := found.left_out():
-        typer.echo(f"{path}: {said}", err=True)
-    return dict(found.frames)
+    recorded = read_recording(path, processor=processor)
+    if skipped := recorded.describe_skipped():
+        typer.echo(f"{path}: {skipped}", err=True)
+    return dict(recorded.frames)
 
 
-def one_job(spec: str, config: Path | None) -> "Job":
+def load_one_job(spec: str, config: Path | None) -> "Job":
     """The one job that a command works on, with its parameters in the settings."""
-    from millrace.graph.find_jobs import load
+    from millrace.graph.find_jobs import load_jobs
 
-    jobs = load(spec, settings(config).jobs)
+    jobs = load_jobs(spec, load_settings(config).jobs)
     if len(jobs) != 1:
         raise typer.BadParameter(f"{spec} is {len(jobs)} jobs; name one of them", param_hint="JOB")
     return jobs[0]
@@ -105,8 +105,8 @@ def one_job(spec: str, config: Path | None) -> "Job":
 def _check_reads(job: "Job", topic: str) -> None:
     from millrace.engine.plan import Plan
 
-    known = [read.name for read in Plan.of([job], slots=1).topics]
-    if topic not in known:
+    topics = [read.name for read in Plan.of([job], slots=1).topics]
+    if topic not in topics:
         raise typer.BadParameter(
-            f"{job.name} does not read {topic!r}; it reads {', '.join(known)}", param_hint="--topic"
+            f"{job.name} does not read {topic!r}; it reads {', '.join(topics)}", param_hint="--topic"
         )

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from millrace.cli.commands.options import Config, LogUrl, examples, settings
+from millrace.cli.commands.options import Config, LogUrl, format_examples, load_settings
 
 if TYPE_CHECKING:
     from millrace.config import IngestSettings
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace ingest",
     "millrace ingest --recording hsl.jsonl.gz --processor hsl --speed 10 --retime now",
     "millrace ingest --recording hsl.jsonl.gz --speed max",
@@ -135,11 +135,11 @@ def ingest(
     config: Config = None,
 ) -> None:
     """Write events to the log: from the connectors of millrace.toml, a recording, a broker or a simulated city. Ctrl-C stops between two batches."""
-    from millrace.ingest.pipeline import Stop
+    from millrace.ingest.pipeline import StopSignal
     from millrace.ingest.service import ingest_all
     from millrace.log import open_log
 
-    chosen = settings(config, log_url=log)
+    loaded_settings = load_settings(config, log_url=log)
     shared = {"processor": processor, "copies": copies}
     lines = {"topic": to, "time": time, "unit": unit, "format": format}
     broker = {
@@ -167,35 +167,35 @@ def ingest(
         "stdin": {key: value for key, value in lines.items() if value is not None} if stdin else None,
     }
     sources = (
-        _named_here({name: options for name, options in named.items() if options is not None})
-        or chosen.ingest
+        _source_from_options({name: options for name, options in named.items() if options is not None})
+        or loaded_settings.ingest
     )
-    stop = Stop()
+    stop = StopSignal()
     with stop.on_interrupt():
-        ingest_all(sources, open_log(chosen), out=sys.stderr, stop=stop)
-    if stop.asked:
+        ingest_all(sources, open_log(loaded_settings), out=sys.stderr, stop=stop)
+    if stop.is_requested:
         raise typer.Exit(130)
 
 
-def _named_here(named: "dict[str, dict[str, Any]]") -> "dict[str, IngestSettings]":
+def _source_from_options(sources: "dict[str, dict[str, Any]]") -> "dict[str, IngestSettings]":
     """The source that the command line names instead of millrace.toml, if any."""
     from millrace.config import IngestSettings
     from millrace.errors import ConfigError
 
-    for name in {"files", "stdin"} & named.keys():
-        if named[name].get("topic") is None:
+    for name in {"files", "stdin"} & sources.keys():
+        if sources[name].get("topic") is None:
             raise ConfigError(
                 "lines need a topic to go to; name the one that your job reads, such as --to jobs.py:READINGS"
             )
-    if len(named) > 1:
-        given = " and ".join("--file" if name == "files" else f"--{name}" for name in named)
-        raise ConfigError(f"{given} were both given; name one here, or both in sections of millrace.toml")
+    if len(sources) > 1:
+        flags = " and ".join("--file" if name == "files" else f"--{name}" for name in sources)
+        raise ConfigError(f"{flags} were both given; name one here, or both in sections of millrace.toml")
     return {
-        _shown(name, options): IngestSettings.model_validate({"connector": name, **options})
-        for name, options in named.items()
+        _display_name(name, options): IngestSettings.model_validate({"connector": name, **options})
+        for name, options in sources.items()
     }
 
 
-def _shown(name: str, options: "dict[str, Any]") -> str:
+def _display_name(name: str, options: "dict[str, Any]") -> str:
     """What progress calls it."""
     return Path(options["path"]).name if name == "recording" else name

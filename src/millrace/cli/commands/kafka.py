@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.commands import output
-from millrace.cli.commands.options import Json, examples
+from millrace.cli.commands.options import Json, format_examples
 
 if TYPE_CHECKING:
     from millrace.devtools.brokers import Cluster
@@ -19,11 +19,11 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="Where the brokers keep what they hold.")]
-_FOLDER = Path("millrace-data/kafka")
+_DEFAULT_FOLDER = Path("millrace-data/kafka")
 
 
 @app.command(
-    epilog=examples(
+    epilog=format_examples(
         "millrace kafka up",
         "millrace kafka up --brokers 3 --background",
         "millrace kafka up --port 0 --set log.segment.bytes=1048576",
@@ -35,7 +35,7 @@ def up(
         int,
         typer.Option(min=0, max=65535, help="The first broker's; the others follow. 0: any that are free."),
     ] = 9092,
-    folder: Folder = _FOLDER,
+    folder: Folder = _DEFAULT_FOLDER,
     background: Annotated[
         bool,
         typer.Option(
@@ -57,76 +57,76 @@ def up(
     """
     from millrace.devtools import brokers as kafka
     from millrace.devtools.brokers import jars
-    from millrace.devtools.brokers.properties import Wanted
+    from millrace.devtools.brokers.properties import BrokerOptions
     from millrace.runners.signals import stop_signals
 
     if brokers == 2:
         raise typer.BadParameter(
             "two brokers stand no failure, as neither alone is a majority; say 1 or 3", param_hint="--brokers"
         )
-    if not jars.folder().is_dir() and jars.missing() is None:
-        print(f"fetching Kafka {jars.VERSION} into {jars.folder()}", file=sys.stderr)
+    if not jars.jars_folder().is_dir() and jars.explain_missing() is None:
+        print(f"fetching Kafka {jars.VERSION} into {jars.jars_folder()}", file=sys.stderr)
     with stop_signals() as stopping:
-        wanted = Wanted(settings=dict(_pair(word) for word in setting or ()))
+        properties = BrokerOptions(settings=dict(_parse_setting(text) for text in setting or ()))
         cluster = kafka.start(
             folder,
             brokers=brokers,
             port=port,
-            wanted=wanted,
+            options=properties,
             detached=background,
             stop_waiting=stopping.is_set,
         )
-        _say(cluster, json=json)
+        _print_status(cluster, json=json)
         if background:
             return
-        while not stopping.wait(0.5) and len(cluster.running()) == brokers:
+        while not stopping.wait(0.5) and len(cluster.live_nodes()) == brokers:
             pass
-        lost = brokers - len(cluster.running())
+        ended = brokers - len(cluster.live_nodes())
         kafka.stop(cluster)
     if not stopping.is_set():
         print(
-            f"error: {lost} of {brokers} brokers ended by themselves; their own words are in {cluster.folder}",
+            f"error: {ended} of {brokers} brokers ended by themselves; their own words are in {cluster.folder}",
             file=sys.stderr,
         )
         raise typer.Exit(1)
     raise typer.Exit(130)
 
 
-@app.command(epilog=examples("millrace kafka down"))
-def down(folder: Folder = _FOLDER, json: Json = False) -> None:
+@app.command(epilog=format_examples("millrace kafka down"))
+def down(folder: Folder = _DEFAULT_FOLDER, json: Json = False) -> None:
     """Stop the brokers of a folder. What they hold stays; remove the folder to forget it."""
     from millrace.devtools import brokers as kafka
 
-    cluster = kafka.running(folder)
+    cluster = kafka.load_cluster(folder)
     began = time.monotonic()
     stopped = kafka.stop(cluster) if cluster is not None else 0
     if json:
-        output.json_lines([{"stopped": stopped, "seconds": round(time.monotonic() - began, 1)}])
+        output.print_json_lines([{"stopped": stopped, "seconds": round(time.monotonic() - began, 1)}])
     else:
         typer.echo(
             f"{stopped} broker{'s' * (stopped != 1)} stopped" if stopped else f"no brokers run in {folder}"
         )
 
 
-@app.command(epilog=examples("millrace kafka status --json"))
-def status(folder: Folder = _FOLDER, json: Json = False) -> None:
+@app.command(epilog=format_examples("millrace kafka status --json"))
+def status(folder: Folder = _DEFAULT_FOLDER, json: Json = False) -> None:
     """Show the brokers of a folder. The exit code is 1 unless all of them run."""
     from millrace.devtools import brokers as kafka
 
-    cluster = kafka.running(folder)
+    cluster = kafka.load_cluster(folder)
     if cluster is None:
         if json:
-            output.json_lines([{"running": False, "url": None, "brokers": []}])
+            output.print_json_lines([{"running": False, "url": None, "brokers": []}])
         else:
             typer.echo(f"no brokers were ever started in {folder}; start one with: millrace kafka up")
         raise typer.Exit(1)
-    _say(cluster, json=json)
-    if len(cluster.running()) < len(cluster.nodes):
+    _print_status(cluster, json=json)
+    if len(cluster.live_nodes()) < len(cluster.nodes):
         raise typer.Exit(1)
 
 
-def _say(cluster: "Cluster", *, json: bool) -> None:
-    alive = {node.id for node in cluster.running()}
+def _print_status(cluster: "Cluster", *, json: bool) -> None:
+    alive = {node.id for node in cluster.live_nodes()}
     brokers: list[dict[str, Any]] = [
         {
             "broker": node.id,
@@ -137,17 +137,19 @@ def _say(cluster: "Cluster", *, json: bool) -> None:
         for node in cluster.nodes
     ]
     if json:
-        output.json_lines(
+        output.print_json_lines(
             [{"running": len(alive) == len(cluster.nodes), "url": cluster.url, "brokers": brokers}]
         )
         return
-    for each in brokers:
-        typer.echo(f"broker {each['broker']} {'runs' if each['running'] else 'does not run'} at {each['at']}")
+    for broker in brokers:
+        typer.echo(
+            f"broker {broker['broker']} {'runs' if broker['running'] else 'does not run'} at {broker['at']}"
+        )
     typer.echo(f"use it with --log {cluster.url}")
 
 
-def _pair(word: str) -> tuple[str, str]:
-    key, equals, value = word.partition("=")
+def _parse_setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
     if not equals or not key:
-        raise typer.BadParameter(f"{word!r}: write KEY=VALUE", param_hint="--set")
+        raise typer.BadParameter(f"{text!r}: write KEY=VALUE", param_hint="--set")
     return key, value

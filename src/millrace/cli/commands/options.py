@@ -29,11 +29,11 @@ StateDir = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
-def examples(*lines: str) -> str:
+def format_examples(*lines: str) -> str:
     """Examples as the end of a help text, a paragraph each."""
     return "\n\n".join(("Examples:", *lines))
 
 
-def settings(path: Path | None, **changes: object) -> Settings:
+def load_settings(path: Path | None, **changes: object) -> Settings:
     """Settings from file and environment, changed by what the command line said."""
-    return config.load(path).changed(**changes)
+    return config.load(path).with_options(**changes)

@@ -10,42 +10,44 @@ from rich.console import Console
 from rich.table import Table
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+) -> None:
     """A table on a terminal; elsewhere a header and lines, columns divided by tabs."""
     if not sys.stdout.isatty():
         for row in (columns, *rows):
-            print(*map(text, row), sep="\t")
+            print(*map(format_cell, row), sep="\t")
         return
-    drawn = Table(*columns, title=title, title_justify="left")
+    rich_table = Table(*columns, title=title, title_justify="left")
     for row in rows:
-        drawn.add_row(*map(text, row))
-    Console().print(drawn)
+        rich_table.add_row(*map(format_cell, row))
+    Console().print(rich_table)
 
 
-def frame(rows: pl.DataFrame, *, limit: int | None = None, title: str | None = None) -> None:
+def print_frame(rows: pl.DataFrame, *, limit: int | None = None, title: str | None = None) -> None:
     """A frame as a table; `limit` bounds what is shown on a terminal, and says so."""
     shown = rows.head(limit) if limit is not None and sys.stdout.isatty() else rows
-    table(shown.columns, shown.iter_rows(), title=title)
+    print_table(shown.columns, shown.iter_rows(), title=title)
     if len(shown) < len(rows):
         print(f"... and {len(rows) - len(shown)} more; --output FILE keeps all of them, --limit shows more")
 
 
-def json_lines(objects: Iterable[Mapping[str, Any]]) -> None:
+def print_json_lines(objects: Iterable[Mapping[str, Any]]) -> None:
     """One JSON object a line, each flushed, so that a reader sees it at once."""
-    for one in objects:
-        print(json.dumps(one, default=_plain, ensure_ascii=False), flush=True)
+    for item in objects:
+        print(json.dumps(item, default=_to_json_value, ensure_ascii=False), flush=True)
 
 
-def rows(of: pl.DataFrame) -> Iterator[dict[str, Any]]:
+def iter_rows(source: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """A frame's rows as objects."""
-    return of.iter_rows(named=True)
+    return source.iter_rows(named=True)
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def text(value: object) -> str:
+def format_cell(value: object) -> str:
     """A value as a cell of a table."""
     if value is None:
         return "-"

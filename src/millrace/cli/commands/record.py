@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.commands.options import examples
+from millrace.cli.commands.options import format_examples
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace record mqtts://mqtt.hsl.fi:8883 hsl.jsonl.gz --topic '/hfp/v2/journey/#' --duration 1h",
     "millrace record mqtt://localhost sensors.jsonl --topic 'sensors/+/reading' --messages 1000",
 )
@@ -43,23 +43,23 @@ def record(
     is on disk.
     """
     from millrace.ingest.connectors.mqtt import Mqtt
-    from millrace.ingest.connectors.mqtt.broker import own_name
-    from millrace.ingest.pipeline import Stop
-    from millrace.ingest.progress import Progress
+    from millrace.ingest.connectors.mqtt.broker import default_client_id
+    from millrace.ingest.pipeline import StopSignal
+    from millrace.ingest.progress import IngestProgress
     from millrace.ingest.record import record as write
-    from millrace.values.local_paths import local
+    from millrace.values.local_paths import require_local
 
-    local(path, "the recording")
+    require_local(path, "the recording")
     connector = Mqtt(
         broker,
         topics=topic or ["#"],
-        client_id=client_id or f"{own_name()}-record",
+        client_id=client_id or f"{default_client_id()}-record",
         session="1m",
         password_file=password_file,
     )
-    progress = Progress(path.name, sys.stderr)
-    with Stop().on_interrupt() as stop:
+    progress = IngestProgress(path.name, sys.stderr)
+    with StopSignal().on_interrupt() as stop:
         counts = write(connector, path, stop=stop, progress=progress, duration=duration, messages=messages)
-    progress.done(counts, stopped=stop.asked)
-    if stop.asked:
+    progress.finish(counts, stopped=stop.is_requested)
+    if stop.is_requested:
         raise typer.Exit(130)

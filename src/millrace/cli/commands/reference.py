@@ -10,7 +10,7 @@ from millrace import config
 from millrace.cli.commands import app
 
 
-def pages() -> dict[str, str]:
+def build_pages() -> dict[str, str]:
     """The pages by file name."""
     import typer
 
@@ -22,5 +22,5 @@ def pages() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for name, text in pages().items():
+    for name, text in build_pages().items():
         Path(sys.argv[1], name).write_text(text, encoding="utf-8")

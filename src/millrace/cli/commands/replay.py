@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.cli.commands import given, output
-from millrace.cli.commands.options import Config, Json, LogUrl, examples
+from millrace.cli.commands.options import Config, Json, LogUrl, format_examples
 
 if TYPE_CHECKING:
     import polars as pl
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace replay jobs.py:words words.csv",
     "millrace replay vehicle-distribution --recording hsl.jsonl.gz",
     "millrace replay jobs.py:words --events words.csv --output counts.parquet",
@@ -33,10 +33,10 @@ def replay(
             help="A recording, or a table (.parquet, .csv or .jsonl), told apart by name and first line.",
         ),
     ] = None,
-    recording: given.Recording = None,
-    processor: given.Processor = "hsl",
-    topic: given.TopicName = None,
-    events: given.Table = None,
+    recording: given.RecordingOption = None,
+    processor: given.ProcessorOption = "hsl",
+    topic: given.TopicOption = None,
+    events: given.TableOption = None,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -53,30 +53,34 @@ def replay(
     from millrace.runners.replay import replay_all
 
     if to is not None:
-        frame_files.check(to)
-    one = given.one_job(job, config)
-    if to is not None and len(one.outputs) > 1:
+        frame_files.check_format(to)
+    loaded_job = given.load_one_job(job, config)
+    if to is not None and len(loaded_job.outputs) > 1:
         raise typer.BadParameter(
             f"{job} writes several topics, which one file cannot hold; use --json", param_hint="--output"
         )
-    taken, url = given.Source(recording, processor, topic, events, log, config).with_file(file).of(one)
-    replayed = replay_all(one, taken, log=url)
+    source_events, source_log = (
+        given.EventSource(recording, processor, topic, events, log, config)
+        .with_file(file)
+        .resolve(loaded_job)
+    )
+    replayed = replay_all(loaded_job, source_events, log=source_log)
     for name, panes in replayed.outputs.items():
-        _show(name, panes, to, json=json, limit=limit)
+        _print_panes(name, panes, to, json=json, limit=limit)
     counts = {"late rows": len(replayed.late), "records that could not be decoded": len(replayed.dead)}
-    if aside := [f"{count:,} {what}" for what, count in counts.items() if count]:
-        typer.echo(f"set aside: {', '.join(aside)}", err=True)
+    if dropped := [f"{count:,} {label}" for label, count in counts.items() if count]:
+        typer.echo(f"set aside: {', '.join(dropped)}", err=True)
 
 
-def _show(topic: str, panes: "pl.DataFrame", to: Path | None, *, json: bool, limit: int) -> None:
+def _print_panes(topic: str, panes: "pl.DataFrame", to: Path | None, *, json: bool, limit: int) -> None:
     if to is not None:
         from millrace.runners import frame_files
 
         frame_files.write(panes, to)
         typer.echo(f"{len(panes)} panes in {to}")
     elif json:
-        output.json_lines({"topic": topic, **row} for row in output.rows(panes))
+        output.print_json_lines({"topic": topic, **row} for row in output.iter_rows(panes))
     elif panes.is_empty():
         typer.echo(f"{topic}: no panes, because no event fell into a window of this job")
     else:
-        output.frame(panes, limit=limit, title=topic)
+        output.print_frame(panes, limit=limit, title=topic)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from millrace import durations
-from millrace.cli.commands.options import Config, LogUrl, StateDir, examples, settings
+from millrace.cli.commands.options import Config, LogUrl, StateDir, format_examples, load_settings
 
 if TYPE_CHECKING:
-    from millrace.engine.progress import Hold
-    from millrace.runners import Batch
+    from millrace.engine.progress import WatermarkHold
+    from millrace.runners import BatchReport
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace run vehicle-distribution",
     "millrace run jobs.py:words jobs.py:users --on spark --state /var/lib/millrace",
     "millrace run mypackage.jobs:all_of_them --until-caught-up",
@@ -76,9 +76,9 @@ def run(
     What they remember is kept in the state folder: started again, they go on where they stopped, and no result is lost or written twice.
     """
     from millrace import runners
-    from millrace.graph.find_jobs import load_all
+    from millrace.graph.find_jobs import load_all_jobs
 
-    chosen = settings(
+    loaded_settings = load_settings(
         config,
         run_on=on,
         log_url=log,
@@ -88,16 +88,16 @@ def run(
         run_tick=tick,
         spark_master=master,
     )
-    named = jobs or list(chosen.run.jobs)
-    if not named:
+    names = jobs or list(loaded_settings.run.jobs)
+    if not names:
         raise typer.BadParameter("name at least one job, or set run.jobs in millrace.toml", param_hint="JOB")
-    loaded = load_all(named, chosen.jobs)
-    progress = _Progress()
-    _log.info("running %s on %s", ", ".join(job.name for job in loaded), chosen.run.on)
+    loaded = load_all_jobs(names, loaded_settings.jobs)
+    progress = _RunProgress()
+    _log.info("running %s on %s", ", ".join(job.name for job in loaded), loaded_settings.run.on)
     try:
         runners.run(
             *loaded,
-            settings=chosen,
+            settings=loaded_settings,
             until_caught_up=until_caught_up,
             report=progress.update,
             retry=tuple(retry or ()),
@@ -114,74 +114,80 @@ def run(
 _log = logging.getLogger("millrace.run")
 
 
-class _Progress:
+class _RunProgress:
     """A line now and then: how many events were read, how fast, and how far time has come."""
 
-    EVERY = 10.0
+    INTERVAL = 10.0
 
     def __init__(self) -> None:
-        self.events = self.batches = self.said = self.told = 0
+        self.events = self.batches = self.reported_events = self.reported_batches = 0
         self.watermark: int | None = None
-        self.hold: Hold | None = None
+        self.hold: WatermarkHold | None = None
         self.stopped = self.unanswered = 0
-        self.last = time.monotonic()
+        self.reported_at = time.monotonic()
 
-    def update(self, batch: "Batch") -> None:
+    def update(self, batch: "BatchReport") -> None:
         """Takes a batch into account."""
         self.events += batch.counts.get("read", 0)
         self.batches += 1
-        known = [low for low in batch.watermarks.values() if low is not None]
+        known = [watermark for watermark in batch.watermarks.values() if watermark is not None]
         self.watermark = min(known) if known else self.watermark
-        self.hold = _furthest_back(batch)
+        self.hold = _slowest_hold(batch)
         self.stopped = len(batch.quarantined)
         self.unanswered += sum(
             n for name, n in batch.counts.items() if name.startswith("lookup/") and name.endswith("/failed")
         )
-        if time.monotonic() - self.last >= self.EVERY:
-            self.say()
+        if time.monotonic() - self.reported_at >= self.INTERVAL:
+            self.report()
 
-    def say(self) -> None:
+    def report(self) -> None:
         """The sum so far, and the rate since the last line."""
-        passed = max(time.monotonic() - self.last, 1e-3)
-        rate = (self.events - self.said) / passed
-        reached = ("none yet" if self.watermark is None else _time(self.watermark)) + _because(self.hold)
-        reached += f"; {self.stopped} job{'s' * (self.stopped > 1)} under quarantine" if self.stopped else ""
-        reached += f"; {self.unanswered:,} keys could not be looked up" if self.unanswered else ""
+        elapsed = max(time.monotonic() - self.reported_at, 1e-3)
+        rate = (self.events - self.reported_events) / elapsed
+        status = ("none yet" if self.watermark is None else _format_time(self.watermark)) + _describe_hold(
+            self.hold
+        )
+        status += f"; {self.stopped} job{'s' * (self.stopped > 1)} under quarantine" if self.stopped else ""
+        status += f"; {self.unanswered:,} keys could not be looked up" if self.unanswered else ""
         _log.info(
             "%s events in %s batches, %s events/s, watermark %s",
             f"{self.events:,}",
             f"{self.batches:,}",
             f"{rate:,.0f}",
-            reached,
+            status,
         )
-        self.last, self.said, self.told = time.monotonic(), self.events, self.batches
+        self.reported_at, self.reported_events, self.reported_batches = (
+            time.monotonic(),
+            self.events,
+            self.batches,
+        )
 
     def close(self) -> None:
         """The last line, unless it has just been said."""
-        if not self.batches or self.told != self.batches:
-            self.say()
+        if not self.batches or self.reported_batches != self.batches:
+            self.report()
 
 
-def _furthest_back(batch: "Batch") -> "Hold | None":
+def _slowest_hold(batch: "BatchReport") -> "WatermarkHold | None":
     """What holds back the least watermark: first a partition that never brought anything, then the operator furthest behind."""
     known = batch.watermarks
     return min(
         batch.holds.items(),
-        key=lambda one: (one[1].behind is not None, known.get(one[0]) or 0, one[0]),
+        key=lambda item: (item[1].behind is not None, known.get(item[0]) or 0, item[0]),
         default=(None, None),
     )[1]
 
 
-def _because(hold: "Hold | None") -> str:
+def _describe_hold(hold: "WatermarkHold | None") -> str:
     if hold is None:
         return ""
-    place = f"{hold.topic}[{hold.partition}]"
+    partition = f"{hold.topic}[{hold.partition}]"
     if hold.behind is None:
-        return f", held back by {place}, which has brought nothing yet"
-    return f", held back {durations.text(hold.behind)} by {place}"
+        return f", held back by {partition}, which has brought nothing yet"
+    return f", held back {durations.format_millis(hold.behind)} by {partition}"
 
 
-def _time(at: int) -> str:
+def _format_time(at: int) -> str:
     try:
         return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from millrace.cli.commands import output
-from millrace.cli.commands.options import Config, Json, StateDir, examples, settings
+from millrace.cli.commands.options import Config, Json, StateDir, format_examples, load_settings
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace savepoint before-the-change.savepoint",
     "millrace savepoint nightly.savepoint --name city --json",
 )
@@ -27,28 +27,28 @@ def savepoint(
 
     The run must have been stopped in the ordinary way (Ctrl-C), so that no batch is half done. For a run on Spark this starts Spark, which reads its own checkpoint.
     """
-    from millrace.runners.state.folder import hold
+    from millrace.runners.state.folder import lock_folder
     from millrace.runners.state.savepoint import check_target, save
 
-    chosen = settings(config, state_dir=state, run_name=name)
+    loaded_settings = load_settings(config, state_dir=state, run_name=name)
     check_target(file)
-    with hold(chosen.state.dir / chosen.run.name) as folder:
-        if folder.of_spark:
-            from millrace.runners.spark.foreground import save_stopped
+    with lock_folder(loaded_settings.state.dir / loaded_settings.run.name) as folder:
+        if folder.is_spark:
+            from millrace.runners.spark.foreground import save_stopped_run
 
-            saved = save_stopped(folder, file, chosen)
+            saved = save_stopped_run(folder, file, loaded_settings)
         else:
             saved = save(folder, file)
-    said = {
+    summary = {
         "file": str(file),
         "jobs": list(saved.identity.jobs),
         "slots": saved.identity.slots,
         "bytes": file.stat().st_size,
     }
     if json:
-        output.json_lines([said])
+        output.print_json_lines([summary])
     else:
-        output.table(
-            tuple(said),
-            [[str(value) if not isinstance(value, list) else ", ".join(value) for value in said.values()]],
+        output.print_table(
+            tuple(summary),
+            [[str(value) if not isinstance(value, list) else ", ".join(value) for value in summary.values()]],
         )

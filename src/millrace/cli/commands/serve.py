@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.commands.options import Config, LogUrl, examples, settings
+from millrace.cli.commands.options import Config, LogUrl, format_examples, load_settings
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace serve",
     "millrace serve --port 9000 --log embedded:other/log",
     "millrace serve --host 0.0.0.0 --view jobs.py:STOPS_VIEW",
@@ -42,5 +42,12 @@ def serve(
     from millrace.graph.find_jobs import load_views
     from millrace.serve import serve as run
 
-    chosen = settings(config, log_url=log, serve_host=host, serve_port=port, serve_views=view or None)
-    run(chosen, load_views(chosen.serve.views), host=chosen.serve.host, port=chosen.serve.port)
+    loaded_settings = load_settings(
+        config, log_url=log, serve_host=host, serve_port=port, serve_views=view or None
+    )
+    run(
+        loaded_settings,
+        load_views(loaded_settings.serve.views),
+        host=loaded_settings.serve.host,
+        port=loaded_settings.serve.port,
+    )

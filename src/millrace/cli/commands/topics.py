@@ -7,21 +7,24 @@ import typer
 
 from millrace import durations
 from millrace.cli.commands import output
-from millrace.cli.commands.options import Config, Json, LogUrl, examples, settings
+from millrace.cli.commands.options import Config, Json, LogUrl, format_examples, load_settings
 
 app = typer.Typer(help="Look into the log: its topics and their events.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A topic, such as input.vehicle-positions.")]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A topic, such as input.vehicle-positions.")
+]
 
 
 @app.command(
-    "list", epilog=examples("millrace topics list", "millrace topics list --log embedded:other/log --json")
+    "list",
+    epilog=format_examples("millrace topics list", "millrace topics list --log embedded:other/log --json"),
 )
 def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None:
     """List all topics, with how much they hold. Kafka tells offsets, not records; `topics count` counts these."""
     from millrace.log import open_log
 
-    opened = open_log(settings(config, log_url=log), create=False)
+    opened = open_log(load_settings(config, log_url=log), create=False)
     rows = [
         {
             "topic": info.name,
@@ -29,31 +32,31 @@ def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None
             "codec": info.codec,
             "partitions": len(info.partitions),
             "offsets": sum(partition.end - partition.begin for partition in info.partitions),
-            "records": _sum(partition.records for partition in info.partitions),
-            "bytes": _sum(partition.bytes for partition in info.partitions),
+            "records": _sum_known(partition.records for partition in info.partitions),
+            "bytes": _sum_known(partition.bytes for partition in info.partitions),
         }
-        for info in map(opened.describe, opened.list())
+        for info in map(opened.describe, opened.list_topics())
     ]
     if json:
-        output.json_lines(rows)
+        output.print_json_lines(rows)
     elif rows:
-        output.table(list(rows[0]), [list(row.values()) for row in rows])
+        output.print_table(list(rows[0]), [list(row.values()) for row in rows])
     else:
         typer.echo(f"{opened.url} holds no topics yet; `millrace ingest` and `millrace run` make them")
 
 
-def _sum(sizes: Iterable[int | None]) -> int | None:
+def _sum_known(sizes: Iterable[int | None]) -> int | None:
     """Unknown where one is."""
     known = list(sizes)
     return None if None in known else sum(size for size in known if size is not None)
 
 
-@app.command(epilog=examples("millrace topics describe input.vehicle-positions"))
-def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
+@app.command(epilog=format_examples("millrace topics describe input.vehicle-positions"))
+def describe(name: TopicArgument, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
     """Show a topic's type, codec, retention, and the offsets of its partitions."""
     from millrace.log import open_log
 
-    info = open_log(settings(config, log_url=log), create=False).describe(name)
+    info = open_log(load_settings(config, log_url=log), create=False).describe(name)
     partitions = [
         {
             "partition": number,
@@ -65,49 +68,53 @@ def describe(name: Name, log: LogUrl = None, json: Json = False, config: Config 
         for number, part in enumerate(info.partitions)
     ]
     sizes = [part.end - part.begin if part.records is None else part.records for part in info.partitions]
-    retention = None if info.retention is None else durations.text(info.retention)
+    retention = None if info.retention is None else durations.format_millis(info.retention)
     if json:
-        about = {
+        description = {
             "topic": info.name,
             "type": info.type_name or None,
             "codec": info.codec,
             "envelope": info.envelope,
             "retention": retention,
         }
-        output.json_lines([{**about, "skew": _even(sizes), "partitions": partitions}])
+        output.print_json_lines([{**description, "skew": _rounded_skew(sizes), "partitions": partitions}])
         return
     typer.echo(
         f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}"
     )
-    output.table(
+    output.print_table(
         ["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions]
     )
-    typer.echo(f"skew       {output.text(_even(sizes))}")
+    typer.echo(f"skew       {output.format_cell(_rounded_skew(sizes))}")
 
 
-def _even(sizes: list[int]) -> float | None:
-    from millrace.log.statistics import skew
+def _rounded_skew(sizes: list[int]) -> float | None:
+    from millrace.log.statistics import partition_skew
 
-    found = skew(sizes)
-    return None if found is None else round(found, 3)
+    value = partition_skew(sizes)
+    return None if value is None else round(value, 3)
 
 
 @app.command(
-    epilog=examples("millrace topics count input.vehicle-positions", "millrace topics count words --json")
+    epilog=format_examples(
+        "millrace topics count input.vehicle-positions", "millrace topics count words --json"
+    )
 )
-def count(name: Name, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
+def count(name: TopicArgument, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
     """Count a topic's records one by one, by partition: on Kafka, offsets have gaps. The skew is how many times the average the fullest one holds."""
     from millrace.log import open_log, statistics
 
-    sizes = statistics.count(open_log(settings(config, log_url=log), create=False), name)
+    sizes = statistics.count_records(open_log(load_settings(config, log_url=log), create=False), name)
     if json:
-        output.json_lines([{"topic": name, "records": sum(sizes), "skew": _even(sizes), "partitions": sizes}])
+        output.print_json_lines(
+            [{"topic": name, "records": sum(sizes), "skew": _rounded_skew(sizes), "partitions": sizes}]
+        )
         return
-    output.table(["partition", "records"], list(enumerate(sizes)))
-    typer.echo(f"records    {sum(sizes)}\nskew       {output.text(_even(sizes))}")
+    output.print_table(["partition", "records"], list(enumerate(sizes)))
+    typer.echo(f"records    {sum(sizes)}\nskew       {output.format_cell(_rounded_skew(sizes))}")
 
 
-@app.command(epilog=examples("millrace topics lag", "millrace topics lag --run millrace --json"))
+@app.command(epilog=format_examples("millrace topics lag", "millrace topics lag --run millrace --json"))
 def lag(
     run: Annotated[str | None, typer.Option(metavar="NAME", help="Only this run.")] = None,
     log: LogUrl = None,
@@ -120,30 +127,31 @@ def lag(
     from millrace.log import open_log, statistics
 
     rows = [
-        asdict(each) for each in statistics.lags(open_log(settings(config, log_url=log), create=False), run)
+        asdict(report)
+        for report in statistics.read_lags(open_log(load_settings(config, log_url=log), create=False), run)
     ]
     if json:
-        output.json_lines(rows)
+        output.print_json_lines(rows)
     elif rows:
-        output.table(list(rows[0]), [list(row.values()) for row in rows])
+        output.print_table(list(rows[0]), [list(row.values()) for row in rows])
     else:
         typer.echo("no run has said how it is within the last hour")
 
 
 @app.command(
-    epilog=examples(
+    epilog=format_examples(
         "millrace topics tail analytics.vehicle-distribution",
         "millrace topics tail input.vehicle-positions --from-start --max 10 --json",
         "millrace topics tail words --topic jobs.py:WORDS",
     )
 )
 def tail(
-    name: Name,
+    name: TopicArgument,
     from_start: Annotated[
         bool,
         typer.Option("--from-start", help="From the oldest event that the log holds, not only new ones."),
     ] = False,
-    most: Annotated[
+    limit: Annotated[
         int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N events.")
     ] = None,
     no_wait: Annotated[
@@ -165,10 +173,10 @@ def tail(
     from millrace.cli.tail import follow
     from millrace.log import open_log
 
-    opened = open_log(settings(config, log_url=log), create=False)
-    shown = follow(opened, name, topic=topic, from_start=from_start, most=most, wait=not no_wait)
+    opened = open_log(load_settings(config, log_url=log), create=False)
+    events = follow(opened, name, topic=topic, from_start=from_start, limit=limit, wait=not no_wait)
     if json:
-        output.json_lines(shown)
+        output.print_json_lines(events)
     else:
-        for event in shown:
-            typer.echo("  ".join(f"{field}={output.text(value)}" for field, value in event.items()))
+        for event in events:
+            typer.echo("  ".join(f"{field}={output.format_cell(value)}" for field, value in event.items()))

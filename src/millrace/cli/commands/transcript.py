@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from millrace.cli.commands.options import examples
+from millrace.cli.commands.options import format_examples
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace transcript tests/transcripts/*.yaml", "millrace transcript windows.yaml --on spark"
 )
 

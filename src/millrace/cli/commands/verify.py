@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from millrace.cli.commands import output
-from millrace.cli.commands.options import Config, Json, LogUrl, StateDir, examples, settings
+from millrace.cli.commands.options import Config, Json, LogUrl, StateDir, format_examples, load_settings
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "millrace verify",
     "millrace verify before-upgrade.savepoint --log embedded:data/log --state data/state --json",
 )
@@ -28,24 +28,28 @@ def verify(
 
     Exit code 1: something is damaged. Brokers of Kafka check their own files, and Spark its own checkpoint.
     """
-    from millrace.log.embedded.verify import Walked, verify_log
+    from millrace.log.embedded.verify import VerificationCounts, verify_log
     from millrace.runners.state.verify import verify_savepoint, verify_state
 
-    chosen, walked = settings(config, log_url=log, state_dir=state), Walked()
-    scheme, _, path = chosen.log.url.rpartition("embedded:")
-    found = [] if chosen.log.url.startswith("kafka:") else list(verify_log(Path(path or scheme), walked))
-    found += verify_state(chosen.state.dir, walked)
+    loaded_settings, totals = load_settings(config, log_url=log, state_dir=state), VerificationCounts()
+    scheme, _, path = loaded_settings.log.url.rpartition("embedded:")
+    damages = (
+        [] if loaded_settings.log.url.startswith("kafka:") else list(verify_log(Path(path or scheme), totals))
+    )
+    damages += verify_state(loaded_settings.state.dir, totals)
     for file in savepoints or ():
-        found += verify_savepoint(file, walked)
+        damages += verify_savepoint(file, totals)
     if json:
-        output.json_lines([asdict(damage) for damage in found])
-    for damage in () if json else found:
+        output.print_json_lines([asdict(damage) for damage in damages])
+    for damage in () if json else damages:
         typer.echo(f"{damage.file}: {damage.place}: {damage.problem}; lost: {damage.lost}; {damage.remedy}")
-    old = (
-        f", {walked.unchecked:,} of them of an earlier version, without a checksum"
-        if walked.unchecked
+    unchecked = (
+        f", {totals.unchecked:,} of them of an earlier version, without a checksum"
+        if totals.unchecked
         else ""
     )
-    typer.echo(f"{walked.files:,} files, {walked.chunks:,} chunks{old}: {len(found):,} damaged", err=True)
-    if found:
+    typer.echo(
+        f"{totals.files:,} files, {totals.chunks:,} chunks{unchecked}: {len(damages):,} damaged", err=True
+    )
+    if damages:
         raise typer.Exit(1)

@@ -1,6 +1,6 @@
 """Real Kafka brokers on this machine, for development and tests: one or three, in KRaft mode, from Maven Central's jars. No Docker needed."""
 
-from millrace.devtools.brokers.cluster import Cluster, revive, running, start, stop
-from millrace.devtools.brokers.properties import Node
+from millrace.devtools.brokers.cluster import Cluster, load_cluster, restart, start, stop
+from millrace.devtools.brokers.properties import BrokerNode
 
-__all__ = ["Cluster", "Node", "revive", "running", "start", "stop"]
+__all__ = ["BrokerNode", "Cluster", "load_cluster", "restart", "start", "stop"]

@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from millrace.devtools.brokers import jars
-from millrace.devtools.brokers.properties import Node, Wanted, properties, text
+from millrace.devtools.brokers.properties import BrokerNode, BrokerOptions, format_properties, make_properties
 from millrace.errors import MillraceError, RunFailed
 from millrace.runners import java
-from millrace.runners.processes import alive, die_with_parent
+from millrace.runners.processes import die_with_parent, is_alive
 
-FOLDER = Path("millrace-data/kafka")
-PORT = 9092
-READY = 60.0
+DEFAULT_FOLDER = Path("millrace-data/kafka")
+DEFAULT_PORT = 9092
+START_TIMEOUT = 60.0
 """Seconds in which brokers must answer, unless said otherwise."""
-GRACE = 15.0
+STOP_TIMEOUT = 15.0
 """Seconds in which they must have ended, before they are killed."""
 JAVA_OPTIONS = (
     "-Xmx512m",
@@ -41,7 +41,7 @@ class Cluster:
 
     folder: Path
     id: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[BrokerNode, ...]
 
     @property
     def servers(self) -> str:
@@ -60,143 +60,145 @@ class Cluster:
         """What `--log` and `log.url` are given."""
         return f"kafka://{self.servers}"
 
-    def running(self) -> list[Node]:
+    def live_nodes(self) -> list[BrokerNode]:
         """The brokers that are alive."""
         return [
             node
             for node in self.nodes
-            if node.pid is not None and alive(node.pid) and _is_ours(node.pid, self.folder)
+            if node.pid is not None and is_alive(node.pid) and _is_broker_of(node.pid, self.folder)
         ]
 
-    def output(self, node: Node) -> Path:
+    def output(self, node: BrokerNode) -> Path:
         """What a broker prints."""
         return self.folder / f"broker-{node.id}.log"
 
     def store(self) -> None:
         """Remembers it."""
-        said = {"id": self.id, "nodes": [asdict(node) for node in self.nodes]}
+        description = {"id": self.id, "nodes": [asdict(node) for node in self.nodes]}
         draft = self.folder / "cluster.draft"
-        draft.write_text(json.dumps(said, indent=1))
+        draft.write_text(json.dumps(description, indent=1))
         draft.replace(self.folder / "cluster.json")
 
 
-def running(folder: Path = FOLDER) -> Cluster | None:
+def load_cluster(folder: Path = DEFAULT_FOLDER) -> Cluster | None:
     """The brokers that were last started in a folder, whether they are alive or not."""
     try:
-        said = json.loads((folder / "cluster.json").read_text())
+        description = json.loads((folder / "cluster.json").read_text())
     except FileNotFoundError:
         return None
-    return Cluster(folder.resolve(), said["id"], tuple(Node(**node) for node in said["nodes"]))
+    return Cluster(
+        folder.resolve(), description["id"], tuple(BrokerNode(**node) for node in description["nodes"])
+    )
 
 
 def start(
-    folder: Path = FOLDER,
+    folder: Path = DEFAULT_FOLDER,
     *,
     brokers: int = 1,
-    port: int = PORT,
-    wanted: Wanted | None = None,
+    port: int = DEFAULT_PORT,
+    options: BrokerOptions | None = None,
     detached: bool = False,
     stop_waiting: Callable[[], bool] = lambda: False,
-    within: float = READY,
+    timeout: float = START_TIMEOUT,
 ) -> Cluster:
     """Starts brokers and returns when all of them answer, `within` so many seconds. What an earlier start left in the folder is still there.
 
     `port` is the first broker's, the next ones follow; 0: any that are free. Brokers that are not `detached` end with this process, however it ends.
     """
-    known = running(folder)
-    if known is not None and known.running():
+    existing = load_cluster(folder)
+    if existing is not None and existing.live_nodes():
         raise MillraceError(
-            f"brokers run already in {folder}, at {known.servers}; stop them with: millrace kafka down --folder {folder}"
+            f"brokers run already in {folder}, at {existing.servers}; stop them with: millrace kafka down --folder {folder}"
         )
-    if known is not None and len(known.nodes) != brokers:
+    if existing is not None and len(existing.nodes) != brokers:
         raise MillraceError(
-            f"{folder} belongs to {len(known.nodes)} brokers, not {brokers}; say --brokers {len(known.nodes)}, or name another --folder"
+            f"{folder} belongs to {len(existing.nodes)} brokers, not {brokers}; say --brokers {len(existing.nodes)}, or name another --folder"
         )
     classpath = jars.classpath(jars.fetch())
     folder.mkdir(parents=True, exist_ok=True)
-    asked = wanted or Wanted()
+    broker_options = options or BrokerOptions()
     cluster = Cluster(
         folder.resolve(),
-        known.id if known else _new_id(),
-        _nodes(brokers, port, secure=asked.security is not None),
+        existing.id if existing else _make_cluster_id(),
+        _plan_nodes(brokers, port, secure=broker_options.security is not None),
     )
-    cluster = _started(cluster, classpath, asked, detached=detached)
+    cluster = _start_nodes(cluster, classpath, broker_options, detached=detached)
     try:
-        _await_answers(cluster, stop_waiting, cluster.nodes, within)
+        _await_ready(cluster, stop_waiting, cluster.nodes, timeout)
     except BaseException:
         stop(cluster)
         raise
     return cluster
 
 
-def stop(cluster: Cluster, *, grace: float = GRACE) -> int:
+def stop(cluster: Cluster, *, timeout: float = STOP_TIMEOUT) -> int:
     """Ends the brokers that run, in an orderly way where they can; how many there were. What they hold stays."""
-    ending = cluster.running()
-    for node in ending:
+    stopped = cluster.live_nodes()
+    for node in stopped:
         _signal(node, signal.SIGTERM)
-    deadline = time.monotonic() + grace
-    while cluster.running() and time.monotonic() < deadline:
-        _collect(ending)
+    deadline = time.monotonic() + timeout
+    while cluster.live_nodes() and time.monotonic() < deadline:
+        _reap(stopped)
         time.sleep(0.05)
-    for node in cluster.running():
+    for node in cluster.live_nodes():
         _signal(node, signal.SIGKILL)
-    while cluster.running():
-        _collect(ending)
+    while cluster.live_nodes():
+        _reap(stopped)
         time.sleep(0.02)
-    _collect(ending)
-    return len(ending)
+    _reap(stopped)
+    return len(stopped)
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """Ports at which nobody listens now."""
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in held]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [int(bound.getsockname()[1]) for bound in sockets]
 
 
-def _nodes(count: int, port: int, *, secure: bool) -> tuple[Node, ...]:
-    others = free_ports(3 * count)
-    ports = [port + place for place in range(count)] if port else others[:count]
-    taken = [each for each in ports if port and _answers(each)]
-    if taken:
+def _plan_nodes(count: int, port: int, *, secure: bool) -> tuple[BrokerNode, ...]:
+    free = find_free_ports(3 * count)
+    ports = [port + index for index in range(count)] if port else free[:count]
+    occupied = [candidate for candidate in ports if port and _is_listening(candidate)]
+    if occupied:
         raise MillraceError(
-            f"port {taken[0]} is taken; say --port with another, or --port 0 for any that is free"
+            f"port {occupied[0]} is taken; say --port with another, or --port 0 for any that is free"
         )
-    controllers, secured = others[count : 2 * count], others[2 * count :]
+    controllers, secure_ports = free[count : 2 * count], free[2 * count :]
     return tuple(
-        Node(place + 1, ports[place], controllers[place], secured[place] if secure else None)
-        for place in range(count)
+        BrokerNode(index + 1, ports[index], controllers[index], secure_ports[index] if secure else None)
+        for index in range(count)
     )
 
 
-def revive(cluster: Cluster, *ids: int, detached: bool = False, within: float = READY) -> Cluster:
+def restart(cluster: Cluster, *ids: int, detached: bool = False, timeout: float = START_TIMEOUT) -> Cluster:
     """Starts brokers again that have died, all at once, with what they hold; returns when they answer.
 
     Most of the brokers must be alive then: a single one of three does not answer until it has found another.
     """
     command = _command(jars.classpath(jars.fetch()))
     nodes = [
-        replace(node, pid=_launched(command, cluster, node, detached=detached)) if node.id in ids else node
+        replace(node, pid=_launch(command, cluster, node, detached=detached)) if node.id in ids else node
         for node in cluster.nodes
     ]
-    revived = replace(cluster, nodes=tuple(nodes))
-    revived.store()
-    _await_answers(revived, lambda: False, [node for node in revived.nodes if node.id in ids], within)
-    return revived
+    restarted = replace(cluster, nodes=tuple(nodes))
+    restarted.store()
+    _await_ready(restarted, lambda: False, [node for node in restarted.nodes if node.id in ids], timeout)
+    return restarted
 
 
-def _started(cluster: Cluster, classpath: str, wanted: Wanted, *, detached: bool) -> Cluster:
+def _start_nodes(cluster: Cluster, classpath: str, options: BrokerOptions, *, detached: bool) -> Cluster:
     command = _command(classpath)
     nodes = []
     for node in cluster.nodes:
-        data, file = cluster.folder / f"broker-{node.id}", _properties(cluster, node)
+        data, file = cluster.folder / f"broker-{node.id}", _properties_file(cluster, node)
         file.touch(mode=0o600)
-        file.write_text(text(properties(node, cluster.nodes, data, wanted)))
+        file.write_text(format_properties(make_properties(node, cluster.nodes, data, options)))
         if not (data / "meta.properties").exists():
-            secret = wanted.security.format_options() if wanted.security else []
-            _format(
+            security_options = options.security.format_options() if options.security else []
+            _format_storage(
                 [
                     *command,
                     "kafka.tools.StorageTool",
@@ -204,11 +206,11 @@ def _started(cluster: Cluster, classpath: str, wanted: Wanted, *, detached: bool
                     f"--cluster-id={cluster.id}",
                     "-c",
                     str(file),
-                    *secret,
+                    *security_options,
                 ],
                 cluster.output(node),
             )
-        nodes.append(replace(node, pid=_launched(command, cluster, node, detached=detached)))
+        nodes.append(replace(node, pid=_launch(command, cluster, node, detached=detached)))
     started = replace(cluster, nodes=tuple(nodes))
     started.store()
     return started
@@ -219,14 +221,14 @@ def _command(classpath: str) -> list[str]:
     return [str(java.find().program), *JAVA_OPTIONS, logging, "-cp", classpath]
 
 
-def _properties(cluster: Cluster, node: Node) -> Path:
+def _properties_file(cluster: Cluster, node: BrokerNode) -> Path:
     return cluster.folder / f"broker-{node.id}.properties"
 
 
-def _launched(command: Sequence[str], cluster: Cluster, node: Node, *, detached: bool) -> int:
+def _launch(command: Sequence[str], cluster: Cluster, node: BrokerNode, *, detached: bool) -> int:
     with cluster.output(node).open("ab") as output:
         process = subprocess.Popen(
-            [*command, "kafka.Kafka", str(_properties(cluster, node))],
+            [*command, "kafka.Kafka", str(_properties_file(cluster, node))],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -237,76 +239,76 @@ def _launched(command: Sequence[str], cluster: Cluster, node: Node, *, detached:
     return process.pid
 
 
-def _format(command: Sequence[str], output: Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        output.write_text(done.stdout + done.stderr)
+def _format_storage(command: Sequence[str], output: Path) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        output.write_text(result.stdout + result.stderr)
         raise RunFailed(
-            f"Kafka could not make its folder: {_last_words(output)}; its own words are in {output}"
+            f"Kafka could not make its folder: {_last_error(output)}; its own words are in {output}"
         )
 
 
-def _await_answers(
-    cluster: Cluster, stop_waiting: Callable[[], bool], wanted: Sequence[Node], within: float
+def _await_ready(
+    cluster: Cluster, stop_waiting: Callable[[], bool], nodes: Sequence[BrokerNode], timeout: float
 ) -> None:
-    deadline = time.monotonic() + within
-    waiting = list(wanted)
+    deadline = time.monotonic() + timeout
+    waiting = list(nodes)
     while waiting:
-        gone = [node for node in wanted if node not in cluster.running()]
-        if gone:
+        dead = [node for node in nodes if node not in cluster.live_nodes()]
+        if dead:
             raise RunFailed(
-                f"broker {gone[0].id} ended at once: {_last_words(cluster.output(gone[0]))}; see {cluster.output(gone[0])}"
+                f"broker {dead[0].id} ended at once: {_last_error(cluster.output(dead[0]))}; see {cluster.output(dead[0])}"
             )
         if stop_waiting():
             raise KeyboardInterrupt
         if time.monotonic() > deadline:
             raise RunFailed(
-                f"broker {waiting[0].id} does not answer at port {waiting[0].port} after {within:.0f} s; see {cluster.output(waiting[0])}"
+                f"broker {waiting[0].id} does not answer at port {waiting[0].port} after {timeout:.0f} s; see {cluster.output(waiting[0])}"
             )
         waiting = [
             node
             for node in waiting
-            if not all(_answers(port) for port in (node.port, node.secure_port) if port is not None)
+            if not all(_is_listening(port) for port in (node.port, node.secure_port) if port is not None)
         ]
         time.sleep(0.05)
 
 
-def _last_words(output: Path) -> str:
+def _last_error(output: Path) -> str:
     lines = output.read_text(errors="replace").splitlines()
-    telling = [
+    error_lines = [
         line for line in lines if ("Exception" in line or "ERROR" in line) and not line.startswith("\tat ")
     ]
-    return (telling or lines or ["nothing was said"])[-1].strip()[:300]
+    return (error_lines or lines or ["nothing was said"])[-1].strip()[:300]
 
 
-def _answers(port: int) -> bool:
-    with socket.socket() as line:
-        line.settimeout(1)
-        return line.connect_ex(("127.0.0.1", port)) == 0
+def _is_listening(port: int) -> bool:
+    with socket.socket() as connection:
+        connection.settimeout(1)
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _is_ours(pid: int, folder: Path) -> bool:
+def _is_broker_of(pid: int, folder: Path) -> bool:
     """Whether a process is a broker of this folder, and not one that was given the number of a dead one."""
     try:
-        said = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        command_line = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except OSError:
-        said = subprocess.run(
+        command_line = subprocess.run(
             ["ps", "-o", "args=", "-ww", "-p", str(pid)], capture_output=True, text=True, check=False
         ).stdout
-    return "kafka.Kafka" in said and str(folder) in said
+    return "kafka.Kafka" in command_line and str(folder) in command_line
 
 
-def _signal(node: Node, number: int) -> None:
+def _signal(node: BrokerNode, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(node.pid or 0, number)
 
 
-def _collect(nodes: Sequence[Node]) -> None:
+def _reap(nodes: Sequence[BrokerNode]) -> None:
     """A child that has ended stays a name until its parent asks."""
     for node in nodes:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(node.pid or 0, os.WNOHANG)
 
 
-def _new_id() -> str:
+def _make_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

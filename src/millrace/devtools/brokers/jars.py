@@ -11,48 +11,48 @@ from millrace.errors import ComponentMissing
 
 VERSION = "4.1.1"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-OTHERWISE = "or, where Docker is, start the brokers of compose.yaml instead: docker compose up --wait"
-_HERE = Path(__file__).parent
+DOCKER_HINT = "or, where Docker is, start the brokers of compose.yaml instead: docker compose up --wait"
+_MODULE_FOLDER = Path(__file__).parent
 
 
-def folder() -> Path:
+def jars_folder() -> Path:
     """Where they are kept, outside any project."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "millrace" / f"kafka-{VERSION}"
 
 
-def checksums() -> dict[str, str]:
+def read_checksums() -> dict[str, str]:
     """The SHA-256 of each jar, by its name."""
-    lines = (_HERE / "jars.sha256").read_text().splitlines()
+    lines = (_MODULE_FOLDER / "jars.sha256").read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
-def missing() -> str | None:
+def explain_missing() -> str | None:
     """Why there are no jars and none can be had; None: there are, or `fetch` can be tried."""
-    if folder().is_dir() or shutil.which("mvn"):
+    if jars_folder().is_dir() or shutil.which("mvn"):
         return None
-    return f"Kafka's jars are not in {folder()}, and there is no mvn on the PATH to fetch them; install Maven (Debian: apt install maven; macOS: brew install maven), {OTHERWISE}"
+    return f"Kafka's jars are not in {jars_folder()}, and there is no mvn on the PATH to fetch them; install Maven (Debian: apt install maven; macOS: brew install maven), {DOCKER_HINT}"
 
 
 def fetch() -> Path:
     """The folder of the jars, each of which is as it should be; ComponentMissing where that cannot be brought about."""
-    place = folder()
-    if not place.is_dir():
-        if why := missing():
-            raise ComponentMissing(why)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix="fetching-") as draft:
+    target = jars_folder()
+    if not target.is_dir():
+        if reason := explain_missing():
+            raise ComponentMissing(reason)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetching-") as draft:
             jars = Path(draft) / "jars"
-            _resolve(jars)
+            _download(jars)
             check(jars)
-            _keep(jars, place)
-    check(place)
-    return place
+            _install(jars, target)
+    check(target)
+    return target
 
 
 def check(jars: Path) -> None:
     """Refuses a folder in which a jar is missing or not the one we know."""
-    for name, digest in checksums().items():
+    for name, digest in read_checksums().items():
         jar = jars / name
         if not jar.is_file():
             raise ComponentMissing(
@@ -66,28 +66,28 @@ def check(jars: Path) -> None:
 
 def classpath(jars: Path) -> str:
     """Exactly the jars we know, whatever else lies beside them."""
-    return os.pathsep.join(str(jars / name) for name in sorted(checksums()))
+    return os.pathsep.join(str(jars / name) for name in sorted(read_checksums()))
 
 
-def _resolve(jars: Path) -> None:
-    command = ["mvn", "--batch-mode", "--quiet", "--file", str(_HERE / "pom.xml"), PLUGIN]
-    done = subprocess.run(
+def _download(jars: Path) -> None:
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(_MODULE_FOLDER / "pom.xml"), PLUGIN]
+    result = subprocess.run(
         [*command, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    if done.returncode != 0:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:1]
+    if result.returncode != 0:
+        errors = [line for line in (result.stdout + result.stderr).splitlines() if "ERROR" in line][:1]
         raise ComponentMissing(
-            f"mvn could not fetch Kafka {VERSION} ({said[0] if said else f'exit code {done.returncode}'}); see that it reaches Maven Central or a mirror, {OTHERWISE}"
+            f"mvn could not fetch Kafka {VERSION} ({errors[0] if errors else f'exit code {result.returncode}'}); see that it reaches Maven Central or a mirror, {DOCKER_HINT}"
         )
 
 
-def _keep(jars: Path, place: Path) -> None:
+def _install(jars: Path, target: Path) -> None:
     try:
-        jars.rename(place)
+        jars.rename(target)
     except OSError:
-        if not place.is_dir():  # else another process was quicker
+        if not target.is_dir():  # else another process was quicker
             raise

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from millrace.devtools.brokers.security import Security
 
-FIXED = {
+BASE_PROPERTIES = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
@@ -25,7 +25,7 @@ FIXED = {
 
 
 @dataclass(frozen=True)
-class Node:
+class BrokerNode:
     """A broker, which is a controller too."""
 
     id: int
@@ -37,7 +37,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BrokerOptions:
     """How brokers shall be, beyond where they listen."""
 
     security: Security | None = None
@@ -45,14 +45,16 @@ class Wanted:
     """Any of Kafka's own; they win."""
 
 
-def properties(node: Node, nodes: Sequence[Node], data: Path, wanted: Wanted) -> dict[str, str]:
+def make_properties(
+    node: BrokerNode, nodes: Sequence[BrokerNode], data: Path, options: BrokerOptions
+) -> dict[str, str]:
     """All settings of one of several brokers. With three, each topic has three replicas of which two must have a record before it counts."""
-    copies, quorum = min(3, len(nodes)), 2 if len(nodes) >= 3 else 1
+    replicas, quorum = min(3, len(nodes)), 2 if len(nodes) >= 3 else 1
     listeners = {"PLAINTEXT": node.port, "CONTROLLER": node.controller_port}
     if node.secure_port is not None:
         listeners["SASL_SSL"] = node.secure_port
-    said = {
-        **FIXED,
+    settings = {
+        **BASE_PROPERTIES,
         "node.id": str(node.id),
         "log.dirs": str(data),
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
@@ -60,22 +62,24 @@ def properties(node: Node, nodes: Sequence[Node], data: Path, wanted: Wanted) ->
             f"{name}://localhost:{port}" for name, port in listeners.items() if name != "CONTROLLER"
         ),
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
-        "controller.quorum.voters": ",".join(f"{each.id}@localhost:{each.controller_port}" for each in nodes),
-        "default.replication.factor": str(copies),
+        "controller.quorum.voters": ",".join(
+            f"{broker.id}@localhost:{broker.controller_port}" for broker in nodes
+        ),
+        "default.replication.factor": str(replicas),
         "min.insync.replicas": str(quorum),
-        "offsets.topic.replication.factor": str(copies),
-        "transaction.state.log.replication.factor": str(copies),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": str(quorum),
     }
-    if wanted.security is not None:
-        said |= wanted.security.properties()
-    return said | dict(wanted.settings)
+    if options.security is not None:
+        settings |= options.security.properties()
+    return settings | dict(options.settings)
 
 
-def text(said: Mapping[str, str]) -> str:
+def format_properties(settings: Mapping[str, str]) -> str:
     """As the file has it."""
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in said.items())
+    return "".join(f"{key}={_escape(value)}\n" for key, value in settings.items())
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -32,11 +32,11 @@ class Security:
         """Certificate and key, for brokers."""
         return self.folder / "broker.p12"
 
-    def make(self) -> None:
+    def create_certificate(self) -> None:
         """Makes a certificate for localhost, signed by itself."""
         self.folder.mkdir(parents=True, exist_ok=True)
         keytool = java.find().program.with_name("keytool")
-        store = [
+        store_options = [
             "-keystore",
             str(self.keystore),
             "-storetype",
@@ -46,7 +46,7 @@ class Security:
             "-alias",
             "broker",
         ]
-        made = [
+        key_options = [
             "-genkeypair",
             "-keyalg",
             "EC",
@@ -58,11 +58,19 @@ class Security:
             "30",
         ]
         _run(
-            [str(keytool), *made, "-ext", "SAN=dns:localhost,ip:127.0.0.1", "-ext", "bc:c", *store],
+            [
+                str(keytool),
+                *key_options,
+                "-ext",
+                "SAN=dns:localhost,ip:127.0.0.1",
+                "-ext",
+                "bc:c",
+                *store_options,
+            ],
             self.keystore_password,
         )
         _run(
-            [str(keytool), "-exportcert", "-rfc", "-file", str(self.certificate), *store],
+            [str(keytool), "-exportcert", "-rfc", "-file", str(self.certificate), *store_options],
             self.keystore_password,
         )
 
@@ -84,12 +92,12 @@ class Security:
 
     def format_options(self) -> list[str]:
         """SCRAM's passwords, as they are given when a broker's folder is made."""
-        hashed = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        mechanisms = ("SCRAM-SHA-256", "SCRAM-SHA-512")
         return [
-            word
+            argument
             for name, password in self.users.items()
-            for kind in hashed
-            for word in ("--add-scram", f"{kind}=[name={name},password={password}]")
+            for mechanism in mechanisms
+            for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
         ]
 
 

@@ -27,6 +27,6 @@ def final_stop_distribution() -> Job:
 
 def _write_stops(folder: Path, seed: int) -> None:
     """A city of a single vehicle has all routes, too."""
-    from millrace.ingest.connectors.simulator.city import City, Plan
+    from millrace.ingest.connectors.simulator.city import City, CityPlan
 
-    City(Plan(seed=seed, scale=0.001, volume="mean"), start=0, truth=folder).close()
+    City(CityPlan(seed=seed, scale=0.001, volume="mean"), start=0, truth=folder).close()

@@ -12,74 +12,74 @@ from pathlib import Path
 from typing import Self
 
 from millrace.devtools.demo.jobs import CITY, JOBS, SEED
-from millrace.devtools.demo.wishes import Wishes
+from millrace.devtools.demo.wishes import DemoOptions
 from millrace.errors import RunFailed
-from millrace.runners.processes import end_trees
+from millrace.runners.processes import kill_trees
 
-GRACE, INSIST = 7.0, 2.0
+STOP_TIMEOUT, KILL_TIMEOUT = 7.0, 2.0
 """Seconds that parts have to end of their own accord, and that they may take to vanish when killed: together less than ten."""
-CHANCES = 3
+MAX_RESTARTS = 3
 """How often a part that was killed is started again."""
-_SHOWN = 8
+_SHOWN_LINES = 8
 """How many of its last lines are shown when a part has failed."""
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DemoProcess:
     """One process: a command of millrace, and where what it says is kept."""
 
     name: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     output: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     """What suits it, unless the user's own says otherwise."""
 
-    def last_lines(self, most: int = _SHOWN) -> list[str]:
+    def last_lines(self, most: int = _SHOWN_LINES) -> list[str]:
         """What it said last."""
         try:
-            said = self.output.read_text(errors="replace")
+            text = self.output.read_text(errors="replace")
         except OSError:
             return []
-        return [line.rstrip() for line in said.replace("\r", "\n").splitlines() if line.strip()][-most:]
+        return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][-most:]
 
 
-def parts_of(wishes: Wishes) -> list[Part]:
+def demo_processes(options: DemoOptions) -> list[DemoProcess]:
     """City, jobs and server."""
-    log = ("--log", wishes.log_url)
+    log = ("--log", options.log_url)
     city = (
         "ingest",
         "--simulator",
         "--scale",
-        f"{wishes.scale:g}",
+        f"{options.scale:g}",
         "--seed",
-        str(wishes.seed),
+        str(options.seed),
         "--volume",
         "mean",
         "--events",
         "all",
         *log,
     )
-    job = ("run", *JOBS, "--on", wishes.on, "--name", wishes.run, "--state", str(wishes.state), *log)
-    server = ("serve", "--port", str(wishes.port), *log)
-    few = {"POLARS_MAX_THREADS": "1"}
+    job = ("run", *JOBS, "--on", options.on, "--name", options.run, "--state", str(options.state), *log)
+    server = ("serve", "--port", str(options.port), *log)
+    environment = {"POLARS_MAX_THREADS": "1"}
     return [
-        Part(
+        DemoProcess(
             "job",
             job,
-            wishes.home / "job.log",
-            {"MILLRACE_SPARK_SLOTS": "1", CITY: str(wishes.city), SEED: str(wishes.seed)},
+            options.home / "job.log",
+            {"MILLRACE_SPARK_SLOTS": "1", CITY: str(options.city), SEED: str(options.seed)},
         ),
-        Part("city", city, wishes.home / "city.log", few),
-        Part("server", server, wishes.home / "server.log", few),
+        DemoProcess("city", city, options.home / "city.log", environment),
+        DemoProcess("server", server, options.home / "server.log", environment),
     ]
 
 
-class Parts:
+class DemoProcesses:
     """Those that are running. Use it as a context: whatever happens inside, nothing is left running behind it."""
 
     def __init__(self) -> None:
-        self._running: dict[Part, subprocess.Popen[bytes]] = {}
-        self._again: Counter[str] = Counter()
+        self._running: dict[DemoProcess, subprocess.Popen[bytes]] = {}
+        self._restarts: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         return self
@@ -87,47 +87,48 @@ class Parts:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, parts: Iterable[Part]) -> None:
+    def start(self, processes: Iterable[DemoProcess]) -> None:
         """Starts all of them at once; what they said the last time is forgotten."""
-        for part in parts:
-            part.output.write_bytes(b"")
-            self._running[part] = _started(part)
+        for process in processes:
+            process.output.write_bytes(b"")
+            self._running[process] = _start_process(process)
 
-    def revive(self) -> Iterator[str]:
+    def restart_killed(self) -> Iterator[str]:
         """Starts again what was killed, and says so; `RunFailed` with its last words where a part gave up of its own accord."""
-        for part, process in list(self._running.items()):
+        for member, process in list(self._running.items()):
             code = process.poll()
             if code is None:
                 continue
-            if code >= 0 or self._again[part.name] == CHANCES:
-                raise RunFailed(_obituary(part, code))
-            self._again[part.name] += 1
-            self._running[part] = _started(part)
-            yield f"the {part.name} was ended by {signal.Signals(-code).name} and starts again where it stopped ({self._again[part.name]} of {CHANCES})"
+            if code >= 0 or self._restarts[member.name] == MAX_RESTARTS:
+                raise RunFailed(_describe_end(member, code))
+            self._restarts[member.name] += 1
+            self._running[member] = _start_process(member)
+            yield f"the {member.name} was ended by {signal.Signals(-code).name} and starts again where it stopped ({self._restarts[member.name]} of {MAX_RESTARTS})"
 
     def stop(self) -> None:
         """Asks all to end, waits, and insists; when it returns none is left."""
         for process in self._running.values():
             if process.poll() is None:
                 process.terminate()
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + STOP_TIMEOUT
         while (
             any(process.poll() is None for process in self._running.values()) and time.monotonic() < deadline
         ):
             time.sleep(0.02)
-        end_trees(
-            [process.pid for process in self._running.values() if process.poll() is None], patience=INSIST
+        kill_trees(
+            [process.pid for process in self._running.values() if process.poll() is None],
+            timeout=KILL_TIMEOUT,
         )
         for process in self._running.values():
             process.wait()
         self._running.clear()
 
 
-def _started(part: Part) -> "subprocess.Popen[bytes]":
+def _start_process(part: DemoProcess) -> "subprocess.Popen[bytes]":
     """In a session of its own, so that Ctrl-C in the terminal reaches the demo alone, which then ends its parts in order."""
     with part.output.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "millrace.devtools.demo.child", str(os.getpid()), *part.words],
+            [sys.executable, "-P", "-m", "millrace.devtools.demo.child", str(os.getpid()), *part.arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -136,9 +137,9 @@ def _started(part: Part) -> "subprocess.Popen[bytes]":
         )
 
 
-def _obituary(part: Part, code: int) -> str:
-    how = (
+def _describe_end(part: DemoProcess, code: int) -> str:
+    cause = (
         f"was ended by {signal.Signals(-code).name} once too often" if code < 0 else f"ended with code {code}"
     )
-    said = "".join(f"\n    {line}" for line in part.last_lines()) or " It said nothing."
-    return f"the {part.name} {how}, so the demo ends; nothing is lost, and --fresh begins anew. Its last words (all are in {part.output}):{said}"
+    last_lines = "".join(f"\n    {line}" for line in part.last_lines()) or " It said nothing."
+    return f"the {part.name} {cause}, so the demo ends; nothing is lost, and --fresh begins anew. Its last words (all are in {part.output}):{last_lines}"

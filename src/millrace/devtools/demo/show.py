@@ -13,40 +13,40 @@ from typing import TextIO
 
 from millrace.devtools.demo import checks
 from millrace.devtools.demo.jobs import JOBS
-from millrace.devtools.demo.parts import Part, Parts, parts_of
-from millrace.devtools.demo.screen import Screen, screen
-from millrace.devtools.demo.watch import Watch, ask, hexagons
-from millrace.devtools.demo.wishes import Wishes
+from millrace.devtools.demo.parts import DemoProcess, DemoProcesses, demo_processes
+from millrace.devtools.demo.screen import Screen, open_screen
+from millrace.devtools.demo.watch import DemoProgress, count_hexagons, fetch_json
+from millrace.devtools.demo.wishes import DemoOptions
 from millrace.log import open_log
 from millrace.runners.signals import stop_signals
 
-LOOK, REFRESH, TIDY = 0.2, 1.0, 60.0
+POLL_INTERVAL, FIGURES_INTERVAL, CLEANUP_INTERVAL = 0.2, 1.0, 60.0
 """Seconds between two looks while starting, between two lines of figures, and between two turns of tidying the log."""
 
 
-def show(wishes: Wishes, out: TextIO) -> None:
+def run_demo(options: DemoOptions, out: TextIO) -> None:
     """Starts everything, says what happens, and ends everything when it is told to: by Ctrl-C, SIGTERM or the terminal's end.
 
     Then it raises KeyboardInterrupt, when no process is left.
     """
-    checks.check_components(wishes)
-    with checks.held(wishes), stop_signals() as stopping:
-        wishes = checks.free_port(wishes)
-        if wishes.fresh:
-            checks.begin_anew(wishes)
+    checks.check_components(options)
+    with checks.hold_folder(options), stop_signals() as stopping:
+        options = checks.choose_port(options)
+        if options.fresh:
+            checks.reset(options)
         with (
-            contextlib.closing(open_log(wishes.log_url)) as log,
-            contextlib.closing(screen(out)) as shown,
-            Parts() as parts,
+            contextlib.closing(open_log(options.log_url)) as log,
+            contextlib.closing(open_screen(out)) as display,
+            DemoProcesses() as processes,
         ):
-            watch = Watch(log, wishes.run, _now())
-            shown.done(f"log ready in {_short(wishes)}")
-            started = parts_of(wishes)
-            parts.start(started)
-            _until_the_map_is_there(wishes, watch, parts, started[0], shown, stopping)
-            _go_on(watch, parts, shown, stopping)
+            progress = DemoProgress(log, options.run, _now())
+            display.show_done(f"log ready in {_short_home(options)}")
+            members = demo_processes(options)
+            processes.start(members)
+            _await_map(options, progress, processes, members[0], display, stopping)
+            _show_figures(progress, processes, display, stopping)
             with contextlib.suppress(OSError):  # the terminal may be gone
-                shown.waiting("ending every process")
+                display.show_waiting("ending every process")
     raise KeyboardInterrupt
 
 
@@ -54,58 +54,68 @@ def show(wishes: Wishes, out: TextIO) -> None:
 class Milestone:
     """Something that happens once."""
 
-    awaited: str
-    reached: Callable[[], str | None]
+    waiting_for: str
+    reached_text: Callable[[], str | None]
     """What to say of it, as soon as it has happened."""
 
 
-def _until_the_map_is_there(
-    wishes: Wishes, watch: Watch, parts: Parts, job: Part, shown: Screen, stopping: threading.Event
+def _await_map(
+    options: DemoOptions,
+    progress: DemoProgress,
+    processes: DemoProcesses,
+    job: DemoProcess,
+    display: Screen,
+    stopping: threading.Event,
 ) -> None:
     since = _now()
-    ahead = _milestones(wishes, watch, since)
-    while ahead and not stopping.wait(LOOK):
-        for milestone in list(ahead):
-            if (said := milestone.reached()) is not None:
-                ahead.remove(milestone)
-                shown.done(said)
-        for said in parts.revive():
-            shown.done(said)
-        if ahead:
-            words = re.sub(r"^[\d:]+ ", "", "".join(job.last_lines(1)))
-            shown.waiting(f"{ahead[0].awaited}" + (f" · {words}" if words else ""))
-    if not ahead:
-        shown.done(
-            f"the map is at {wishes.address}  (Ctrl-C ends the demo; the next start goes on from here)"
+    pending = _make_milestones(options, progress, since)
+    while pending and not stopping.wait(POLL_INTERVAL):
+        for milestone in list(pending):
+            if (message := milestone.reached_text()) is not None:
+                pending.remove(milestone)
+                display.show_done(message)
+        for message in processes.restart_killed():
+            display.show_done(message)
+        if pending:
+            last_line = re.sub(r"^[\d:]+ ", "", "".join(job.last_lines(1)))
+            display.show_waiting(f"{pending[0].waiting_for}" + (f" · {last_line}" if last_line else ""))
+    if not pending:
+        display.show_done(
+            f"the map is at {options.address}  (Ctrl-C ends the demo; the next start goes on from here)"
         )
-        if wishes.browser and out_of_sight() is None:
-            _open_browser(wishes.address)
+        if options.browser and explain_no_browser() is None:
+            _open_browser(options.address)
 
 
-def _milestones(wishes: Wishes, watch: Watch, since: int) -> list[Milestone]:
-    where = "on Spark" if wishes.on == "spark" else "in one process"
-    starting = "Spark starts" if wishes.on == "spark" else "the jobs start"
+def _make_milestones(options: DemoOptions, progress: DemoProgress, since: int) -> list[Milestone]:
+    where = "on Spark" if options.on == "spark" else "in one process"
+    starting = "Spark starts" if options.on == "spark" else "the jobs start"
     return [
-        Milestone("the city starts", _city(watch)),
+        Milestone("the city starts", _city_rate(progress)),
         Milestone(
-            "the server starts", lambda: "the server answers" if ask(wishes.port, "/healthz") else None
+            "the server starts",
+            lambda: "the server answers" if fetch_json(options.port, "/healthz") else None,
         ),
         Milestone(
-            starting, lambda: f"{len(JOBS)} jobs run {where}: first batch" if watch.batches() else None
+            starting, lambda: f"{len(JOBS)} jobs run {where}: first batch" if progress.batches() else None
         ),
-        Milestone("first window", lambda: f"first results: {watch.results():,}" if watch.results() else None),
+        Milestone(
+            "first window", lambda: f"first results: {progress.results():,}" if progress.results() else None
+        ),
         Milestone(
             "the map fills",
-            lambda: f"{count:,} hexagons on the map" if (count := hexagons(wishes.port, since)) else None,
+            lambda: (
+                f"{count:,} hexagons on the map" if (count := count_hexagons(options.port, since)) else None
+            ),
         ),
     ]
 
 
-def _city(watch: Watch) -> Callable[[], str | None]:
+def _city_rate(progress: DemoProgress) -> Callable[[], str | None]:
     first: list[tuple[float, int]] = []
 
     def reached() -> str | None:
-        events, at = watch.events(), time.monotonic()
+        events, at = progress.events(), time.monotonic()
         if events and not first:
             first.append((at, events))
         if not first or at - first[0][0] < 1.0:
@@ -115,18 +125,20 @@ def _city(watch: Watch) -> Callable[[], str | None]:
     return reached
 
 
-def _go_on(watch: Watch, parts: Parts, shown: Screen, stopping: threading.Event) -> None:
-    tidied = -TIDY
-    while not stopping.wait(REFRESH):
-        for said in parts.revive():
-            shown.done(said)
-        shown.figures(str(watch.figures(_now())))
-        if time.monotonic() - tidied >= TIDY:
-            watch.forget_old_events()
-            tidied = time.monotonic()
+def _show_figures(
+    progress: DemoProgress, processes: DemoProcesses, display: Screen, stopping: threading.Event
+) -> None:
+    cleaned_at = -CLEANUP_INTERVAL
+    while not stopping.wait(FIGURES_INTERVAL):
+        for message in processes.restart_killed():
+            display.show_done(message)
+        display.show_figures(str(progress.figures(_now())))
+        if time.monotonic() - cleaned_at >= CLEANUP_INTERVAL:
+            progress.forget_old_events()
+            cleaned_at = time.monotonic()
 
 
-def out_of_sight() -> str | None:
+def explain_no_browser() -> str | None:
     """Why a browser would be of no use here; None: it would."""
     if not sys.stdout.isatty():
         return "there is no terminal, so probably nobody is watching"
@@ -147,10 +159,10 @@ def _open_browser(address: str) -> None:
     )
 
 
-def _short(wishes: Wishes) -> str:
+def _short_home(options: DemoOptions) -> str:
     """Relative to where we are, if that is shorter."""
-    place = os.path.relpath(wishes.home)
-    return place if len(place) < len(str(wishes.home)) else str(wishes.home)
+    relative = os.path.relpath(options.home)
+    return relative if len(relative) < len(str(options.home)) else str(options.home)
 
 
 def _now() -> int:

@@ -5,97 +5,99 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from millrace.devtools.demo.wishes import HOST, JOB
+from millrace.devtools.demo.wishes import HOST, WATCHED_JOB
 from millrace.errors import TopicMissing
 from millrace.log import Log
-from millrace.log.status import read_status, status_topic
+from millrace.log.status import parse_statuses, status_topic
 from millrace.serve.jobs import Jobs
 from millrace.transit.topics import ARRIVALS, CELL_COUNTS, DEPARTURES, DOOR_EVENTS, POSITIONS
 from millrace.transit.views import VIEWS
 
-QUIET = 10_000
+SILENT_AFTER = 10_000
 """Milliseconds without a batch after which figures would only mislead."""
-KEPT = "1h"
+EVENT_RETENTION = "1h"
 """How long the demo's log keeps events: a demo may run for days."""
 
 
-class Watch:
+class DemoProgress:
     """Looks at the log from the moment it is made; what was there before does not count."""
 
     def __init__(self, log: Log, run: str, now: int) -> None:
         self._log, self._run, self._status, self._since = log, run, status_topic(run), now
-        self._before = {name: self._end(name) for name in (POSITIONS.name, CELL_COUNTS.name, self._status)}
-        self._read = self._before[self._status]
+        self._start_ends = {
+            name: self._end_of(name) for name in (POSITIONS.name, CELL_COUNTS.name, self._status)
+        }
+        self._read_until = self._start_ends[self._status]
         self._jobs = Jobs()
 
     def events(self) -> int:
         """How many events the city has sent."""
-        return self._new(POSITIONS.name)
+        return self._count_new(POSITIONS.name)
 
     def results(self) -> int:
         """How many results the first job has written."""
-        return self._new(CELL_COUNTS.name)
+        return self._count_new(CELL_COUNTS.name)
 
     def batches(self) -> int:
         """How many batches the job has completed."""
-        return self._new(self._status)
+        return self._count_new(self._status)
 
     def figures(self, now: int) -> str:
         """One line, what matters most first."""
-        end = self._end(self._status)
-        if end > self._read:
-            self._jobs.take(self._run, read_status(self._log.read(self._status, 0, self._read, end)))
-            self._read = end
-        found = self._jobs.at(now)
-        quiet = now - (found[0]["last_batch_at"] if found else self._since)
-        if quiet > QUIET or not found:
-            return f"no batch for {quiet // 1000} s"
-        job = next((job for job in found if job["job"] == JOB), found[0])
+        end = self._end_of(self._status)
+        if end > self._read_until:
+            self._jobs.add(self._run, parse_statuses(self._log.read(self._status, 0, self._read_until, end)))
+            self._read_until = end
+        statuses = self._jobs.summaries(now)
+        silence = now - (statuses[0]["last_batch_at"] if statuses else self._since)
+        if silence > SILENT_AFTER or not statuses:
+            return f"no batch for {silence // 1000} s"
+        job = next((job for job in statuses if job["job"] == WATCHED_JOB), statuses[0])
         return (
-            f"{_count(job['events_per_s'])} events/s · watermark {_seconds(job['watermark'] and now - job['watermark'])} behind · "
-            f"{_count(job['results_per_s'])} results/s · latency {_seconds(job['latency_ms'])}"
+            f"{_format_rate(job['events_per_s'])} events/s · watermark {_format_seconds(job['watermark'] and now - job['watermark'])} behind · "
+            f"{_format_rate(job['results_per_s'])} results/s · latency {_format_seconds(job['latency_ms'])}"
         )
 
     def forget_old_events(self) -> None:
         """The city and the jobs declare that these topics are kept for ever, each time they start; the demo does not need that."""
         for topic in (POSITIONS, ARRIVALS, DEPARTURES, DOOR_EVENTS, *(view.topic for view in VIEWS)):
-            self._log.ensure(replace(topic, retention=KEPT))
+            self._log.ensure(replace(topic, retention=EVENT_RETENTION))
 
-    def _new(self, topic: str) -> int:
-        return self._end(topic) - self._before[topic]
+    def _count_new(self, topic: str) -> int:
+        return self._end_of(topic) - self._start_ends[topic]
 
-    def _end(self, topic: str) -> int:
+    def _end_of(self, topic: str) -> int:
         try:
-            return sum(self._log.ends(topic).values())
+            return sum(self._log.end_offsets(topic).values())
         except TopicMissing:
             return 0
 
 
-def ask(port: int, path: str) -> dict[str, Any] | None:
+def fetch_json(port: int, path: str) -> dict[str, Any] | None:
     """What the server answers; None while it does not."""
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
         connection.request("GET", path)
-        answer = connection.getresponse()
-        said: dict[str, Any] = json.loads(answer.read())
+        response = connection.getresponse()
+        body: dict[str, Any] = json.loads(response.read())
     except (OSError, http.client.HTTPException, ValueError):
         return None
     finally:
         connection.close()
-    return said if answer.status == http.client.OK else None
+    return body if response.status == http.client.OK else None
 
 
-def hexagons(port: int, since: int) -> int:
+def count_hexagons(port: int, since: int) -> int:
     """How many cells the map shows of windows that ended after `since`."""
-    view = ask(port, f"/api/views/{JOB}")
+    view = fetch_json(port, f"/api/views/{WATCHED_JOB}")
     if view is None or (view.get("time") or 0) <= since:
         return 0
     return len(view["cells"])
 
 
-def _seconds(millis: int | None) -> str:
+def _format_seconds(millis: int | None) -> str:
     return "–" if millis is None else f"{millis / 1000:.1f} s"
 
 
-def _count(rate: float | None) -> str:
+def _format_rate(rate: float | None) -> str:
     return "–" if rate is None else f"{rate:,.0f}"

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Literal
 
 HOST = "127.0.0.1"
-JOB = "vehicle-distribution"
+WATCHED_JOB = "vehicle-distribution"
 """The one whose hexagons are waited for."""
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DemoOptions:
     """Everything that can be said to the demo."""
 
     folder: Path = Path("millrace-data/demo")
@@ -58,6 +58,6 @@ class Wishes:
         """Where the map is."""
         return f"http://{HOST}:{self.port}"
 
-    def at_port(self, port: int) -> "Wishes":
+    def with_port(self, port: int) -> "DemoOptions":
         """The same, elsewhere."""
         return replace(self, port=port)

@@ -18,64 +18,64 @@ _CALENDAR = 10**11
 
 @dataclass(frozen=True)
 class Axis:
-    """Times from `low` to `high` on places from `start` to `stop`."""
+    """Times from `first` to `last` on positions from `start` to `stop`."""
 
-    low: int
-    high: int
+    first: int
+    last: int
     start: float = 0.0
     stop: float = 1.0
 
-    def place(self, at: int) -> float:
+    def position_of(self, at: int) -> float:
         """Where a time stands; one beyond the ends stands at the end."""
-        inside = min(max(at, self.low), self.high)
-        return self.start + (inside - self.low) / (self.high - self.low) * (self.stop - self.start)
+        inside = min(max(at, self.first), self.last)
+        return self.start + (inside - self.first) / (self.last - self.first) * (self.stop - self.start)
 
-    def ticks(self, most: int) -> list[int]:
+    def ticks(self, max_ticks: int) -> list[int]:
         """Round times, at most so many."""
-        step = next((step for step in _STEPS if (self.high - self.low) // step < most), _STEPS[-1])
-        return list(range(-(-self.low // step) * step, self.high + 1, step))
+        step = next((step for step in _STEPS if (self.last - self.first) // step < max_ticks), _STEPS[-1])
+        return list(range(-(-self.first // step) * step, self.last + 1, step))
 
-    def text(self, at: int) -> str:
+    def format_time(self, at: int) -> str:
         """A time as short as it can be told."""
         if abs(at) < 60_000:
             return f"{at / 1000:g}s"
         if abs(at) < _CALENDAR:
-            return durations.text(at)
+            return durations.format_millis(at)
         moment = datetime.fromtimestamp(at / 1000, UTC)
         return moment.strftime("%H:%M:%S.%f")[:-3] if at % 1_000 else moment.strftime("%H:%M:%S")
 
-    def day(self) -> str:
+    def format_day(self) -> str:
         """The day that times of the day belong to; empty for time passed."""
         return (
-            datetime.fromtimestamp(self.low / 1000, UTC).strftime("%Y-%m-%d UTC")
-            if self.low >= _CALENDAR
+            datetime.fromtimestamp(self.first / 1000, UTC).strftime("%Y-%m-%d UTC")
+            if self.first >= _CALENDAR
             else ""
         )
 
 
 def axes(timeline: Timeline) -> tuple[Axis, Axis]:
     """Event time and processing time of a run. What is far from the events, such as the end of time, does not stretch them."""
-    seen = [moment.at for moment in timeline.moments]
-    first, last = min(seen), max(seen)
-    room = max(1, (last - first) // 25)
-    happened = [dot.event_time for dot in timeline.dots if dot.event_time <= dot.at] or [first, last]
-    if not timeline.by_clock:
-        span = max(max(happened) - min(happened), 1)
-        happened += [
+    batch_times = [batch.at for batch in timeline.batches]
+    first, last = min(batch_times), max(batch_times)
+    margin = max(1, (last - first) // 25)
+    event_times = [dot.event_time for dot in timeline.dots if dot.event_time <= dot.at] or [first, last]
+    if not timeline.is_processing_time:
+        span = max(max(event_times) - min(event_times), 1)
+        event_times += [
             edge
             for window in timeline.windows
             for edge in window
-            if min(happened) - span <= edge <= max(happened) + span
+            if min(event_times) - span <= edge <= max(event_times) + span
         ]
-    return _wide(min(happened), max(happened)), Axis(first - room, last + 2 * room)
+    return _make_axis(min(event_times), max(event_times)), Axis(first - margin, last + 2 * margin)
 
 
-def _wide(low: int, high: int) -> Axis:
-    return Axis(low, high if high > low else low + 1)
+def _make_axis(first: int, last: int) -> Axis:
+    return Axis(first, last if last > first else first + 1)
 
 
-def window_text(window: Window, axis: Axis) -> str:
+def format_window(window: Window, axis: Axis) -> str:
     """A window as an interval; ends beyond all events are left open."""
-    start = "…" if window[0] < axis.low - (axis.high - axis.low) * 10 else axis.text(window[0])
-    end = "…" if window[1] > axis.high + (axis.high - axis.low) * 10 else axis.text(window[1])
+    start = "…" if window[0] < axis.first - (axis.last - axis.first) * 10 else axis.format_time(window[0])
+    end = "…" if window[1] > axis.last + (axis.last - axis.first) * 10 else axis.format_time(window[1])
     return f"[{start}, {end})"

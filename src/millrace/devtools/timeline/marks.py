@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from millrace.devtools.timeline.seen import Pane, Timeline, Window
 
-_NAMED = 3
+_MAX_NAMED_PANES = 3
 """How many panes of one mark are named on it."""
 
 
@@ -19,31 +19,32 @@ class Mark:
     window: Window
     timing: str
     panes: tuple[Pane, ...]
-    last: bool
+    is_at_end: bool
     """Whether it was shown when the events were over."""
 
     @property
     def text(self) -> str:
         """The values, as far as there is room for them."""
-        named = [pane.text for pane in self.panes[:_NAMED]]
+        named = [pane.text for pane in self.panes[:_MAX_NAMED_PANES]]
         more = len(self.panes) - len(named)
         return "; ".join([*named, *([f"+{more} more"] if more else [])])
 
 
-def marks(timeline: Timeline) -> list[Mark]:
+def group_panes(timeline: Timeline) -> list[Mark]:
     """In the order in which they were shown. A value that takes the place of an old one comes with it."""
-    last = len(timeline.panes) - timeline.at_end
-    found: dict[tuple[int, bool, Window, str], list[Pane]] = {}
+    first_at_end = len(timeline.panes) - timeline.panes_at_end
+    groups: dict[tuple[int, bool, Window, str], list[Pane]] = {}
     for i, pane in enumerate(timeline.panes):
-        found.setdefault((pane.at, i >= last, pane.window, pane.timing), []).append(pane)
+        groups.setdefault((pane.at, i >= first_at_end, pane.window, pane.timing), []).append(pane)
     return [
-        Mark(at, window, timing, tuple(panes), over) for (at, over, window, timing), panes in found.items()
+        Mark(at, window, timing, tuple(panes), is_at_end)
+        for (at, is_at_end, window, timing), panes in groups.items()
     ]
 
 
-def tally(shown: Sequence[Pane]) -> str:
+def count_timings(panes: Sequence[Pane]) -> str:
     """How many panes of each timing."""
-    counts = {timing: sum(pane.timing == timing for pane in shown) for timing in ("early", "on_time", "late")}
+    counts = {timing: sum(pane.timing == timing for pane in panes) for timing in ("early", "on_time", "late")}
     return (
         ", ".join(f"{count} {timing.replace('_', ' ')}" for timing, count in counts.items() if count)
         or "none"

@@ -12,7 +12,7 @@ Window: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Dot:
+class EventDot:
     """An event: when it happened, and when it was seen."""
 
     event_time: int
@@ -23,7 +23,7 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ObservedBatch:
     """A batch: its clock, and how far the watermark had come when it was done; None while there is none yet."""
 
     at: int
@@ -59,16 +59,16 @@ class Timeline:
     """What the panes were written to."""
     key: str
     """The key that was asked for; empty for all of them."""
-    dots: tuple[Dot, ...]
-    moments: tuple[Moment, ...]
+    dots: tuple[EventDot, ...]
+    batches: tuple[ObservedBatch, ...]
     panes: tuple[Pane, ...]
-    at_end: int
+    panes_at_end: int
     """How many of the panes, the last ones, were shown because the events were over."""
-    ended: bool = True
+    has_ended: bool = True
     """Whether the last moment is the end of the events, which completes all windows."""
-    by_clock: bool = False
+    is_processing_time: bool = False
     """Whether windows are stretches of processing time."""
-    left_out: int = 0
+    omitted_dots: int = 0
     """How many events have no dot, as there are too many to tell apart."""
 
     @cached_property
@@ -77,11 +77,11 @@ class Timeline:
         return tuple(sorted({pane.window for pane in self.panes}))
 
     @property
-    def steps(self) -> tuple[Moment, ...]:
+    def steps(self) -> tuple[ObservedBatch, ...]:
         """The moments at which the watermark moved."""
-        before = [None, *(moment.watermark for moment in self.moments)]
+        before = [None, *(batch.watermark for batch in self.batches)]
         return tuple(
-            moment
-            for moment, old in zip(self.moments, before, strict=False)
-            if moment.watermark not in (None, old)
+            batch
+            for batch, old in zip(self.batches, before, strict=False)
+            if batch.watermark not in (None, old)
         )

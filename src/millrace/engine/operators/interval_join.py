@@ -8,21 +8,21 @@ from functools import cached_property
 import polars as pl
 
 from millrace import panes
-from millrace.engine.arrivals import arrived, said_of
+from millrace.engine.arrivals import collect_reports, load_rows
 from millrace.engine.exchange import Block, Body
-from millrace.engine.operators.emit import PAIR, Stepped
-from millrace.engine.operators.ordered_windows import LEAST, SequenceWindows
-from millrace.engine.progress import END, Progress
+from millrace.engine.operators.emit import PAIR, OperatorResult
+from millrace.engine.operators.ordered_windows import BEFORE_ALL, OrderedWindowsOperator
+from millrace.engine.progress import END_OF_STREAM, Progress
 from millrace.engine.state import Layout, SlotState
-from millrace.graph.build.join import SIDES, IntervalJoin
+from millrace.graph.build.join import SIDE_COLUMNS, IntervalJoin
 
-LEFT, RIGHT = SIDES
-ID = ("_src", "_off", "_nth")
+LEFT, RIGHT = SIDE_COLUMNS
+ROW_ID = ("_src", "_off", "_nth")
 """With the key, what tells rows apart in every slot: where they come from, and which of those that a step made of one row."""
 
 
 @dataclass(frozen=True, eq=False)
-class IntervalPairs(SequenceWindows):
+class IntervalJoinOperator(OrderedWindowsOperator):
     """The operator of an interval join. Pairs are shown as soon as both rows are there, rows without a partner when none can come."""
 
     @cached_property
@@ -33,123 +33,143 @@ class IntervalPairs(SequenceWindows):
         return node
 
     @cached_property
-    def _kept(self) -> list[str]:
-        return ["_t", "_src", "_off", *SIDES]
+    def _kept_columns(self) -> list[str]:
+        return ["_t", "_src", "_off", *SIDE_COLUMNS]
 
     @cached_property
-    def _no_rows(self) -> pl.DataFrame:
+    def _empty_rows(self) -> pl.DataFrame:
         """No rows that are kept: `_until` is the watermark at which nothing can come for them any more."""
         empty, number = self.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
         return empty.select(
             *self.node.keys,
             number.alias("_t"),
-            *SIDES,
+            *SIDE_COLUMNS,
             number.alias("_until"),
-            *[number.alias(c) for c in ID],
+            *[number.alias(c) for c in ROW_ID],
         ).clear()
 
     @cached_property
-    def _no_met(self) -> pl.DataFrame:
-        return self._no_rows.select(*self.node.keys, *ID, "_until")
+    def _empty_matched(self) -> pl.DataFrame:
+        return self._empty_rows.select(*self.node.keys, *ROW_ID, "_until")
 
-    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows are judged, meet those that are kept and each other; the watermark moves; what waited in vain is shown."""
-        id = self.operator.id
-        saved = state.values.get(id) or {"progress": None, "time": LEAST}
-        said = said_of(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(said, body.now)
-        after = before.move(said, body.now, end=body.end)
-        rows, late = self._judged(arrived(self.operator, blocks, said, before))
-        since, time = saved["time"], LEAST if after.low is None else after.low
-        new = self._numbered(rows)
-        kept = self._still(state, "rows", since)
-        pairs, met = self._pairs(kept, new)
-        waits = pl.col("_until") > time
-        state = state.append(id, "rows", new.filter(waits), self._keeping(since))
-        lonely = self._lonely(
-            pl.concat([kept, new]).filter(~waits), pl.concat([self._still(state, "met", since), met])
+        operator_id = self.operator.id
+        saved = state.values.get(operator_id) or {"progress": None, "time": BEFORE_ALL}
+        reports = collect_reports(self.operator, body)
+        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
+        after = before.advance(reports, body.now, at_end=body.at_end)
+        rows, late = self._split_late(load_rows(self.operator, blocks, reports, before))
+        since, time = saved["time"], BEFORE_ALL if after.low_watermark is None else after.low_watermark
+        new = self._number_rows(rows)
+        stored = self._read_unexpired(state, "rows", since)
+        pairs, matched = self._join_new(stored, new)
+        is_pending = pl.col("_until") > time
+        state = state.append(operator_id, "rows", new.filter(is_pending), self._layout_since(since))
+        unmatched = self._unmatched(
+            pl.concat([stored, new]).filter(~is_pending),
+            pl.concat([self._read_unexpired(state, "met", since), matched]),
         )
-        state = state.append(id, "met", met.filter(waits), self._keeping(since))
-        shown = self._shown(pl.concat([pairs, lonely]) if lonely.height else pairs)
-        state = state.expire(id, "rows", time).expire(id, "met", time)
-        low = None if after.low is None else after.low if after.low >= END else after.low - self.node.hold
-        state = state.with_values(id, {"progress": after.to_json(), "time": time})
-        changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
-        return Stepped(
-            state, low, shown if self.operator.shows else self.no_shown, changes, late, after.reaches(said)
+        state = state.append(operator_id, "met", matched.filter(is_pending), self._layout_since(since))
+        emitted = self._pairs_to_panes(pl.concat([pairs, unmatched]) if unmatched.height else pairs)
+        state = state.expire(operator_id, "rows", time).expire(operator_id, "met", time)
+        watermark = (
+            None
+            if after.low_watermark is None
+            else after.low_watermark
+            if after.low_watermark >= END_OF_STREAM
+            else after.low_watermark - self.node.output_delay
+        )
+        state = state.with_values(operator_id, {"progress": after.to_json(), "time": time})
+        changes = emitted.drop(PAIR) if self.operator.travels else self.empty_changes
+        return OperatorResult(
+            state,
+            watermark,
+            emitted if self.operator.shows else self.empty_panes,
+            changes,
+            late,
+            after.partition_watermarks(reports),
         )
 
-    def _keeping(self, since: int) -> Layout:
+    def _layout_since(self, since: int) -> Layout:
         until = pl.col("_until")
         return Layout(until, until, lambda frame: frame.filter(until > since))
 
-    def _still(self, state: SlotState, name: str, since: int) -> pl.DataFrame:
+    def _read_unexpired(self, state: SlotState, table: str, since: int) -> pl.DataFrame:
         """What of a table has not expired."""
-        empty = self._no_rows if name == "rows" else self._no_met
-        frames = [chunk.frame for chunk in state.table(self.operator.id, name).chunks if chunk.high > since]
+        empty = self._empty_rows if table == "rows" else self._empty_matched
+        frames = [
+            chunk.frame for chunk in state.table(self.operator.id, table).chunks if chunk.max_end > since
+        ]
         return pl.concat([empty, *frames]).filter(pl.col("_until") > since)
 
-    def _numbered(self, rows: pl.DataFrame | None) -> pl.DataFrame:
+    def _number_rows(self, rows: pl.DataFrame | None) -> pl.DataFrame:
         if rows is None:
-            return self._no_rows
+            return self._empty_rows
         left = pl.col("_t") + self.node.upper
         until = pl.when(pl.col(LEFT).is_not_null()).then(left).otherwise(pl.col("_t") - self.node.lower + 1)
         number = pl.int_range(pl.len(), dtype=pl.Int64).over("_src", "_off")
         return rows.select(
-            *self.node.keys, "_t", *SIDES, until.alias("_until"), "_src", "_off", number.alias("_nth")
+            *self.node.keys, "_t", *SIDE_COLUMNS, until.alias("_until"), "_src", "_off", number.alias("_nth")
         )
 
-    def _pairs(self, kept: pl.DataFrame, new: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _join_new(self, stored: pl.DataFrame, new: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """New rows beside their partners, kept or new; and which rows have met one."""
-        none = self._met(kept.clear(), new.clear())
+        no_pairs = self._pair_sides(stored.clear(), new.clear())
         if new.is_empty():
-            return none.select(self._columns), self._no_met
+            return no_pairs.select(self._pair_columns), self._empty_matched
         keys = list(self.node.keys)
-        near = kept.join(new.select(keys).unique(), on=keys, how="semi")
-        found = pl.concat([none, self._met(new, pl.concat([near, new])), self._met(near, new)])
-        keys_and = [*keys, *ID, "_until"]
-        met = [
-            found.select(pl.col(c if c in keys else f"{c}{side}").alias(c) for c in keys_and)
+        same_keys = stored.join(new.select(keys).unique(), on=keys, how="semi")
+        pairs = pl.concat(
+            [no_pairs, self._pair_sides(new, pl.concat([same_keys, new])), self._pair_sides(same_keys, new)]
+        )
+        id_columns = [*keys, *ROW_ID, "_until"]
+        matched = [
+            pairs.select(pl.col(c if c in keys else f"{c}{side}").alias(c) for c in id_columns)
             for side in ("", "_right")
         ]
-        return found.select(self._columns), pl.concat(met).unique() if self.node.outer else self._no_met
+        return pairs.select(self._pair_columns), pl.concat(
+            matched
+        ).unique() if self.node.is_outer else self._empty_matched
 
-    def _met(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    def _pair_sides(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """The rows of the left side in one frame beside those of the right side in another, within the bounds."""
-        ours = left.filter(pl.col(LEFT).is_not_null()).drop(RIGHT)
-        theirs = right.filter(pl.col(RIGHT).is_not_null()).drop(LEFT)
-        apart = pl.col("_t_right") - pl.col("_t")
-        pairs = ours.join(theirs, on=list(self.node.keys), how="inner", maintain_order="left_right")
-        return pairs.filter((apart >= self.node.lower) & (apart < self.node.upper))
+        left_rows = left.filter(pl.col(LEFT).is_not_null()).drop(RIGHT)
+        right_rows = right.filter(pl.col(RIGHT).is_not_null()).drop(LEFT)
+        distance = pl.col("_t_right") - pl.col("_t")
+        pairs = left_rows.join(right_rows, on=list(self.node.keys), how="inner", maintain_order="left_right")
+        return pairs.filter((distance >= self.node.lower) & (distance < self.node.upper))
 
     @cached_property
-    def _columns(self) -> list[str]:
+    def _pair_columns(self) -> list[str]:
         return [*self.node.keys, LEFT, RIGHT, "_t", "_t_right"]
 
-    def _lonely(self, over: pl.DataFrame, met: pl.DataFrame) -> pl.DataFrame:
+    def _unmatched(self, expired: pl.DataFrame, matched: pl.DataFrame) -> pl.DataFrame:
         """Of rows that no partner can meet any more, those that none has met, if they are wanted."""
-        wanted = [
+        is_wanted = [
             pl.col(side).is_not_null()
-            for side, how in ((LEFT, "left"), (RIGHT, "right"))
-            if self.node.how in (how, "full")
+            for side, mode in ((LEFT, "left"), (RIGHT, "right"))
+            if self.node.how in (mode, "full")
         ]
-        alone = over.filter(pl.any_horizontal(wanted or [pl.lit(value=False)])).join(
-            met, on=[*self.node.keys, *ID], how="anti", nulls_equal=True
+        unmatched = expired.filter(pl.any_horizontal(is_wanted or [pl.lit(value=False)])).join(
+            matched, on=[*self.node.keys, *ROW_ID], how="anti", nulls_equal=True
         )
         return (
-            alone.sort("_t", *ID).with_columns(pl.lit(None, pl.Int64).alias("_t_right")).select(self._columns)
+            unmatched.sort("_t", *ROW_ID)
+            .with_columns(pl.lit(None, pl.Int64).alias("_t_right"))
+            .select(self._pair_columns)
         )
 
-    def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _pairs_to_panes(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Pairs as panes: from the earlier row to just after the later one."""
-        first, last = pl.min_horizontal("_t", "_t_right"), pl.max_horizontal("_t", "_t_right")
+        start, end = pl.min_horizontal("_t", "_t_right"), pl.max_horizontal("_t", "_t_right")
         zero = pl.lit(0, pl.Int64)
         return rows.select(
             *self.node.keys,
-            *self.node.fields,
-            last.alias("event_time"),
-            first.alias("window_start"),
-            (last + 1).alias("window_end"),
+            *self.node.output_exprs,
+            end.alias("event_time"),
+            start.alias("window_start"),
+            (end + 1).alias("window_end"),
             zero.alias("index"),
             zero.alias("settled_index"),
             pl.lit("on_time").alias("timing"),

@@ -10,78 +10,103 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.keyed_bytes import Courses
+from millrace.engine.keyed_bytes import KeyedBytes
 from millrace.engine.operators.emit import PAIR
-from millrace.engine.progress import END
+from millrace.engine.progress import END_OF_STREAM
 from millrace.engine.state import SlotState
 from millrace.patterns.cep import encoding
-from millrace.patterns.cep.matcher import Key, Matched, Matcher
-from millrace.patterns.cep.partial_matches import Course
-from millrace.patterns.cep.select import picked
+from millrace.patterns.cep.matcher import Key, Matcher, MatcherResult
+from millrace.patterns.cep.partial_matches import PartialMatches
+from millrace.patterns.cep.select import select_matches
 
 
 @dataclass(frozen=True, eq=False)
-class Matches(Courses):
+class MatchOperator(KeyedBytes):
     """The operator of a pattern: rows wait and are released in order, like those of windows that rows cut."""
 
     @cached_property
-    def node(self) -> graph.Match:
+    def node(self) -> graph.MatchPattern:
         """What it is to find."""
         node = self.operator.node
-        assert isinstance(node, graph.Match)
+        assert isinstance(node, graph.MatchPattern)
         return node
 
     @cached_property
     def matcher(self) -> Matcher:
         """What finds it."""
-        timeouts = graph.TIMEOUTS in self.operator.ports
-        return Matcher(self.node.pattern, self.node.inputs[0].schema, self.node.keys, timeouts=timeouts)
+        timeouts = graph.TIMEOUTS in self.operator.side_outputs
+        return Matcher(self.node.pattern, self.node.inputs[0].schema, self.node.keys, needs_timeouts=timeouts)
 
-    def _said(
-        self, state: SlotState, free: pl.DataFrame | None, seq: int, passed: tuple[int, int], *, ended: bool
+    def _process_ordered(
+        self,
+        state: SlotState,
+        released: pl.DataFrame | None,
+        version: int,
+        interval: tuple[int, int],
+        *,
+        ended: bool,
     ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
         """Rows taken in order, time that has passed, and the matches found."""
-        id, (since, time) = self.operator.id, passed
-        rows = self.matcher.ready(self.matcher.schema.to_frame() if free is None else free.sort(ORDER))
-        known = self._known(state, rows, since, END if ended else time)
-        if rows.is_empty() and known.is_empty():
-            return state.expire(id, "courses", time), self.no_shown, {}
+        operator_id, (old_watermark, watermark) = self.operator.id, interval
+        rows = self.matcher.prepare_rows(
+            self.matcher.schema.to_frame() if released is None else released.sort(ORDER)
+        )
+        stored = self._load_values(state, rows, old_watermark, END_OF_STREAM if ended else watermark)
+        if rows.is_empty() and stored.is_empty():
+            return state.expire(operator_id, "courses", watermark), self.empty_panes, {}
         names = [*self.node.keys, "_until", "_course"]
-        before: dict[Key, tuple[int, bytes]] = {
-            row[:-2]: (row[-2], row[-1]) for row in known.select(names).iter_rows()
+        stored_by_key: dict[Key, tuple[int, bytes]] = {
+            row[:-2]: (row[-2], row[-1]) for row in stored.select(names).iter_rows()
         }
-        courses = {
-            key: encoding.load(data, self.matcher.states, list(self.matcher.schema))
-            for key, (_, data) in before.items()
+        partial_matches = {
+            key: encoding.decode_matches(data, self.matcher.states, list(self.matcher.schema))
+            for key, (_, data) in stored_by_key.items()
         }
-        done = self.matcher.follow(courses, rows, END if ended else time)
-        layout = self._layout_since(since)
+        result = self.matcher.match_prepared(partial_matches, rows, END_OF_STREAM if ended else watermark)
+        layout = self._layout_since(old_watermark)
         state = state.append(
-            id,
+            operator_id,
             "courses",
-            self._written(done, {key: until for key, (until, _) in before.items()}, seq),
+            self._changed_partial_matches(
+                result, {key: expiry for key, (expiry, _) in stored_by_key.items()}, version
+            ),
             layout,
         )
-        sides = {graph.TIMEOUTS: self._panes_of(done.timeouts)} if self.matcher.timeouts else {}
-        return state.expire(id, "courses", time), self._panes_of(done.matches), sides
+        side_outputs = (
+            {graph.TIMEOUTS: self._matches_to_panes(result.timeouts)} if self.matcher.needs_timeouts else {}
+        )
+        return (
+            state.expire(operator_id, "courses", watermark),
+            self._matches_to_panes(result.matches),
+            side_outputs,
+        )
 
-    def _panes_of(self, found: pl.DataFrame) -> pl.DataFrame:
-        panes = picked(found, self.node.select, self.node.keys).with_columns(
+    def _matches_to_panes(self, matches: pl.DataFrame) -> pl.DataFrame:
+        panes = select_matches(matches, self.node.select, self.node.keys).with_columns(
             pl.int_range(pl.len(), dtype=pl.Int64).alias(PAIR)
         )
         return panes.select(*self.node.schema, PAIR)
 
-    def _written(self, done: Matched, untils: dict[Key, int], seq: int) -> pl.DataFrame:
+    def _changed_partial_matches(
+        self, result: MatcherResult, expiries: dict[Key, int], version: int
+    ) -> pl.DataFrame:
         """What changed; a key of which nothing is left says so until what was kept of it would have ended anyway."""
         rows = [
-            (*key, *self._times(key, course, untils), None if course is None else encoding.dump(course), seq)
-            for key, course in done.courses.items()
+            (
+                *key,
+                *self._due_and_expiry(key, matches, expiries),
+                None if matches is None else encoding.encode_matches(matches),
+                version,
+            )
+            for key, matches in result.changed.items()
         ]
-        return pl.DataFrame(rows, schema=self._nothing.schema, orient="row")
+        return pl.DataFrame(rows, schema=self._empty.schema, orient="row")
 
-    def _times(self, key: Key, course: Course | None, untils: dict[Key, int]) -> tuple[int, int]:
-        if course is None:
-            return END, untils[key]
-        span, due = self.node.pattern.span, self.matcher.rules.due(course)
-        until = END if span is None else max(run.start.time for run in course.runs) + span
-        return END if due is None else due, until
+    def _due_and_expiry(
+        self, key: Key, matches: PartialMatches | None, expiries: dict[Key, int]
+    ) -> tuple[int, int]:
+        if matches is None:
+            return END_OF_STREAM, expiries[key]
+        span, due = self.node.pattern.span, self.matcher.runner.next_deadline(matches)
+        expiry = END_OF_STREAM if span is None else max(run.start.time for run in matches.running) + span
+        return END_OF_STREAM if due is None else due, expiry

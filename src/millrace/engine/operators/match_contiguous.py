@@ -10,71 +10,93 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.operators.match import Matches
-from millrace.engine.progress import END
-from millrace.engine.state import Layout, SlotState, stacked
-from millrace.patterns.cep.contiguous import DUE, FIRST, UNTIL, Contiguous
+from millrace.engine.operators.match import MatchOperator
+from millrace.engine.progress import END_OF_STREAM
+from millrace.engine.state import Layout, SlotState, concat_frames
+from millrace.patterns.cep.contiguous import DUE, MAY_BEGIN, UNTIL, ContiguousMatcher
 
-TABLE = "stretches"
+ROWS_TABLE = "stretches"
 
 
 @dataclass(frozen=True, eq=False)
-class ContiguousMatches(Matches):
+class ContiguousMatchOperator(MatchOperator):
     """The operator of a regular pattern."""
 
     @cached_property
-    def reader(self) -> Contiguous:
+    def contiguous_matcher(self) -> ContiguousMatcher:
         """What finds it."""
-        return Contiguous(self.matcher, self.matcher.timeouts)
+        return ContiguousMatcher(self.matcher, self.matcher.needs_timeouts)
 
     @cached_property
-    def _no_rows(self) -> pl.DataFrame:
-        return pl.Schema({**self.reader.schema, "_seq": pl.Int64()}).to_frame()
+    def _empty_rows(self) -> pl.DataFrame:
+        return pl.Schema({**self.contiguous_matcher.schema, "_seq": pl.Int64()}).to_frame()
 
-    def _said(
-        self, state: SlotState, free: pl.DataFrame | None, seq: int, passed: tuple[int, int], *, ended: bool
+    def _process_ordered(
+        self,
+        state: SlotState,
+        released: pl.DataFrame | None,
+        version: int,
+        interval: tuple[int, int],
+        *,
+        ended: bool,
     ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
         """Rows taken in order, time that has passed, and the matches found."""
-        id, (since, time) = self.operator.id, passed
+        operator_id, (old_watermark, watermark) = self.operator.id, interval
         rows = (
             self.matcher.schema.to_frame()
-            if free is None
-            else free.sort(ORDER).select(list(self.matcher.schema))
+            if released is None
+            else released.sort(ORDER).select(list(self.matcher.schema))
         )
-        known = self._kept_of(state, rows, since, END if ended else time)
-        if rows.is_empty() and known.is_empty():
-            return state.expire(id, TABLE, time), self.no_shown, {}
-        done = self.reader.step(known, rows, END if ended else time)
+        stored = self._read_stored(state, rows, old_watermark, END_OF_STREAM if ended else watermark)
+        if rows.is_empty() and stored.is_empty():
+            return state.expire(operator_id, ROWS_TABLE, watermark), self.empty_panes, {}
+        result = self.contiguous_matcher.step(stored, rows, END_OF_STREAM if ended else watermark)
         layout = Layout(
-            pl.col(DUE), pl.col(UNTIL), lambda frame: self._newest_rows(frame).filter(pl.col(UNTIL) > since)
+            pl.col(DUE),
+            pl.col(UNTIL),
+            lambda frame: self._newest_rows(frame).filter(pl.col(UNTIL) > old_watermark),
         )
-        state = state.append(id, TABLE, self._rewritten(known, done.kept, seq), layout).expire(
-            id, TABLE, time
+        state = state.append(
+            operator_id, ROWS_TABLE, self._changed_rows(stored, result.kept, version), layout
+        ).expire(operator_id, ROWS_TABLE, watermark)
+        side_outputs = (
+            {graph.TIMEOUTS: self._matches_to_panes(result.timeouts)}
+            if self.contiguous_matcher.needs_timeouts
+            else {}
         )
-        sides = {graph.TIMEOUTS: self._panes_of(done.timeouts)} if self.reader.timeouts else {}
-        return state, self._panes_of(done.matches), sides
+        return state, self._matches_to_panes(result.matches), side_outputs
 
-    def _kept_of(self, state: SlotState, rows: pl.DataFrame, since: int, time: int) -> pl.DataFrame:
+    def _read_stored(
+        self, state: SlotState, rows: pl.DataFrame, old_watermark: int, watermark: int
+    ) -> pl.DataFrame:
         """The rows kept of the keys that rows came for, or that time moves."""
         keys = list(self.node.keys)
-        chunks = [chunk for chunk in state.table(self.operator.id, TABLE).chunks if chunk.high > since]
-        moved = [
-            chunk.frame.filter(pl.col(DUE) <= time).select(keys) for chunk in chunks if chunk.low <= time
+        chunks = [
+            chunk
+            for chunk in state.table(self.operator.id, ROWS_TABLE).chunks
+            if chunk.max_end > old_watermark
         ]
-        wanted = pl.concat([rows.select(keys), *moved]).unique()
+        due_keys = [
+            chunk.frame.filter(pl.col(DUE) <= watermark).select(keys)
+            for chunk in chunks
+            if chunk.min_end <= watermark
+        ]
+        selected_keys = pl.concat([rows.select(keys), *due_keys]).unique()
         found = [
-            chunk.frame.join(wanted, on=keys, how="semi", nulls_equal=True, maintain_order="left")
+            chunk.frame.join(selected_keys, on=keys, how="semi", nulls_equal=True, maintain_order="left")
             for chunk in chunks
         ]
-        newest = self._newest_rows(stacked([*found, self._no_rows]))
-        return newest.filter(pl.col(FIRST).is_not_null() & (pl.col(UNTIL) > since))
+        newest = self._newest_rows(concat_frames([*found, self._empty_rows]))
+        return newest.filter(pl.col(MAY_BEGIN).is_not_null() & (pl.col(UNTIL) > old_watermark))
 
     def _newest_rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         return frame.filter(pl.col("_seq") == pl.col("_seq").max().over(self.node.keys))
 
-    def _rewritten(self, known: pl.DataFrame, kept: pl.DataFrame, seq: int) -> pl.DataFrame:
+    def _changed_rows(self, stored: pl.DataFrame, kept: pl.DataFrame, version: int) -> pl.DataFrame:
         """What is kept now; a key of which nothing is left says so until what was kept of it would have ended anyway."""
-        keys, number = list(self.node.keys), pl.lit(seq, pl.Int64).alias("_seq")
-        gone = known.join(kept.select(keys).unique(), on=keys, how="anti", nulls_equal=True).unique(keys)
-        nothing = gone.select(*keys, pl.lit(END, pl.Int64).alias(DUE), UNTIL, number)
-        return pl.concat([kept.with_columns(number).select(self._no_rows.columns), nothing], how="diagonal")
+        keys, version_column = list(self.node.keys), pl.lit(version, pl.Int64).alias("_seq")
+        removed = stored.join(kept.select(keys).unique(), on=keys, how="anti", nulls_equal=True).unique(keys)
+        tombstones = removed.select(*keys, pl.lit(END_OF_STREAM, pl.Int64).alias(DUE), UNTIL, version_column)
+        return pl.concat(
+            [kept.with_columns(version_column).select(self._empty_rows.columns), tombstones], how="diagonal"
+        )

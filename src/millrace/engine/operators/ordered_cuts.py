@@ -10,81 +10,87 @@ from millrace.windows import Counted, Delta, WindowFn
 
 
 @dataclass
-class Course:
+class KeyWindow:
     """How far a key has come: which rows a window may still show, how many came since the last one, and what differences are measured from."""
 
     rows: list[int]
-    since: int
-    mark: Any
+    rows_since: int
+    reference: Any
 
 
-def cut(window: WindowFn, course: Course, values: Sequence[Any], new: range) -> list[list[int]]:
+def cut_windows(
+    window: WindowFn, key_window: KeyWindow, values: Sequence[Any], new: range
+) -> list[list[int]]:
     """The windows that are full once the rows numbered `new` have come, each as the numbers of its rows; `values` is what they say of windows."""
     match window:
         case Counted(size=size, every=every):
-            return _counted(size, every, course, new)
+            return _cut_by_count(size, every, key_window, new)
         case Delta(threshold=threshold, every=None):
-            return _stretches(threshold, course, values, new)
+            return _cut_by_delta(threshold, key_window, values, new)
         case Delta(threshold=threshold, every=every) if every is not None:
-            return _sliding_stretches(threshold, every, course, values, new)
+            return _cut_sliding_delta(threshold, every, key_window, values, new)
         case _:
-            return _marked(course, values, new)
+            return _cut_by_mark(key_window, values, new)
 
 
-def _counted(size: int, every: int, course: Course, new: range) -> list[list[int]]:
-    made = []
+def _cut_by_count(size: int, every: int, key_window: KeyWindow, new: range) -> list[list[int]]:
+    windows = []
     for row in new:
-        course.rows.append(row)
-        course.since += 1
-        if course.since == every:
-            made.append(course.rows[-size:])
-            course.rows = [] if every == size else course.rows[-size:]
-            course.since = 0
-    course.rows = course.rows[-size:]
-    return made
+        key_window.rows.append(row)
+        key_window.rows_since += 1
+        if key_window.rows_since == every:
+            windows.append(key_window.rows[-size:])
+            key_window.rows = [] if every == size else key_window.rows[-size:]
+            key_window.rows_since = 0
+    key_window.rows = key_window.rows[-size:]
+    return windows
 
 
-def _stretches(threshold: float, course: Course, values: Sequence[Any], new: range) -> list[list[int]]:
-    made = []
+def _cut_by_delta(
+    threshold: float, key_window: KeyWindow, values: Sequence[Any], new: range
+) -> list[list[int]]:
+    windows = []
     for row in new:
         value = values[row]
         if value is not None:
-            if course.mark is not None and abs(value - course.mark) > threshold:
-                made.append(course.rows)
-                course.rows, course.since, course.mark = [], 0, value
-            elif course.mark is None:
-                course.mark = value
-        course.rows.append(row)
-        course.since += 1
-    return made
+            if key_window.reference is not None and abs(value - key_window.reference) > threshold:
+                windows.append(key_window.rows)
+                key_window.rows, key_window.rows_since, key_window.reference = [], 0, value
+            elif key_window.reference is None:
+                key_window.reference = value
+        key_window.rows.append(row)
+        key_window.rows_since += 1
+    return windows
 
 
-def _sliding_stretches(
-    threshold: float, every: float, course: Course, values: Sequence[Any], new: range
+def _cut_sliding_delta(
+    threshold: float, every: float, key_window: KeyWindow, values: Sequence[Any], new: range
 ) -> list[list[int]]:
-    made = []
+    windows = []
     for row in new:
         value = values[row]
-        course.rows.append(row)
-        course.since += 1
+        key_window.rows.append(row)
+        key_window.rows_since += 1
         if value is None:
             continue
-        course.mark = value if course.mark is None else course.mark
-        course.rows = [
-            other for other in course.rows if values[other] is None or abs(values[other] - value) <= threshold
+        key_window.reference = value if key_window.reference is None else key_window.reference
+        key_window.rows = [
+            other
+            for other in key_window.rows
+            if values[other] is None or abs(values[other] - value) <= threshold
         ]
-        if abs(value - course.mark) > every:
-            made.append(list(course.rows))
-            course.since, course.mark = 0, value
-    return made
+        if abs(value - key_window.reference) > every:
+            windows.append(list(key_window.rows))
+            key_window.rows_since, key_window.reference = 0, value
+    return windows
 
 
-def _marked(course: Course, values: Sequence[Any], new: range) -> list[list[int]]:
-    made = []
+def _cut_by_mark(key_window: KeyWindow, values: Sequence[Any], new: range) -> list[list[int]]:
+    windows = []
     for row in new:
-        course.rows.append(row)
-        course.since += 1
+        key_window.rows.append(row)
+        key_window.rows_since += 1
         if values[row]:
-            made.append(course.rows)
-            course.rows, course.since = [], 0
-    return made
+            windows.append(key_window.rows)
+            key_window.rows, key_window.rows_since = [], 0
+    return windows

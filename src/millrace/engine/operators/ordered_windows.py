@@ -15,175 +15,214 @@ import polars as pl
 
 from millrace import panes
 from millrace.aggregates import ORDER
-from millrace.engine.arrivals import arrived, refused_rows, said_of
+from millrace.engine.arrivals import collect_reports, format_late_rows, load_rows
 from millrace.engine.exchange import Block, Body
-from millrace.engine.operators.assign import PLACE, placed
-from millrace.engine.operators.emit import PAIR, Stepped, Windows
-from millrace.engine.operators.ordered_cuts import Course, cut
-from millrace.engine.progress import END, Progress
-from millrace.engine.state import Layout, SlotState, grown, stacked
+from millrace.engine.operators.assign import WINDOW_INPUT, window_input
+from millrace.engine.operators.emit import PAIR, OperatorResult, WindowOperator
+from millrace.engine.operators.ordered_cuts import KeyWindow, cut_windows
+from millrace.engine.progress import END_OF_STREAM, Progress
+from millrace.engine.state import Layout, SlotState, add_missing_columns, concat_frames
 
-LEAST = -(2**62)
-_FOR_EVER = pl.lit(END, pl.Int64)
+BEFORE_ALL = -(2**62)
+_NEVER_EXPIRES = pl.lit(END_OF_STREAM, pl.Int64)
 
 
 @dataclass(frozen=True, eq=False)
-class SequenceWindows(Windows):
+class OrderedWindowsOperator(WindowOperator):
     """The operator of a first aggregation over rows in order."""
 
-    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows behind their watermark are refused, the others wait; those before the new one are taken in order."""
-        id, by_clock = self.operator.id, self.operator.node.windowing.by_clock
-        saved = state.values.get(id) or {"progress": None, "seq": 0, "time": LEAST, "low": None}
-        said = said_of(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(said, body.now)
-        after = before.move(said, body.now, end=body.end)
-        rows, late = self._judged(arrived(self.operator, blocks, said, before))
-        ended = after.low is not None and after.low >= END
-        time = END if by_clock or ended else LEAST if after.low is None else after.low
-        low = max(saved["low"] or LEAST, body.now) if by_clock and not ended else after.low
-        seq = saved["seq"] + 1
-        state, free = self._released(state, rows, saved["time"], time)
-        state, shown, sides = self._said(state, free, seq, (saved["time"], time), ended=ended)
+        operator_id, is_processing_time = self.operator.id, self.operator.node.windowing.is_processing_time
+        saved = state.values.get(operator_id) or {"progress": None, "seq": 0, "time": BEFORE_ALL, "low": None}
+        reports = collect_reports(self.operator, body)
+        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
+        after = before.advance(reports, body.now, at_end=body.at_end)
+        rows, late = self._split_late(load_rows(self.operator, blocks, reports, before))
+        at_end = after.low_watermark is not None and after.low_watermark >= END_OF_STREAM
+        time = (
+            END_OF_STREAM
+            if is_processing_time or at_end
+            else BEFORE_ALL
+            if after.low_watermark is None
+            else after.low_watermark
+        )
+        watermark = (
+            max(saved["low"] or BEFORE_ALL, body.now)
+            if is_processing_time and not at_end
+            else after.low_watermark
+        )
+        version = saved["seq"] + 1
+        state, released = self._release(state, rows, saved["time"], time)
+        state, emitted, side_outputs = self._process_ordered(
+            state, released, version, (saved["time"], time), ended=at_end
+        )
         state = state.with_values(
-            id,
+            operator_id,
             {
-                **(state.values.get(id) or {}),
+                **(state.values.get(operator_id) or {}),
                 "progress": after.to_json(),
-                "seq": seq,
-                "time": LEAST if by_clock else time,
-                "low": low,
+                "seq": version,
+                "time": BEFORE_ALL if is_processing_time else time,
+                "low": watermark,
             },
         )
-        changes = shown.drop(PAIR) if self.operator.travels else self.no_panes
-        return Stepped(
+        changes = emitted.drop(PAIR) if self.operator.travels else self.empty_changes
+        return OperatorResult(
             state,
-            low,
-            shown if self.operator.shows else self.no_shown,
+            watermark,
+            emitted if self.operator.shows else self.empty_panes,
             changes,
             late,
-            after.reaches(said),
-            sides,
+            after.partition_watermarks(reports),
+            side_outputs,
         )
 
-    def _said(
-        self, state: SlotState, free: pl.DataFrame | None, seq: int, passed: tuple[int, int], *, ended: bool
+    def _process_ordered(
+        self,
+        state: SlotState,
+        released: pl.DataFrame | None,
+        version: int,
+        interval: tuple[int, int],
+        *,
+        ended: bool,
     ) -> tuple[SlotState, pl.DataFrame, Mapping[str, pl.DataFrame]]:
         """What rows taken in order bring about: panes, and by port what is said besides."""
-        return *self._taken(state, free, seq, passed, ended=ended), {}
+        return *self._process_rows(state, released, version, interval, ended=ended), {}
 
     @cached_property
-    def _kept(self) -> list[str]:
+    def _kept_columns(self) -> list[str]:
         """What is kept of a row besides its key."""
         return [
-            c for c in dict.fromkeys([*self.partials.needs, *ORDER, PLACE]) if c not in self.partials.keys
+            c
+            for c in dict.fromkeys([*self.partials.input_columns, *ORDER, WINDOW_INPUT])
+            if c not in self.partials.keys
         ]
 
-    def _judged(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    def _split_late(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         """The rows that wait now, and those that come too late to be taken in order."""
         if rows is None:
             return None, None
-        behind = (pl.col("_t") < pl.col("_w")).fill_null(value=False) & (
-            not self.operator.node.windowing.by_clock
+        is_behind = (pl.col("_t") < pl.col("_w")).fill_null(value=False) & (
+            not self.operator.node.windowing.is_processing_time
         )
-        refused = rows.filter(pl.col("_ahead") | behind)
+        refused = rows.filter(pl.col("_ahead") | is_behind)
         reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
         verdicts = refused.select("_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed"))
-        taken = rows.filter(~(pl.col("_ahead") | behind))
-        if PLACE not in taken.columns:
-            taken = taken.with_columns(pl.lit(None, pl.Boolean).alias(PLACE))
-        return taken.select(*self.partials.keys, *self._kept), None if refused.is_empty() else refused_rows(
-            rows, verdicts
-        )
+        accepted = rows.filter(~(pl.col("_ahead") | is_behind))
+        if WINDOW_INPUT not in accepted.columns:
+            accepted = accepted.with_columns(pl.lit(None, pl.Boolean).alias(WINDOW_INPUT))
+        return accepted.select(
+            *self.partials.keys, *self._kept_columns
+        ), None if refused.is_empty() else format_late_rows(rows, verdicts)
 
-    def _released(
-        self, state: SlotState, rows: pl.DataFrame | None, since: int, time: int, *, table: str = "waiting"
+    def _release(
+        self,
+        state: SlotState,
+        rows: pl.DataFrame | None,
+        old_watermark: int,
+        watermark: int,
+        *,
+        table: str = "waiting",
     ) -> tuple[SlotState, pl.DataFrame | None]:
         """The rows that are before the watermark now; the others are kept, each until it is."""
-        id, soon = self.operator.id, pl.col("_t") < time
-        layout = Layout(pl.col("_t"), pl.col("_t"), lambda frame: frame.filter(pl.col("_t") >= since))
-        chunks = [chunk for chunk in state.table(id, table).chunks if chunk.low < time]
-        free = [chunk.frame.filter(soon & (pl.col("_t") >= since)) for chunk in chunks]
+        operator_id, is_released = self.operator.id, pl.col("_t") < watermark
+        layout = Layout(pl.col("_t"), pl.col("_t"), lambda frame: frame.filter(pl.col("_t") >= old_watermark))
+        chunks = [chunk for chunk in state.table(operator_id, table).chunks if chunk.min_end < watermark]
+        released = [chunk.frame.filter(is_released & (pl.col("_t") >= old_watermark)) for chunk in chunks]
         if rows is not None:
-            free.append(rows.filter(soon))
-            state = state.append(id, table, rows.filter(~soon), layout)
-        return state.expire(id, table, time - 1), stacked(
-            self._with_new_fields(free, table)
-        ) if free else None
+            released.append(rows.filter(is_released))
+            state = state.append(operator_id, table, rows.filter(~is_released), layout)
+        return state.expire(operator_id, table, watermark - 1), concat_frames(
+            self._add_new_fields(released, table)
+        ) if released else None
 
-    def _with_new_fields(self, frames: list[pl.DataFrame], table: str) -> list[pl.DataFrame]:
+    def _add_new_fields(self, frames: list[pl.DataFrame], table: str) -> list[pl.DataFrame]:
         """Rows that waited, with the fields that their type has got since: null, as in records that lack them."""
         fields = self.operator.node.inputs[0 if table == "waiting" else -1].schema
-        kept = {name: dtype for name, dtype in fields.items() if name in self._kept or table != "waiting"}
-        if all(kept.keys() <= {*frame.columns} for frame in frames):
+        expected = {
+            name: dtype for name, dtype in fields.items() if name in self._kept_columns or table != "waiting"
+        }
+        if all(expected.keys() <= {*frame.columns} for frame in frames):
             return frames
         newest = frames[-1].columns
         order = (
-            newest if kept.keys() <= {*newest} else [*kept, *(name for name in newest if name not in kept)]
+            newest
+            if expected.keys() <= {*newest}
+            else [*expected, *(name for name in newest if name not in expected)]
         )
-        wanted = {name: fields[name] if name in fields else frames[-1].schema[name] for name in order}
-        return [grown(frame, wanted) for frame in frames]
+        schema = {name: fields[name] if name in fields else frames[-1].schema[name] for name in order}
+        return [add_missing_columns(frame, schema) for frame in frames]
 
     @cached_property
-    def _no_courses(self) -> pl.DataFrame:
+    def _empty_key_windows(self) -> pl.DataFrame:
         empty, number = self.operator.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
-        place = placed(self.operator.node.windowing.places) or [pl.lit(None, pl.Boolean).alias(PLACE)]
+        window_inputs = window_input(self.operator.node.windowing.assigner) or [
+            pl.lit(None, pl.Boolean).alias(WINDOW_INPUT)
+        ]
         rows = (
-            empty.with_columns(*place)
+            empty.with_columns(*window_inputs)
             .with_columns(number.alias(c) for c in (*ORDER, "_since", "_shown", "_seq"))
             .clear()
         )
-        kept = pl.struct(self._kept).implode().alias("_rows")
-        courses = rows.group_by(self.partials.keys).agg(
-            kept, pl.col("_since", "_shown", "_seq").first(), pl.col(PLACE).first().alias("_mark")
+        kept_rows = pl.struct(self._kept_columns).implode().alias("_rows")
+        key_windows = rows.group_by(self.partials.keys).agg(
+            kept_rows, pl.col("_since", "_shown", "_seq").first(), pl.col(WINDOW_INPUT).first().alias("_mark")
         )
-        return courses.select(*self.partials.keys, "_rows", "_since", "_shown", "_mark", "_seq")
+        return key_windows.select(*self.partials.keys, "_rows", "_since", "_shown", "_mark", "_seq")
 
     @cached_property
     def _layout(self) -> Layout:
         def newest(frame: pl.DataFrame) -> pl.DataFrame:
             return frame.sort("_seq").unique(self.partials.keys, keep="last", maintain_order=True)
 
-        return Layout(_FOR_EVER, _FOR_EVER, newest)
+        return Layout(_NEVER_EXPIRES, _NEVER_EXPIRES, newest)
 
-    def _taken(
+    def _process_rows(
         self,
         state: SlotState,
-        free: pl.DataFrame | None,
-        seq: int,
-        passed: tuple[int, int],  # noqa: ARG002 - windows that rows cut do not ask how time passes
+        released: pl.DataFrame | None,
+        version: int,
+        interval: tuple[int, int],  # noqa: ARG002 - windows that rows cut do not ask how time passes
         *,
         ended: bool,
     ) -> tuple[SlotState, pl.DataFrame]:
         """Rows taken in order, and the panes of the windows that are full; at the end of the stream also those that are not."""
-        id, keys = self.operator.id, self.partials.keys
-        if (free is None or free.is_empty()) and not ended:
-            return state, self.no_shown
-        known = self._layout.merge(
-            pl.concat([self._no_courses, *(chunk.frame for chunk in state.table(id, "courses").chunks)])
+        operator_id, keys = self.operator.id, self.partials.keys
+        if (released is None or released.is_empty()) and not ended:
+            return state, self.empty_panes
+        stored = self._layout.merge(
+            pl.concat(
+                [
+                    self._empty_key_windows,
+                    *(chunk.frame for chunk in state.table(operator_id, "courses").chunks),
+                ]
+            )
         )
-        fresh = self._no_courses.select(keys).clear() if free is None else free
+        fresh = self._empty_key_windows.select(keys).clear() if released is None else released
         if not ended:
-            known = known.join(fresh.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
-        rows, starts = self._in_line(known, fresh)
-        windows, courses = self._cut(rows, starts, known, ended=ended)
-        courses = courses.with_columns(pl.lit(seq, pl.Int64).alias("_seq")).select(self._no_courses.columns)
-        return state.append(id, "courses", courses, self._layout), self._panes(rows, windows)
+            stored = stored.join(fresh.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
+        rows, starts = self._sort_rows(stored, fresh)
+        windows, key_windows = self._cut_windows(rows, starts, stored, ended=ended)
+        key_windows = key_windows.with_columns(pl.lit(version, pl.Int64).alias("_seq")).select(
+            self._empty_key_windows.columns
+        )
+        return state.append(operator_id, "courses", key_windows, self._layout), self._to_panes(rows, windows)
 
-    def _in_line(self, known: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _sort_rows(self, stored: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """All rows at hand, key by key: first those kept, then the new ones; and for each key where they lie."""
         keys = self.partials.keys
         kept = (
-            known.select(*keys, "_rows")
+            stored.select(*keys, "_rows")
             .filter(pl.col("_rows").list.len() > 0)
             .explode("_rows")
             .unnest("_rows")
         )
-        parts = [kept.with_columns(_new=pl.lit(0, pl.Int64))]
+        frames = [kept.with_columns(_new=pl.lit(0, pl.Int64))]
         if "_t" in fresh.columns:
-            parts.append(fresh.with_columns(_new=pl.lit(1, pl.Int64)))
-        rows = pl.concat(parts, how="diagonal_relaxed")
-        if self.operator.node.windowing.by_clock:
+            frames.append(fresh.with_columns(_new=pl.lit(1, pl.Int64)))
+        rows = pl.concat(frames, how="diagonal_relaxed")
+        if self.operator.node.windowing.is_processing_time:
             rows = (
                 rows.with_row_index("_line")
                 .sort(
@@ -206,47 +245,59 @@ class SequenceWindows(Windows):
             pl.len().cast(pl.Int64).alias("_all"),
         )
 
-    def _cut(
-        self, rows: pl.DataFrame, starts: pl.DataFrame, known: pl.DataFrame, *, ended: bool
+    def _cut_windows(
+        self, rows: pl.DataFrame, starts: pl.DataFrame, stored: pl.DataFrame, *, ended: bool
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows of each full window (`_window`, `_number`, `_index`), and what the keys have come to."""
-        keys, values = self.partials.keys, rows[PLACE].to_list()
-        courses = starts.join(
-            known.drop("_rows", "_seq"), on=keys, how="left", nulls_equal=True, maintain_order="left"
+        keys, values = self.partials.keys, rows[WINDOW_INPUT].to_list()
+        stored_windows = starts.join(
+            stored.drop("_rows", "_seq"), on=keys, how="left", nulls_equal=True, maintain_order="left"
         )
         numbers: list[int] = []
         ids: list[int] = []
         index: list[int] = []
         after: list[tuple[list[int], int, int, Any]] = []
-        made = 0
-        for first, old, whole, since, shown, mark in courses.select(
+        window_count = 0
+        for first, old_count, row_count, rows_since, emitted, reference in stored_windows.select(
             "_first", "_old", "_all", "_since", "_shown", "_mark"
         ).iter_rows():
-            course = Course(list(range(first, first + old)), since or 0, mark)
-            full = cut(self.operator.node.windowing.places, course, values, range(first + old, first + whole))
-            if ended and course.since:
-                full.append(course.rows)
-                course.rows, course.since = [], 0
-            for place, window in enumerate(full):
+            key_window = KeyWindow(list(range(first, first + old_count)), rows_since or 0, reference)
+            full = cut_windows(
+                self.operator.node.windowing.assigner,
+                key_window,
+                values,
+                range(first + old_count, first + row_count),
+            )
+            if ended and key_window.rows_since:
+                full.append(key_window.rows)
+                key_window.rows, key_window.rows_since = [], 0
+            for position, window in enumerate(full):
                 numbers += window
-                ids += [made] * len(window)
-                index += [(shown or 0) + place] * len(window)
-                made += 1
-            after.append((course.rows, course.since, (shown or 0) + len(full), course.mark))
+                ids += [window_count] * len(window)
+                index += [(emitted or 0) + position] * len(window)
+                window_count += 1
+            after.append(
+                (key_window.rows, key_window.rows_since, (emitted or 0) + len(full), key_window.reference)
+            )
         windows = pl.DataFrame(
             {"_window": ids, "_number": numbers, "_index": index},
             schema=dict.fromkeys(("_window", "_number", "_index"), pl.Int64),
         )
-        return windows, self._courses(rows, courses.select(keys), after)
+        return windows, self._to_key_windows(rows, stored_windows.select(keys), after)
 
-    def _courses(
+    def _to_key_windows(
         self, rows: pl.DataFrame, keys: pl.DataFrame, after: list[tuple[list[int], int, int, Any]]
     ) -> pl.DataFrame:
-        mark = self._no_courses.schema["_mark"]
-        schema = {"_numbers": pl.List(pl.Int64), "_since": pl.Int64(), "_shown": pl.Int64(), "_mark": mark}
+        reference_type = self._empty_key_windows.schema["_mark"]
+        schema = {
+            "_numbers": pl.List(pl.Int64),
+            "_since": pl.Int64(),
+            "_shown": pl.Int64(),
+            "_mark": reference_type,
+        }
         states = pl.concat([keys, pl.DataFrame(after, schema=schema, orient="row")], how="horizontal")
         kept = rows.with_columns(pl.col("_number").cast(pl.Int64)).select(
-            "_number", pl.struct(self._kept).alias("_row")
+            "_number", pl.struct(self._kept_columns).alias("_row")
         )
         lists = (
             states.select(*self.partials.keys, "_numbers")
@@ -254,20 +305,22 @@ class SequenceWindows(Windows):
             .join(kept, left_on="_numbers", right_on="_number", how="inner", maintain_order="left")
         )
         lists = lists.group_by(self.partials.keys, maintain_order=True).agg(pl.col("_row").alias("_rows"))
-        made = states.drop("_numbers").join(lists, on=self.partials.keys, how="left", nulls_equal=True)
-        return made.with_columns(pl.col("_rows").fill_null(pl.lit([], self._no_courses.schema["_rows"])))
+        key_windows = states.drop("_numbers").join(lists, on=self.partials.keys, how="left", nulls_equal=True)
+        return key_windows.with_columns(
+            pl.col("_rows").fill_null(pl.lit([], self._empty_key_windows.schema["_rows"]))
+        )
 
-    def _panes(self, rows: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    def _to_panes(self, rows: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         if windows.is_empty():
-            return self.no_shown
+            return self.empty_panes
         full = windows.join(rows.with_columns(pl.col("_number").cast(pl.Int64)), on="_number", how="inner")
-        more = [
+        extra = [
             pl.col("_t").min().alias("_start"),
             (pl.col("_t").max() + 1).alias("_end"),
             pl.col("_index").first(),
         ]
-        made = self.partials.of_rows(full, per=("_window",), more=more)
-        return made.with_columns(
+        merged = self.partials.from_rows(full, group=("_window",), extra=extra)
+        return merged.with_columns(
             *self.partials.result_exprs,
             (pl.col("_end") - 1).alias("event_time"),
             pl.col("_start").alias("window_start"),

@@ -24,17 +24,17 @@ class Partials:
         return list(self.node.keys)
 
     @cached_property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether some aggregate depends on the order of rows."""
         return any(aggregate.ordered for aggregate in self.node.aggregates.values())
 
     @cached_property
-    def additive(self) -> bool:
+    def is_additive(self) -> bool:
         """Whether rows can be taken back by subtraction."""
         return all(aggregate.additive for aggregate in self.node.aggregates.values())
 
     @cached_property
-    def counts(self) -> bool:
+    def counts_only(self) -> bool:
         """Whether nothing but rows is counted, so that all that is kept of them is how many there are."""
         return all(
             type(aggregate) is Count and aggregate.column is None
@@ -42,7 +42,7 @@ class Partials:
         )
 
     @cached_property
-    def newest(self) -> list[str]:
+    def latest_order_columns(self) -> list[str]:
         """Where the latest value is all that is asked for, the columns that say which one that is; else none."""
         aggregates = list(self.node.aggregates.items())
         return [
@@ -53,100 +53,119 @@ class Partials:
         ]
 
     @cached_property
-    def needs(self) -> list[str]:
+    def input_columns(self) -> list[str]:
         """The columns the aggregates read."""
-        return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
+        return sorted(
+            {column for aggregate in self.node.aggregates.values() for column in aggregate.input_columns()}
+        )
 
     def _dtype(self, column: str | None) -> pl.DataType:
         return self.node.inputs[0].schema[column] if column else pl.Null()
 
     @cached_property
-    def _from_rows(self) -> list[pl.Expr]:
-        made = [
-            e for name, a in self.node.aggregates.items() for e in a.partials(name, self._dtype(a.column))
+    def _row_exprs(self) -> list[pl.Expr]:
+        exprs = [
+            expr
+            for name, aggregate in self.node.aggregates.items()
+            for expr in aggregate.partials(name, self._dtype(aggregate.column))
         ]
-        return [pl.len().cast(pl.Int64).alias("_n"), *made]
+        return [pl.len().cast(pl.Int64).alias("_n"), *exprs]
 
     @cached_property
-    def _from_gone(self) -> list[pl.Expr]:
-        made = [
-            e for name, a in self.node.aggregates.items() for e in a.taken_back(name, self._dtype(a.column))
+    def _retract_exprs(self) -> list[pl.Expr]:
+        exprs = [
+            expr
+            for name, aggregate in self.node.aggregates.items()
+            for expr in aggregate.retract(name, self._dtype(aggregate.column))
         ]
-        return [-pl.len().cast(pl.Int64).alias("_n"), *made]
+        return [-pl.len().cast(pl.Int64).alias("_n"), *exprs]
 
     @cached_property
-    def _from_partials(self) -> list[pl.Expr]:
-        made = [e for name, a in self.node.aggregates.items() for e in a.merge(name, self._dtype(a.column))]
-        return [pl.col("_n").sum(), *made]
+    def _merge_exprs(self) -> list[pl.Expr]:
+        exprs = [
+            expr
+            for name, aggregate in self.node.aggregates.items()
+            for expr in aggregate.merge(name, self._dtype(aggregate.column))
+        ]
+        return [pl.col("_n").sum(), *exprs]
 
     @cached_property
-    def _results(self) -> list[pl.Expr]:
-        return [a.result(name, self._dtype(a.column)) for name, a in self.node.aggregates.items()]
+    def _result_exprs(self) -> list[pl.Expr]:
+        return [
+            aggregate.result(name, self._dtype(aggregate.column))
+            for name, aggregate in self.node.aggregates.items()
+        ]
 
-    def of_rows(
-        self, rows: pl.DataFrame, *, per: tuple[str, ...] = ("_slice", "_from"), more: Sequence[pl.Expr] = ()
+    def from_rows(
+        self,
+        rows: pl.DataFrame,
+        *,
+        group: tuple[str, ...] = ("_slice", "_from"),
+        extra: Sequence[pl.Expr] = (),
     ) -> pl.DataFrame:
         """Rows condensed per key and `per`, with whatever `more` is asked of them."""
-        if self.ordered:
-            rows = rows.sort(ORDER[0], maintain_order=True) if _as_read(rows) else rows.sort(*ORDER)
-        return rows.group_by(*self.keys, *per).agg(*self._from_rows, *more)
+        if self.is_ordered:
+            rows = rows.sort(ORDER[0], maintain_order=True) if _is_in_read_order(rows) else rows.sort(*ORDER)
+        return rows.group_by(*self.keys, *group).agg(*self._row_exprs, *extra)
 
-    def merged(
+    def merge(
         self,
         partials: pl.DataFrame,
         *,
-        per: tuple[str, ...] = ("_slice", "_from"),
-        more: Sequence[pl.Expr] = (),
+        group: tuple[str, ...] = ("_slice", "_from"),
+        extra: Sequence[pl.Expr] = (),
     ) -> pl.DataFrame:
         """Partials condensed per key and `per`."""
-        return partials.group_by(*self.keys, *per).agg(*self._from_partials, *more)
+        return partials.group_by(*self.keys, *group).agg(*self._merge_exprs, *extra)
 
     @cached_property
-    def _no_rows(self) -> pl.DataFrame:
+    def _empty_rows(self) -> pl.DataFrame:
         rows = self.node.inputs[0].schema.to_frame()
         return rows.with_columns(pl.lit(0, pl.Int64).alias(c) for c in ORDER).clear()
 
     @cached_property
-    def columns(self) -> list[str]:
+    def value_columns(self) -> list[str]:
         """What partials consist of, besides key and place."""
-        return self.of_rows(self._no_rows, per=()).drop(self.keys).columns
+        return self.from_rows(self._empty_rows, group=()).drop(self.keys).columns
 
     @cached_property
     def empty(self) -> pl.DataFrame:
         """The partial of no rows at all, as one row."""
-        types = self.of_rows(self._no_rows, per=()).schema
-        values = [self._no_rows.select(expr).to_series() for expr in self._from_rows]
+        types = self.from_rows(self._empty_rows, group=()).schema
+        values = [self._empty_rows.select(expr).to_series() for expr in self._row_exprs]
         rows = [
             pl.Series(
-                v.name,
-                [v.to_list()] if isinstance(types[v.name], pl.List) else v.to_list()[:1] or [None],
-                types[v.name],
+                value.name,
+                [value.to_list()]
+                if isinstance(types[value.name], pl.List)
+                else value.to_list()[:1] or [None],
+                types[value.name],
             )
-            for v in values
+            for value in values
         ]
         return pl.DataFrame(rows)
 
     @cached_property
     def result_exprs(self) -> list[pl.Expr]:
         """The answers, read off partials."""
-        return self._results
+        return self._result_exprs
 
     def results(
-        self, partials: pl.DataFrame | pl.LazyFrame, *, per: Sequence[str] = ("_end",)
+        self, partials: pl.DataFrame | pl.LazyFrame, *, group: Sequence[str] = ("_end",)
     ) -> pl.DataFrame:
         """The answers: key columns, those of `per`, aggregates."""
-        return partials.lazy().select(*self.keys, *per, *self._results).collect()
+        return partials.lazy().select(*self.keys, *group, *self._result_exprs).collect()
 
-    def answers(self, partials: pl.LazyFrame) -> pl.DataFrame:
+    def merge_to_results(self, partials: pl.LazyFrame) -> pl.DataFrame:
         """Partials per key and `_end`, merged, and the answers."""
-        return self.results(partials.group_by(*self.keys, "_end").agg(*self._from_partials))
+        return self.results(partials.group_by(*self.keys, "_end").agg(*self._merge_exprs))
 
-    def of_gone(self, rows: pl.DataFrame, *, per: tuple[str, ...]) -> pl.DataFrame:
+    def from_retracted(self, rows: pl.DataFrame, *, group: tuple[str, ...]) -> pl.DataFrame:
         """Partials that undo rows, where all aggregates are additive."""
-        return rows.group_by(*self.keys, *per).agg(*self._from_gone)
+        return rows.group_by(*self.keys, *group).agg(*self._retract_exprs)
 
 
-def _as_read(rows: pl.DataFrame) -> bool:
+def _is_in_read_order(rows: pl.DataFrame) -> bool:
     """Whether rows come in the order in which they were read, so that only their times have to be sorted: that takes half as long."""
     source, offset = (pl.col(column).diff() for column in ORDER[1:])
     return bool(rows.select(((source > 0) | ((source == 0) & (offset > 0))).all()).item())

@@ -8,23 +8,23 @@ from typing import Any
 
 import polars as pl
 
-from millrace.engine.arrivals import learned, said_of
+from millrace.engine.arrivals import collect_reports, learned_watermarks
 from millrace.engine.exchange import Block, Body
 from millrace.engine.operators import emit
-from millrace.engine.operators.emit import Firing, Stepped, Windows
-from millrace.engine.operators.running_sums import Moved, Running, runs_along
-from millrace.engine.operators.slices import LEAST, Grid, ends_of, grid_of
-from millrace.engine.progress import Progress, Said
+from millrace.engine.operators.emit import OperatorResult, PaneValues, WindowOperator
+from millrace.engine.operators.running_sums import RunningSums, SumChanges, uses_running_sums
+from millrace.engine.operators.slices import LEAST, Grid, end_range, grid_of
+from millrace.engine.progress import PartitionReport, Progress
 from millrace.engine.state import Layout, SlotState
 
-MERGED = 8
+MIN_WINDOWS_TO_MERGE = 8
 """How many of the windows at hand a slice must be in before slices that are in the same ones are merged first."""
-WIDE = 4_000_000
+MAX_EXPANDED_ROWS = 4_000_000
 """How many rows one expansion of slices into windows may make; more are made in turns."""
 
 
 @dataclass(frozen=True, eq=False)
-class RowWindows(Windows):
+class SlicedWindowsOperator(WindowOperator):
     """The operator of a first aggregation."""
 
     @cached_property
@@ -36,111 +36,122 @@ class RowWindows(Windows):
     def layout(self) -> Layout:
         """How slices are kept."""
         start = pl.col("_slice")
-        return Layout(self.grid.first_end(start), self.grid.last_end(start), self.partials.merged)
+        return Layout(self.grid.first_end(start), self.grid.last_end(start), self.partials.merge)
 
     @cached_property
-    def running(self) -> Running | None:
+    def running(self) -> RunningSums | None:
         """How windows that share very much are made; None: of their slices."""
         return (
-            Running(self.grid, self.partials, self.nothing) if runs_along(self.grid, self.partials) else None
+            RunningSums(self.grid, self.partials, self.empty_slices)
+            if uses_running_sums(self.grid, self.partials)
+            else None
         )
 
-    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
-        id, lateness = self.operator.id, self.operator.horizon
-        said = said_of(self.operator, body)
-        before = Progress.from_json(state.values.get(id)).wake(said, body.now)
-        new, late = self._take(blocks, said, before)
-        after = before.move(said, body.now, end=body.end)
-        moved = self._moved(state, new, before.low, after.low)
-        shown, changes, numbers = self._fire(state, new, (before.low, after), moved)
+        operator_id, lateness = self.operator.id, self.operator.horizon
+        reports = collect_reports(self.operator, body)
+        before = Progress.from_json(state.values.get(operator_id)).wake(reports, body.now)
+        new, late = self._accept(blocks, reports, before)
+        after = before.advance(reports, body.now, at_end=body.at_end)
+        sum_changes = self._read_sum_changes(state, new, before.low_watermark, after.low_watermark)
+        emitted, changes, counters = self._fire(state, new, (before.low_watermark, after), sum_changes)
         if self.running is not None:
-            state = self.running.kept(state, id, moved, new)
-        state = state.append(id, "slices", new, self.layout)
-        state = state.append(id, "panes", numbers, self.pane_layout)
-        if after.low is not None:
-            leaving = self.grid.window.every if self.running is not None else 0
-            state = state.expire(id, "slices", after.low - lateness - leaving).expire(
-                id, "panes", after.low - lateness
+            state = self.running.write(state, operator_id, sum_changes, new)
+        state = state.append(operator_id, "slices", new, self.layout)
+        state = state.append(operator_id, "panes", counters, self.counter_layout)
+        if after.low_watermark is not None:
+            extra_time = self.grid.window.every if self.running is not None else 0
+            state = state.expire(operator_id, "slices", after.low_watermark - lateness - extra_time).expire(
+                operator_id, "panes", after.low_watermark - lateness
             )
-        return Stepped(
-            state.with_values(id, after.to_json()), after.low, shown, changes, late, after.reaches(said)
+        return OperatorResult(
+            state.with_values(operator_id, after.to_json()),
+            after.low_watermark,
+            emitted,
+            changes,
+            late,
+            after.partition_watermarks(reports),
         )
 
-    def _moved(self, state: SlotState, new: pl.DataFrame, low0: int | None, low: int | None) -> Moved | None:
+    def _read_sum_changes(
+        self, state: SlotState, new: pl.DataFrame, old_watermark: int | None, watermark: int | None
+    ) -> SumChanges | None:
         """What the batch does to running sums, if there are any."""
         return (
             None
-            if self.running is None or low is None
-            else self.running.moved(state, self.operator.id, new, low0, low)
+            if self.running is None or watermark is None
+            else self.running.read_changes(state, self.operator.id, new, old_watermark, watermark)
         )
 
-    def _take(
-        self, blocks: list[Block], said: dict[str, Said], progress: Progress
+    def _accept(
+        self, blocks: list[Block], reports: dict[str, PartitionReport], progress: Progress
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The batch's accepted rows as partials, and the rows that some window refused."""
-        taken: list[pl.DataFrame] = [self.nothing]
+        accepted: list[pl.DataFrame] = [self.empty_slices]
         late: list[pl.DataFrame] = []
         for block in blocks:
-            frame, refused = self._judge(block, said, progress)
-            frame = self.partials.of_rows(frame) if block.kind == "rows" else frame.drop("_part")
-            taken.append(frame)
+            frame, refused = self._split_late(block, reports, progress)
+            frame = self.partials.from_rows(frame) if block.kind == "rows" else frame.drop("_part")
+            accepted.append(frame)
             if refused is not None:
                 topic = block.channel.partition("/")[2]
                 late.append(
                     refused.rename({"_part": "_partition"}).with_columns(pl.lit(topic).alias("_topic"))
                 )
-        return pl.concat(taken), pl.concat(late, how="diagonal_relaxed") if late else None
+        return pl.concat(accepted), pl.concat(late, how="diagonal_relaxed") if late else None
 
     @cached_property
-    def nothing(self) -> pl.DataFrame:
+    def empty_slices(self) -> pl.DataFrame:
         """No slices, in the columns that they have."""
         empty = self.operator.node.inputs[0].schema.to_frame()
         number = pl.lit(0, pl.Int64)
         rows = empty.with_columns(number.alias(c) for c in ("_t", "_src", "_off", "_slice", "_from"))
-        return self.partials.of_rows(rows.clear())
+        return self.partials.from_rows(rows.clear())
 
-    def _judge(
-        self, block: Block, said: dict[str, Said], progress: Progress
+    def _split_late(
+        self, block: Block, reports: dict[str, PartitionReport], progress: Progress
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows with the first window end that takes them, and those that an earlier window would have taken."""
         windowing, grid, frame = self.operator.node.windowing, self.grid, block.frame
-        judged = self.operator.judged(block.channel)
+        is_judged = self.operator.carries_watermarks(block.channel)
         if "_clock" in frame.columns:
-            marks = learned(frame, block.channel, said, progress)
+            watermarks = learned_watermarks(frame, block.channel, reports, progress)
             frame = frame.with_columns(
-                pl.max_horizontal("_from", grid.first_end(marks - windowing.lateness))
+                pl.max_horizontal("_from", grid.first_end(watermarks - windowing.lateness))
             ).drop("_clock")
-        opened = {}
+        first_open = {}
         for part in frame["_part"].unique():
             name = f"{block.channel}/{part}"
-            prior = None if judged else progress.channels[name].watermark(said[name].delay)
-            opened[part] = max(
-                grid.end_above(None if prior is None else prior - windowing.lateness),
-                grid.end_above(progress.gone),
+            watermark = None if is_judged else progress.partitions[name].watermark(reports[name].delay)
+            first_open[part] = max(
+                grid.end_above(None if watermark is None else watermark - windowing.lateness),
+                grid.end_above(progress.dropped_until),
             )
-        closed = grid.end_above(progress.low) if windowing.once else LEAST
-        least: Any = frame["_from"].min()
-        if block.kind == "partials" and max(*opened.values(), closed) <= least:
+        first_unfired = grid.end_above(progress.low_watermark) if windowing.fires_once else LEAST
+        smallest: Any = frame["_from"].min()
+        if block.kind == "partials" and max(*first_open.values(), first_unfired) <= smallest:
             return frame, None
         first = pl.col("_first") if block.kind == "rows" else grid.first_end(pl.col("_slice"))
         last = grid.last_end(pl.col("_slice"))
-        open_from = pl.col("_part").replace_strict(opened, return_dtype=pl.Int64)
+        open_from = pl.col("_part").replace_strict(first_open, return_dtype=pl.Int64)
         frame = frame.with_columns(
             pl.max_horizontal("_from", open_from).alias("_late"), first.alias("_first")
         )
-        frame = frame.with_columns(pl.max_horizontal("_late", pl.lit(closed, pl.Int64)).alias("_from"))
+        frame = frame.with_columns(pl.max_horizontal("_late", pl.lit(first_unfired, pl.Int64)).alias("_from"))
         refused = frame.filter(pl.col("_from") > pl.col("_first"))
-        taken = frame.filter(pl.col("_from") <= last).drop("_late", "_first")
-        return taken, None if refused.is_empty() else self._refused(refused, whole=block.kind == "rows")
+        accepted = frame.filter(pl.col("_from") <= last).drop("_late", "_first")
+        return accepted, None if refused.is_empty() else self._to_late_rows(
+            refused, has_rows=block.kind == "rows"
+        )
 
-    def _refused(self, frame: pl.DataFrame, *, whole: bool) -> pl.DataFrame:
+    def _to_late_rows(self, frame: pl.DataFrame, *, has_rows: bool) -> pl.DataFrame:
         """Rows as the late output shows them; those that came condensed, with what is known of them."""
         every, last = self.grid.window.every, self.grid.last_end(pl.col("_slice"))
         reason = pl.when(pl.col("_late") > pl.col("_first")).then(pl.lit("late")).otherwise(pl.lit("closed"))
         missed = (pl.min_horizontal(pl.col("_from"), last + every) - pl.col("_first")) // every
         frame = frame.with_columns(reason.alias("reason"), missed.alias("missed"))
-        if whole:
+        if has_rows:
             return frame.drop("_t", "_slice", "_from", "_first", "_late", "_src").with_columns(
                 pl.lit(1, pl.Int64).alias("_rows")
             )
@@ -154,55 +165,74 @@ class RowWindows(Windows):
         )
 
     def _fire(
-        self, state: SlotState, new: pl.DataFrame, passed: tuple[int | None, Progress], moved: Moved | None
+        self,
+        state: SlotState,
+        new: pl.DataFrame,
+        watermarks: tuple[int | None, Progress],
+        sum_changes: SumChanges | None,
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, numbers to remember."""
-        id, group, low0, low, young = (
+        operator_id, group, old_watermark, watermark, added_masks = (
             self.operator.id,
-            self.group,
-            passed[0],
-            passed[1].low,
-            self.begun_before(passed[1].since),
+            self.group_columns,
+            watermarks[0],
+            watermarks[1].low_watermark,
+            self.mask_added_aggregates(watermarks[1].added_since),
         )
-        shown, changes, numbers = [self.no_shown], [self.no_panes], self.no_numbers
-        floor = LEAST if low0 is None else low0
-        least: Any = new["_from"].min()
-        late = least is not None and least <= floor
-        if low is None or (self.grid.end_above(low0) > low and not late):
-            return self.no_shown, self.no_panes, numbers
+        emitted, changes, counters = [self.empty_panes], [self.empty_changes], self.empty_counters
+        old_bound = LEAST if old_watermark is None else old_watermark
+        smallest: Any = new["_from"].min()
+        late = smallest is not None and smallest <= old_bound
+        if watermark is None or (self.grid.end_above(old_watermark) > watermark and not late):
+            return self.empty_panes, self.empty_changes, counters
         touched = (
-            self.grid.expand(new, None, low0).select(group).unique().collect()
+            self.grid.expand(new, None, old_watermark).select(group).unique().collect()
             if late
-            else self.no_numbers.select(group)
+            else self.empty_counters.select(group)
         )
-        oldest = min(floor, ends_of(touched)[0] - 1)
+        oldest = min(old_bound, end_range(touched)[0] - 1)
         needed = (
-            [] if touched.is_empty() and moved is not None else state.table(id, "slices").between(oldest, low)
+            []
+            if touched.is_empty() and sum_changes is not None
+            else state.table(operator_id, "slices").between(oldest, watermark)
         )
-        old = pl.concat([self.nothing, *needed])
+        stored = pl.concat([self.empty_slices, *needed])
         if not touched.is_empty():
-            known = pl.concat([numbers, *state.table(id, "panes").between(oldest, low)])
-            before, now = self._touched(old, touched), self._touched(new, touched)
+            stored_counters = pl.concat(
+                [counters, *state.table(operator_id, "panes").between(oldest, watermark)]
+            )
+            stored_slices, new_slices = self._slices_of(stored, touched), self._slices_of(new, touched)
             values = (
-                self._values(pl.concat([before, now]), oldest, low0, touched),
-                self._values(before, oldest, low0, touched),
+                self._values(pl.concat([stored_slices, new_slices]), oldest, old_watermark, touched),
+                self._values(stored_slices, oldest, old_watermark, touched),
             )
-            fired = emit.emit(
-                Firing(self.operator, values[0].with_columns(young), values[1].with_columns(young), "late"),
-                known,
-                low,
+            fired = emit.number_panes(
+                PaneValues(
+                    self.operator,
+                    values[0].with_columns(added_masks),
+                    values[1].with_columns(added_masks),
+                    "late",
+                ),
+                stored_counters,
+                watermark,
             )
-            shown.append(fired.shown)
+            emitted.append(fired.panes)
             changes.append(fired.changes)
-            numbers = fired.numbers
-        if self.grid.end_above(low0) <= low and (old.height or new.height or moved is not None):
-            values_now = self._complete(old, new, low0, low, moved).with_columns(young)
-            fired = emit.emit(Firing(self.operator, values_now, None, "on_time"), self.no_numbers, low)
-            shown.append(fired.shown)
+            counters = fired.counters
+        if self.grid.end_above(old_watermark) <= watermark and (
+            stored.height or new.height or sum_changes is not None
+        ):
+            values_now = self._complete_windows(
+                stored, new, old_watermark, watermark, sum_changes
+            ).with_columns(added_masks)
+            fired = emit.number_panes(
+                PaneValues(self.operator, values_now, None, "on_time"), self.empty_counters, watermark
+            )
+            emitted.append(fired.panes)
             changes.append(fired.changes)
-        return pl.concat(shown), pl.concat(changes), numbers
+        return pl.concat(emitted), pl.concat(changes), counters
 
-    def _touched(self, slices: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    def _slices_of(self, slices: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         """The slices of keys that are to be shown again."""
         keys = self.partials.keys
         return (
@@ -211,40 +241,47 @@ class RowWindows(Windows):
             .collect()
         )
 
-    def _complete(
-        self, old: pl.DataFrame, new: pl.DataFrame, low0: int | None, low: int, moved: Moved | None
+    def _complete_windows(
+        self,
+        stored: pl.DataFrame,
+        new: pl.DataFrame,
+        old_watermark: int | None,
+        watermark: int,
+        sum_changes: SumChanges | None,
     ) -> pl.DataFrame:
         """The aggregates of each key and window that is complete now."""
-        if self.running is None or moved is None:
-            return self._values(pl.concat([old, new]), low0, low)
-        return self.running.complete(moved, low0)
+        if self.running is None or sum_changes is None:
+            return self._values(pl.concat([stored, new]), old_watermark, watermark)
+        return self.running.complete_windows(sum_changes, old_watermark)
 
     def _values(
         self, slices: pl.DataFrame, low: int | None, high: int | None, only: pl.DataFrame | None = None
     ) -> pl.DataFrame:
         """The aggregates of each key and window that ends in `(low, high]`, or of those listed in `only`."""
         if self.running is not None and only is not None and low is not None and high is not None:
-            return _among(self.running.refined(slices, low, high).lazy(), only).collect()
+            return _restrict_to(self.running.late_windows(slices, low, high).lazy(), only).collect()
         if (
-            self.partials.newest
+            self.partials.latest_order_columns
             and high is not None
-            and not any(slices[c].null_count() for c in self.partials.newest)
+            and not any(slices[c].null_count() for c in self.partials.latest_order_columns)
         ):
-            alone = self.grid.newest(slices, low, high, self.partials.keys, self.partials.newest)
-            return self.partials.results(_among(alone, only))
+            newest = self.grid.newest(
+                slices, low, high, self.partials.keys, self.partials.latest_order_columns
+            )
+            return self.partials.results(_restrict_to(newest, only))
         window = self.grid.window
         first, last = self._bounds(slices, low, high)
         per_slice = min(window.size, max(last - first, window.every)) // window.every
-        if per_slice >= MERGED and high is not None:
-            slices = self.partials.merged(self.grid.alike(slices, low, high))
-        if slices.height * per_slice > WIDE and last - first > window.every:
+        if per_slice >= MIN_WINDOWS_TO_MERGE and high is not None:
+            slices = self.partials.merge(self.grid.align(slices, low, high))
+        if slices.height * per_slice > MAX_EXPANDED_ROWS and last - first > window.every:
             middle = (first + last) // 2
             sooner = slices.filter(pl.col("_from") <= middle)
             later = slices.filter(self.grid.last_end(pl.col("_slice")) > middle)
             return pl.concat(
                 [self._values(sooner, first, middle, only), self._values(later, middle, last, only)]
             )
-        return self.partials.answers(_among(self.grid.expand(slices, low, high), only))
+        return self.partials.merge_to_results(_restrict_to(self.grid.expand(slices, low, high), only))
 
     def _bounds(self, slices: pl.DataFrame, low: int | None, high: int | None) -> tuple[int, int]:
         """`(low, high]`, no wider than the windows that the slices at hand can reach."""
@@ -256,7 +293,7 @@ class RowWindows(Windows):
         return max(LEAST if low is None else low, first - 1), min(high, last)
 
 
-def _among(frame: pl.LazyFrame, groups: pl.DataFrame | None) -> pl.LazyFrame:
+def _restrict_to(frame: pl.LazyFrame, groups: pl.DataFrame | None) -> pl.LazyFrame:
     """The rows of some groups, or of all."""
     return (
         frame

@@ -18,7 +18,7 @@ class Grid:
 
     def slice_of(self, at: pl.Expr) -> pl.Expr:
         """The start of the slice that contains `at`."""
-        width, offset = self.window.slice, self.window.offset
+        width, offset = self.window.slice_size, self.window.offset
         return (at - offset) // width * width + offset
 
     def first_end(self, at: pl.Expr) -> pl.Expr:
@@ -31,15 +31,21 @@ class Grid:
         w = self.window
         return (at - w.offset) // w.every * w.every + (w.offset + w.size)
 
-    def end_above(self, at: int | None) -> int:
+    def end_above(self, watermark: int | None) -> int:
         """The smallest window end above a watermark; anything where there is none yet."""
-        return LEAST if at is None else GREATEST if at >= GREATEST else self.window.first_end(at)
+        return (
+            LEAST
+            if watermark is None
+            else GREATEST
+            if watermark >= GREATEST
+            else self.window.first_end(watermark)
+        )
 
-    def alike(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
+    def align(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.DataFrame:
         """Slices as if they began where the last of their windows in `(low, high]` does, so that those in the same windows are the same."""
         first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
         last = pl.min_horizontal(
-            self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64)
+            self.last_end(pl.col("_slice")), pl.lit(_last_end_until(self.window, high), pl.Int64)
         )
         return slices.with_columns(first.alias("_from"), (last - self.window.size).alias("_slice")).filter(
             pl.col("_from") <= pl.col("_slice") + self.window.size
@@ -49,27 +55,27 @@ class Grid:
         """A row for each window end in `(low, high]` that takes the slice, as `_end`. Null is minus infinity."""
         if high is None:
             return slices.lazy().with_columns(pl.lit(0, pl.Int64).alias("_end")).clear()
-        return self._exploded(self._bounded(slices, low, high))
+        return self._explode(self._bounds_of(slices, low, high))
 
     def newest(
-        self, slices: pl.DataFrame, low: int | None, high: int, keys: list[str], places: list[str]
+        self, slices: pl.DataFrame, low: int | None, high: int, keys: list[str], order_columns: list[str]
     ) -> pl.LazyFrame:
         """A row for each key and window end in `(low, high]`, as `_end`: of the slices that it takes, the one whose place is the greatest.
 
         Where places follow time, a slice is hidden from the first window on that takes a later one: no other windows see it as the last.
         """
-        hidden = pl.col("_end").cum_min(reverse=True).shift(-1).over(keys)
-        frame = self._bounded(slices, low, high).sort(places)
-        seen = frame.with_columns(pl.min_horizontal("_last", hidden - self.window.every)).filter(
+        hidden_from = pl.col("_end").cum_min(reverse=True).shift(-1).over(keys)
+        frame = self._bounds_of(slices, low, high).sort(order_columns)
+        visible = frame.with_columns(pl.min_horizontal("_last", hidden_from - self.window.every)).filter(
             pl.col("_end") <= pl.col("_last")
         )
-        return self._exploded(seen)
+        return self._explode(visible)
 
-    def _bounded(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
+    def _bounds_of(self, slices: pl.DataFrame, low: int | None, high: int) -> pl.LazyFrame:
         """The slices that some window takes which ends in `(low, high]`, the first such end as `_end` and the last as `_last`."""
         first = pl.max_horizontal("_from", pl.lit(self.end_above(low), pl.Int64))
         last = pl.min_horizontal(
-            self.last_end(pl.col("_slice")), pl.lit(_last_up_to(self.window, high), pl.Int64)
+            self.last_end(pl.col("_slice")), pl.lit(_last_end_until(self.window, high), pl.Int64)
         )
         return (
             slices.lazy()
@@ -77,7 +83,7 @@ class Grid:
             .filter(pl.col("_end") <= pl.col("_last"))
         )
 
-    def _exploded(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+    def _explode(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         if self.window.size <= self.window.every:
             return frame
         ends = pl.int_ranges("_end", pl.col("_last") + 1, self.window.every)
@@ -86,12 +92,12 @@ class Grid:
 
 def grid_of(windowing: Windowing) -> Grid:
     """The grid of windows that are computed from slices."""
-    if windowing.sliced is None:
+    if windowing.sliced_window is None:
         raise ValueError(f"{windowing.window} by {windowing.trigger} is not computed from slices")
-    return Grid(windowing.sliced)
+    return Grid(windowing.sliced_window)
 
 
-def ends_of(groups: pl.DataFrame) -> tuple[int, int]:
+def end_range(groups: pl.DataFrame) -> tuple[int, int]:
     """The least and the greatest `_end`; of no groups, an empty range."""
     return (
         groups.select(pl.col("_end").min().alias("least"), pl.col("_end").max()).row(0)
@@ -100,5 +106,5 @@ def ends_of(groups: pl.DataFrame) -> tuple[int, int]:
     )
 
 
-def _last_up_to(window: Sliding, at: int) -> int:
+def _last_end_until(window: Sliding, at: int) -> int:
     return GREATEST if at >= GREATEST else window.first_end(at) - window.every

@@ -14,66 +14,77 @@ from typing import Any
 import polars as pl
 
 from millrace.engine import trigger_state
-from millrace.engine.trigger_state import Moment, Rows
+from millrace.engine.trigger_state import FiringContext, NewRows
 from millrace.triggers import Trigger
 
-LEAST = -(2**62)
+BEFORE_ALL = -(2**62)
 
 
 @dataclass(frozen=True)
-class Machines:
+class TriggerColumns:
     """One trigger, asked about many windows."""
 
     trigger: Trigger
 
-    def taken(self, cells: pl.DataFrame, clock: int, *, merges: bool) -> pl.DataFrame:
+    def add_rows(self, cells: pl.DataFrame, clock: int, *, merges: bool) -> pl.DataFrame:
         """`_trigger` after the rows of a batch, from the states before (`_states`), the number of rows (`_came`), whether the watermark was past the end (`_was_passed`), and `_base`."""
 
-        def after(states: list[str], came: int, passed: bool, base: int) -> tuple[str]:
+        def add(states: list[str], row_count: int, is_past_end: bool, base: int) -> tuple[str]:
             before = [json.loads(state) for state in states]
-            state = before[0] if before else trigger_state.begin(self.trigger)
+            state = before[0] if before else trigger_state.initial_state(self.trigger)
             if merges and before:
-                state = trigger_state.merged(self.trigger, before, passed=passed)
-            return (_text(trigger_state.taken(self.trigger, state, Rows(came, clock, base, passed))),)
+                state = trigger_state.merge_states(self.trigger, before, is_past_end=is_past_end)
+            return (
+                _to_json(
+                    trigger_state.add_rows(self.trigger, state, NewRows(row_count, clock, base, is_past_end))
+                ),
+            )
 
-        return _asked(
-            cells, ["_states", "_came", "_was_passed", "_base"], after, {"_trigger": pl.String()}
+        return _map_cases(
+            cells, ["_states", "_came", "_was_passed", "_base"], add, {"_trigger": pl.String()}
         ).drop("_states", "_was_passed", "_base")
 
-    def looked(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
+    def fire(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
         """Whether each window fires (`_fires`), if it is `_asked`; what becomes of its `_trigger`, and whether that has finished (`_closed`)."""
 
-        def verdict(state: str, passed: bool, elapsed: bool, asked: bool) -> tuple[bool, str, bool]:
-            before, moment = json.loads(state), Moment(watermark, clock, passed, elapsed)
-            if not asked or not trigger_state.ready(self.trigger, before, moment):
+        def verdict(
+            state: str, is_past_end: bool, is_clock_past_end: bool, is_asked: bool
+        ) -> tuple[bool, str, bool]:
+            before, moment = (
+                json.loads(state),
+                FiringContext(watermark, clock, is_past_end, is_clock_past_end),
+            )
+            if not is_asked or not trigger_state.is_ready(self.trigger, before, moment):
                 return False, state, False
-            after, finished = trigger_state.fired(self.trigger, before, moment)
-            return True, _text(after), finished
+            after, finished = trigger_state.fire(self.trigger, before, moment)
+            return True, _to_json(after), finished
 
         end = pl.col("_end")
         cells = cells.with_columns(
             (end <= watermark).alias("_passed"), (end <= clock).alias("_elapsed")
         ).drop("_closed")
-        made = {"_fires": pl.Boolean(), "_after": pl.String(), "_closed": pl.Boolean()}
-        cells = _asked(cells, ["_trigger", "_passed", "_elapsed", "_asked"], verdict, made)
+        schema = {"_fires": pl.Boolean(), "_after": pl.String(), "_closed": pl.Boolean()}
+        cells = _map_cases(cells, ["_trigger", "_passed", "_elapsed", "_asked"], verdict, schema)
         return cells.drop("_trigger", "_passed", "_elapsed", "_asked").rename({"_after": "_trigger"})
 
-    def dated(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
+    def schedule(self, cells: pl.DataFrame, watermark: int, clock: int) -> pl.DataFrame:
         """When each window must be looked at again though no row should come: the next watermark (`_due`) and time of the clock (`_tick`)."""
 
-        def waits(state: str) -> tuple[int | None, bool, int | None, bool]:
-            found = list(trigger_state.dues(self.trigger, json.loads(state)))
+        def next_dues(state: str) -> tuple[int | None, bool, int | None, bool]:
+            dues = list(trigger_state.deadlines(self.trigger, json.loads(state)))
             next_due = min(
-                (d.at for d in found if not d.clock and d.at is not None and d.at > watermark), default=None
+                (due.at for due in dues if not due.is_clock and due.at is not None and due.at > watermark),
+                default=None,
             )
             next_tick = min(
-                (d.at for d in found if d.clock and d.at is not None and d.at > clock), default=None
+                (due.at for due in dues if due.is_clock and due.at is not None and due.at > clock),
+                default=None,
             )
-            ends = {d.clock for d in found if d.at is None}
+            ends = {due.is_clock for due in dues if due.at is None}
             return next_due, False in ends, next_tick, True in ends
 
-        made = {"_due": pl.Int64(), "_at_end": pl.Boolean(), "_tick": pl.Int64(), "_at_clock": pl.Boolean()}
-        cells = _asked(cells.drop("_due", "_tick", strict=False), ["_trigger"], waits, made)
+        schema = {"_due": pl.Int64(), "_at_end": pl.Boolean(), "_tick": pl.Int64(), "_at_clock": pl.Boolean()}
+        cells = _map_cases(cells.drop("_due", "_tick", strict=False), ["_trigger"], next_dues, schema)
         end = pl.col("_end")
         return cells.with_columns(
             pl.min_horizontal("_due", pl.when(pl.col("_at_end") & (end > watermark)).then(end)).alias("_due"),
@@ -81,27 +92,27 @@ class Machines:
         ).drop("_at_end", "_at_clock")
 
 
-def _asked(
+def _map_cases(
     frame: pl.DataFrame,
-    given: Sequence[str],
-    answer: Callable[..., tuple[Any, ...]],
-    made: dict[str, pl.DataType],
+    inputs: Sequence[str],
+    function: Callable[..., tuple[Any, ...]],
+    schema: dict[str, pl.DataType],
 ) -> pl.DataFrame:
     """Columns that are functions of others, asked once for each different case."""
-    cases = frame.select(given)
+    cases = frame.select(inputs)
     if cases.height > 1:
         cases = cases.unique()
-    answers = pl.DataFrame([answer(*case) for case in cases.iter_rows()], schema=made, orient="row")
-    if answers.height == 1:
-        return frame.with_columns(pl.lit(answers[name]).first().alias(name) for name in made)
+    results = pl.DataFrame([function(*case) for case in cases.iter_rows()], schema=schema, orient="row")
+    if results.height == 1:
+        return frame.with_columns(pl.lit(results[name]).first().alias(name) for name in schema)
     return frame.join(
-        pl.concat([cases, answers], how="horizontal"),
-        on=list(given),
+        pl.concat([cases, results], how="horizontal"),
+        on=list(inputs),
         how="left",
         nulls_equal=True,
         maintain_order="left",
     )
 
 
-def _text(state: Any) -> str:
+def _to_json(state: Any) -> str:
     return json.dumps(state, separators=(",", ":"))

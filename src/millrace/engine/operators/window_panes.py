@@ -13,51 +13,51 @@ from millrace.engine.operators.emit import PAIR
 from millrace.engine.operators.partials import Partials
 from millrace.engine.plan import Operator
 
-_PLACED = ("event_time", "window_start", "window_end")
-_PASSING = ("timing", "_shows", "_fires", "_expires", "_came", "final")
+_WINDOW_COLUMNS = ("event_time", "window_start", "window_end")
+_BATCH_COLUMNS = ("timing", "_shows", "_fires", "_expires", "_came", "final")
 """What concerns a cell in one batch alone."""
-_STANDS = "_stands"
+_IS_CURRENT = "_stands"
 """Of a value that was shown, whether it stands downstream: not since its window has grown."""
 
 
 @dataclass(frozen=True, eq=False)
-class Showing:
+class WindowPanes:
     """How one operator shows its cells."""
 
     operator: Operator
     partials: Partials
 
     @cached_property
-    def delta(self) -> bool:
+    def is_discarding(self) -> bool:
         """Whether panes hold only what is new."""
         return self.operator.node.windowing.output == "delta"
 
     @cached_property
-    def names(self) -> list[str]:
+    def aggregate_names(self) -> list[str]:
         """The aggregates."""
         return list(self.operator.node.aggregates)
 
     @cached_property
-    def nothing_shown(self) -> pl.Expr:
+    def no_shown_values(self) -> pl.Expr:
         """The values that hold downstream, of a window that has shown nothing."""
         schema = self.operator.node.schema
-        fields = {name: schema[name] for name in (*_PLACED, *self.names)}
-        return pl.lit([], pl.List(pl.Struct({**fields, _STANDS: pl.Boolean})))
+        fields = {name: schema[name] for name in (*_WINDOW_COLUMNS, *self.aggregate_names)}
+        return pl.lit([], pl.List(pl.Struct({**fields, _IS_CURRENT: pl.Boolean})))
 
-    def fresh_of(self, pieces: pl.DataFrame) -> pl.DataFrame:
+    def merge_new(self, cells: pl.DataFrame) -> pl.DataFrame:
         """Partials of what no pane has shown yet, merged per cell."""
-        columns = self.partials.columns
-        new = pieces.filter(pl.col("~_n") > 0)
+        columns = self.partials.value_columns
+        new = cells.filter(pl.col("~_n") > 0)
         renamed = new.select(
             *self.partials.keys, "_start", "_end", *[pl.col(f"~{c}").alias(c) for c in columns]
         )
-        return self.partials.merged(renamed, per=("_start", "_end")).rename({c: f"~{c}" for c in columns})
+        return self.partials.merge(renamed, group=("_start", "_end")).rename({c: f"~{c}" for c in columns})
 
-    def show(
-        self, cells: pl.DataFrame, passed: tuple[int, int], young: Sequence[pl.Expr] = ()
+    def emit(
+        self, cells: pl.DataFrame, interval: tuple[int, int], added_masks: Sequence[pl.Expr] = ()
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes and changes of the cells that fire or expire, and all cells as they are then; `young`: aggregates that some windows lack."""
-        before, after = passed
+        before, after = interval
         windowing, end = self.operator.node.windowing, pl.col("_end")
         timing = (
             pl.when(end > after)
@@ -67,40 +67,40 @@ class Showing:
             .otherwise(pl.lit("late"))
         )
         cells = cells.with_columns(timing.alias("timing"))
-        new, fires = pl.col("_new") > 0, pl.col("_fires")
-        punctual = (pl.col("timing") == "on_time") & (windowing.on_time == "always")
-        shows = fires & (new | punctual)
+        has_new, fires = pl.col("_new") > 0, pl.col("_fires")
+        is_forced = (pl.col("timing") == "on_time") & (windowing.on_time == "always")
+        is_shown = fires & (has_new | is_forced)
         if windowing.closing != "none":
-            shows = shows | (pl.col("_expires") & new)
+            is_shown = is_shown | (pl.col("_expires") & has_new)
         if windowing.closing == "always":
-            shows = shows | pl.col("_expires") | pl.col("_closed")
-        cells = cells.with_columns(shows.alias("_shows"))
-        kept = [c for c in cells.columns if c not in _PASSING]
+            is_shown = is_shown | pl.col("_expires") | pl.col("_closed")
+        cells = cells.with_columns(is_shown.alias("_shows"))
+        kept = [c for c in cells.columns if c not in _BATCH_COLUMNS]
         showing = cells.filter("_shows")
         if showing.is_empty():
-            return self._no_shown, self._no_changes, cells.select(kept)
-        loud = self._valued(showing, young)
-        written = self._after(loud).select(kept)
+            return self._empty_panes, self._empty_changes, cells.select(kept)
+        valued = self._compute_values(showing, added_masks)
+        updated = self._advance_cells(valued).select(kept)
         if showing.height < cells.height:
-            written = pl.concat([cells.filter(~pl.col("_shows")).select(kept), written])
-        return *self._panes(loud, young), written
+            updated = pl.concat([cells.filter(~pl.col("_shows")).select(kept), updated])
+        return *self._to_panes(valued, added_masks), updated
 
     @cached_property
-    def _no_changes(self) -> pl.DataFrame:
+    def _empty_changes(self) -> pl.DataFrame:
         return self.operator.node.schema.to_frame()
 
     @cached_property
-    def _no_shown(self) -> pl.DataFrame:
-        return self._no_changes.with_columns(pl.lit(0, pl.Int64).alias(PAIR))
+    def _empty_panes(self) -> pl.DataFrame:
+        return self._empty_changes.with_columns(pl.lit(0, pl.Int64).alias(PAIR))
 
-    def _valued(self, loud: pl.DataFrame, young: Sequence[pl.Expr]) -> pl.DataFrame:
+    def _compute_values(self, cells: pl.DataFrame, added_masks: Sequence[pl.Expr]) -> pl.DataFrame:
         """Cells with the values of their panes, numbered and dated."""
         windowing, end = self.operator.node.windowing, pl.col("_end")
         time = {"end": pl.lit(None, pl.Int64), "earliest": pl.col("_lo"), "latest": pl.col("_hi")}[
             windowing.time
         ]
         early = pl.col("timing") == "early"
-        loud = loud.with_columns(
+        cells = cells.with_columns(
             pl.coalesce(time, end - 1).alias("event_time"),
             pl.col("_start").alias("window_start"),
             end.alias("window_end"),
@@ -111,98 +111,116 @@ class Showing:
             .alias("settled_index"),
             (pl.col("_closed") | pl.col("_expires")).alias("final"),
             *self.partials.result_exprs,
-        ).with_columns(young)
-        one = pl.col("_shown").list.first()
-        equal = [one.struct.field(name).eq_missing(pl.col(name)) for name in (*_PLACED, *self.names)]
-        same = (pl.col("_shown").list.len() == 1) & one.struct.field(_STANDS) & pl.all_horizontal(equal)
-        return loud.with_row_index(PAIR).with_columns(
-            pl.col(PAIR).cast(pl.Int64), same.fill_null(value=False).alias("_same")
+        ).with_columns(added_masks)
+        shown_value = pl.col("_shown").list.first()
+        equal = [
+            shown_value.struct.field(name).eq_missing(pl.col(name))
+            for name in (*_WINDOW_COLUMNS, *self.aggregate_names)
+        ]
+        is_unchanged = (
+            (pl.col("_shown").list.len() == 1)
+            & shown_value.struct.field(_IS_CURRENT)
+            & pl.all_horizontal(equal)
+        )
+        return cells.with_row_index(PAIR).with_columns(
+            pl.col(PAIR).cast(pl.Int64), is_unchanged.fill_null(value=False).alias("_same")
         )
 
-    def _panes(self, loud: pl.DataFrame, young: Sequence[pl.Expr]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _to_panes(
+        self, cells: pl.DataFrame, added_masks: Sequence[pl.Expr]
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """What is shown, with what it replaces; and what changes downstream."""
         columns = [*self.operator.node.schema, PAIR]
-        plus = loud.with_columns(pl.lit(panes.ADD).alias("op"))
-        if not self.delta and not (loud["_shown"].list.len() > 0).any():
-            shown = plus.select(columns)
-            return shown if self.operator.shows else self._no_shown, shown.drop(
+        additions = cells.with_columns(pl.lit(panes.ADD).alias("op"))
+        if not self.is_discarding and not (cells["_shown"].list.len() > 0).any():
+            shown = additions.select(columns)
+            return shown if self.operator.shows else self._empty_panes, shown.drop(
                 PAIR
-            ) if self.operator.travels else self._no_changes
-        minus = self._withdrawn(loud)
+            ) if self.operator.travels else self._empty_changes
+        retractions = self._retractions(cells)
         shown = (
-            self._of_new(plus).with_columns(young).select(columns)
-            if self.delta
-            else pl.concat([minus.select(columns), plus.select(columns)])
+            self._new_values(additions).with_columns(added_masks).select(columns)
+            if self.is_discarding
+            else pl.concat([retractions.select(columns), additions.select(columns)])
         )
-        gone = minus.filter(~pl.col("_same") & pl.col(_STANDS))
-        changed = pl.concat([gone.select(columns), plus.filter(~pl.col("_same")).select(columns)]).drop(PAIR)
+        retracted = retractions.filter(~pl.col("_same") & pl.col(_IS_CURRENT))
+        changed = pl.concat(
+            [retracted.select(columns), additions.filter(~pl.col("_same")).select(columns)]
+        ).drop(PAIR)
         return (
             shown if self.operator.shows else shown.clear(),
             changed if self.operator.travels else changed.clear(),
         )
 
-    def _withdrawn(self, loud: pl.DataFrame) -> pl.DataFrame:
-        held = loud.filter(pl.col("_shown").list.len() > 0).explode("_shown", empty_as_null=False)
-        old = [pl.col("_shown").struct.field(name).alias(name) for name in (*_PLACED, *self.names, _STANDS)]
-        grown = (pl.col("window_start") != pl.col("_start")) | (pl.col("window_end") != pl.col("_end"))
-        index = pl.when(grown).then(pl.col("_index")).otherwise(pl.col("index"))
-        return held.with_columns(*old, pl.lit(panes.RETRACT).alias("op")).with_columns(index.alias("index"))
+    def _retractions(self, cells: pl.DataFrame) -> pl.DataFrame:
+        shown_cells = cells.filter(pl.col("_shown").list.len() > 0).explode("_shown", empty_as_null=False)
+        shown_columns = [
+            pl.col("_shown").struct.field(name).alias(name)
+            for name in (*_WINDOW_COLUMNS, *self.aggregate_names, _IS_CURRENT)
+        ]
+        has_grown = (pl.col("window_start") != pl.col("_start")) | (pl.col("window_end") != pl.col("_end"))
+        index = pl.when(has_grown).then(pl.col("_index")).otherwise(pl.col("index"))
+        return shown_cells.with_columns(*shown_columns, pl.lit(panes.RETRACT).alias("op")).with_columns(
+            index.alias("index")
+        )
 
-    def grown(self, cells: pl.DataFrame) -> pl.DataFrame:
+    def mark_grown(self, cells: pl.DataFrame) -> pl.DataFrame:
         """Cells whose window has grown, or into another one: what they showed no longer stands downstream, and their panes are counted anew."""
-        fallen = pl.element().struct.with_fields(pl.lit(value=False).alias(_STANDS))
+        outdated = pl.element().struct.with_fields(pl.lit(value=False).alias(_IS_CURRENT))
         return cells.with_columns(
-            pl.col("_shown").list.eval(fallen),
+            pl.col("_shown").list.eval(outdated),
             pl.col("_index").alias("_index0"),
             pl.col("_settled").alias("_settled0"),
         )
 
-    def withdrawn(self, cells: pl.DataFrame, time: int) -> pl.DataFrame:
+    def retract_removed(self, cells: pl.DataFrame, time: int) -> pl.DataFrame:
         """What leaves the job when windows are no more and panes hold whole values: each that had shown something is taken back."""
         if self.operator.node.windowing.output != "value" or not self.operator.shows:
-            return self._no_shown
-        early = pl.col("_end") > time
-        about = cells.with_columns(
+            return self._empty_panes
+        is_early = pl.col("_end") > time
+        retracted_cells = cells.with_columns(
             pl.col("_index").alias("index"),
-            pl.when(early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled")).alias("settled_index"),
-            pl.when(early).then(pl.lit("early")).otherwise(pl.lit("late")).alias("timing"),
+            pl.when(is_early).then(pl.lit(-1, pl.Int64)).otherwise(pl.col("_settled")).alias("settled_index"),
+            pl.when(is_early).then(pl.lit("early")).otherwise(pl.lit("late")).alias("timing"),
             pl.lit(value=True).alias("final"),
         )
-        back = self._withdrawn(about).filter(_STANDS)
+        retractions = self._retractions(retracted_cells).filter(_IS_CURRENT)
         number = -1 - pl.int_range(pl.len(), dtype=pl.Int64)
-        return back.with_columns(number.alias(PAIR)).select(self._no_shown.columns)
+        return retractions.with_columns(number.alias(PAIR)).select(self._empty_panes.columns)
 
-    def taken_back(self, cells: pl.DataFrame) -> pl.DataFrame:
+    def retract_downstream(self, cells: pl.DataFrame) -> pl.DataFrame:
         """The changes downstream that this makes."""
-        about = {"index": 0, "settled_index": 0, "timing": "early", "final": False}
-        loud = cells.with_columns(
-            pl.lit(value, self.operator.node.schema[name]).alias(name) for name, value in about.items()
+        pane_values = {"index": 0, "settled_index": 0, "timing": "early", "final": False}
+        retracted_cells = cells.with_columns(
+            pl.lit(value, self.operator.node.schema[name]).alias(name) for name, value in pane_values.items()
         )
-        back = self._withdrawn(loud).filter(_STANDS).select(self.operator.node.schema.names())
-        return back if self.operator.travels else back.clear()
+        retractions = (
+            self._retractions(retracted_cells).filter(_IS_CURRENT).select(self.operator.node.schema.names())
+        )
+        return retractions if self.operator.travels else retractions.clear()
 
-    def _of_new(self, plus: pl.DataFrame) -> pl.DataFrame:
+    def _new_values(self, additions: pl.DataFrame) -> pl.DataFrame:
         """Panes with the values of what is new alone."""
-        columns, nothing = self.partials.columns, self.partials.empty
-        kept = plus.drop(*self.names, *columns).with_columns(
+        columns, nothing = self.partials.value_columns, self.partials.empty
+        kept = additions.drop(*self.aggregate_names, *columns).with_columns(
             pl.when(pl.col("_new") > 0).then(pl.col(f"~{c}")).otherwise(pl.lit(nothing[c])).alias(c)
             for c in columns
         )
         return kept.with_columns(self.partials.result_exprs)
 
-    def _after(self, loud: pl.DataFrame) -> pl.DataFrame:
+    def _advance_cells(self, cells: pl.DataFrame) -> pl.DataFrame:
         """Cells once their panes were shown."""
         none = pl.lit(None, pl.Int64)
-        value = pl.struct(*_PLACED, *self.names, pl.lit(value=True).alias(_STANDS))
-        remembers = self.operator.travels or not self.delta
-        shown = pl.concat_list(value) if remembers else self.nothing_shown
-        settles = (pl.col("timing") != "early").cast(pl.Int64)
-        return loud.with_columns(
+        value = pl.struct(*_WINDOW_COLUMNS, *self.aggregate_names, pl.lit(value=True).alias(_IS_CURRENT))
+        remembers = self.operator.travels or not self.is_discarding
+        shown = pl.concat_list(value) if remembers else self.no_shown_values
+        settled = (pl.col("timing") != "early").cast(pl.Int64)
+        return cells.with_columns(
             shown.alias("_shown"),
             pl.col("_index") + 1,
-            pl.col("_settled") + settles,
+            pl.col("_settled") + settled,
             pl.lit(0, pl.Int64).alias("_new"),
             none.alias("_lo"),
             none.alias("_hi"),
-            *([pl.lit(0, pl.Int64).alias("~_n")] if self.delta else []),
+            *([pl.lit(0, pl.Int64).alias("~_n")] if self.is_discarding else []),
         )

@@ -13,97 +13,120 @@ from functools import cached_property
 
 import polars as pl
 
-from millrace.engine.arrivals import arrived, refused_rows, said_of
+from millrace.engine.arrivals import collect_reports, format_late_rows, load_rows
 from millrace.engine.exchange import Block, Body
-from millrace.engine.lateness import LEAST, Taken, Taking
-from millrace.engine.operators.emit import Stepped, Windows
-from millrace.engine.operators.triggers import Machines
-from millrace.engine.operators.window_panes import Showing
-from millrace.engine.progress import END, Progress
+from millrace.engine.lateness import MIN_TIME, JudgedRows, LatenessJudge
+from millrace.engine.operators.emit import OperatorResult, WindowOperator
+from millrace.engine.operators.triggers import TriggerColumns
+from millrace.engine.operators.window_panes import WindowPanes
+from millrace.engine.progress import END_OF_STREAM, Progress
 from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.triggers import EveryEventTime, walk
 from millrace.windows import FOREVER, UNTIL_2262, Everything
 
-MANY = 50_000
+FULL_SCAN_ROWS = 50_000
 """From how many cells on, old versions counted, a batch looks only at those that it may concern."""
 
-_KEPT = 64
-_live: OrderedDict[tuple[str, ...], pl.DataFrame] = OrderedDict()
+_MAX_CACHED = 64
+_cell_cache: OrderedDict[tuple[str, ...], pl.DataFrame] = OrderedDict()
 """The cells that hold now, by the chunks they were read from, so that a batch need not look through old versions again."""
 
 
 @dataclass(frozen=True)
-class Times:
+class BatchTimes:
     """Time in the windows' own domain before and after a batch, what rows are judged by, and the clock."""
 
     before: int
-    judged: int
+    lateness_time: int
     after: int
     clock: int
 
 
 @dataclass(frozen=True, eq=False)
-class CellWindows(Windows):
+class WindowsOperator(WindowOperator):
     """The operator of a first aggregation whose windows or triggers are not computed from slices."""
 
     @cached_property
-    def taking(self) -> Taking:
+    def row_judge(self) -> LatenessJudge:
         """How rows are judged."""
-        return Taking(self.operator.node.windowing, self.partials.keys)
+        return LatenessJudge(self.operator.node.windowing, self.partials.keys)
 
     @cached_property
-    def machines(self) -> Machines:
+    def trigger_columns(self) -> TriggerColumns:
         """The trigger."""
-        return Machines(self.operator.node.windowing.trigger)
+        return TriggerColumns(self.operator.node.windowing.trigger)
 
     @cached_property
-    def showing(self) -> Showing:
+    def window_panes(self) -> WindowPanes:
         """How panes are made."""
-        return Showing(self.operator, self.partials)
+        return WindowPanes(self.operator, self.partials)
 
     @cached_property
     def layout(self) -> Layout:
         """How cells are kept: the newest version of each."""
         end = pl.col("_end")
         return Layout(
-            end, end, lambda frame: frame.sort("_seq").unique(self.group, keep="last", maintain_order=True)
+            end,
+            end,
+            lambda frame: frame.sort("_seq").unique(self.group_columns, keep="last", maintain_order=True),
         )
 
-    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> Stepped:
+    def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows are judged, state is updated, the watermark moves, panes fire, expired state is dropped."""
-        id = self.operator.id
-        saved = state.values.get(id) or {"progress": None, "time": LEAST, "seq": 0}
-        said = said_of(self.operator, body)
-        before = Progress.from_json(saved["progress"]).wake(said, body.now)
-        after = before.move(said, body.now, end=body.end)
-        times = self._times(saved["time"], after.low, body.now)
-        seq, low = saved["seq"] + 1, None if times.after == LEAST else times.after
-        values = {"progress": after.to_json(), "time": times.after, "seq": seq}
-        rows = arrived(self.operator, blocks, said, before)
-        held = self._held(state, rows, times)
-        if before.gone is not None:
-            held = held.filter(pl.col("_end") > before.gone)
-        if rows is None and held.is_empty():
-            return Stepped(
-                state.with_values(id, values), low, self.no_shown, self.no_panes, None, after.reaches(said)
+        operator_id = self.operator.id
+        saved = state.values.get(operator_id) or {"progress": None, "time": MIN_TIME, "seq": 0}
+        reports = collect_reports(self.operator, body)
+        before = Progress.from_json(saved["progress"]).wake(reports, body.now)
+        after = before.advance(reports, body.now, at_end=body.at_end)
+        times = self._times(saved["time"], after.low_watermark, body.now)
+        version, watermark = saved["seq"] + 1, None if times.after == MIN_TIME else times.after
+        values = {"progress": after.to_json(), "time": times.after, "seq": version}
+        rows = load_rows(self.operator, blocks, reports, before)
+        stored = self._read_cells(state, rows, times)
+        if before.dropped_until is not None:
+            stored = stored.filter(pl.col("_end") > before.dropped_until)
+        if rows is None and stored.is_empty():
+            return OperatorResult(
+                state.with_values(operator_id, values),
+                watermark,
+                self.empty_panes,
+                self.empty_changes,
+                None,
+                after.partition_watermarks(reports),
             )
-        touched, gone, late = self._take(rows, held, times, LEAST if before.gone is None else before.gone)
-        shown, changes, written = self._fire(held, touched, gone, times, self.begun_before(before.since))
-        if gone.height:
-            changes = pl.concat([self.showing.taken_back(gone), changes])
-            shown = pl.concat([self.showing.withdrawn(gone, times.judged), shown])
-        state = self._write(state, held, written.with_columns(pl.lit(seq, pl.Int64).alias("_seq")), times)
-        return Stepped(state.with_values(id, values), low, shown, changes, late, after.reaches(said))
+        touched, removed, late = self._accept(
+            rows, stored, times, MIN_TIME if before.dropped_until is None else before.dropped_until
+        )
+        emitted, changes, changed = self._fire(
+            stored, touched, removed, times, self.mask_added_aggregates(before.added_since)
+        )
+        if removed.height:
+            changes = pl.concat([self.window_panes.retract_downstream(removed), changes])
+            emitted = pl.concat([self.window_panes.retract_removed(removed, times.lateness_time), emitted])
+        state = self._write_cells(
+            state, stored, changed.with_columns(pl.lit(version, pl.Int64).alias("_seq")), times
+        )
+        return OperatorResult(
+            state.with_values(operator_id, values),
+            watermark,
+            emitted,
+            changes,
+            late,
+            after.partition_watermarks(reports),
+        )
 
-    def _times(self, before: int, low: int | None, now: int) -> Times:
-        if not self.operator.node.windowing.by_clock:
-            return Times(before, before, LEAST if low is None else low, now)
-        return Times(
-            before, max(before, now), END if low is not None and low >= END else max(before, now), now
+    def _times(self, before: int, low: int | None, now: int) -> BatchTimes:
+        if not self.operator.node.windowing.is_processing_time:
+            return BatchTimes(before, before, MIN_TIME if low is None else low, now)
+        return BatchTimes(
+            before,
+            max(before, now),
+            END_OF_STREAM if low is not None and low >= END_OF_STREAM else max(before, now),
+            now,
         )
 
     @cached_property
-    def nothing(self) -> pl.DataFrame:
+    def empty_cells(self) -> pl.DataFrame:
         """No cells, in the columns that they have."""
         number = pl.lit(0, pl.Int64)
         empty = self.operator.node.inputs[0].schema.to_frame()
@@ -119,44 +142,48 @@ class CellWindows(Windows):
             *[number.alias(c) for c in ("_due", "_tick", "_seq")],
         ).drop("_came")
 
-    def _held(self, state: SlotState, rows: pl.DataFrame | None, times: Times) -> pl.DataFrame:
+    def _read_cells(self, state: SlotState, rows: pl.DataFrame | None, times: BatchTimes) -> pl.DataFrame:
         """The cells that hold: all of them, or where they are many, those that this batch may concern."""
         table = state.table(self.operator.id, "cells")
         if not table.chunks:
-            return self.nothing
-        lives = pl.col("_end") + self.operator.horizon > times.before
-        if table.rows > MANY:
-            return self._concerned([chunk.frame for chunk in table.chunks], rows, times).filter(lives)
-        name, chunks = _name(table.chunks), table.chunks
-        if name not in _live:
-            newest = self.layout.merge(self._all([chunk.frame for chunk in chunks]))
-            _remember(name, newest.filter(~pl.col("_gone")))
-        _live.move_to_end(name)
-        return _live[name].filter(lives)
+            return self.empty_cells
+        is_alive = pl.col("_end") + self.operator.horizon > times.before
+        if table.rows > FULL_SCAN_ROWS:
+            return self._read_affected([chunk.frame for chunk in table.chunks], rows, times).filter(is_alive)
+        digests, chunks = _digests(table.chunks), table.chunks
+        if digests not in _cell_cache:
+            newest = self.layout.merge(self._concat_cells([chunk.frame for chunk in chunks]))
+            _cache_cells(digests, newest.filter(~pl.col("_gone")))
+        _cell_cache.move_to_end(digests)
+        return _cell_cache[digests].filter(is_alive)
 
-    def _all(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+    def _concat_cells(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
         """Cells of several chunks; those of older versions counted the panes of merged windows together."""
-        cells = pl.concat([self.nothing, *frames], how="diagonal").with_columns(
+        cells = pl.concat([self.empty_cells, *frames], how="diagonal").with_columns(
             pl.col("_index0", "_settled0").fill_null(0)
         )
-        if not isinstance(self.operator.node.windowing.places, Everything):
+        if not isinstance(self.operator.node.windowing.assigner, Everything):
             return cells
         edges = zip(("_start", "_end"), UNTIL_2262, FOREVER, strict=True)
         return cells.with_columns(
             pl.when(pl.col(c) == old).then(new).otherwise(pl.col(c)).alias(c) for c, old, new in edges
         )
 
-    def _concerned(self, frames: list[pl.DataFrame], rows: pl.DataFrame | None, times: Times) -> pl.DataFrame:
+    def _read_affected(
+        self, frames: list[pl.DataFrame], rows: pl.DataFrame | None, times: BatchTimes
+    ) -> pl.DataFrame:
         """The newest cells of the keys that rows came for, and of those that waited for this time."""
         keys = self.partials.keys
-        wanted = [frame.filter(self._due(times) & ~pl.col("_closed")).select(keys) for frame in frames]
+        key_frames = [frame.filter(self._is_due(times) & ~pl.col("_closed")).select(keys) for frame in frames]
         if rows is not None:
-            wanted.append(rows.select(keys))
-        these = pl.concat(wanted).unique()
-        found = self._all([frame.join(these, on=keys, how="semi", nulls_equal=True) for frame in frames])
-        return self.layout.merge(found).filter(~pl.col("_gone"))
+            key_frames.append(rows.select(keys))
+        affected_keys = pl.concat(key_frames).unique()
+        cells = self._concat_cells(
+            [frame.join(affected_keys, on=keys, how="semi", nulls_equal=True) for frame in frames]
+        )
+        return self.layout.merge(cells).filter(~pl.col("_gone"))
 
-    def _due(self, times: Times) -> pl.Expr:
+    def _is_due(self, times: BatchTimes) -> pl.Expr:
         """Whether the time has come for which a cell waited."""
         due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
         expires = pl.col("_end") + self.operator.horizon <= times.after
@@ -164,153 +191,184 @@ class CellWindows(Windows):
             expires if self.operator.node.windowing.closing != "none" else pl.lit(value=False)
         )
 
-    def _write(self, state: SlotState, held: pl.DataFrame, written: pl.DataFrame, times: Times) -> SlotState:
+    def _write_cells(
+        self, state: SlotState, stored: pl.DataFrame, changed: pl.DataFrame, times: BatchTimes
+    ) -> SlotState:
         """With the new versions of cells, and without those whose time is over."""
-        id, horizon = self.operator.id, self.operator.horizon
-        lives, before = pl.col("_end") + horizon > times.after, _name(state.table(id, "cells").chunks)
-        whole = state.table(id, "cells").rows <= MANY
-        if written.height:
-            written = written.filter(lives).select(self.nothing.columns)
-            state = state.append(id, "cells", written, self.layout)
-        state = state.expire(id, "cells", times.after - horizon)
-        after = _name(state.table(id, "cells").chunks)
-        if after == before:
+        operator_id, horizon = self.operator.id, self.operator.horizon
+        is_alive, old_digests = (
+            pl.col("_end") + horizon > times.after,
+            _digests(state.table(operator_id, "cells").chunks),
+        )
+        is_small = state.table(operator_id, "cells").rows <= FULL_SCAN_ROWS
+        if changed.height:
+            changed = changed.filter(is_alive).select(self.empty_cells.columns)
+            state = state.append(operator_id, "cells", changed, self.layout)
+        state = state.expire(operator_id, "cells", times.after - horizon)
+        new_digests = _digests(state.table(operator_id, "cells").chunks)
+        if new_digests == old_digests:
             return state
-        _live.pop(before, None)
-        if whole:
-            others = held.filter(lives)
-            if others.height:
-                others = others.join(written.select(self.group), on=self.group, how="anti", nulls_equal=True)
-            _remember(after, pl.concat([others, written.filter(~pl.col("_gone")).select(others.columns)]))
+        _cell_cache.pop(old_digests, None)
+        if is_small:
+            unchanged = stored.filter(is_alive)
+            if unchanged.height:
+                unchanged = unchanged.join(
+                    changed.select(self.group_columns), on=self.group_columns, how="anti", nulls_equal=True
+                )
+            _cache_cells(
+                new_digests,
+                pl.concat([unchanged, changed.filter(~pl.col("_gone")).select(unchanged.columns)]),
+            )
         return state
 
-    def _take(
-        self, rows: pl.DataFrame | None, held: pl.DataFrame, times: Times, dropped: int
+    def _accept(
+        self, rows: pl.DataFrame | None, stored: pl.DataFrame, times: BatchTimes, dropped_until: int
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
         """The cells that rows came to, those that are no more because they grew into others, and the refused rows."""
         if rows is None:
-            return self._none_touched, self.nothing, None
-        at = pl.lit(times.clock, pl.Int64) if self.operator.node.windowing.by_clock else pl.col("_t")
-        taken = self.taking.take(rows.with_columns(at.alias("_at")), held, dropped)
-        late = None if taken.refused.is_empty() else refused_rows(rows, taken.refused)
-        if taken.rows.is_empty():
-            return self._none_touched, self.nothing, late
-        touched, moved = self._touched(taken, held, times), taken.moved.select(self.group)
+            return self._no_touched, self.empty_cells, None
+        at = (
+            pl.lit(times.clock, pl.Int64) if self.operator.node.windowing.is_processing_time else pl.col("_t")
+        )
+        judged = self.row_judge.judge(rows.with_columns(at.alias("_at")), stored, dropped_until)
+        late = None if judged.verdicts.is_empty() else format_late_rows(rows, judged.verdicts)
+        if judged.rows.is_empty():
+            return self._no_touched, self.empty_cells, late
+        touched, moved = (
+            self._touched_cells(judged, stored, times),
+            judged.moved_windows.select(self.group_columns),
+        )
         if moved.is_empty():
-            return touched, self.nothing, late
-        gone = held.join(moved, on=self.group, how="semi", nulls_equal=True)
-        return touched, gone.with_columns(pl.lit(value=True).alias("_gone")), late
+            return touched, self.empty_cells, late
+        removed = stored.join(moved, on=self.group_columns, how="semi", nulls_equal=True)
+        return touched, removed.with_columns(pl.lit(value=True).alias("_gone")), late
 
     @cached_property
-    def _none_touched(self) -> pl.DataFrame:
-        return self.nothing.with_columns(pl.lit(0, pl.Int64).alias("_came"))
+    def _no_touched(self) -> pl.DataFrame:
+        return self.empty_cells.with_columns(pl.lit(0, pl.Int64).alias("_came"))
 
     def _new_cells(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What the rows of a batch come to, each window by itself."""
         time = pl.col("_t").filter(pl.col("_w").is_null() | (pl.col("_t") >= pl.col("_w")))
         count = pl.len().cast(pl.Int64)
-        more = [
+        extra = [
             count.alias("_came"),
             count.alias("_new"),
             time.min().alias("_lo"),
             time.max().alias("_hi"),
             pl.col("_t").min().alias("_first"),
         ]
-        made = self.partials.of_rows(rows, per=("_start", "_end"), more=more)
-        fresh = [pl.col(c).alias(f"~{c}") for c in self.partials.columns] if self.showing.delta else []
+        cells = self.partials.from_rows(rows, group=("_start", "_end"), extra=extra)
+        new_partials = (
+            [pl.col(c).alias(f"~{c}") for c in self.partials.value_columns]
+            if self.window_panes.is_discarding
+            else []
+        )
         number = pl.lit(0, pl.Int64)
         counts = [number.alias(c) for c in ("_index", "_settled", "_index0", "_settled0")]
-        return made.with_columns(*fresh, *counts, self.showing.nothing_shown.alias("_shown"))
+        return cells.with_columns(*new_partials, *counts, self.window_panes.no_shown_values.alias("_shown"))
 
-    def _touched(self, taken: Taken, held: pl.DataFrame, times: Times) -> pl.DataFrame:
+    def _touched_cells(self, judged: JudgedRows, stored: pl.DataFrame, times: BatchTimes) -> pl.DataFrame:
         """Cells with the rows of this batch, and the trigger told of them."""
-        new = self._new_cells(taken.rows)
-        parts = held.join(taken.parts, on=self.group, how="inner", nulls_equal=True)
-        if taken.moved.height:
-            same = (pl.col("_start") == pl.col("_from")) & (pl.col("_end") == pl.col("_to"))
-            parts = pl.concat([parts.filter(same), self.showing.grown(parts.filter(~same))])
+        new_cells = self._new_cells(judged.rows)
+        parts = stored.join(judged.merged_from, on=self.group_columns, how="inner", nulls_equal=True)
+        if judged.moved_windows.height:
+            is_unmoved = (pl.col("_start") == pl.col("_from")) & (pl.col("_end") == pl.col("_to"))
+            parts = pl.concat(
+                [parts.filter(is_unmoved), self.window_panes.mark_grown(parts.filter(~is_unmoved))]
+            )
         parts = parts.drop("_start", "_end").rename({"_from": "_start", "_to": "_end"})
-        pieces = pl.concat(
+        all_cells = pl.concat(
             [
-                new.with_columns(pl.lit(None, pl.String).alias("_trigger")),
+                new_cells.with_columns(pl.lit(None, pl.String).alias("_trigger")),
                 parts.with_columns(_came=pl.lit(0, pl.Int64)),
             ],
             how="diagonal",
         )
         state = pl.col("_trigger").drop_nulls().sort().alias("_states")
         sums = pl.col("_came", "_new", "_index", "_settled", "_index0", "_settled0").sum()
-        more = [
+        extra = [
             state,
             sums,
             pl.col("_lo", "_first").min(),
             pl.col("_hi").max(),
             pl.col("_shown").explode(empty_as_null=False),
         ]
-        cells = self.partials.merged(pieces, per=("_start", "_end"), more=more)
-        if self.showing.delta:
-            cells = cells.join(self.showing.fresh_of(pieces), on=self.group, how="left", nulls_equal=True)
+        cells = self.partials.merge(all_cells, group=("_start", "_end"), extra=extra)
+        if self.window_panes.is_discarding:
+            cells = cells.join(
+                self.window_panes.merge_new(all_cells), on=self.group_columns, how="left", nulls_equal=True
+            )
         start = pl.when(pl.col("_start") == FOREVER[0]).then(pl.col("_first")).otherwise(pl.col("_start"))
-        known = times.judged != LEAST or not self._counts_event_time
-        base = pl.lit(times.judged, pl.Int64) if known else start
-        cells = cells.with_columns((pl.col("_end") <= times.judged).alias("_was_passed"), base.alias("_base"))
-        told = self.machines.taken(cells, times.clock, merges=self.operator.node.windowing.window.merging)
-        return told.with_columns(pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone"))
+        has_watermark = times.lateness_time != MIN_TIME or not self._needs_window_start
+        base = pl.lit(times.lateness_time, pl.Int64) if has_watermark else start
+        cells = cells.with_columns(
+            (pl.col("_end") <= times.lateness_time).alias("_was_passed"), base.alias("_base")
+        )
+        triggered = self.trigger_columns.add_rows(
+            cells, times.clock, merges=self.operator.node.windowing.window.merging
+        )
+        return triggered.with_columns(
+            pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone")
+        )
 
     def _fire(
         self,
-        held: pl.DataFrame,
+        stored: pl.DataFrame,
         touched: pl.DataFrame,
-        gone: pl.DataFrame,
-        times: Times,
-        young: list[pl.Expr],
+        removed: pl.DataFrame,
+        times: BatchTimes,
+        added_masks: list[pl.Expr],
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes to show, changes to pass on, cells to write."""
         expires = pl.col("_end") + self.operator.horizon <= times.after
-        waited = held.filter(~pl.col("_closed") & self._due(times))
-        if waited.height and (touched.height or gone.height):
-            busy = pl.concat([touched.select(self.group), gone.select(self.group)])
-            waited = waited.join(busy, on=self.group, how="anti", nulls_equal=True)
-        if waited.is_empty() and touched.is_empty():
-            return self.no_shown, self.no_panes, gone
-        seen = touched.with_columns(pl.lit(value=True).alias("_asked"))
-        if waited.height:
+        due_cells = stored.filter(~pl.col("_closed") & self._is_due(times))
+        if due_cells.height and (touched.height or removed.height):
+            touched_groups = pl.concat(
+                [touched.select(self.group_columns), removed.select(self.group_columns)]
+            )
+            due_cells = due_cells.join(touched_groups, on=self.group_columns, how="anti", nulls_equal=True)
+        if due_cells.is_empty() and touched.is_empty():
+            return self.empty_panes, self.empty_changes, removed
+        asked_cells = touched.with_columns(pl.lit(value=True).alias("_asked"))
+        if due_cells.height:
             due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
-            late = waited.with_columns(
+            due_asked = due_cells.with_columns(
                 due.fill_null(value=False).alias("_asked"),
                 _came=pl.lit(0, pl.Int64),
                 _gone=pl.lit(value=False),
             )
-            seen = pl.concat([seen, late], how="diagonal")
-        seen = self.machines.looked(seen, times.after, times.clock)
-        shown, changes, cells = self.showing.show(
-            seen.with_columns(expires.alias("_expires")), (times.before, times.after), young
+            asked_cells = pl.concat([asked_cells, due_asked], how="diagonal")
+        asked_cells = self.trigger_columns.fire(asked_cells, times.after, times.clock)
+        emitted, changes, cells = self.window_panes.emit(
+            asked_cells.with_columns(expires.alias("_expires")), (times.before, times.after), added_masks
         )
-        cells = self.machines.dated(cells, times.after, times.clock)
-        written = cells.select(self._without_seq)
-        if gone.height:
-            written = pl.concat([written, gone.select(self._without_seq)], how="vertical_relaxed")
-        return shown, changes, written
+        cells = self.trigger_columns.schedule(cells, times.after, times.clock)
+        changed = cells.select(self._written_columns)
+        if removed.height:
+            changed = pl.concat([changed, removed.select(self._written_columns)], how="vertical_relaxed")
+        return emitted, changes, changed
 
     @cached_property
-    def _counts_event_time(self) -> bool:
+    def _needs_window_start(self) -> bool:
         """Whether it matters to the trigger where a window begins, as long as there is no watermark."""
         return any(isinstance(one, EveryEventTime) for one in walk(self.operator.node.windowing.trigger))
 
     @cached_property
-    def _without_seq(self) -> list[str]:
-        return [c for c in self.nothing.columns if c != "_seq"]
+    def _written_columns(self) -> list[str]:
+        return [c for c in self.empty_cells.columns if c != "_seq"]
 
 
-def _name(chunks: Sequence[Chunk]) -> tuple[str, ...]:
+def _digests(chunks: Sequence[Chunk]) -> tuple[str, ...]:
     return tuple(chunk.digest for chunk in chunks)
 
 
-def _remember(name: tuple[str, ...], cells: pl.DataFrame) -> None:
-    _live[name] = cells
-    while len(_live) > _KEPT:
-        _live.popitem(last=False)
+def _cache_cells(digests: tuple[str, ...], cells: pl.DataFrame) -> None:
+    _cell_cache[digests] = cells
+    while len(_cell_cache) > _MAX_CACHED:
+        _cell_cache.popitem(last=False)
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Drops what was remembered, so that it must be read again."""
-    _live.clear()
+    _cell_cache.clear()

@@ -10,37 +10,40 @@ from millrace import durations, graph, panes
 from millrace.aggregates import Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.topics import SYSTEM
+from millrace.topics import SYSTEM_COLUMNS
 from millrace.triggers import Trigger
 from millrace.values import expressions
 from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 
-def aggregation(
-    source: graph.Node, keys: tuple[str, ...], named: Mapping[str, Reduction], windowing: graph.Windowing
+def build_aggregation(
+    upstream: graph.Node,
+    keys: tuple[str, ...],
+    aggregates: Mapping[str, Reduction],
+    windowing: graph.Windowing,
 ) -> graph.Aggregation:
     """Aggregates per key and window."""
-    columns = {key: source.schema[key] for key in keys}
-    for name, aggregate in named.items():
-        columns[name] = _result(source.schema, keys, name, aggregate)
+    columns = {key: upstream.schema[key] for key in keys}
+    for name, aggregate in aggregates.items():
+        columns[name] = _result_type(upstream.schema, keys, name, aggregate)
         _check_reproducible(windowing, name, aggregate)
-    _check_history(source, named)
-    _check_windowing(source, keys, windowing)
+    _check_history(upstream, aggregates)
+    _check_windowing(upstream, keys, windowing)
     schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
     return graph.Aggregation(
-        (source,), schema, keys, dict(named), windowing, windowing_upstream(source) is windowing
+        (upstream,), schema, keys, dict(aggregates), windowing, windowing_of_panes(upstream) is windowing
     )
 
 
-def _result(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate: Reduction) -> pl.DataType:
+def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate: Reduction) -> pl.DataType:
     """The type of what an aggregate answers of such rows."""
     if not isinstance(aggregate, Reduction):
         raise DefinitionError(
             f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()"
         )
-    if name in keys or name in SYSTEM:
+    if name in keys or name in SYSTEM_COLUMNS:
         raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
-    for column in aggregate.needs():
+    for column in aggregate.input_columns():
         if column not in source:
             raise DefinitionError(
                 f"{name}={aggregate}: there is no column {column!r}; there are {', '.join(source)}"
@@ -64,28 +67,28 @@ def _check_reproducible(windowing: graph.Windowing, name: str, aggregate: Reduct
         )
 
 
-def _check_history(source: graph.Node, named: Mapping[str, Reduction]) -> None:
+def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> None:
     """Refuses to aggregate by how panes came about: a pane that is taken back could not be found again."""
     for edge in graph.edges(graph.Union((source,), source.schema)):
-        if isinstance(edge.origin, graph.Read) or edge.read is not None or edge.port == "late":
+        if isinstance(edge.origin, graph.Read) or edge.read is not None or edge.output == "late":
             continue
         for name, aggregate in edge.origin.aggregates.items():
             if not aggregate.reproducible:
                 raise DefinitionError(
                     f"{name}={aggregate} may come out otherwise when computed again, so it cannot be taken back when a late row corrects it, and nothing can be aggregated over it; leave out approx=True, or make it the last aggregation"
                 )
-        for name, aggregate in named.items():
-            for column in set(aggregate.needs()) & set(panes.HISTORY):
+        for name, aggregate in aggregates.items():
+            for column in set(aggregate.input_columns()) & set(panes.HISTORY_COLUMNS):
                 raise DefinitionError(
                     f"{name}={aggregate}: {column!r} says how a pane came about, and changes when it is refined; aggregate its values"
                 )
-        frame = edge.schema.to_frame().drop(panes.HISTORY)
+        frame = edge.schema.to_frame().drop(panes.HISTORY_COLUMNS)
         for step in edge.steps:
             try:
                 frame = step.apply(frame)
             except pl.exceptions.ColumnNotFoundError as error:
                 raise DefinitionError(
-                    f"{step.text} looks at how panes came about ({', '.join(panes.HISTORY)}), and the panes are aggregated again: "
+                    f"{step.text} looks at how panes came about ({', '.join(panes.HISTORY_COLUMNS)}), and the panes are aggregated again: "
                     "what it lets pass could not be taken back; move it after the last aggregation"
                 ) from error
 
@@ -93,7 +96,7 @@ def _check_history(source: graph.Node, named: Mapping[str, Reduction]) -> None:
 def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph.Windowing) -> None:
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
     over_panes = any(
-        edge.read is None and edge.port != "late"
+        edge.read is None and edge.output != "late"
         for edge in graph.edges(graph.Union((source,), source.schema))
     )
     if not over_panes:
@@ -104,73 +107,77 @@ def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph
             f"by({', '.join(map(repr, keys))}) aggregates panes with output='delta', but what changed in panes that are taken back "
             "is no sum of parts; use output='value' or 'value_and_retract'"
         )
-    before = windowing_upstream(source)
-    if before is not windowing and before is not None and before.time != "end":
+    upstream_windowing = windowing_of_panes(source)
+    if (
+        upstream_windowing is not windowing
+        and upstream_windowing is not None
+        and upstream_windowing.time != "end"
+    ):
         raise DefinitionError(
-            f"panes at time={before.time!r} are put into windows anew, but that time changes when they are refined; use time='end'"
+            f"panes at time={upstream_windowing.time!r} are put into windows anew, but that time changes when they are refined; use time='end'"
         )
-    if before is not windowing and windowing.sliced is None:
+    if upstream_windowing is not windowing and windowing.sliced_window is None:
         raise DefinitionError(
             f"panes are put into {windowing.window} by {windowing.trigger}, which is possible only for rows; "
             "use windows.fixed() or sliding() with at_watermark(), where late=never() needs lateness=0, or leave out the second window()"
         )
 
 
-def windowing_upstream(source: graph.Node) -> graph.Windowing | None:
+def windowing_of_panes(source: graph.Node) -> graph.Windowing | None:
     """The windowing of the panes that come in, if panes come in."""
     upstream = {
         edge.origin.windowing
         for edge in graph.edges(graph.Union((source,), source.schema))
-        if isinstance(edge.origin, graph.Operation) and edge.read is None and edge.port == "out"
+        if isinstance(edge.origin, graph.Operation) and edge.read is None and edge.output == "out"
     }
     return upstream.pop() if len(upstream) == 1 else None
 
 
 def _check_columns(windowing: graph.Windowing, schema: pl.Schema) -> None:
     """Refuses windows that ask for columns that rows do not have, or of another kind."""
-    window = windowing.places
+    window = windowing.assigner
     match window:
-        case Unaligned(offset=asked):
-            wanted = "a whole number of milliseconds"
-        case Punctuated(expr=asked):
-            wanted = "true or false"
+        case Unaligned(offset=expr):
+            expected = "a whole number of milliseconds"
+        case Punctuated(expr=expr):
+            expected = "true or false"
         case Delta(column=column):
-            asked, wanted = pl.col(column), "a number"
+            expr, expected = pl.col(column), "a number"
         case _:
             return
     try:
-        [dtype] = schema.to_frame().select(asked.alias("asked")).dtypes
+        [dtype] = schema.to_frame().select(expr.alias("asked")).dtypes
     except pl.exceptions.PolarsError as error:
         raise DefinitionError(
             f"{window} does not fit the columns {', '.join(schema)}: {graph.first_line(error)}"
         ) from error
-    expressions.check_elementwise(str(window), [asked], schema)
+    expressions.check_elementwise(str(window), [expr], schema)
     fits = {Unaligned: dtype.is_integer(), Punctuated: dtype == pl.Boolean, Delta: dtype.is_numeric()}[
         type(window)
     ]
     if not fits:
-        raise DefinitionError(f"{window} needs {wanted}, but that is {dtype}")
+        raise DefinitionError(f"{window} needs {expected}, but that is {dtype}")
 
 
-def check_asked_last(source: graph.Node) -> None:
+def check_lookup_last(source: graph.Node) -> None:
     """Refuses to group panes of which somebody was asked something."""
-    if asked := _asks_of_panes(source):
+    if lookup := _find_pane_lookup(source):
         raise DefinitionError(
-            f"{asked.text} follows an aggregation, and its panes are grouped again: when a late row corrects them, the answer may have changed, "
+            f"{lookup.text} follows an aggregation, and its panes are grouped again: when a late row corrects them, the answer may have changed, "
             "and what was counted could not be taken back; ask before the first aggregation, or after the last"
         )
 
 
-def check_asked_once(source: graph.Node, windowing: graph.Windowing | None) -> None:
+def check_lookup_once(source: graph.Node, windowing: graph.Windowing | None) -> None:
     """Refuses to ask of panes that leave the job and are taken back later."""
-    asked = _asks_of_panes(source)
-    if asked is not None and windowing is not None and windowing.output != "value":
+    lookup = _find_pane_lookup(source)
+    if lookup is not None and windowing is not None and windowing.output != "value":
         raise DefinitionError(
-            f"{asked.text} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
+            f"{lookup.text} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
         )
 
 
-def _asks_of_panes(node: graph.Node) -> graph.Asked | None:
+def _find_pane_lookup(node: graph.Node) -> graph.Lookup | None:
     """A lookup by panes on the way to `node`, if there is one."""
     found = (
         step
@@ -178,10 +185,10 @@ def _asks_of_panes(node: graph.Node) -> graph.Asked | None:
         if edge.read is None
         for step in edge.steps
     )
-    return next((step for step in found if isinstance(step, graph.Asked)), None)
+    return next((step for step in found if isinstance(step, graph.Lookup)), None)
 
 
-def windowing_of(
+def make_windowing(
     window: WindowFn,
     trigger: Trigger,
     lateness: Duration,
@@ -195,14 +202,15 @@ def windowing_of(
         raise DefinitionError(
             f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')"
         )
-    one_of("output", output, ("value", "delta", "value_and_retract"))
-    one_of("on_time", on_time, ("always", "if_new"))
-    one_of("closing", closing, ("none", "if_new", "always"))
-    one_of("time", time, ("end", "earliest", "latest"))
-    late = durations.not_negative(lateness, name="lateness")
-    windowing = graph.Windowing(window, trigger, late, output, on_time, closing, time)
-    if windowing.ordered and windowing not in [
-        graph.Windowing(window, output=output, closing=usual) for usual in ("none", "if_new")
+    check_choice("output", output, ("value", "delta", "value_and_retract"))
+    check_choice("on_time", on_time, ("always", "if_new"))
+    check_choice("closing", closing, ("none", "if_new", "always"))
+    check_choice("time", time, ("end", "earliest", "latest"))
+    lateness_ms = durations.parse_non_negative(lateness, name="lateness")
+    windowing = graph.Windowing(window, trigger, lateness_ms, output, on_time, closing, time)
+    if windowing.is_ordered and windowing not in [
+        graph.Windowing(window, output=output, closing=default_closing)
+        for default_closing in ("none", "if_new")
     ]:
         raise DefinitionError(
             f"window({window}) cuts windows by the rows themselves, each shown once when it is full; "
@@ -211,7 +219,7 @@ def windowing_of(
     return windowing
 
 
-def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuses a value that is not one of the choices."""
     if value not in choices:
         raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")

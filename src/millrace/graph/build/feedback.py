@@ -11,7 +11,7 @@ from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.stream import Job, Output, Stream
 from millrace.topics import Topic
-from millrace.values.calls import clear_functions
+from millrace.values.calls import explain_errors_of
 
 ROUND = "round"
 """The field that counts how often a row has gone around."""
@@ -28,51 +28,53 @@ def feed_back(rows: Stream, topic: Topic, *, rounds: int) -> Output:
         raise DefinitionError(
             f"feed_back(rounds={rounds}): a loop goes around at least once; say how often at most"
         )
-    for whose, schema in ((f"the type of {topic.name}", topic.schema), ("the stream", rows.node.schema)):
+    for owner, schema in ((f"the type of {topic.name}", topic.schema), ("the stream", rows.node.schema)):
         if not isinstance(schema.get(ROUND), pl.Int64):
             raise DefinitionError(
-                f"feed_back({topic.name}): {whose} has no whole number {ROUND!r}, so nobody counts how often a row has gone around; add it, and carry it through aggregations with aggregates.max({ROUND!r})"
+                f"feed_back({topic.name}): {owner} has no whole number {ROUND!r}, so nobody counts how often a row has gone around; add it, and carry it through aggregations with aggregates.max({ROUND!r})"
             )
-    done = pl.col(ROUND).fill_null(0)
-    again = rows.filter(done < rounds, *([pl.col("op") == panes.ADD] if "op" in rows.node.schema else []))
-    output = again.with_columns((done + 1).alias(ROUND)).write(topic)
+    rounds_so_far = pl.col(ROUND).fill_null(0)
+    repeated = rows.filter(
+        rounds_so_far < rounds, *([pl.col("op") == panes.ADD] if "op" in rows.node.schema else [])
+    )
+    output = repeated.with_columns((rounds_so_far + 1).alias(ROUND)).write(topic)
     return Output(replace(output.node, rounds=rounds))
 
 
-def loops(jobs: Iterable[Job]) -> frozenset[str]:
+def loop_topics(jobs: Iterable[Job]) -> frozenset[str]:
     """The topics that rows go around through."""
     return frozenset(write.topic.name for job in jobs for write in job.outputs if write.rounds is not None)
 
 
-def refuse_circles(jobs: Iterable[Job]) -> None:
+def refuse_cycles(jobs: Iterable[Job]) -> None:
     """Refuses topics that jobs which run together read and write in a circle, where nothing says how often."""
-    onward: dict[str, set[str]] = {}
+    topics_after: dict[str, set[str]] = {}
     for job in jobs:
         for write in job.outputs:
             reads = [node for node in graph.walk(write, {}) if isinstance(node, graph.Read)]
             for read in reads if write.rounds is None else ():
-                onward.setdefault(read.topic.name, set()).add(write.topic.name)
-    for start in onward:
-        if circle := _way(onward, start):
-            around = " → ".join(circle)
+                topics_after.setdefault(read.topic.name, set()).add(write.topic.name)
+    for start in topics_after:
+        if cycle := _find_cycle(topics_after, start):
+            cycle_text = " → ".join(cycle)
             raise DefinitionError(
-                f"{around}: these jobs read what they write, so rows would go around for ever; end the loop with mr.feed_back(rows, topic, rounds=N), which counts the rounds of each row"
+                f"{cycle_text}: these jobs read what they write, so rows would go around for ever; end the loop with mr.feed_back(rows, topic, rounds=N), which counts the rounds of each row"
             )
 
 
-def _way(onward: dict[str, set[str]], start: str) -> list[str] | None:
+def _find_cycle(topics_after: dict[str, set[str]], start: str) -> list[str] | None:
     """From a topic back to itself."""
-    ways = [[start]]
+    paths = [[start]]
     seen: set[str] = set()
-    while ways:
-        way = ways.pop()
-        for topic in sorted(onward.get(way[-1], ())):
+    while paths:
+        path = paths.pop()
+        for topic in sorted(topics_after.get(path[-1], ())):
             if topic == start:
-                return [*way, topic]
+                return [*path, topic]
             if topic not in seen:
                 seen.add(topic)
-                ways.append([*way, topic])
+                paths.append([*path, topic])
     return None
 
 
-clear_functions(globals(), "feed_back")
+explain_errors_of(globals(), "feed_back")

@@ -14,20 +14,20 @@ import polars as pl
 from millrace import aggregates, durations, graph, panes
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.graph.build.aggregate import aggregation
-from millrace.topics import SYSTEM
+from millrace.graph.build.aggregate import build_aggregation
+from millrace.topics import SYSTEM_COLUMNS
 
-How: TypeAlias = Literal["inner", "left", "right", "full"]
-Names: TypeAlias = tuple[str, str]
+JoinType: TypeAlias = Literal["inner", "left", "right", "full"]
+SideNames: TypeAlias = tuple[str, str]
 
-SIDES: Names = ("_left", "_right")
+SIDE_COLUMNS: SideNames = ("_left", "_right")
 """The columns that hold what is known of each side; the other is null."""
-THERE = "_there"
+PRESENT = "_there"
 """A field of every side, so that one without columns besides its key is a side too."""
 
 
 @dataclass(frozen=True)
-class Sided:
+class JoinSide:
     """One side of a join: rows or panes, their key, and the columns they bring."""
 
     node: graph.Node
@@ -37,22 +37,24 @@ class Sided:
     @property
     def columns(self) -> list[str]:
         """The columns besides the key and those of millrace's own."""
-        return [column for column in self.node.schema if column not in self.keys and column not in SYSTEM]
+        return [
+            column for column in self.node.schema if column not in self.keys and column not in SYSTEM_COLUMNS
+        ]
 
     @property
-    def by(self) -> str:
+    def text(self) -> str:
         """As a user would write it."""
         return f"by({', '.join(map(repr, self.keys))})"
 
 
 @dataclass(frozen=True)
-class TableSide(Sided):
+class TableSide(JoinSide):
     """The side that is a table: of each key the newest row holds."""
 
     deleted: pl.Expr | None
 
     @property
-    def there(self) -> pl.Expr:
+    def is_present(self) -> pl.Expr:
         """Whether a row says that there is something."""
         return pl.lit(value=True) if self.deleted is None else ~self.deleted.fill_null(value=False)
 
@@ -62,8 +64,8 @@ class TableJoin(graph.Operation):
     """Rows beside what a table held for their key at their time, each shown once."""
 
     how: str
-    names: tuple[Mapping[str, str], Mapping[str, str]]
-    fields: tuple[pl.Expr, ...]
+    column_names: tuple[Mapping[str, str], Mapping[str, str]]
+    output_exprs: tuple[pl.Expr, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,160 +76,168 @@ class IntervalJoin(graph.Operation):
     lower: int
     upper: int
     """The right row's time less the left one's is in `[lower, upper)`."""
-    names: tuple[Mapping[str, str], Mapping[str, str]]
+    column_names: tuple[Mapping[str, str], Mapping[str, str]]
     """For each side its columns, and what they are called in the result."""
-    fields: tuple[pl.Expr, ...]
+    output_exprs: tuple[pl.Expr, ...]
     """The same as expressions."""
 
     @property
-    def outer(self) -> bool:
+    def is_outer(self) -> bool:
         """Whether rows without a partner are shown."""
         return self.how != "inner"
 
     @property
-    def hold(self) -> int:
+    def output_delay(self) -> int:
         """How far behind the watermark a row without a partner may still be shown: what follows must wait as long."""
         waits = {"left": [self.upper], "right": [1 - self.lower], "full": [self.upper, 1 - self.lower]}
         return max([0, *waits.get(self.how, [])])
 
 
-def cogrouped(left: Sided, right: Sided, names: Names) -> graph.Aggregation:
+def build_cogroup(left: JoinSide, right: JoinSide, side_names: SideNames) -> graph.Aggregation:
     """For each key and window the rows of both sides, as two lists."""
-    for side, name in zip((left, right), names, strict=True):
+    for side, name in zip((left, right), side_names, strict=True):
         if not side.columns:
             raise DefinitionError(
-                f"cogroup: {side.by} leaves no columns for {name!r}; keep one besides the key"
+                f"cogroup: {side.text} leaves no columns for {name!r}; keep one besides the key"
             )
-        if name in left.keys or name in SYSTEM:
+        if name in left.keys or name in SYSTEM_COLUMNS:
             raise DefinitionError(
                 f"cogroup: a list cannot be named {name!r}: the result already has that column; say names=(..., ...)"
             )
-    if names[0] == names[1]:
-        raise DefinitionError(f"cogroup: names={names!r} must differ")
-    windowing = _windowing(left, right, "cogroup")
-    return _collected(left, right, names, windowing, there=False)
+    if side_names[0] == side_names[1]:
+        raise DefinitionError(f"cogroup: names={side_names!r} must differ")
+    windowing = _common_windowing(left, right, "cogroup")
+    return _collect_sides(left, right, side_names, windowing, with_presence=False)
 
 
-def join(
-    left: Sided, right: Sided, within: tuple[Duration, Duration] | None, how: How, suffix: str
+def build_join(
+    left: JoinSide, right: JoinSide, within: tuple[Duration, Duration] | None, how: JoinType, suffix: str
 ) -> graph.Node:
     """The node of a join: with a table, by the times of rows, or within windows."""
     if isinstance(right, TableSide):
-        return table_joined(left, right, how, suffix)
+        return build_table_join(left, right, how, suffix)
     return (
-        joined(left, right, how, suffix)
+        build_window_join(left, right, how, suffix)
         if within is None
-        else interval_joined(left, right, within, how, suffix)
+        else build_interval_join(left, right, within, how, suffix)
     )
 
 
-def joined(left: Sided, right: Sided, how: How, suffix: str) -> graph.Pairs:
+def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: str) -> graph.JoinRows:
     """The pairs of rows of both sides with the same key in the same window, and with `how` those without a partner."""
-    check_how(how)
-    windowing = _windowing(left, right, "join")
+    check_join_type(how)
+    windowing = _common_windowing(left, right, "join")
     if windowing.output == "delta":
         raise DefinitionError(
             "join: output='delta' has no meaning, as the rows of a join are told one by one anyway; leave it out"
         )
-    collected = _collected(left, right, SIDES, windowing, there=True)
-    apply = pairing(left.keys, how, out_names(left, right, suffix))
+    collected = _collect_sides(left, right, SIDE_COLUMNS, windowing, with_presence=True)
+    apply = make_pairing(left.keys, how, result_names(left, right, suffix))
     text = f"{how} join by {', '.join(left.keys)}"
-    return graph.Pairs((collected,), graph.applied(apply, collected.schema, text), apply, text)
+    return graph.JoinRows((collected,), graph.derive_schema(apply, collected.schema, text), apply, text)
 
 
-def check_how(how: str) -> None:
+def check_join_type(how: str) -> None:
     """Refuses a kind of join that there is not."""
-    if how not in get_args(How):
-        raise DefinitionError(f"how={how!r} is unknown; use one of {', '.join(map(repr, get_args(How)))}")
-
-
-def out_names(left: Sided, right: Sided, suffix: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What the columns of each side are called in the result: those of the right get the suffix where the left has the name."""
-    taken = {*left.keys, *left.columns}
-    ours = {column: column for column in left.columns}
-    theirs = {column: f"{column}{suffix}" if column in taken else column for column in right.columns}
-    names = [*left.keys, *ours.values(), *theirs.values()]
-    if twice := sorted({name for name in names if names.count(name) > 1 or name in SYSTEM}):
+    if how not in get_args(JoinType):
         raise DefinitionError(
-            f"join: the result would have {twice[0]!r} twice; rename it on one side, or choose another suffix than {suffix!r}"
+            f"how={how!r} is unknown; use one of {', '.join(map(repr, get_args(JoinType)))}"
         )
-    return ours, theirs
 
 
-def pairing(
-    keys: tuple[str, ...], how: How, names: tuple[dict[str, str], dict[str, str]]
+def result_names(left: JoinSide, right: JoinSide, suffix: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What the columns of each side are called in the result: those of the right get the suffix where the left has the name."""
+    left_columns = {*left.keys, *left.columns}
+    left_names = {column: column for column in left.columns}
+    right_names = {
+        column: f"{column}{suffix}" if column in left_columns else column for column in right.columns
+    }
+    names = [*left.keys, *left_names.values(), *right_names.values()]
+    if duplicates := sorted({name for name in names if names.count(name) > 1 or name in SYSTEM_COLUMNS}):
+        raise DefinitionError(
+            f"join: the result would have {duplicates[0]!r} twice; rename it on one side, or choose another suffix than {suffix!r}"
+        )
+    return left_names, right_names
+
+
+def make_pairing(
+    keys: tuple[str, ...], how: JoinType, names: tuple[dict[str, str], dict[str, str]]
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """What makes rows of panes that hold both sides as lists. A null key has no partner, as in SQL."""
-    left, right = SIDES
-    known = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
-    both = known & (pl.col(left).list.len() > 0) & (pl.col(right).list.len() > 0)
-    fields = side_fields(names)
+    left, right = SIDE_COLUMNS
+    has_key = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
+    has_both = has_key & (pl.col(left).list.len() > 0) & (pl.col(right).list.len() > 0)
+    fields = side_columns(names)
 
     def pairs(frame: pl.DataFrame) -> pl.DataFrame:
-        rest = [column for column in frame.columns if column not in keys and column not in SIDES]
-        parts = [frame.filter(both).explode(left, empty_as_null=False).explode(right, empty_as_null=False)]
-        lonely = frame.filter(~both)
+        rest = [column for column in frame.columns if column not in keys and column not in SIDE_COLUMNS]
+        parts = [
+            frame.filter(has_both).explode(left, empty_as_null=False).explode(right, empty_as_null=False)
+        ]
+        unpaired = frame.filter(~has_both)
         for side, other, wanted in ((left, right, ("left", "full")), (right, left, ("right", "full"))):
             if how in wanted:
-                alone = lonely.explode(side, empty_as_null=False).with_columns(
+                unpaired_rows = unpaired.explode(side, empty_as_null=False).with_columns(
                     pl.lit(None, frame.schema[other].inner).alias(other)  # type: ignore[attr-defined] # a list
                 )
-                parts.append(alone.select(frame.columns))
+                parts.append(unpaired_rows.select(frame.columns))
         return pl.concat(parts).select(*keys, *fields, *rest)
 
     return pairs
 
 
-def _windowing(left: Sided, right: Sided, what: str) -> graph.Windowing:
+def _common_windowing(left: JoinSide, right: JoinSide, call: str) -> graph.Windowing:
     if left.windowing is None:
         raise DefinitionError(
-            f"{what} without a window would wait for ever for partners; say .window(...) first, or {what}(..., within=...)"
+            f"{call} without a window would wait for ever for partners; say .window(...) first, or {call}(..., within=...)"
         )
     if right.windowing is not None and right.windowing != left.windowing:
         raise DefinitionError(
-            f"{what}: one side lies in {left.windowing.window} and the other in {right.windowing.window}; window both alike"
+            f"{call}: one side lies in {left.windowing.window} and the other in {right.windowing.window}; window both alike"
         )
     return left.windowing
 
 
-def _collected(
-    left: Sided, right: Sided, names: Names, windowing: graph.Windowing, *, there: bool
+def _collect_sides(
+    left: JoinSide, right: JoinSide, names: SideNames, windowing: graph.Windowing, *, with_presence: bool
 ) -> graph.Aggregation:
     """Both sides as one stream, collected by key."""
-    node = together(left, right, names, there=there)
-    return aggregation(node, left.keys, {name: aggregates.collect(name) for name in names}, windowing)
+    node = union_sides(left, right, names, with_presence=with_presence)
+    return build_aggregation(node, left.keys, {name: aggregates.collect(name) for name in names}, windowing)
 
 
-def together(left: Sided, right: Sided, names: Names = SIDES, *, there: bool = True) -> graph.Union:
+def union_sides(
+    left: JoinSide, right: JoinSide, names: SideNames = SIDE_COLUMNS, *, with_presence: bool = True
+) -> graph.Union:
     """Both sides as one stream: the key under common names, and each side's columns as one, null in rows of the other."""
     check_sides(left, right)
-    structs = [_struct(side, there=there) for side in (left, right)]
+    structs = [_side_struct(side, with_presence=with_presence) for side in (left, right)]
     types = [
         side.node.schema.to_frame().select(struct.alias("s")).schema["s"]
         for side, struct in zip((left, right), structs, strict=True)
     ]
-    nothing = [pl.lit(None, dtype) for dtype in types]
-    ours = _tagged(left, left.keys, dict(zip(names, (structs[0], nothing[1]), strict=True)))
-    theirs = _tagged(right, left.keys, dict(zip(names, (nothing[0], structs[1]), strict=True)))
-    return graph.Union((ours, theirs), ours.schema)
+    nulls = [pl.lit(None, dtype) for dtype in types]
+    left_rows = _tag_side(left, left.keys, dict(zip(names, (structs[0], nulls[1]), strict=True)))
+    right_rows = _tag_side(right, left.keys, dict(zip(names, (nulls[0], structs[1]), strict=True)))
+    return graph.Union((left_rows, right_rows), left_rows.schema)
 
 
-def interval_joined(
-    left: Sided, right: Sided, within: tuple[Duration, Duration], how: How, suffix: str
+def build_interval_join(
+    left: JoinSide, right: JoinSide, within: tuple[Duration, Duration], how: JoinType, suffix: str
 ) -> IntervalJoin:
     """Pairs of rows with the same key, the right one's time less the left one's in `[lower, upper)`."""
-    check_how(how)
-    check_rows((left, right), "join(within=...)")
-    lower, upper = (durations.within(bound, name="within") for bound in within)
+    check_join_type(how)
+    refuse_panes((left, right), "join(within=...)")
+    lower, upper = (durations.parse_bounded(bound, name="within") for bound in within)
     if lower >= upper:
         raise DefinitionError(
             f"within={within!r} is empty: the second bound is not reached; write ('0s', '1ms') for equal times"
         )
-    node = together(left, right)
-    names = out_names(left, right, suffix)
-    brings = "; ".join(", ".join(side.columns) for side in (left, right))
-    said = f"{how} join, the other {durations.text(lower)} to {durations.text(upper)} after: {brings}"
-    windowing = graph.Windowing(graph.Sequences(said))
+    node = union_sides(left, right)
+    names = result_names(left, right, suffix)
+    columns_text = "; ".join(", ".join(side.columns) for side in (left, right))
+    text = f"{how} join, the other {durations.format_millis(lower)} to {durations.format_millis(upper)} after: {columns_text}"
+    windowing = graph.Windowing(graph.Sequences(text))
     schema = result_schema(node, left.keys, names)
     return IntervalJoin(
         (node,),
@@ -239,22 +249,22 @@ def interval_joined(
         how=how,
         lower=lower,
         upper=upper,
-        names=names,
-        fields=tuple(side_fields(names)),
+        column_names=names,
+        output_exprs=tuple(side_columns(names)),
     )
 
 
-def table_joined(left: Sided, table: TableSide, how: How, suffix: str) -> TableJoin:
+def build_table_join(left: JoinSide, table: TableSide, how: JoinType, suffix: str) -> TableJoin:
     """Each row beside the version of the table that held at its event time."""
     if how not in ("inner", "left"):
         raise DefinitionError(
             f"how={how!r}: the rows of a stream are joined with a table, whose rows have no end; use 'inner' or 'left'"
         )
-    check_rows((left, table), "join(table)")
-    node, names = together(left, table), out_names(left, table, suffix)
+    refuse_panes((left, table), "join(table)")
+    node, names = union_sides(left, table), result_names(left, table, suffix)
     windowing = graph.Windowing(
         graph.Sequences(
-            f"{how} join with {table.by}, as of event time: {', '.join((*left.columns, *table.columns))}"
+            f"{how} join with {table.text}, as of event time: {', '.join((*left.columns, *table.columns))}"
         )
     )
     schema = result_schema(node, left.keys, names)
@@ -266,27 +276,27 @@ def table_joined(left: Sided, table: TableSide, how: How, suffix: str) -> TableJ
         windowing,
         False,
         how=how,
-        names=names,
-        fields=tuple(side_fields(names)),
+        column_names=names,
+        output_exprs=tuple(side_columns(names)),
     )
 
 
-def check_rows(sides: Sequence[Sided], what: str) -> None:
+def refuse_panes(sides: Sequence[JoinSide], call: str) -> None:
     """Refuses panes, which may still be refined."""
     for side in sides:
         for edge in graph.edges(graph.Union((side.node,), side.node.schema)):
             if edge.read is None:
                 raise DefinitionError(
-                    f"{what} takes rows of topics, but {side.by} groups panes, which may still be refined; write them to a topic and read that"
+                    f"{call} takes rows of topics, but {side.text} groups panes, which may still be refined; write them to a topic and read that"
                 )
 
 
-def side_fields(names: tuple[Mapping[str, str], Mapping[str, str]]) -> list[pl.Expr]:
+def side_columns(names: tuple[Mapping[str, str], Mapping[str, str]]) -> list[pl.Expr]:
     """The columns of the result, read off the two sides."""
     return [
-        pl.col(side).struct.field(c).alias(name)
-        for side, named in zip(SIDES, names, strict=True)
-        for c, name in named.items()
+        pl.col(side).struct.field(column).alias(name)
+        for side, columns in zip(SIDE_COLUMNS, names, strict=True)
+        for column, name in columns.items()
     ]
 
 
@@ -294,43 +304,45 @@ def result_schema(
     node: graph.Node, keys: tuple[str, ...], names: tuple[Mapping[str, str], Mapping[str, str]]
 ) -> pl.Schema:
     """The columns of a result that is shown once."""
-    made = node.schema.to_frame().select(*keys, *side_fields(names)).schema
-    return pl.Schema({**made, "event_time": pl.Int64(), **panes.COLUMNS})
+    result = node.schema.to_frame().select(*keys, *side_columns(names)).schema
+    return pl.Schema({**result, "event_time": pl.Int64(), **panes.COLUMNS})
 
 
-def _struct(side: Sided, *, there: bool) -> pl.Expr:
-    is_there = side.there if isinstance(side, TableSide) else pl.lit(value=True)
-    return pl.struct(*([is_there.alias(THERE)] if there else []), *side.columns)
+def _side_struct(side: JoinSide, *, with_presence: bool) -> pl.Expr:
+    is_there = side.is_present if isinstance(side, TableSide) else pl.lit(value=True)
+    return pl.struct(*([is_there.alias(PRESENT)] if with_presence else []), *side.columns)
 
 
-def _tagged(side: Sided, keys: tuple[str, ...], columns: dict[str, pl.Expr]) -> graph.Stateless:
+def _tag_side(side: JoinSide, keys: tuple[str, ...], columns: dict[str, pl.Expr]) -> graph.Stateless:
     """A side's rows with the key under common names and the rest in one column."""
 
     def tag(frame: pl.DataFrame) -> pl.DataFrame:
-        rest = [c for c in frame.columns if c in SYSTEM or c in graph.INTERNAL]
+        rest = [
+            column for column in frame.columns if column in SYSTEM_COLUMNS or column in graph.INTERNAL_COLUMNS
+        ]
         return frame.select(
             *[pl.col(own).alias(key) for own, key in zip(side.keys, keys, strict=True)], *rest, **columns
         )
 
-    text = f"side {side.by}: {', '.join(side.columns)}"
+    text = f"side {side.text}: {', '.join(side.columns)}"
     return graph.Stateless(
         (side.node,),
-        graph.applied(tag, side.node.schema, text),
+        graph.derive_schema(tag, side.node.schema, text),
         tag,
         text,
         frozenset({*side.keys, *side.columns}),
     )
 
 
-def check_sides(left: Sided, right: Sided) -> None:
+def check_sides(left: JoinSide, right: JoinSide) -> None:
     """Refuses keys that cannot be compared."""
     if len(left.keys) != len(right.keys):
         raise DefinitionError(
-            f"join: {left.by} and {right.by} name different numbers of columns; name the same of both"
+            f"join: {left.text} and {right.text} name different numbers of columns; name the same of both"
         )
-    for own, other in zip(left.keys, right.keys, strict=True):
-        ours, theirs = left.node.schema[own], right.node.schema[other]
-        if ours != theirs:
+    for left_key, right_key in zip(left.keys, right.keys, strict=True):
+        left_type, right_type = left.node.schema[left_key], right.node.schema[right_key]
+        if left_type != right_type:
             raise DefinitionError(
-                f"join: {own!r} is {ours} and {other!r} is {theirs}, which are never equal; cast one of them"
+                f"join: {left_key!r} is {left_type} and {right_key!r} is {right_type}, which are never equal; cast one of them"
             )

@@ -10,116 +10,125 @@ from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, RowPattern, parse_match_recognize
 from millrace.patterns.cep.matcher import Matcher, check_types
-from millrace.patterns.cep.select import checked
-from millrace.patterns.sql import need_sqlglot
+from millrace.patterns.cep.select import check_select
+from millrace.patterns.sql import require_sqlglot
 from millrace.processors import Processor
-from millrace.processors import checked as checked_outputs
+from millrace.processors import check_processor as checked_outputs
 from millrace.values import expressions
 from millrace.values.key_hash import hash_series
 
 
-def match(
+def build_match(
     source: graph.Node,
     keys: tuple[str, ...],
     pattern: Pattern,
     select: Mapping[str, pl.Expr],
     *,
-    endless: bool = True,
-) -> graph.Match:
+    unbounded: bool = True,
+) -> graph.MatchPattern:
     """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
     _refuse_panes(source, f"match({pattern})")
     if not isinstance(pattern, Pattern):
         raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
-    pattern.checked(stream=endless)
+    pattern.check(stream=unbounded)
     check_types(source.schema)
-    conditions = Matcher(pattern, source.schema, keys).tests.bits
+    conditions = Matcher(pattern, source.schema, keys).predicates.bits
     expressions.check_elementwise("a condition of a pattern", conditions, source.schema)
-    schema = checked(pattern, select, keys, source.schema)
-    said = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
-    return graph.Match(
+    schema = check_select(pattern, select, keys, source.schema)
+    text = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
+    return graph.MatchPattern(
         (source,),
         schema,
         keys,
         {},
-        graph.Windowing(graph.Sequences(said)),
+        graph.Windowing(graph.Sequences(text)),
         same_window=False,
         pattern=pattern,
         select=dict(select),
     )
 
 
-def timeouts(node: graph.Node) -> graph.Side:
+def build_timeouts(node: graph.Node) -> graph.SideOutput:
     """The further output of a pattern."""
-    if not isinstance(node, graph.Match):
+    if not isinstance(node, graph.MatchPattern):
         raise DefinitionError("timeouts() follows match(): it is what that pattern did not complete in time")
-    return graph.Side((node,), node.schema, graph.TIMEOUTS)
+    return graph.SideOutput((node,), node.schema, graph.TIMEOUTS)
 
 
-def match_recognize(
-    source: graph.Node, keys: tuple[str, ...], said: RowPattern | str, *, endless: bool = True
-) -> graph.MatchRows:
+def build_match_recognize(
+    source: graph.Node, keys: tuple[str, ...], clause: RowPattern | str, *, unbounded: bool = True
+) -> graph.MatchRecognize:
     """The node of a row pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
-    need_sqlglot()
-    from millrace.patterns.sql.streams import shown_schema
+    require_sqlglot()
+    from millrace.patterns.sql.streams import result_schema
 
-    rows = parse_match_recognize(said) if isinstance(said, str) else said
-    _refuse_panes(source, f"match_recognize({rows.text})")
+    row_pattern = parse_match_recognize(clause) if isinstance(clause, str) else clause
+    _refuse_panes(source, f"match_recognize({row_pattern.text})")
     check_types(source.schema)
-    schema = shown_schema(rows, source.schema, keys, endless=endless)
-    return graph.MatchRows(
-        (source,), schema, keys, {}, graph.Windowing(graph.Sequences(str(rows))), same_window=False, rows=rows
+    schema = result_schema(row_pattern, source.schema, keys, endless=unbounded)
+    return graph.MatchRecognize(
+        (source,),
+        schema,
+        keys,
+        {},
+        graph.Windowing(graph.Sequences(str(row_pattern))),
+        same_window=False,
+        row_pattern=row_pattern,
     )
 
 
-def _refuse_panes(source: graph.Node, what: str) -> None:
+def _refuse_panes(source: graph.Node, call: str) -> None:
     for edge in graph.edges(graph.Union((source,), source.schema)):
         if edge.read is None:
             raise DefinitionError(
-                f"{what} takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
+                f"{call} takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
                 "write them to a topic and match that"
             )
 
 
-def deduplication(
+def build_deduplication(
     source: graph.Node, keys: tuple[str, ...], columns: tuple[str, ...], within: int
 ) -> graph.Deduplication:
     """The node of a deduplication; refuses panes, and columns that rows do not have."""
-    said = f"deduplicate({', '.join(map(repr, columns))})"
+    call = f"deduplicate({', '.join(map(repr, columns))})"
     for edge in graph.edges(graph.Union((source,), source.schema)):
         if edge.read is None:
             raise DefinitionError(
-                f"{said} takes rows of topics, but here come panes of an aggregation, each of which is there once; deduplicate before it"
+                f"{call} takes rows of topics, but here come panes of an aggregation, each of which is there once; deduplicate before it"
             )
     for column in columns:
         if column not in source.schema:
             raise DefinitionError(
-                f"{said}: there is no column {column!r}; there are {', '.join(source.schema)}"
+                f"{call}: there is no column {column!r}; there are {', '.join(source.schema)}"
             )
         hash_series(pl.Series([], dtype=source.schema[column]))
-    rows = graph.Windowing(
+    windowing = graph.Windowing(
         graph.Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms")
     )
     return graph.Deduplication(
-        (source,), source.schema, keys, {}, rows, same_window=False, columns=columns, within=within
+        (source,), source.schema, keys, {}, windowing, same_window=False, columns=columns, within=within
     )
 
 
-def process(
+def build_process(
     source: graph.Node, keys: tuple[str, ...], processor: Processor, broadcast: graph.Node | None
 ) -> graph.Process:
     """The node of a processor; refuses panes, and columns that results have anyway."""
     inputs = (source,) if broadcast is None else (source, broadcast)
-    for edge in (edge for one in inputs for edge in graph.edges(graph.Union((one,), one.schema))):
+    for edge in (edge for node in inputs for edge in graph.edges(graph.Union((node,), node.schema))):
         if edge.read is None:
             raise DefinitionError(
                 f"process({processor}) takes rows of topics in order, but here come panes of an aggregation, which may still be refined; "
                 "write them to a topic and process that"
             )
     system = {"event_time": pl.Int64(), **panes.COLUMNS}
-    columns = checked_outputs(processor, keys, frozenset({*system, *graph.TIMES}))
-    named = {key: source.schema[key] for key in keys}
-    ports = {port: pl.Schema({**named, **own, **system}) for port, own in columns.items()}
-    schema = ports.pop("out")
+    columns = checked_outputs(processor, keys, frozenset({*system, *graph.TIME_COLUMNS}))
+    key_columns = {key: source.schema[key] for key in keys}
+    schemas = {
+        output: pl.Schema({**key_columns, **output_columns, **system})
+        for output, output_columns in columns.items()
+    }
+    schema = schemas.pop("out")
     return graph.Process(
         inputs,
         schema,
@@ -128,5 +137,5 @@ def process(
         graph.Windowing(graph.Sequences(repr(processor))),
         same_window=False,
         processor=processor,
-        ports=ports,
+        side_schemas=schemas,
     )

@@ -16,16 +16,16 @@ from millrace import graph, panes
 from millrace.errors import DefinitionError
 from millrace.patterns import declared
 from millrace.patterns.cep.matcher import MATCH, STEP, Matcher, check_types
-from millrace.topics import SYSTEM
+from millrace.topics import SYSTEM_COLUMNS
 
-RULE, DECLARED = "rule", "declared"
+RULE_NAME, RULE_TEXT = "rule", "declared"
 """Columns that rows and rules have in common: the name of a rule and what it says. Null: it is a row."""
-STEPS, TIMES = "steps", "times"
+MATCH_STEPS, MATCH_TIMES = "steps", "times"
 """Of a match: which steps took its events, and when those were, in order."""
-KEYS = ("pattern", "within", "skip")
-MOST_TEXT, MOST_DEPTH, MOST_PARTIAL, MOST_RULES = 10_000, 30, 10_000, 500
+RULE_KEYS = ("pattern", "within", "skip")
+MAX_RULE_LENGTH, MAX_RULE_DEPTH, MAX_PARTIAL_MATCHES, MAX_RULES = 10_000, 30, 10_000, 500
 """How long a rule may be, how deep its lists and maps, how many partial matches it may have for one key, and how many rules there may be."""
-MOST_EFFORT, EFFORT_PER_ROW = 300_000, 100
+MAX_MOVES, MOVES_PER_ROW = 300_000, 100
 """How often a rule may move a partial match in a batch: so often, and for each row so often besides."""
 
 
@@ -40,8 +40,8 @@ class _RuleLoader(yaml.SafeLoader):
                 "aliases (*name) are not possible in a rule; write the value where it is used"
             )
         self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise yaml.YAMLError(f"lists and maps are more than {MOST_DEPTH} deep")
+        if self.depth > MAX_RULE_DEPTH:
+            raise yaml.YAMLError(f"lists and maps are more than {MAX_RULE_DEPTH} deep")
         try:
             return super().compose_node(parent, index)
         finally:
@@ -49,129 +49,141 @@ class _RuleLoader(yaml.SafeLoader):
 
 
 @dataclass(frozen=True, eq=False)
-class Rules(graph.Operation):
+class MatchRules(graph.Operation):
     """Sequences of events per key, by rules that come in beside the rows."""
 
     show: tuple[str, ...]
-    rows: pl.Schema
+    row_schema: pl.Schema
     """The columns of the rows, which rules may ask for."""
 
     @property
-    def everywhere(self) -> int | None:
+    def broadcast_input(self) -> int | None:
         """Rules concern all keys."""
         return 1
 
-    def matcher(self, text: str) -> Matcher:
+    def compile_rule(self, text: str) -> Matcher:
         """What finds the matches of a rule; the error says what is wrong with it. A rule is not trusted: whatever it causes is its error."""
         try:
-            return self._matcher(text)
+            return self._compile_rule(text)
         except (DefinitionError, KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # polars' panics are not exceptions
             raise DefinitionError(
-                f"the rule {_short(text)} is not understood: {type(error).__name__}: {_short(str(error))}; write it as the reference says"
+                f"the rule {_shorten(text)} is not understood: {type(error).__name__}: {_shorten(str(error))}; write it as the reference says"
             ) from error
 
-    def _matcher(self, text: str) -> Matcher:
-        if len(text) > MOST_TEXT:
+    def _compile_rule(self, text: str) -> Matcher:
+        if len(text) > MAX_RULE_LENGTH:
             raise DefinitionError(
-                f"the rule has {len(text):,} characters, and at most {MOST_TEXT:,} are read; divide it into several rules"
+                f"the rule has {len(text):,} characters, and at most {MAX_RULE_LENGTH:,} are read; divide it into several rules"
             )
         try:
-            said = yaml.load(text, _RuleLoader)  # noqa: S506 - a safe loader without aliases
+            fields = yaml.load(text, _RuleLoader)  # noqa: S506 - a safe loader without aliases
         except yaml.YAMLError as error:
             raise DefinitionError(f"the rule cannot be read: {' '.join(str(error).split())}") from error
-        if not isinstance(said, dict) or "pattern" not in said or not set(said) <= set(KEYS):
+        if not isinstance(fields, dict) or "pattern" not in fields or not set(fields) <= set(RULE_KEYS):
             raise DefinitionError(
-                f"the rule {_short(text)} is no map of {', '.join(KEYS)}; write pattern: [..], within: N"
+                f"the rule {_shorten(text)} is no map of {', '.join(RULE_KEYS)}; write pattern: [..], within: N"
             )
-        pattern = declared.read(said["pattern"], within=said.get("within"), skip=said.get("skip")).checked()
+        pattern = declared.read_pattern(
+            fields["pattern"], within=fields.get("within"), skip=fields.get("skip")
+        ).check()
         for step in pattern.steps:
             step.name.encode()  # as results show it
-        return Matcher(pattern, self.rows, self.keys, most=MOST_PARTIAL, timeouts=False)
+        return Matcher(
+            pattern, self.row_schema, self.keys, max_partial_matches=MAX_PARTIAL_MATCHES, needs_timeouts=False
+        )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 200 else f"{text[:200]}…")
 
 
-def ruled(source: graph.Node, keys: tuple[str, ...], rules: graph.Node, show: Sequence[str]) -> Rules:
+def build_match_rules(
+    source: graph.Node, keys: tuple[str, ...], rules: graph.Node, show: Sequence[str]
+) -> MatchRules:
     """The node of rules over rows."""
-    for node, what in ((source, "rows"), (rules, "rules")):
+    for node, contents in ((source, "rows"), (rules, "rules")):
         if any(edge.read is None for edge in graph.edges(graph.Union((node,), node.schema))):
             raise DefinitionError(
-                f"match_rules() takes {what} of topics in order, but here come panes; write them to a topic and read that"
+                f"match_rules() takes {contents} of topics in order, but here come panes; write them to a topic and read that"
             )
     for column in ("name", "pattern"):
         if rules.schema.get(column) != pl.String():
             raise DefinitionError(
                 f"match_rules(): rules need a text {column!r}, as patterns.Rule has; there are {', '.join(rules.schema)}"
             )
-    for column in (RULE, DECLARED, STEPS, TIMES):
+    for column in (RULE_NAME, RULE_TEXT, MATCH_STEPS, MATCH_TIMES):
         if column in source.schema:
             raise DefinitionError(
                 f"match_rules(): rows have a column {column!r}, a name that is needed for the rules; rename it"
             )
     for column in show:
-        if column not in source.schema or column in keys or column in SYSTEM:
+        if column not in source.schema or column in keys or column in SYSTEM_COLUMNS:
             raise DefinitionError(
                 f"show={column!r}: there is no such column besides the key and the times; there are {', '.join(source.schema)}"
             )
     check_types(source.schema)
-    both = (_rows(source), _rules(rules, source.schema))
+    inputs = (_mark_rows(source), _mark_rules(rules, source.schema))
     lists = {column: pl.List(source.schema[column]) for column in show}
     shown = {
-        RULE: pl.String(),
-        STEPS: pl.List(pl.String()),
-        TIMES: pl.List(pl.Int64()),
+        RULE_NAME: pl.String(),
+        MATCH_STEPS: pl.List(pl.String()),
+        MATCH_TIMES: pl.List(pl.Int64()),
         **lists,
         "event_time": pl.Int64(),
     }
     schema = pl.Schema({**{key: source.schema[key] for key in keys}, **shown, **panes.COLUMNS})
-    windowing = graph.Windowing(graph.Sequences(f"rules, showing {', '.join([STEPS, TIMES, *show])}"))
-    return Rules(both, schema, keys, {}, windowing, same_window=False, show=tuple(show), rows=source.schema)
+    windowing = graph.Windowing(
+        graph.Sequences(f"rules, showing {', '.join([MATCH_STEPS, MATCH_TIMES, *show])}")
+    )
+    return MatchRules(
+        inputs, schema, keys, {}, windowing, same_window=False, show=tuple(show), row_schema=source.schema
+    )
 
 
-def listed(matches: pl.DataFrame, node: Rules, rule: str) -> pl.DataFrame:
+def collect_matches(matches: pl.DataFrame, node: MatchRules, rule: str) -> pl.DataFrame:
     """A pane for each match of a rule: its events as lists."""
     time = pl.col("event_time")
-    told = matches.group_by(MATCH, maintain_order=True).agg(
+    results = matches.group_by(MATCH, maintain_order=True).agg(
         *(pl.col(key).first() for key in node.keys),
-        pl.col(STEP).alias(STEPS),
-        time.alias(TIMES),
+        pl.col(STEP).alias(MATCH_STEPS),
+        time.alias(MATCH_TIMES),
         *(pl.col(column) for column in node.show),
         time.first().alias("window_start"),
         pl.coalesce(pl.col("_at").first(), time.last() + 1).alias("window_end"),
     )
-    about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
-    return told.with_columns(
-        pl.lit(rule).alias(RULE),
+    constants = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
+    return results.with_columns(
+        pl.lit(rule).alias(RULE_NAME),
         (pl.col("window_end") - 1).alias("event_time"),
-        *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in about.items()),
+        *(pl.lit(value, panes.COLUMNS[name]).alias(name) for name, value in constants.items()),
     ).select(list(node.schema))
 
 
-def _rows(source: graph.Node) -> graph.Stateless:
-    def marked(frame: pl.DataFrame) -> pl.DataFrame:
+def _mark_rows(source: graph.Node) -> graph.Stateless:
+    def mark(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.with_columns(
-            pl.lit(None, pl.String).alias(RULE), pl.lit(None, pl.String).alias(DECLARED)
+            pl.lit(None, pl.String).alias(RULE_NAME), pl.lit(None, pl.String).alias(RULE_TEXT)
         )
 
-    return graph.Stateless((source,), graph.applied(marked, source.schema, "match_rules()"), marked, "rows")
+    return graph.Stateless((source,), graph.derive_schema(mark, source.schema, "match_rules()"), mark, "rows")
 
 
-def _rules(rules: graph.Node, rows: pl.Schema) -> graph.Stateless:
-    absent = {column: dtype for column, dtype in rows.items() if column not in graph.TIMES}
+def _mark_rules(rules: graph.Node, rows: pl.Schema) -> graph.Stateless:
+    row_columns = {column: dtype for column, dtype in rows.items() if column not in graph.TIME_COLUMNS}
 
-    def marked(frame: pl.DataFrame) -> pl.DataFrame:
-        said = (pl.col("name").alias(RULE), pl.col("pattern").fill_null("").alias(DECLARED))
+    def mark(frame: pl.DataFrame) -> pl.DataFrame:
+        rule_columns = (pl.col("name").alias(RULE_NAME), pl.col("pattern").fill_null("").alias(RULE_TEXT))
         rest = [
             column
             for column in frame.columns
-            if column in graph.TIMES or column in graph.INTERNAL or column.startswith("_")
+            if column in graph.TIME_COLUMNS or column in graph.INTERNAL_COLUMNS or column.startswith("_")
         ]
         return frame.select(
-            *rest, *said, *(pl.lit(None, dtype).alias(column) for column, dtype in absent.items())
+            *rest,
+            *rule_columns,
+            *(pl.lit(None, dtype).alias(column) for column, dtype in row_columns.items()),
         )
 
-    return graph.Stateless((rules,), graph.applied(marked, rules.schema, "match_rules()"), marked, "rules")
+    return graph.Stateless((rules,), graph.derive_schema(mark, rules.schema, "match_rules()"), mark, "rules")

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from millrace import aggregates
-from millrace.topics import SYSTEM
+from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions
-from millrace.values.calls import clear
+from millrace.values.calls import explain_errors
 
 if TYPE_CHECKING:
     from millrace.stream import Stream
 
 
-@clear
-class Shorthands(ABC):
+@explain_errors
+class AggregationMethods(ABC):
     """What a keyed stream has besides `aggregate`."""
 
     stream: Stream
@@ -76,9 +76,11 @@ class Shorthands(ABC):
         self, k: int, *columns: Any, by: str | None = None, name: str = "top", approx: bool = False
     ) -> Stream:
         """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most frequent values of a column."""
-        columns = expressions.names("top", columns)
+        columns = expressions.column_names("top", columns)
         if by is not None and not columns:
             columns = tuple(
-                c for c in self.stream.columns if c not in SYSTEM and c not in self.keys and c != by
+                column
+                for column in self.stream.columns
+                if column not in SYSTEM_COLUMNS and column not in self.keys and column != by
             )
         return self.aggregate(**{name: aggregates.top(k, *columns, by=by, approx=approx)})

@@ -11,7 +11,7 @@ from millrace.errors import DefinitionError
 from millrace.graph.build import join as joining
 from millrace.stream import Stream, read
 from millrace.topics import Topic
-from millrace.values.calls import clear_functions, need
+from millrace.values.calls import explain_errors_of, require_type
 from millrace.watermarks import Watermark
 
 
@@ -24,7 +24,7 @@ class Table:
     keys: tuple[str, ...]
     deleted: pl.Expr | None
 
-    def _side(self) -> joining.TableSide:
+    def _as_join_side(self) -> joining.TableSide:
         return joining.TableSide(self.changes.node, self.keys, None, self.deleted)
 
 
@@ -33,7 +33,7 @@ def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr 
 
     A row for which `deleted` holds takes its key out, and so does a record without a value, where the topic says `tombstones=True`.
     """
-    need("table", topic, Topic, "a topic; say Topic('name', Type, key='...')")
+    require_type("table", topic, Topic, "a topic; say Topic('name', Type, key='...')")
     if topic.key is None:
         raise DefinitionError(
             f"table({topic.name}): the topic has no key, so no row could take the place of another; say Topic(..., key=...)"
@@ -44,17 +44,17 @@ def table(topic: Topic, *, watermark: Watermark | None = None, deleted: pl.Expr 
             raise DefinitionError(
                 f"table({topic.name}): deleted={deleted!r} is not an expression; use one such as pl.col('gone')"
             )
-        found = graph.roots([deleted])
-        missing = [column for column in found or () if column not in changes.columns]
+        columns = graph.columns_used([deleted])
+        missing = [column for column in columns or () if column not in changes.columns]
         if missing:
             raise DefinitionError(
                 f"table({topic.name}): deleted={deleted} looks at {missing[0]!r}; there are {', '.join(changes.columns)}"
             )
         changes.filter(deleted)
     if topic.tombstones:
-        nothing = pl.all_horizontal(pl.col(name).is_null() for name in topic.schema if name != topic.key)
-        deleted = nothing if deleted is None else nothing | deleted.fill_null(value=False)
+        is_tombstone = pl.all_horizontal(pl.col(name).is_null() for name in topic.schema if name != topic.key)
+        deleted = is_tombstone if deleted is None else is_tombstone | deleted.fill_null(value=False)
     return Table(changes, (topic.key,), deleted)
 
 
-clear_functions(globals(), "table")
+explain_errors_of(globals(), "table")

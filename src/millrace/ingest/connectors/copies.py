@@ -6,10 +6,10 @@ import polars as pl
 
 from millrace import durations
 from millrace.errors import ConfigError, DefinitionError
-from millrace.ingest.contract import Batch, Connector, Processor, Reject
+from millrace.ingest.contract import Connector, MessageBatch, MessageProcessor, Reject
 from millrace.topics import Topic
 
-_GOLDEN = 0.618_033_988_749_895
+_GOLDEN_RATIO = 0.618_033_988_749_895
 """Multiples of it, without their whole parts, are spread evenly and fall into no step."""
 
 
@@ -22,12 +22,12 @@ class Copies(Connector):
     """
 
     def __init__(
-        self, connector: Connector, processor: Processor, *, copies: int, spread: str = "1m"
+        self, connector: Connector, processor: MessageProcessor, *, copies: int, spread: str = "1m"
     ) -> None:
         if type(copies) is not int or not 1 <= copies <= 1_000:
             raise ConfigError(f"copies={copies!r} must be a whole number from 1 to 1000")
         try:
-            length = durations.positive(spread, name="spread")
+            spread_ms = durations.parse_positive(spread, name="spread")
         except DefinitionError as error:
             raise ConfigError(str(error)) from error
         self.connector, self.processor = connector, processor
@@ -37,74 +37,79 @@ class Copies(Connector):
                 raise ConfigError(
                     f"copies={copies} of {topic.name} could not be told apart: it has no key of text"
                 )
-        self.shifts = [0, *(max(1, round(length * (k * _GOLDEN % 1))) for k in range(1, copies))]
-        self._waiting: dict[str, pl.DataFrame] = {}
-        self._reached = 0
-        self._given: deque[Batch | None] = deque()
+        self.delays = [
+            0,
+            *(max(1, round(spread_ms * (number * _GOLDEN_RATIO % 1))) for number in range(1, copies)),
+        ]
+        self._delayed: dict[str, pl.DataFrame] = {}
+        self._max_ingestion_time = 0
+        self._unacknowledged: deque[MessageBatch | None] = deque()
         """The originals of batches that were given out, in order; None: copies alone."""
 
     def open(self) -> None:
         """Connects."""
-        self.connector.interested_in(self.processor.filters)
+        self.connector.set_topic_filters(self.processor.filters)
         self.connector.open()
 
     def close(self) -> None:
         """Lets go."""
         self.connector.close()
 
-    def poll(self, *, limit: int, wait: int) -> Batch | None:
+    def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
         """The events that are due, originals and copies; a batch may have more than `limit`, as each message has its copies."""
-        batch = self.connector.poll(limit=max(1, limit // len(self.shifts)), wait=wait)
+        batch = self.connector.poll(limit=max(1, limit // len(self.delays)), wait=wait)
         if batch is None:
-            rest = self._due(None)
-            self._given.append(None)
-            return Batch(rows=rest) if rest else None
-        done = self.processor.process_many(batch)
-        for topic, rows in done.rows:
-            self._wait(topic, rows)
-        rejects: list[Reject] = [*batch.rejects, *done.rejects]
-        made = Batch(rows=self._due(self._reached), rejects=rejects)
-        if len(made) or rejects:
-            self._given.append(batch)
+            remaining = self._take_due(None)
+            self._unacknowledged.append(None)
+            return MessageBatch(rows=remaining) if remaining else None
+        processed = self.processor.process_many(batch)
+        for topic, rows in processed.rows:
+            self._delay_rows(topic, rows)
+        rejects: list[Reject] = [*batch.rejects, *processed.rejects]
+        result = MessageBatch(rows=self._take_due(self._max_ingestion_time), rejects=rejects)
+        if len(result) or rejects:
+            self._unacknowledged.append(batch)
         elif len(batch):
             self.connector.acknowledge(batch)  # all of it is of no interest, and nobody will ask for it again
-        return made
+        return result
 
-    def acknowledge(self, batch: Batch) -> None:  # noqa: ARG002 - it holds copies; the originals are at hand
+    def acknowledge(self, batch: MessageBatch) -> None:  # noqa: ARG002 - it holds copies; the originals are at hand
         """Acknowledges the originals, whose copies may still wait: those are lost if the process dies."""
-        originals = self._given.popleft()
+        originals = self._unacknowledged.popleft()
         if originals is not None:
             self.connector.acknowledge(originals)
 
-    def troubles(self) -> Counter[str]:
+    def recovered_errors(self) -> Counter[str]:
         """Those of the connector."""
-        return self.connector.troubles()
+        return self.connector.recovered_errors()
 
-    def _wait(self, topic: Topic, rows: pl.DataFrame) -> None:
+    def _delay_rows(self, topic: Topic, rows: pl.DataFrame) -> None:
         newest = rows["ingestion_time"].max()
-        self._reached = max(self._reached, newest) if isinstance(newest, int) else self._reached
-        before = self._waiting.get(topic.name)
-        made = [_shifted(rows, str(topic.key), number, shift) for number, shift in enumerate(self.shifts)]
-        self._waiting[topic.name] = pl.concat([before, *made] if before is not None else made)
+        self._max_ingestion_time = (
+            max(self._max_ingestion_time, newest) if isinstance(newest, int) else self._max_ingestion_time
+        )
+        delayed = self._delayed.get(topic.name)
+        copies = [_copy_rows(rows, str(topic.key), number, delay) for number, delay in enumerate(self.delays)]
+        self._delayed[topic.name] = pl.concat([delayed, *copies] if delayed is not None else copies)
 
-    def _due(self, until: int | None) -> list[tuple[Topic, pl.DataFrame]]:
+    def _take_due(self, until: int | None) -> list[tuple[Topic, pl.DataFrame]]:
         """What is due by this ingestion time (None: everything), in its order."""
         due: list[tuple[Topic, pl.DataFrame]] = []
         for topic in self.topics:
-            waiting = self._waiting.get(topic.name)
-            if waiting is None:
+            delayed = self._delayed.get(topic.name)
+            if delayed is None:
                 continue
-            ripe = pl.col("ingestion_time") <= until if until is not None else pl.lit(value=True)
-            taken = waiting.filter(ripe).sort("ingestion_time", maintain_order=True)
-            self._waiting[topic.name] = waiting.filter(~ripe)
-            if len(taken):
-                due.append((topic, taken))
+            is_due = pl.col("ingestion_time") <= until if until is not None else pl.lit(value=True)
+            rows = delayed.filter(is_due).sort("ingestion_time", maintain_order=True)
+            self._delayed[topic.name] = delayed.filter(~is_due)
+            if len(rows):
+                due.append((topic, rows))
         return due
 
 
-def _shifted(rows: pl.DataFrame, key: str, number: int, shift: int) -> pl.DataFrame:
+def _copy_rows(rows: pl.DataFrame, key: str, number: int, delay: int) -> pl.DataFrame:
     if not number:
         return rows
     return rows.with_columns(
-        pl.format(f"{{}}~{number}", key).alias(key), pl.col("event_time", "ingestion_time") + shift
+        pl.format(f"{{}}~{number}", key).alias(key), pl.col("event_time", "ingestion_time") + delay
     )

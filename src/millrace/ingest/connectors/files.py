@@ -13,97 +13,115 @@ from typing import IO, Literal
 
 from millrace.errors import InputError
 from millrace.ingest.clock import Clock, WallClock
-from millrace.ingest.connectors.lines import Meaning, declared, is_open, is_record, values_of
-from millrace.ingest.connectors.recording_files import BLOCK, LONGEST_LINE, lines, opened, place, shown
-from millrace.ingest.contract import Batch, Connector, Raw
+from millrace.ingest.connectors.lines import (
+    LineFormat,
+    is_csv_record,
+    is_open_csv_record,
+    parse_csv_record,
+    resolve_topic,
+)
+from millrace.ingest.connectors.recording_files import (
+    BLOCK_BYTES,
+    MAX_LINE_BYTES,
+    open_recording,
+    parse_location,
+    read_lines,
+    redact,
+)
+from millrace.ingest.contract import Connector, MessageBatch, RawMessage
 from millrace.topics import Topic
 
-_MOST_LINES = 1_000
+_MAX_RECORD_LINES = 1_000
 """Over how many lines one value of CSV may run."""
 
 
-class _Reader(Connector):
+class _LineConnector(Connector):
     """Takes lines from a source at a time, whose first one names the columns if it is CSV."""
 
-    def __init__(self, meaning: Meaning, clock: Clock | None) -> None:
-        self.meaning = meaning
-        self.topics = (meaning.topic,)
+    def __init__(self, line_format: LineFormat, clock: Clock | None) -> None:
+        self.line_format = line_format
+        self.topics = (line_format.topic,)
         self.clock: Clock = clock or WallClock()
         self._header: Sequence[str] = ()
-        self._source, self._number = "", 0
-        self._left: list[bytes] = []
+        self._source, self._line_number = "", 0
+        self._pending: list[bytes] = []
         """Lines that were read and not yet taken."""
-        self._open: list[tuple[int, bytes]] = []
+        self._open_lines: list[tuple[int, bytes]] = []
         """Lines of CSV of which a quoted value is not closed yet, with their numbers."""
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: MessageBatch) -> None:
         """There is nobody to be told."""
 
-    def _begin(self, source: str) -> None:
-        self._source, self._number, self._header, self._open = source, 0, (), []
+    def _start_source(self, source: str) -> None:
+        self._source, self._line_number, self._header, self._open_lines = source, 0, (), []
 
-    def _taken(self, limit: int) -> Batch:
-        taken, self._left = self._left[:limit], self._left[limit:]
+    def _take(self, limit: int) -> MessageBatch:
+        raw_lines, self._pending = self._pending[:limit], self._pending[limit:]
         now, raws = self.clock.now(), []
-        for number, line in self._records(taken):
+        for number, line in self._join_records(raw_lines):
             if not line.strip():
                 continue
-            if self.meaning.format == "csv" and not self._header:
-                self._header = self._names(line)
+            if self.line_format.format == "csv" and not self._header:
+                self._header = self._parse_header(line)
             else:
-                raws.append(Raw("", line.rstrip(b"\r")[: LONGEST_LINE + 1], now, f"{self._source}:{number}"))
-        return self.meaning.batch(raws, self._header)
+                raws.append(
+                    RawMessage("", line.rstrip(b"\r")[: MAX_LINE_BYTES + 1], now, f"{self._source}:{number}")
+                )
+        return self.line_format.parse(raws, self._header)
 
-    def _records(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    def _join_records(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
         """Lines with their numbers; those over which one quoted value of CSV runs, joined."""
         for line in lines:
-            self._number += 1
-            self._open.append((self._number, line))
-            yield from self._closed()
+            self._line_number += 1
+            self._open_lines.append((self._line_number, line))
+            yield from self._take_complete()
 
-    def _closed(self, *, at_end: bool = False) -> Iterator[tuple[int, bytes]]:
+    def _take_complete(self, *, at_end: bool = False) -> Iterator[tuple[int, bytes]]:
         """The records that are complete. A quote that nothing closes costs its own line, not those that follow."""
-        while self._open:
-            (number, first), last = self._open[0], self._open[-1][1]
-            if self.meaning.format != "csv" or (len(self._open) == 1 and b'"' not in first):
-                yield self._open.pop(0)
+        while self._open_lines:
+            (number, first), last = self._open_lines[0], self._open_lines[-1][1]
+            if self.line_format.format != "csv" or (len(self._open_lines) == 1 and b'"' not in first):
+                yield self._open_lines.pop(0)
                 continue
-            if len(self._open) > 1 and b'"' not in last and not self._is_too_long() and not at_end:
+            if len(self._open_lines) > 1 and b'"' not in last and not self._is_too_long() and not at_end:
                 return
-            joined = b"\n".join(line for _, line in self._open)
-            if not is_open(joined):
-                if len(self._open) == 1 or is_record(joined):
-                    self._open.clear()
+            joined = b"\n".join(line for _, line in self._open_lines)
+            if not is_open_csv_record(joined):
+                if len(self._open_lines) == 1 or is_csv_record(joined):
+                    self._open_lines.clear()
                     yield number, joined
                     return
             elif not self._is_too_long() and not at_end:
                 return
-            yield from self._first_alone()
+            yield from self._release_first()
 
-    def _first_alone(self) -> Iterator[tuple[int, bytes]]:
+    def _release_first(self) -> Iterator[tuple[int, bytes]]:
         """The first line as it is, and those after it as if they had just come."""
-        rest = self._open[1:]
-        yield self._open[0]
-        self._open = []
-        for numbered in rest:
-            self._open.append(numbered)
-            yield from self._closed()
+        following = self._open_lines[1:]
+        yield self._open_lines[0]
+        self._open_lines = []
+        for numbered_line in following:
+            self._open_lines.append(numbered_line)
+            yield from self._take_complete()
 
     def _is_too_long(self) -> bool:
-        return len(self._open) > _MOST_LINES or sum(len(line) for _, line in self._open) > LONGEST_LINE
+        return (
+            len(self._open_lines) > _MAX_RECORD_LINES
+            or sum(len(line) for _, line in self._open_lines) > MAX_LINE_BYTES
+        )
 
-    def _rest_of_open(self) -> Batch:
+    def _take_open(self) -> MessageBatch:
         """What was still waiting for a closing quote when the source ended."""
         now = self.clock.now()
         raws = [
-            Raw("", line.rstrip(b"\r")[: LONGEST_LINE + 1], now, f"{self._source}:{number}")
-            for number, line in self._closed(at_end=True)
+            RawMessage("", line.rstrip(b"\r")[: MAX_LINE_BYTES + 1], now, f"{self._source}:{number}")
+            for number, line in self._take_complete(at_end=True)
         ]
-        return self.meaning.batch([raw for raw in raws if raw.payload.strip()], self._header)
+        return self.line_format.parse([raw for raw in raws if raw.payload.strip()], self._header)
 
-    def _names(self, line: bytes) -> Sequence[str]:
+    def _parse_header(self, line: bytes) -> Sequence[str]:
         try:
-            names = values_of(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
+            names = parse_csv_record(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
         except UnicodeDecodeError as error:
             raise InputError(
                 f"the first line of {self._source} is not UTF-8 ({error}), so its columns have no names"
@@ -112,19 +130,19 @@ class _Reader(Connector):
             raise InputError(
                 f"the first line of {self._source} is not a line of CSV ({error}), so its columns have no names; end lines with LF or CRLF"
             ) from error
-        twice = [
+        duplicates = [
             name
             for name in dict.fromkeys(names)
-            if names.count(name) > 1 and name in {*self.meaning.topic.schema, self.meaning.time}
+            if names.count(name) > 1 and name in {*self.line_format.topic.schema, self.line_format.time}
         ]
-        if twice:
+        if duplicates:
             raise InputError(
-                f"the first line of {self._source} names {', '.join(map(repr, twice))} more than once, so it cannot be told which values are meant; rename the columns that are not"
+                f"the first line of {self._source} names {', '.join(map(repr, duplicates))} more than once, so it cannot be told which values are meant; rename the columns that are not"
             )
         return names
 
 
-class Files(_Reader):
+class Files(_LineConnector):
     """Files of JSON lines or CSV (`.csv`), gzipped or not, one after the other and each to its end; or URLs, or a pattern such as `readings/*.csv`.
 
     `topic` names a declared `Topic` (`file.py:NAME`); what `time` and `unit` mean, `Meaning` says. Where reading ended is not remembered: started
@@ -141,57 +159,59 @@ class Files(_Reader):
         format: Literal["jsonl", "csv"] | None = None,  # noqa: A002 - as users call it
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(Meaning(declared(topic), format or "jsonl", time, unit), clock)
+        super().__init__(LineFormat(resolve_topic(topic), format or "jsonl", time, unit), clock)
         self.paths = [path] if isinstance(path, str | Path) else list(path)
-        self._by_name = format is None
-        self._places: Iterator[str | Path] = iter(())
+        self._is_format_detected = format is None
+        self._remaining_paths: Iterator[str | Path] = iter(())
         self._file: IO[bytes] | None = None
         self._blocks: Iterator[list[bytes]] = iter(())
 
     def open(self) -> None:
         """Looks which files there are."""
-        found = [one for given in self.paths for one in _files(given)]
-        missing = [str(one) for one in found if isinstance(one, Path) and not one.is_file()]
+        files = [file for path in self.paths for file in _expand_path(path)]
+        missing = [str(file) for file in files if isinstance(file, Path) and not file.is_file()]
         if missing:
             raise InputError(f"there is no file {', '.join(missing)}; check path")
-        self._places = iter(found)
+        self._remaining_paths = iter(files)
 
     def close(self) -> None:
         """Closes the file at hand."""
         if self._file is not None:
             self._file.close()
 
-    def poll(self, *, limit: int, wait: int) -> Batch | None:  # noqa: ARG002 - a file has its lines at once
+    def poll(self, *, limit: int, wait: int) -> MessageBatch | None:  # noqa: ARG002 - a file has its lines at once
         """The next lines of the file at hand, or of the next one; what is there does not make anyone wait."""
-        while not self._left:
+        while not self._pending:
             try:
                 block = next(self._blocks, None)
             except (OSError, EOFError, zlib.error) as error:
-                raise InputError(f"{self._source} is damaged after line {self._number}: {error}") from error
-            self._left = block or []
+                raise InputError(
+                    f"{self._source} is damaged after line {self._line_number}: {error}"
+                ) from error
+            self._pending = block or []
             if block is None:
-                if self._open:
-                    return self._rest_of_open()
-                if not self._next():
+                if self._open_lines:
+                    return self._take_open()
+                if not self._open_next():
                     return None
-        return self._taken(limit)
+        return self._take(limit)
 
-    def _next(self) -> bool:
-        where = next(self._places, None)
-        if where is None:
+    def _open_next(self) -> bool:
+        location = next(self._remaining_paths, None)
+        if location is None:
             return False
         self.close()
-        self._file = opened(where)
-        self._blocks = lines(self._file)
-        self._begin(shown(where))
-        if self._by_name:
-            self.meaning = replace(
-                self.meaning, format="csv" if ".csv" in Path(shown(where)).suffixes else "jsonl"
+        self._file = open_recording(location)
+        self._blocks = read_lines(self._file)
+        self._start_source(redact(location))
+        if self._is_format_detected:
+            self.line_format = replace(
+                self.line_format, format="csv" if ".csv" in Path(redact(location)).suffixes else "jsonl"
             )
         return True
 
 
-class Stdin(_Reader):
+class Stdin(_LineConnector):
     """What is piped in, until it ends: `tail -f readings.jsonl | millrace ingest --stdin --to jobs.py:READINGS`."""
 
     def __init__(
@@ -203,35 +223,35 @@ class Stdin(_Reader):
         format: Literal["jsonl", "csv"] = "jsonl",  # noqa: A002 - as users call it
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(Meaning(declared(topic), format, time, unit), clock)
-        self._rest = b""
-        self._ended = False
+        super().__init__(LineFormat(resolve_topic(topic), format, time, unit), clock)
+        self._partial_line = b""
+        self._is_at_end = False
 
     def open(self) -> None:
         """Refuses a terminal, at which nobody would know what to type."""
         if sys.stdin is None or sys.stdin.isatty():
             raise InputError("standard input is a terminal; pipe lines into it, or name a file")
-        self._begin("stdin")
+        self._start_source("stdin")
 
-    def poll(self, *, limit: int, wait: int) -> Batch | None:
+    def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
         """The lines that came within `wait` milliseconds; a line is taken when its end has come."""
-        if not self._left and not self._ended and select.select([sys.stdin], [], [], wait / 1000)[0]:
-            block = os.read(sys.stdin.fileno(), BLOCK)
-            self._ended = not block
-            *self._left, self._rest = (self._rest + block).split(b"\n")
-            self._rest = self._rest[
-                : LONGEST_LINE + 1
+        if not self._pending and not self._is_at_end and select.select([sys.stdin], [], [], wait / 1000)[0]:
+            block = os.read(sys.stdin.fileno(), BLOCK_BYTES)
+            self._is_at_end = not block
+            *self._pending, self._partial_line = (self._partial_line + block).split(b"\n")
+            self._partial_line = self._partial_line[
+                : MAX_LINE_BYTES + 1
             ]  # the beginning of a line that is too long: it is one letter
-            if self._ended:
-                self._left, self._rest = [*self._left, self._rest], b""
-        if self._ended and not self._left:
-            return self._rest_of_open() if self._open else None
-        return self._taken(limit)
+            if self._is_at_end:
+                self._pending, self._partial_line = [*self._pending, self._partial_line], b""
+        if self._is_at_end and not self._pending:
+            return self._take_open() if self._open_lines else None
+        return self._take(limit)
 
 
-def _files(given: str | Path) -> list[str | Path]:
-    where = place(given)
-    if isinstance(where, str):
-        return [where]
-    found = sorted(glob.glob(str(where)))  # noqa: PTH207 - a pattern may be absolute
-    return [Path(name) for name in found] or [where]
+def _expand_path(path: str | Path) -> list[str | Path]:
+    location = parse_location(path)
+    if isinstance(location, str):
+        return [location]
+    names = sorted(glob.glob(str(location)))  # noqa: PTH207 - a pattern may be absolute
+    return [Path(name) for name in names] or [location]

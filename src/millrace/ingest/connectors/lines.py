@@ -12,26 +12,26 @@ import polars as pl
 from millrace import timestamps
 from millrace.errors import ConfigError, MillraceError
 from millrace.graph import find_jobs
-from millrace.ingest.connectors.recording_files import LONGEST_LINE
-from millrace.ingest.contract import MISFIT, Batch, Raw, Reject, Rejected, columns_of
+from millrace.ingest.connectors.recording_files import MAX_LINE_BYTES
+from millrace.ingest.contract import MISFIT, MessageBatch, MessageRejected, RawMessage, Reject, build_columns
 from millrace.topics import Topic
 from millrace.values import event_values
-from millrace.values.event_values import Misfit
+from millrace.values.event_values import InvalidValue
 
-_UNITS = {"ms": 1, "s": 1000}
-_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_UNIT_MS = {"ms": 1, "s": 1000}
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 _FLOAT = re.compile(
     r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?|[+-]?(inf|infinity)|nan", re.ASCII | re.IGNORECASE
 )
 csv.field_size_limit(
-    max(csv.field_size_limit(), LONGEST_LINE)
+    max(csv.field_size_limit(), MAX_LINE_BYTES)
 )  # else nobody knows where a value of more than 128 KiB ends
-_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True)
-class Meaning:
+class LineFormat:
     """What lines mean: events of `topic`, at the time in the column `time` (None: when they are read).
 
     A time is a number of `unit`, or ISO 8601 text with an offset. Columns that the type of the topic does not have are passed over.
@@ -48,64 +48,66 @@ class Meaning:
             raise ConfigError(
                 f"format={self.format!r} is unknown; use 'jsonl' (a JSON object a line) or 'csv' (with a first line of names)"
             )
-        if self.unit not in _UNITS:
+        if self.unit not in _UNIT_MS:
             raise ConfigError(
                 f"unit={self.unit!r} is unknown; use 'ms' or 's': what a number in the column of times counts"
             )
 
-    def batch(self, lines: Sequence[Raw], header: Sequence[str]) -> Batch:
+    def parse(self, lines: Sequence[RawMessage], header: Sequence[str]) -> MessageBatch:
         """The events of lines, and a reject for each line that is none."""
-        found: list[tuple[Raw, Any, int]] = []
+        events: list[tuple[RawMessage, Any, int]] = []
         rejects: list[Reject] = []
         for raw in lines:
             try:
-                found.append((raw, *self._event(raw, header)))
-            except Rejected as rejected:
+                events.append((raw, *self._parse_line(raw, header)))
+            except MessageRejected as rejected:
                 rejects.append(Reject(rejected.reason, rejected.detail, raw))
-            except Misfit as misfit:
+            except InvalidValue as misfit:
                 rejects.append(Reject(MISFIT, str(misfit), raw))
             except (msgspec.MsgspecError, UnicodeError, RecursionError, csv.Error) as error:
                 rejects.append(Reject("malformed line", str(error), raw))
-        return Batch(
-            rows=[(self.topic, columns_of(self.topic, found, rejects))] if found else [], rejects=rejects
+        return MessageBatch(
+            rows=[(self.topic, build_columns(self.topic, events, rejects))] if events else [], rejects=rejects
         )
 
-    def _event(self, raw: Raw, header: Sequence[str]) -> tuple[Any, int]:
+    def _parse_line(self, raw: RawMessage, header: Sequence[str]) -> tuple[Any, int]:
         """The row of a line, and its event time."""
-        if len(raw.payload) > LONGEST_LINE:
-            raise Rejected("line too long", f"more than {LONGEST_LINE} bytes; only its beginning is kept")
-        shape = event_values.shape(self.topic.type, self.time)
+        if len(raw.payload) > MAX_LINE_BYTES:
+            raise MessageRejected(
+                "line too long", f"more than {MAX_LINE_BYTES} bytes; only its beginning is kept"
+            )
+        shape = event_values.row_decoder(self.topic.type, self.time)
         row = (
-            self._decoded(shape, raw.payload)
+            self._decode_json(shape, raw.payload)
             if self.format == "jsonl"
-            else self._converted(shape, raw, header)
+            else self._convert_csv(shape, raw, header)
         )
-        return row, raw.received if self.time is None else self._time(shape.get(row, self.time))
+        return row, raw.received if self.time is None else self._parse_time(shape.get(row, self.time))
 
-    def _decoded(self, shape: event_values.Shape, line: bytes) -> Any:
+    def _decode_json(self, shape: event_values.RowDecoder, line: bytes) -> Any:
         try:
             row = shape.decode(line)
-        except Misfit:
-            self._check_key(_object(line))  # a line without its key says so first
+        except InvalidValue:
+            self._check_key(_decode_object(line))  # a line without its key says so first
             raise
         if shape.is_empty(row) or (self.topic.key is not None and shape.get(row, self.topic.key) is None):
-            self._check_key(_object(line))
+            self._check_key(_decode_object(line))
         return row
 
-    def _converted(self, shape: event_values.Shape, raw: Raw, header: Sequence[str]) -> Any:
-        named = self._named(raw, header)
-        self._check_key(named)
-        return shape.convert({name: value for name, value in named.items() if name in shape.places})
+    def _convert_csv(self, shape: event_values.RowDecoder, raw: RawMessage, header: Sequence[str]) -> Any:
+        values = self._split_values(raw, header)
+        self._check_key(values)
+        return shape.convert({name: value for name, value in values.items() if name in shape.attribute_names})
 
-    def _named(self, raw: Raw, header: Sequence[str]) -> dict[str, Any]:
-        values = values_of(raw.payload)
+    def _split_values(self, raw: RawMessage, header: Sequence[str]) -> dict[str, Any]:
+        values = parse_csv_record(raw.payload)
         if len(values) != len(header):
-            raise Rejected(
+            raise MessageRejected(
                 "malformed line", f"{len(values)} values where the first line names {len(header)} columns"
             )
-        return {name: self._typed(name, text) for name, text in zip(header, values, strict=True)}
+        return {name: self._convert_text(name, text) for name, text in zip(header, values, strict=True)}
 
-    def _typed(self, name: str, text: str) -> Any:
+    def _convert_text(self, name: str, text: str) -> Any:
         """CSV knows only text; the type of the column says what is meant. What cannot be meant stays text, and does not fit."""
         dtype = self.topic.schema.get(name)
         if dtype is None or dtype == pl.String:
@@ -113,7 +115,7 @@ class Meaning:
         if not text:
             return None
         if dtype == pl.Boolean:
-            return _WORDS.get(text.lower(), text)
+            return _BOOLEANS.get(text.lower(), text)
         if dtype.is_integer() and _INTEGER.fullmatch(text):
             return int(text)
         if dtype.is_float() and _FLOAT.fullmatch(text):
@@ -123,21 +125,23 @@ class Meaning:
     def _check_key(self, row: Mapping[str, Any]) -> None:
         key = self.topic.key
         if row.get(key) is None if key is not None else not row.keys() & self.topic.schema.keys():
-            raise Rejected(f"no {key or 'column of the topic'}", f"there are {', '.join(row)[:200]}")
+            raise MessageRejected(f"no {key or 'column of the topic'}", f"there are {', '.join(row)[:200]}")
 
-    def _time(self, given: Any) -> int:
-        if given is None or given == "":
-            raise Rejected("no time", f"column {self.time!r} is empty or missing")
+    def _parse_time(self, value: Any) -> int:
+        if value is None or value == "":
+            raise MessageRejected("no time", f"column {self.time!r} is empty or missing")
         try:
-            at = timestamps.millis_of(given, unit=_UNITS[self.unit], exact=False)
+            time = timestamps.value_to_millis(value, unit=_UNIT_MS[self.unit], exact=False)
         except (ValueError, OverflowError) as error:
-            raise Rejected("wrong time", f"{str(given)[:100]!r} in column {self.time!r}: {error}") from error
-        if not timestamps.in_range(at):
-            raise Rejected("impossible event time", f"{str(given)[:100]!r} in column {self.time!r}")
-        return at
+            raise MessageRejected(
+                "wrong time", f"{str(value)[:100]!r} in column {self.time!r}: {error}"
+            ) from error
+        if not timestamps.is_in_range(time):
+            raise MessageRejected("impossible event time", f"{str(value)[:100]!r} in column {self.time!r}")
+        return time
 
 
-def values_of(record: bytes) -> list[str]:
+def parse_csv_record(record: bytes) -> list[str]:
     """The values of one record of CSV."""
     *lines, last = record.decode().split("\n")
     rows = list(csv.reader([*(f"{line}\n" for line in lines), last], strict=True))
@@ -146,19 +150,19 @@ def values_of(record: bytes) -> list[str]:
     return rows[0] if rows else []
 
 
-def is_record(record: bytes) -> bool:
+def is_csv_record(record: bytes) -> bool:
     """Whether lines together are one record of CSV."""
     try:
-        values_of(record)
+        parse_csv_record(record)
     except (csv.Error, UnicodeDecodeError):
         return False
     return True
 
 
-def is_open(record: bytes) -> bool:
+def is_open_csv_record(record: bytes) -> bool:
     """Whether a record of CSV ends within a quoted value, which then goes on in the next line."""
     try:
-        values_of(record)
+        parse_csv_record(record)
     except csv.Error as error:
         return "unexpected end of data" in str(error)
     except UnicodeDecodeError:
@@ -166,16 +170,16 @@ def is_open(record: bytes) -> bool:
     return False
 
 
-def declared(given: object) -> Topic:
+def resolve_topic(topic: object) -> Topic:
     """The topic itself, or what stands at `file.py:NAME` or `module:NAME`."""
-    if isinstance(given, Topic):
-        return given
+    if isinstance(topic, Topic):
+        return topic
     try:
-        found = find_jobs.resolve(str(given))
+        resolved = find_jobs.resolve(str(topic))
     except MillraceError as error:
-        raise ConfigError(f"topic={given!r}: {error}") from error
-    if not isinstance(found, Topic):
+        raise ConfigError(f"topic={topic!r}: {error}") from error
+    if not isinstance(resolved, Topic):
         raise ConfigError(
-            f"topic={given!r} is {found!r}, not a millrace.Topic; name the one that your job reads, such as 'jobs.py:READINGS'"
+            f"topic={topic!r} is {resolved!r}, not a millrace.Topic; name the one that your job reads, such as 'jobs.py:READINGS'"
         )
-    return found
+    return resolved

@@ -17,13 +17,19 @@ import msgspec
 
 from millrace.errors import ConfigError, InputError
 from millrace.ingest.clock import Clock, WallClock
-from millrace.ingest.connectors.recording_files import LONGEST_LINE, lines, opened, place, shown
-from millrace.ingest.contract import Batch, Connector, Raw, Reject
+from millrace.ingest.connectors.recording_files import (
+    MAX_LINE_BYTES,
+    open_recording,
+    parse_location,
+    read_lines,
+    redact,
+)
+from millrace.ingest.contract import Connector, MessageBatch, RawMessage, Reject
 
 _QUOTE = ord('"')
-_LAST = 253_402_300_800_000
+_MAX_TIME = 253_402_300_800_000
 """The end of the year 9999; a greater time is no time."""
-_BETWEEN = 1_000
+_ROUND_GAP = 1_000
 """From the last message of a round to the first of the next, in milliseconds."""
 
 
@@ -35,7 +41,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Line).decode
-_text = msgspec.json.Decoder(str).decode
+_decode_string = msgspec.json.Decoder(str).decode
 
 
 class Recording(Connector):
@@ -61,195 +67,203 @@ class Recording(Connector):
             )
         if not isinstance(loop, bool):
             raise ConfigError(f"loop={loop!r} is neither true nor false")
-        self.path, self.speed, self.retime, self.loop = place(path), _speed(speed), retime, loop
+        self.path, self.speed, self.retime, self.loop = (
+            parse_location(path),
+            _parse_speed(speed),
+            retime,
+            loop,
+        )
         self.clock: Clock = clock or WallClock()
-        self.acknowledged = 0
+        self.acknowledged_count = 0
         """How many messages the log has."""
         self._file: IO[bytes] | None = None
         self._lines: Iterator[list[bytes]] = iter(())
-        self._pending = _Lines(shown(self.path))
+        self._pending = _PendingLines(redact(self.path))
         self._failure: InputError | None = None
-        self._start: tuple[int, int] | None = None
+        self._start_times: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Opens the file and looks whether it is compressed."""
-        self._file = opened(self.path)
-        self._lines = lines(self._file)
+        self._file = open_recording(self.path)
+        self._lines = read_lines(self._file)
 
     def close(self) -> None:
         """Closes the file."""
         if self._file is not None:
             self._file.close()
 
-    def poll(self, *, limit: int, wait: int) -> Batch | None:
+    def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
         """The messages that are due, gathered for up to `wait` milliseconds. A broken file raises only after all that could be read."""
         self._fill(limit)
         if (
-            not self._pending.read
+            not self._pending.line_count
             and self._failure is None
             and self.loop
-            and self._pending.round_has_messages
+            and self._pending.has_messages_in_round
         ):
-            self._again()
+            self._start_next_round()
             self._fill(limit)
-        if not self._pending.read:
+        if not self._pending.line_count:
             if self._failure is not None:
                 raise self._failure
             return None
-        return self._pending.take(self._due(limit, wait), self._shift())
+        return self._pending.take(self._count_due(limit, wait), self._time_shift())
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: MessageBatch) -> None:
         """Counts; a file needs no acknowledgement."""
-        self.acknowledged += len(batch)
+        self.acknowledged_count += len(batch)
 
-    def _again(self) -> None:
+    def _start_next_round(self) -> None:
         """Another round; no batch holds messages of two."""
         self.close()
         self._pending.next_round()
         self.open()
 
     def _fill(self, limit: int) -> None:
-        while self._pending.read < limit and self._failure is None:
+        while self._pending.line_count < limit and self._failure is None:
             try:
                 block = next(self._lines)
             except StopIteration:
                 return
             except (EOFError, gzip.BadGzipFile, zlib.error, OSError) as error:
-                told = "is cut short" if isinstance(error, EOFError) else "is damaged"
-                read = self._pending.number
+                problem = "is cut short" if isinstance(error, EOFError) else "is damaged"
+                lines_read = self._pending.line_number
                 self._failure = InputError(
-                    f"{shown(self.path)} {told} after line {read} ({error}); the {read} lines before it were taken. Fetch the file again, or go on without the rest"
+                    f"{redact(self.path)} {problem} after line {lines_read} ({error}); the {lines_read} lines before it were taken. Fetch the file again, or go on without the rest"
                 )
                 return
             self._pending.add(block)
 
-    def _started(self) -> tuple[int, int]:
+    def _find_start_times(self) -> tuple[int, int]:
         """The time now and in the recording when playing began."""
-        if self._start is None and self._pending.received:
-            self._start = self.clock.now(), self._pending.received[0]
-        return self._start or (0, 0)
+        if self._start_times is None and self._pending.received:
+            self._start_times = self.clock.now(), self._pending.received[0]
+        return self._start_times or (0, 0)
 
-    def _shift(self) -> int:
-        began, recorded = self._started()
-        return began - recorded if self.retime == "now" else 0
+    def _time_shift(self) -> int:
+        started_at, recorded_start = self._find_start_times()
+        return started_at - recorded_start if self.retime == "now" else 0
 
-    def _due(self, limit: int, wait: int) -> int:
+    def _count_due(self, limit: int, wait: int) -> int:
         """How many messages are due after waiting for at most `wait`, or until there are `limit`."""
-        there = min(limit, len(self._pending))
-        if not self.speed or not there:
-            return there
-        began, recorded = self._started()
+        available = min(limit, len(self._pending))
+        if not self.speed or not available:
+            return available
+        started_at, recorded_start = self._find_start_times()
         now = self.clock.now()
-        last = self._pending.due[there - 1]
-        full = began + (last - recorded) / self.speed
-        until = min(now + wait, int(full) + 1)
+        last = self._pending.due[available - 1]
+        last_due_at = started_at + (last - recorded_start) / self.speed
+        until = min(now + wait, int(last_due_at) + 1)
         if until > now:
             self.clock.sleep(until - now)
-        played = recorded + (self.clock.now() - began) * self.speed
-        return min(bisect_right(self._pending.due, played), there)
+        position = recorded_start + (self.clock.now() - started_at) * self.speed
+        return min(bisect_right(self._pending.due, position), available)
 
 
-class _Lines:
+class _PendingLines:
     """Lines that were read but are not yet due, as columns."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.number = 0
+        self.line_number = 0
         self.topics: list[str] = []
         self.payloads: list[bytes] = []
         self.received: list[int] = []
-        self.numbers: list[int] = []
+        self.line_numbers: list[int] = []
         self.due: list[int] = []
         """The running maximum of `received`: a line is never played before the one above it."""
         self.rejects: list[tuple[int, Reject]] = []
         """With their line numbers."""
-        self.ahead = 0
+        self.round_offset = 0
         """How far the times of this round are ahead of the recorded ones."""
-        self._first: int | None = None
-        self._last = 0
+        self._first_received: int | None = None
+        self._last_received = 0
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     @property
-    def read(self) -> int:
+    def line_count(self) -> int:
         """How many lines are held, good and bad."""
         return len(self.payloads) + len(self.rejects)
 
     @property
-    def round_has_messages(self) -> bool:
+    def has_messages_in_round(self) -> bool:
         """Whether this round had any message: an empty recording is not played for ever."""
-        return self._first is not None
+        return self._first_received is not None
 
     def next_round(self) -> None:
         """The same lines once more, later by the length of the recording."""
-        if self._first is not None:
-            self.ahead += self._last - self._first + _BETWEEN
-        self.number, self._first = 0, None
+        if self._first_received is not None:
+            self.round_offset += self._last_received - self._first_received + _ROUND_GAP
+        self.line_number, self._first_received = 0, None
 
     def add(self, lines: list[bytes]) -> None:
-        before = self.due[-1:]
+        previous_due = self.due[-1:]
         start = len(self.received)
         for line in lines:
-            self.number += 1
+            self.line_number += 1
             try:
-                self._add(line)
+                self._add_line(line)
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 if line and not line.isspace():
                     self._reject(line, str(error))
-        self.due.extend(list(accumulate([*before, *self.received[start:]], max))[len(before) :])
+        self.due.extend(list(accumulate([*previous_due, *self.received[start:]], max))[len(previous_due) :])
 
-    def _add(self, text: bytes) -> None:
-        if len(text) > LONGEST_LINE:
-            raise msgspec.ValidationError(f"longer than {LONGEST_LINE} bytes; only its beginning is kept")
+    def _add_line(self, text: bytes) -> None:
+        if len(text) > MAX_LINE_BYTES:
+            raise msgspec.ValidationError(f"longer than {MAX_LINE_BYTES} bytes; only its beginning is kept")
         line = _decode(text)
-        if not 0 <= line.received < _LAST:
+        if not 0 <= line.received < _MAX_TIME:
             raise msgspec.ValidationError(f"received is {line.received}, which is no time in milliseconds")
         payload = bytes(line.payload)
         if payload[0] == _QUOTE:
-            payload = _text(payload).encode()
+            payload = _decode_string(payload).encode()
         if line.encoding:
-            payload = _bytes(payload)
-        self._first = line.received if self._first is None else self._first
-        self._last = max(self._last, line.received)
-        self.received.append(line.received + self.ahead)
+            payload = _decode_base64(payload)
+        self._first_received = line.received if self._first_received is None else self._first_received
+        self._last_received = max(self._last_received, line.received)
+        self.received.append(line.received + self.round_offset)
         self.topics.append(line.topic)
         self.payloads.append(payload)
-        self.numbers.append(self.number)
+        self.line_numbers.append(self.line_number)
 
     def _reject(self, line: bytes, detail: str) -> None:
-        raw = Raw(
-            "", line[:LONGEST_LINE], self.received[-1] if self.received else 0, f"{self.source}:{self.number}"
+        raw = RawMessage(
+            "",
+            line[:MAX_LINE_BYTES],
+            self.received[-1] if self.received else 0,
+            f"{self.source}:{self.line_number}",
         )
-        self.rejects.append((self.number, Reject("malformed line", detail, raw)))
+        self.rejects.append((self.line_number, Reject("malformed line", detail, raw)))
 
-    def take(self, count: int, shift: int) -> Batch:
+    def take(self, count: int, shift: int) -> MessageBatch:
         """The first `count`, and the rejects among them."""
-        until = self.numbers[count] if count < len(self) else self.number + 1
+        until = self.line_numbers[count] if count < len(self) else self.line_number + 1
         rejects = [reject for number, reject in self.rejects if number < until]
-        batch = Batch(
+        batch = MessageBatch(
             self.topics[:count],
             self.payloads[:count],
             [received + shift for received in self.received[:count]] if shift else self.received[:count],
-            self.numbers[:count],
+            self.line_numbers[:count],
             self.source,
             rejects,
-            shift + self.ahead,
+            shift + self.round_offset,
         )
-        for column in (self.topics, self.payloads, self.received, self.numbers, self.due):
+        for column in (self.topics, self.payloads, self.received, self.line_numbers, self.due):
             del column[:count]
         del self.rejects[: len(rejects)]
         return batch
 
 
-def _bytes(text: bytes) -> bytes:
+def _decode_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise msgspec.ValidationError(f"the payload is not base64, as it says: {error}") from error
 
 
-def _speed(speed: float | str) -> float:
+def _parse_speed(speed: float | str) -> float:
     """As a number, 0 for as fast as possible."""
     if speed == "max":
         return 0.0

@@ -12,104 +12,104 @@ from urllib.request import Request, urlopen
 
 from millrace.errors import ComponentMissing, ConfigError, InputError
 
-BLOCK = 1 << 20
-LONGEST_LINE = 1 << 20
-_WAIT = 30.0
+BLOCK_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
+_TIMEOUT = 30.0
 """Seconds for which a server may be silent."""
 
 
-def place(given: object) -> str | Path:
+def parse_location(path: object) -> str | Path:
     """A URL as it is, anything else as the name of a file."""
-    if not isinstance(given, str | Path) or not str(given):
+    if not isinstance(path, str | Path) or not str(path):
         raise ConfigError(
-            f"path={given!r} is no file name; name a recording, such as 'hsl.jsonl.gz', or its URL"
+            f"path={path!r} is no file name; name a recording, such as 'hsl.jsonl.gz', or its URL"
         )
-    return str(given) if urlsplit(str(given)).scheme and "://" in str(given) else Path(given).expanduser()
+    return str(path) if urlsplit(str(path)).scheme and "://" in str(path) else Path(path).expanduser()
 
 
-def opened(where: str | Path) -> IO[bytes]:
+def open_recording(location: str | Path) -> IO[bytes]:
     """The bytes of a recording, unpacked. A recording far away is read as it is played, not fetched first."""
     try:
-        file = io.BufferedReader(_stream(where), BLOCK)
+        file = io.BufferedReader(_open_stream(location), BLOCK_BYTES)
         gzipped = file.peek(2)[:2] == b"\x1f\x8b"
     except (OSError, ValueError) as error:
         raise InputError(
-            f"the recording {shown(where)} cannot be read: {_reason(error)}; check where it is"
+            f"the recording {redact(location)} cannot be read: {_error_text(error)}; check where it is"
         ) from error
     if gzipped:
-        return _Unpacked(file)  # type: ignore[return-value]  # a GzipFile reads like any file, whatever its type says
-    if str(where).endswith(".gz"):
+        return _GzipReader(file)  # type: ignore[return-value]  # a GzipFile reads like any file, whatever its type says
+    if str(location).endswith(".gz"):
         file.close()
         raise InputError(
-            f"the recording {shown(where)} is named .gz but is not gzipped; rename it if it is plain JSON lines, or fetch it again"
+            f"the recording {redact(location)} is named .gz but is not gzipped; rename it if it is plain JSON lines, or fetch it again"
         )
     return file
 
 
-def shown(where: str | Path) -> str:
+def redact(location: str | Path) -> str:
     """Without what a URL may hold besides its place: a user's password, or a signature."""
-    if isinstance(where, Path):
-        return str(where)
-    parts = urlsplit(where)
+    if isinstance(location, Path):
+        return str(location)
+    parts = urlsplit(location)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def lines(file: Any) -> Iterator[list[bytes]]:
+def read_lines(file: Any) -> Iterator[list[bytes]]:
     """All lines of each block in turn. `read1` hands out what precedes a damaged place; a line without end is not gathered in memory."""
-    rest = b""
-    first = True
-    while block := file.read1(BLOCK):
-        if first:
-            block, first = block.removeprefix(b"\xef\xbb\xbf"), False
-        if len(rest) > LONGEST_LINE and b"\n" not in block:
+    partial = b""
+    is_first = True
+    while block := file.read1(BLOCK_BYTES):
+        if is_first:
+            block, is_first = block.removeprefix(b"\xef\xbb\xbf"), False
+        if len(partial) > MAX_LINE_BYTES and b"\n" not in block:
             continue
-        *whole, rest = (rest + block).split(b"\n")
-        yield whole
-    if rest:
-        yield [rest]
+        *complete, partial = (partial + block).split(b"\n")
+        yield complete
+    if partial:
+        yield [partial]
 
 
-class _Unpacked(gzip.GzipFile):
+class _GzipReader(gzip.GzipFile):
     """Closes the file under it, too."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         super().__init__(fileobj=file)
-        self._under = file
+        self._source = file
 
     def close(self) -> None:
         super().close()
-        self._under.close()
+        self._source.close()
 
 
-def _stream(where: str | Path) -> Any:
-    if isinstance(where, Path):
-        return where.open("rb", buffering=0)
-    if urlsplit(where).scheme in ("http", "https"):
-        return urlopen(Request(where, headers={"User-Agent": "millrace"}), timeout=_WAIT)  # noqa: S310 - the scheme was looked at
+def _open_stream(location: str | Path) -> Any:
+    if isinstance(location, Path):
+        return location.open("rb", buffering=0)
+    if urlsplit(location).scheme in ("http", "https"):
+        return urlopen(Request(location, headers={"User-Agent": "millrace"}), timeout=_TIMEOUT)  # noqa: S310 - the scheme was looked at
     try:
         import fsspec
     except ImportError as error:
         raise ComponentMissing(
-            f"{shown(where)} needs fsspec, which is not installed; install it with: pip install 'millrace[s3]'"
+            f"{redact(location)} needs fsspec, which is not installed; install it with: pip install 'millrace[s3]'"
         ) from error
-    with _explained(where):
-        return fsspec.open(where, "rb").open()
+    with _translate_errors(location):
+        return fsspec.open(location, "rb").open()
 
 
 @contextmanager
-def _explained(where: str) -> Iterator[None]:
+def _translate_errors(location: str) -> Iterator[None]:
     """What stores raise is of many kinds: it all means that the recording cannot be read."""
     try:
         yield
     except ImportError as error:
-        raise ComponentMissing(f"{shown(where)}: {error}") from error
+        raise ComponentMissing(f"{redact(location)}: {error}") from error
     except OSError:
         raise
     except Exception as error:
         raise OSError(f"{type(error).__name__}: {error}") from error
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _error_text(error: OSError | ValueError) -> str:
     if isinstance(error, URLError):
         return str(getattr(error, "code", "") or error.reason)
     return getattr(error, "strerror", None) or str(error)

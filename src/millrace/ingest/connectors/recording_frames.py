@@ -11,14 +11,14 @@ import polars as pl
 from millrace import graph
 from millrace.ingest import registry
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.isolation import process_apart
-from millrace.ingest.pipeline import LIMIT
+from millrace.ingest.isolation import process_isolated
+from millrace.ingest.pipeline import BATCH_LIMIT
 
 _log = logging.getLogger("millrace.replay")
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class RecordedEvents:
     """The events of a recording, and how many of its messages became none."""
 
     frames: Mapping[str, pl.DataFrame]
@@ -26,48 +26,51 @@ class Recorded:
     received: int
     rejected: Counter[str]
     """Messages that could not be understood, by reason."""
-    passed: Counter[str]
+    skipped: Counter[str]
     """Messages of no interest, by kind."""
     details: Mapping[str, str]
     """Of each reason, what exactly was wrong with the first, and where."""
 
-    def left_out(self) -> str | None:
+    def describe_skipped(self) -> str | None:
         """How many messages became no event and why, with one that most of them are like; None: every message became one."""
-        kinds = (self.rejected + self.passed).most_common()
+        kinds = (self.rejected + self.skipped).most_common()
         if not kinds:
             return None
-        listed = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
-        said = f"{sum(count for _, count in kinds):,} of {self.received:,} records became no event: {listed}"
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+        summary = (
+            f"{sum(count for _, count in kinds):,} of {self.received:,} records became no event: {counts}"
+        )
         example = next((f"{kind}: {self.details[kind]}" for kind, _ in kinds if kind in self.details), None)
-        return f"{said}; for example {example}" if example else said
+        return f"{summary}; for example {example}" if example else summary
 
 
-def read_recording(path: Path, *, processor: str) -> Recorded:
+def read_recording(path: Path, *, processor: str) -> RecordedEvents:
     """All of a recording. One bad message does not stop the others: it is counted."""
-    understood = registry.processor(processor)
+    message_processor = registry.processor(processor)
     frames = {
-        topic.name: [pl.Schema({**topic.schema, **graph.TIMES}).to_frame()] for topic in understood.topics
+        topic.name: [pl.Schema({**topic.schema, **graph.TIME_COLUMNS}).to_frame()]
+        for topic in message_processor.topics
     }
-    received, rejected, passed = 0, Counter[str](), Counter[str]()
+    received, rejected, skipped = 0, Counter[str](), Counter[str]()
     details: dict[str, str] = {}
     with Recording(path, speed="max") as recording:
-        while (batch := recording.poll(limit=LIMIT, wait=0)) is not None:
-            done = process_apart(understood, batch)
+        while (batch := recording.poll(limit=BATCH_LIMIT, wait=0)) is not None:
+            processed = process_isolated(message_processor, batch)
             received += len(batch) + len(batch.rejects)
-            for reject in (*batch.rejects, *done.rejects):
+            for reject in (*batch.rejects, *processed.rejects):
                 rejected[reject.reason] += 1
                 details.setdefault(reject.reason, f"{reject.detail} ({reject.raw.origin})")
-            passed.update(done.passed)
-            for topic, rows in done.rows:
+            skipped.update(processed.skipped)
+            for topic, rows in processed.rows:
                 frames[topic.name].append(rows)
-    return Recorded(
-        {name: pl.concat(parts) for name, parts in frames.items()}, received, rejected, passed, details
+    return RecordedEvents(
+        {name: pl.concat(parts) for name, parts in frames.items()}, received, rejected, skipped, details
     )
 
 
-def recorded(path: Path, *, processor: str) -> dict[str, pl.DataFrame]:
+def read_frames(path: Path, *, processor: str) -> dict[str, pl.DataFrame]:
     """The events of a recording by topic. What became no event is left out, and a warning says how many records that were."""
-    found = read_recording(path, processor=processor)
-    if said := found.left_out():
-        _log.warning("%s: %s", path, said)
-    return dict(found.frames)
+    events = read_recording(path, processor=processor)
+    if summary := events.describe_skipped():
+        _log.warning("%s: %s", path, summary)
+    return dict(events.frames)

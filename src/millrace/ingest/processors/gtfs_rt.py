@@ -9,12 +9,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 from google.protobuf.message import DecodeError
 
-from millrace.ingest.contract import Batch, Event, Processed, Processor, Raw, Reject, Rejected, framed
+from millrace.ingest.contract import (
+    Event,
+    MessageBatch,
+    MessageProcessor,
+    MessageRejected,
+    ProcessedBatch,
+    RawMessage,
+    Reject,
+    build_frame,
+)
 from millrace.ingest.processors.gtfs_realtime_pb2 import FeedEntity, FeedMessage
 from millrace.transit.topics import POSITIONS
 
-_LONGEST = 100
-_STOPPED = 1
+_MAX_TEXT = 100
+_STOPPED_AT = 1
 
 
 class _Vehicle(msgspec.Struct):
@@ -45,59 +54,59 @@ class _Feature(msgspec.Struct):
     id: str | int | None = None
 
 
-class _Json(msgspec.Struct):
+class _Document(msgspec.Struct):
     type: Literal["Feature", "FeatureCollection"]
     features: list[msgspec.Raw] = []
 
 
-_json = msgspec.json.Decoder(_Json).decode
-_feature = msgspec.json.Decoder(_Feature).decode
+_decode_json = msgspec.json.Decoder(_Document).decode
+_decode_feature = msgspec.json.Decoder(_Feature).decode
 
-_Read = Callable[[], Event | None]
+_ReadVehicle = Callable[[], Event | None]
 """Understands one vehicle of a message; None: an entity of another kind."""
 
 
-class GtfsRt(Processor):
+class GtfsRt(MessageProcessor):
     """Positions. Where the topic is one of Digitransit's (`/gtfsrt/vp/<feed>/…`), the feed is the operator and part of a vehicle's identity."""
 
     topics = (POSITIONS,)
     filters = ("/gtfsrt/vp/#",)
 
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         """The first vehicle of a message; `process_many` takes them all."""
-        for _, read in _vehicles(raw):
+        for _, read in _split_vehicles(raw):
             return read()
         return None
 
-    def process_many(self, batch: Batch) -> Processed:
+    def process_many(self, batch: MessageBatch) -> ProcessedBatch:
         """Every vehicle by itself: one that cannot be understood becomes a dead letter and leaves the others of its message alone."""
-        found: list[tuple[Raw, Event]] = []
+        events: list[tuple[RawMessage, Event]] = []
         rejects: list[Reject] = []
-        passed: Counter[str] = Counter()
+        skipped: Counter[str] = Counter()
         for raw in batch:
             part, is_empty = raw, True
             try:
-                for part, read in _vehicles(raw):
+                for part, read in _split_vehicles(raw):
                     is_empty = False
                     try:
                         event = read()
                         if event is None:
-                            passed["no vehicle position"] += 1
+                            skipped["no vehicle position"] += 1
                         else:
-                            found.append(
+                            events.append(
                                 (part, event._replace(event_time=batch.event_time(event.event_time)))
                             )
-                    except _REFUSALS as error:
+                    except _EXPECTED_ERRORS as error:
                         rejects.append(_reject(error, part))
-                passed.update(["empty feed"] if is_empty else [])
-            except _REFUSALS as error:
+                skipped.update(["empty feed"] if is_empty else [])
+            except _EXPECTED_ERRORS as error:
                 rejects.append(_reject(error, raw))
-        rows = [(POSITIONS, framed(found, rejects))] if found else []
-        return Processed([(topic, frame) for topic, frame in rows if len(frame)], rejects, passed)
+        rows = [(POSITIONS, build_frame(events, rejects))] if events else []
+        return ProcessedBatch([(topic, frame) for topic, frame in rows if len(frame)], rejects, skipped)
 
 
-_REFUSALS = (
-    Rejected,
+_EXPECTED_ERRORS = (
+    MessageRejected,
     DecodeError,
     msgspec.MsgspecError,
     UnicodeError,
@@ -107,8 +116,8 @@ _REFUSALS = (
 )
 
 
-def _reject(error: Exception, raw: Raw) -> Reject:
-    if isinstance(error, Rejected):
+def _reject(error: Exception, raw: RawMessage) -> Reject:
+    if isinstance(error, MessageRejected):
         return Reject(error.reason, error.detail, raw)
     return Reject(
         "wrong type" if isinstance(error, msgspec.ValidationError) else "malformed",
@@ -117,18 +126,18 @@ def _reject(error: Exception, raw: Raw) -> Reject:
     )
 
 
-def _vehicles(raw: Raw) -> Iterator[tuple[Raw, _Read]]:
+def _split_vehicles(raw: RawMessage) -> Iterator[tuple[RawMessage, _ReadVehicle]]:
     """Each vehicle of a message as a message of its own, and what understands it."""
     operator = _operator(raw.topic)
     if raw.payload.lstrip()[:1] == b"{":
-        told = _json(raw.payload)
-        parts = [raw.payload] if told.type == "Feature" else [bytes(part) for part in told.features]
+        document = _decode_json(raw.payload)
+        parts = [raw.payload] if document.type == "Feature" else [bytes(part) for part in document.features]
         for number, part in enumerate(parts):
-            yield _part(raw, part, number), lambda part=part: _of_feature(part, operator)  # type: ignore[misc]  # bound at once
+            yield _part_message(raw, part, number), lambda part=part: _event_from_feature(part, operator)  # type: ignore[misc]  # bound at once
         return
     feed = FeedMessage.FromString(raw.payload)
     if not feed.entity and not feed.header.HasField("timestamp"):
-        raise Rejected("malformed", "neither GeoJSON nor a feed message of GTFS Realtime")
+        raise MessageRejected("malformed", "neither GeoJSON nor a feed message of GTFS Realtime")
     for number, entity in enumerate(feed.entity):
         part = (
             raw.payload
@@ -136,59 +145,67 @@ def _vehicles(raw: Raw) -> Iterator[tuple[Raw, _Read]]:
             else FeedMessage(header=feed.header, entity=[entity]).SerializeToString()
         )
         yield (
-            _part(raw, part, number),
-            lambda entity=entity: _of_entity(entity, feed.header.timestamp, operator),  # type: ignore[misc]
+            _part_message(raw, part, number),
+            lambda entity=entity: _event_from_entity(entity, feed.header.timestamp, operator),  # type: ignore[misc]
         )
 
 
-def _part(raw: Raw, payload: bytes, number: int) -> Raw:
-    return raw if payload is raw.payload else Raw(raw.topic, payload, raw.received, f"{raw.origin}#{number}")
+def _part_message(raw: RawMessage, payload: bytes, number: int) -> RawMessage:
+    return (
+        raw
+        if payload is raw.payload
+        else RawMessage(raw.topic, payload, raw.received, f"{raw.origin}#{number}")
+    )
 
 
 def _operator(topic: str) -> str:
     parts = topic.split("/", 4)
-    return parts[3][:_LONGEST] if len(parts) > 3 and parts[1:3] == ["gtfsrt", "vp"] else ""
+    return parts[3][:_MAX_TEXT] if len(parts) > 3 and parts[1:3] == ["gtfsrt", "vp"] else ""
 
 
-def _of_entity(entity: FeedEntity, published: int, operator: str) -> Event | None:
+def _event_from_entity(entity: FeedEntity, published: int, operator: str) -> Event | None:
     if not entity.HasField("vehicle") or entity.is_deleted:
         return None
-    said = entity.vehicle
-    if not said.HasField("position"):
-        raise Rejected("no position", f"entity {entity.id[:_LONGEST]!r}")
-    place, trip = said.position, said.trip
+    report = entity.vehicle
+    if not report.HasField("position"):
+        raise MessageRejected("no position", f"entity {entity.id[:_MAX_TEXT]!r}")
+    position, trip = report.position, report.trip
     vehicle = _Vehicle(
-        vehicle_id=said.vehicle.id or said.vehicle.label or entity.id,
-        timestamp=said.timestamp or published or None,
-        current_status=said.current_status,
-        **{name: getattr(place, name) for name in ("bearing", "speed", "odometer") if place.HasField(name)},
+        vehicle_id=report.vehicle.id or report.vehicle.label or entity.id,
+        timestamp=report.timestamp or published or None,
+        current_status=report.current_status,
+        **{
+            name: getattr(position, name)
+            for name in ("bearing", "speed", "odometer")
+            if position.HasField(name)
+        },
         **{
             name: getattr(trip, name)
             for name in ("start_time", "start_date", "route_id", "direction_id")
             if trip.HasField(name)
         },
-        stop_id=said.stop_id or None,
+        stop_id=report.stop_id or None,
     )
-    return _event(vehicle, place.latitude, place.longitude, operator)
+    return _build_event(vehicle, position.latitude, position.longitude, operator)
 
 
-def _of_feature(payload: bytes, operator: str) -> Event:
-    feature = _feature(payload)
+def _event_from_feature(payload: bytes, operator: str) -> Event:
+    feature = _decode_feature(payload)
     longitude, latitude = feature.geometry.coordinates[:2]
     vehicle = feature.properties
     vehicle.vehicle_id = feature.id if vehicle.vehicle_id is None else vehicle.vehicle_id
-    return _event(vehicle, latitude, longitude, operator)
+    return _build_event(vehicle, latitude, longitude, operator)
 
 
-def _event(vehicle: _Vehicle, latitude: float, longitude: float, operator: str) -> Event:
+def _build_event(vehicle: _Vehicle, latitude: float, longitude: float, operator: str) -> Event:
     name = "" if vehicle.vehicle_id is None else str(vehicle.vehicle_id)
     if not name:
-        raise Rejected("no vehicle_id", "neither the vehicle nor its entity or feature has one")
+        raise MessageRejected("no vehicle_id", "neither the vehicle nor its entity or feature has one")
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180) or latitude == longitude == 0:
-        raise Rejected("impossible position", f"latitude={latitude}, longitude={longitude}")
-    stop, there = _text(vehicle, "stop_id"), vehicle.current_status in (_STOPPED, "STOPPED_AT")
+        raise MessageRejected("impossible position", f"latitude={latitude}, longitude={longitude}")
+    stop, is_at_stop = _text(vehicle, "stop_id"), vehicle.current_status in (_STOPPED_AT, "STOPPED_AT")
     details: dict[str, Any] = {
-        "vehicle_id": _short("vehicle_id", f"{operator}/{name}" if operator else name),
+        "vehicle_id": _check_length("vehicle_id", f"{operator}/{name}" if operator else name),
         "operator": operator,
         "latitude": latitude,
         "longitude": longitude,
@@ -197,44 +214,44 @@ def _event(vehicle: _Vehicle, latitude: float, longitude: float, operator: str) 
         "odometer": _number(vehicle, "odometer"),
         "route": _text(vehicle, "route_id"),
         "direction": _direction(vehicle.direction_id),
-        "trip_day": _day(_text(vehicle, "start_date")),
+        "trip_day": _format_day(_text(vehicle, "start_date")),
         "trip_start": (_text(vehicle, "start_time") or "")[:5] or None,
-        "stop": stop if there else None,
-        "next_stop": None if there else stop,
+        "stop": stop if is_at_stop else None,
+        "next_stop": None if is_at_stop else stop,
     }
-    return Event(POSITIONS, _time(vehicle.timestamp), details)
+    return Event(POSITIONS, _event_time(vehicle.timestamp), details)
 
 
-def _time(said: float | datetime | None) -> int:
-    seconds = said.timestamp() if isinstance(said, datetime) else said
+def _event_time(timestamp: float | datetime | None) -> int:
+    seconds = timestamp.timestamp() if isinstance(timestamp, datetime) else timestamp
     if seconds is None or not isfinite(seconds):
-        raise Rejected("no timestamp", "neither the vehicle nor the feed says when")
+        raise MessageRejected("no timestamp", "neither the vehicle nor the feed says when")
     return round(seconds * 1000)
 
 
-def _direction(said: int | None) -> int | None:
-    if said not in (None, 0, 1):
-        raise Rejected("wrong direction_id", f"{str(said)[:_LONGEST]}; it is 0 or 1")
-    return None if said is None else said + 1
+def _direction(direction_id: int | None) -> int | None:
+    if direction_id not in (None, 0, 1):
+        raise MessageRejected("wrong direction_id", f"{str(direction_id)[:_MAX_TEXT]}; it is 0 or 1")
+    return None if direction_id is None else direction_id + 1
 
 
-def _day(said: str | None) -> str | None:
-    return f"{said[:4]}-{said[4:6]}-{said[6:]}" if said and len(said) == 8 and said.isdigit() else said
+def _format_day(text: str | None) -> str | None:
+    return f"{text[:4]}-{text[4:6]}-{text[6:]}" if text and len(text) == 8 and text.isdigit() else text
 
 
 def _text(vehicle: _Vehicle, name: str) -> str | None:
-    said: str | None = getattr(vehicle, name)
-    return _short(name, said) if said else None
+    value: str | None = getattr(vehicle, name)
+    return _check_length(name, value) if value else None
 
 
-def _short(name: str, said: str) -> str:
-    if len(said) > _LONGEST:
-        raise Rejected(f"wrong {name}", f"{len(said)} characters; no more than {_LONGEST} are taken")
-    return said
+def _check_length(name: str, text: str) -> str:
+    if len(text) > _MAX_TEXT:
+        raise MessageRejected(f"wrong {name}", f"{len(text)} characters; no more than {_MAX_TEXT} are taken")
+    return text
 
 
 def _number(vehicle: _Vehicle, name: str) -> float | None:
-    said: float | None = getattr(vehicle, name)
-    if said is not None and not isfinite(said):
-        raise Rejected(f"wrong {name}", str(said))
-    return said
+    value: float | None = getattr(vehicle, name)
+    if value is not None and not isfinite(value):
+        raise MessageRejected(f"wrong {name}", str(value))
+    return value

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 import polars as pl
 
-from millrace.ingest.contract import Batch, Event, Processed, Processor, Raw, Reject, Rejected
+from millrace.ingest.contract import (
+    Event,
+    MessageBatch,
+    MessageProcessor,
+    MessageRejected,
+    ProcessedBatch,
+    RawMessage,
+    Reject,
+)
 from millrace.topics import Topic
 from millrace.transit.topics import ARRIVALS, DEPARTURES, DOOR_EVENTS, POSITIONS, VEHICLE_EVENTS
 
@@ -56,7 +64,7 @@ _decode: Any = msgspec.json.Decoder(
         "_Message", [(kind, _Report | msgspec.UnsetType, msgspec.UNSET) for kind in EVENT_TYPES], gc=False
     )
 ).decode
-_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _Journey(NamedTuple):
@@ -70,36 +78,36 @@ class _Journey(NamedTuple):
     next_stop: str | None = None
 
 
-_OPERATOR = {"v1": 6, "v2": 7}
+_OPERATOR_LEVEL = {"v1": 6, "v2": 7}
 """Its place in `/hfp/v2/journey/<temporal>/<event>/<mode>/<operator>/<vehicle>/<route>/<direction>/<headsign>/<start>/<next_stop>/…`; version 1
 has no `<event>`."""
 
 
-class _Journeys:
+class _JourneyCache:
     """The topics of a batch, each understood once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Journey] = {}
+        self._journeys: dict[str, _Journey] = {}
 
-    def of(self, topic: str) -> _Journey:
+    def get(self, topic: str) -> _Journey:
         """What it says; a topic of another form says nothing."""
-        known = self._known.get(topic)
-        if known is None:
-            known = self._known[topic] = _journey(topic)
-        return known
+        journey = self._journeys.get(topic)
+        if journey is None:
+            journey = self._journeys[topic] = _parse_topic(topic)
+        return journey
 
 
-def _journey(topic: str) -> _Journey:
+def _parse_topic(topic: str) -> _Journey:
     parts = topic.split("/", 15)
-    place = _OPERATOR.get(parts[2]) if len(parts) > 2 and parts[1] == "hfp" else None
-    if place is None:
+    level = _OPERATOR_LEVEL.get(parts[2]) if len(parts) > 2 and parts[1] == "hfp" else None
+    if level is None:
         return _Journey()
-    operator, vehicle, route, direction, _, _, stop = [*parts[place : place + 7], *[""] * 7][:7]
-    both = _is_number(operator) and _is_number(vehicle)
+    operator, vehicle, route, direction, _, _, stop = [*parts[level : level + 7], *[""] * 7][:7]
+    has_vehicle = _is_number(operator) and _is_number(vehicle)
     return _Journey(
         parts[2],
-        int(operator) if both else None,
-        int(vehicle) if both else None,
+        int(operator) if has_vehicle else None,
+        int(vehicle) if has_vehicle else None,
         route if 0 < len(route) <= 100 else None,
         direction if direction in ("1", "2") else None,
         None if stop in ("", "EOL") else stop,
@@ -119,7 +127,7 @@ def _direction(report: _Report, journey: _Journey) -> str | None:
     return journey.direction if report.dir is None and journey.version == "v1" else report.dir
 
 
-class Hsl(Processor):
+class Hsl(MessageProcessor):
     """What vehicles report.
 
     Numbers repeat between operators, so a vehicle is known by operator and number. Both are those of the topic: `oper` of
@@ -129,78 +137,82 @@ class Hsl(Processor):
     topics = (POSITIONS, ARRIVALS, DEPARTURES, DOOR_EVENTS, VEHICLE_EVENTS)
     filters = ("/hfp/v2/journey/#", "/hfp/v1/journey/#")
 
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         """One message by itself: what `process_many` makes of it."""
-        done = self.process_many(Batch([raw.topic], [raw.payload], [raw.received], [0]))
-        for reject in done.rejects:
-            raise Rejected(reject.reason, reject.detail)
-        for topic, frame in done.rows:
+        processed = self.process_many(MessageBatch([raw.topic], [raw.payload], [raw.received], [0]))
+        for reject in processed.rejects:
+            raise MessageRejected(reject.reason, reject.detail)
+        for topic, frame in processed.rows:
             details = frame.row(0, named=True)
             details.pop("ingestion_time")
             return Event(topic, details.pop("event_time"), details)
         return None
 
-    def process_many(self, batch: Batch) -> Processed:
+    def process_many(self, batch: MessageBatch) -> ProcessedBatch:
         """All reports as columns, then divided by topic."""
-        found: list[tuple[_Report, _Journey]] = []
+        reports: list[tuple[_Report, _Journey]] = []
         kinds: list[str] = []
         times: list[int] = []
-        places: list[int] = []
+        positions: list[int] = []
         rejects: list[Reject] = []
-        journeys = _Journeys()
-        for place, payload in enumerate(batch.payloads):
+        journeys = _JourneyCache()
+        for position, payload in enumerate(batch.payloads):
             try:
-                kind, report = _understood(payload)
-                journey = journeys.of(batch.topics[place])
+                kind, report = _decode_report(payload)
+                journey = journeys.get(batch.topics[position])
                 _check(report, journey)
                 times.append(batch.event_time(round(report.tst.timestamp() * 1000)))
-                found.append((report, journey))
+                reports.append((report, journey))
                 kinds.append(kind)
-                places.append(place)
-            except Rejected as rejected:
-                rejects.append(Reject(rejected.reason, rejected.detail, batch[place]))
+                positions.append(position)
+            except MessageRejected as rejected:
+                rejects.append(Reject(rejected.reason, rejected.detail, batch[position]))
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                rejects.append(Reject(_reason(error), str(error), batch[place]))
-        if not found:
-            return Processed((), rejects)
-        rows = _columns(found).with_columns(
+                rejects.append(Reject(_reason(error), str(error), batch[position]))
+        if not reports:
+            return ProcessedBatch((), rejects)
+        rows = _build_columns(reports).with_columns(
             kind=pl.Series(kinds, dtype=pl.String),
             open=pl.Series([kind == "DOO" for kind in kinds], dtype=pl.Boolean),
             event_time=pl.Series(times, dtype=pl.Int64),
-            ingestion_time=pl.Series([batch.received[i] for i in places], dtype=pl.Int64),
+            ingestion_time=pl.Series([batch.received[i] for i in positions], dtype=pl.Int64),
         )
-        return Processed([(topic, part) for topic in self.topics if len(part := _of(topic, rows))], rejects)
+        return ProcessedBatch(
+            [(topic, part) for topic in self.topics if len(part := _select_topic(topic, rows))], rejects
+        )
 
 
-def _understood(payload: bytes) -> tuple[str, _Report]:
+def _decode_report(payload: bytes) -> tuple[str, _Report]:
     message = _decode(payload)
     for kind in EVENT_TYPES:
         report = getattr(message, kind)
         if isinstance(report, _Report):
             return kind, report
-    unknown = next(iter(_keys(payload)), "")
-    raise Rejected("unknown event type", f"{unknown[:100]!r}; HFP has {', '.join(sorted(EVENT_TYPES))}")
+    unknown = next(iter(_decode_keys(payload)), "")
+    raise MessageRejected(
+        "unknown event type", f"{unknown[:100]!r}; HFP has {', '.join(sorted(EVENT_TYPES))}"
+    )
 
 
-def _of(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
-    kinds = [kind for kind, place in EVENT_TYPES.items() if place is topic]
+def _select_topic(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
+    kinds = [kind for kind, target in EVENT_TYPES.items() if target is topic]
     return rows.filter(pl.col("kind").is_in(kinds)).select(*topic.schema, "event_time", "ingestion_time")
 
 
 def _check(report: _Report, journey: _Journey) -> None:
     """Refuses a vehicle that nobody knows, that is nowhere, or where no vehicle can be; (0, 0) is a receiver without a fix."""
     if report.oper is None and journey.operator is None:
-        raise Rejected(
+        raise MessageRejected(
             "no oper", "neither the payload nor the topic names an operator, so the vehicle is not known"
         )
     latitude, longitude = report.lat, report.long
     if latitude is None or longitude is None:
-        raise Rejected("no position", f"lat={latitude}, long={longitude}")
+        raise MessageRejected("no position", f"lat={latitude}, long={longitude}")
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180) or latitude == longitude == 0:
-        raise Rejected("impossible position", f"lat={latitude}, long={longitude}")
+        raise MessageRejected("impossible position", f"lat={latitude}, long={longitude}")
 
 
-_PLACE = re.compile(r" - at `\$\.[A-Z]+\.?(\w*)")
+_FIELD_PATH = re.compile(r" - at `\$\.[A-Z]+\.?(\w*)")
 
 
 def _reason(error: Exception) -> str:
@@ -209,26 +221,26 @@ def _reason(error: Exception) -> str:
         return "malformed"
     text = str(error)
     missing = re.search(r"missing required field `(\w+)`", text)
-    place = _PLACE.search(text)
-    field = missing[1] if missing else place[1] if place else ""
+    path = _FIELD_PATH.search(text)
+    field = missing[1] if missing else path[1] if path else ""
     if not field:
         return "wrong type"
-    nothing = missing or ("got `null`" in text)
-    return f"no {field}" if nothing else f"wrong {field}"
+    is_missing = missing or ("got `null`" in text)
+    return f"no {field}" if is_missing else f"wrong {field}"
 
 
-def _columns(found: Sequence[tuple[_Report, _Journey]]) -> pl.DataFrame:
-    reports = [report for report, _ in found]
+def _build_columns(pairs: Sequence[tuple[_Report, _Journey]]) -> pl.DataFrame:
+    reports = [report for report, _ in pairs]
     fields = pl.DataFrame(
         {
             "operator": pl.Series(
-                [j.operator if p.oper is None else p.oper for p, j in found], dtype=pl.Int64
+                [j.operator if p.oper is None else p.oper for p, j in pairs], dtype=pl.Int64
             ),
             "owner": pl.Series(
-                [p.oper if j.operator is None else j.operator for p, j in found], dtype=pl.Int64
+                [p.oper if j.operator is None else j.operator for p, j in pairs], dtype=pl.Int64
             ),
             "vehicle": pl.Series(
-                [p.veh if j.vehicle is None else j.vehicle for p, j in found], dtype=pl.Int64
+                [p.veh if j.vehicle is None else j.vehicle for p, j in pairs], dtype=pl.Int64
             ),
             "latitude": pl.Series([p.lat for p in reports], dtype=pl.Float64),
             "longitude": pl.Series([p.long for p in reports], dtype=pl.Float64),
@@ -238,12 +250,12 @@ def _columns(found: Sequence[tuple[_Report, _Journey]]) -> pl.DataFrame:
             "ahead": pl.Series([p.dl for p in reports], dtype=pl.Int32),
             "odometer": pl.Series([p.odo for p in reports], dtype=pl.Float64),
             "doors": pl.Series([p.drst for p in reports], dtype=pl.Int8),
-            "route": pl.Series([_route(p, j) for p, j in found], dtype=pl.String),
-            "direction": pl.Series([_direction(p, j) for p, j in found], dtype=pl.String),
+            "route": pl.Series([_route(p, j) for p, j in pairs], dtype=pl.String),
+            "direction": pl.Series([_direction(p, j) for p, j in pairs], dtype=pl.String),
             "trip_day": pl.Series([p.oday for p in reports], dtype=pl.String),
             "trip_start": pl.Series([p.start for p in reports], dtype=pl.String),
             "stop": pl.Series([p.stop for p in reports], dtype=pl.Int64),
-            "next_stop": pl.Series([j.next_stop for _, j in found], dtype=pl.String),
+            "next_stop": pl.Series([j.next_stop for _, j in pairs], dtype=pl.String),
         }
     )
     return fields.with_columns(

@@ -17,7 +17,7 @@ from millrace.topics import Topic
 from millrace.values import event_types
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE = {
+_INTEGER_TYPES = {
     FieldDescriptor.TYPE_INT64,
     FieldDescriptor.TYPE_UINT64,
     FieldDescriptor.TYPE_SINT64,
@@ -25,45 +25,45 @@ _WHOLE = {
 }
 
 
-def to_binary(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[bytes | None], dict[int, str]]:
+def to_protobuf(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[bytes | None], dict[int, str]]:
     """The protobuf bytes of Avro records, and why some could not be read; None stays None."""
-    read, parse, described = (
-        _reader(topic),
-        json_records.from_members(topic),
+    read, parse, descriptor = (
+        _make_reader(topic),
+        json_records.member_parser(topic),
         event_types.descriptor(topic.type),
     )
-    made: list[bytes | None] = []
-    bad: dict[int, str] = {}
-    for place, value in enumerate(values):
+    messages: list[bytes | None] = []
+    errors: dict[int, str] = {}
+    for row, value in enumerate(values):
         try:
-            made.append(None if value is None else parse(_members(read(value), described)))
+            messages.append(None if value is None else parse(_to_json_members(read(value), descriptor)))
         except Exception as error:  # noqa: BLE001 - fastavro raises whatever it stumbles over
-            made.append(None)
-            bad[place] = f"not Avro of {topic.type_name}: {str(error) or type(error).__name__}"
-    return made, bad
+            messages.append(None)
+            errors[row] = f"not Avro of {topic.type_name}: {str(error) or type(error).__name__}"
+    return messages, errors
 
 
-def _reader(topic: Topic) -> Callable[[bytes], dict[str, Any]]:
+def _make_reader(topic: Topic) -> Callable[[bytes], dict[str, Any]]:
     try:
         import fastavro
     except ModuleNotFoundError as error:
         raise ComponentMissing(
             f"topic {topic.name!r} holds Avro, which needs fastavro; install it with: pip install 'millrace[kafka]'"
         ) from error
-    schema = _schema(topic.avro or "", topic.name)
+    schema = _parse_schema(topic.avro or "", topic.name)
 
     def read(value: bytes) -> dict[str, Any]:
-        source = io.BytesIO(value)
-        found = fastavro.schemaless_reader(source, schema, None)
-        if not isinstance(found, dict) or source.read(1):
+        stream = io.BytesIO(value)
+        record = fastavro.schemaless_reader(stream, schema, None)
+        if not isinstance(record, dict) or stream.read(1):
             raise ValueError("bytes are left over")
-        return found
+        return record
 
     return read
 
 
 @lru_cache(maxsize=64)
-def _schema(text: str, name: str) -> Any:
+def _parse_schema(text: str, name: str) -> Any:
     import fastavro
 
     try:
@@ -72,27 +72,27 @@ def _schema(text: str, name: str) -> Any:
         raise DefinitionError(f"topic {name!r}: avro={text!r} is no schema of a record: {error}") from error
 
 
-def _members(record: dict[str, Any], described: Descriptor) -> dict[str, Any]:
+def _to_json_members(record: dict[str, Any], descriptor: Descriptor) -> dict[str, Any]:
     """What JSON would have for the fields that our type knows."""
-    fields = described.fields_by_name
+    fields = descriptor.fields_by_name
     return {
-        name: _plain(value, fields[name])
+        name: _to_json_value(value, fields[name])
         for name, value in record.items()
         if value is not None and name in fields
     }
 
 
-def _plain(value: Any, field: FieldDescriptor) -> Any:
+def _to_json_value(value: Any, field: FieldDescriptor) -> Any:
     if isinstance(value, dict) and field.message_type is not None:
-        return _members(value, field.message_type)
+        return _to_json_members(value, field.message_type)
     if isinstance(value, list):
-        return [_plain(each, field) for each in value]
+        return [_to_json_value(item, field) for item in value]
     if isinstance(value, datetime):
-        at = value if value.tzinfo else value.replace(tzinfo=UTC)
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (
-            (at - _EPOCH) // timedelta(milliseconds=1)
-            if field.type in _WHOLE
-            else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            (moment - _EPOCH) // timedelta(milliseconds=1)
+            if field.type in _INTEGER_TYPES
+            else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
         )
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()

@@ -17,7 +17,7 @@ from millrace.log.codecs import event_pb2
 from millrace.log.contract import BinaryArray
 from millrace.values import event_types
 
-Batch = Any
+ArrowBatch = Any
 """A `pa.RecordBatch`."""
 
 
@@ -29,30 +29,30 @@ class Handler:
     ptars: Any
     schema: Any
     """The Arrow schema of the columns."""
-    kinds: list[Any]
+    column_types: list[Any]
     """The types of the columns, with nulls allowed at every depth: a struct that is null has children that are null."""
     writer: Any
     """The same as `ptars`, but with enums as numbers, since ptars drops a name that it does not know."""
-    enums: tuple[int, ...]
+    enum_columns: tuple[int, ...]
     """The places of the columns that are enums or contain some."""
 
-    def parse(self, values: BinaryArray) -> tuple[Batch, dict[int, str]]:
+    def parse(self, values: BinaryArray) -> tuple[ArrowBatch, dict[int, str]]:
         """The columns, and why the rows at some places could not be read; those rows hold defaults."""
-        batch, reason = self._attempt(values)
+        batch, reason = self._try_parse(values)
         if reason is None:
             return batch, {}
-        culprits = dict(self._culprits(values, 0))
-        good = np.ones(len(values), np.bool_)
-        good[list(culprits)] = False
-        batch, reason = self._attempt(pc.if_else(pa.array(good), values, pa.scalar(b"", pa.binary())))
+        errors = dict(self._find_undecodable(values, 0))
+        is_good = np.ones(len(values), np.bool_)
+        is_good[list(errors)] = False
+        batch, reason = self._try_parse(pc.if_else(pa.array(is_good), values, pa.scalar(b"", pa.binary())))
         assert reason is None, reason
-        return batch, culprits
+        return batch, errors
 
-    def serialize(self, batch: Batch) -> BinaryArray:
+    def serialize(self, batch: ArrowBatch) -> BinaryArray:
         """The messages; the columns must have exactly the types of `schema`, or text and lists the large form of it."""
         return self.writer.record_batch_to_array(batch)
 
-    def _attempt(self, values: BinaryArray) -> tuple[Batch | None, str | None]:
+    def _try_parse(self, values: BinaryArray) -> tuple[ArrowBatch | None, str | None]:
         """The columns, or why ptars refuses."""
         try:
             return self.ptars.array_to_record_batch(values), None
@@ -63,95 +63,99 @@ class Handler:
                 raise
             return None, f"failed to decode Protobuf message: {error}"
 
-    def _culprits(self, values: BinaryArray, first: int) -> list[tuple[int, str]]:
-        _, reason = self._attempt(values)
+    def _find_undecodable(self, values: BinaryArray, first_row: int) -> list[tuple[int, str]]:
+        _, reason = self._try_parse(values)
         if reason is None:
             return []
         if len(values) == 1:
-            return [(first, reason)]
+            return [(first_row, reason)]
         half = len(values) // 2
-        return self._culprits(values.slice(0, half), first) + self._culprits(values.slice(half), first + half)
+        return self._find_undecodable(values.slice(0, half), first_row) + self._find_undecodable(
+            values.slice(half), first_row + half
+        )
 
 
 @lru_cache(maxsize=512)
-def handler(kind: type) -> Handler:
+def event_handler(event_type: type) -> Handler:
     """The handler of an event type."""
-    return _handler(event_types.descriptor(kind))
+    return _make_handler(event_types.descriptor(event_type))
 
 
 @lru_cache(maxsize=1)
-def envelope() -> Handler:
+def envelope_handler() -> Handler:
     """The handler of `Event`."""
-    return _handler(cast("Descriptor", event_pb2.Event.DESCRIPTOR))
+    return _make_handler(cast("Descriptor", event_pb2.Event.DESCRIPTOR))
 
 
-def _handler(described: Descriptor) -> Handler:
+def _make_handler(descriptor: Descriptor) -> Handler:
     config = event_types.ptars_config()
-    made = ptars.HandlerPool([described.file], config).get_for_message(described)
-    enums = tuple(place for place, field in enumerate(described.fields) if _has_enums(field))
+    parser = ptars.HandlerPool([descriptor.file], config).get_for_message(descriptor)
+    enums = tuple(position for position, field in enumerate(descriptor.fields) if _has_enums(field))
     writer = (
-        ptars.HandlerPool([described.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(
-            described
+        ptars.HandlerPool([descriptor.file], dataclasses.replace(config, enum_repr="int32")).get_for_message(
+            descriptor
         )
         if enums
-        else made
+        else parser
     )
-    schema = made.schema()
-    return Handler(described, made, schema, [_nullable(field.type) for field in schema], writer, enums)
+    schema = parser.schema()
+    return Handler(descriptor, parser, schema, [_nullable(field.type) for field in schema], writer, enums)
 
 
-def to_batch(made: Handler, frame: pl.DataFrame, who: str) -> Batch:
+def to_batch(handler: Handler, frame: pl.DataFrame, label: str) -> ArrowBatch:
     """The columns of a frame as the handler wants them; `who` is what errors call the topic."""
-    missing = [field.name for field in made.schema if field.name not in frame.columns]
+    missing = [field.name for field in handler.schema if field.name not in frame.columns]
     if missing:
         raise DefinitionError(
-            f"{who}: the rows lack {', '.join(missing)}; {made.descriptor.name} has {', '.join(made.schema.names)}"
+            f"{label}: the rows lack {', '.join(missing)}; {handler.descriptor.name} has {', '.join(handler.schema.names)}"
         )
-    table = frame.select(made.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = frame.select(handler.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
     arrays = [
-        _column(table.column(field.name), field, kind, who)
-        for field, kind in zip(made.schema, made.kinds, strict=True)
+        _fit_column(table.column(field.name), field, arrow_type, label)
+        for field, arrow_type in zip(handler.schema, handler.column_types, strict=True)
     ]
-    for place in made.enums:
-        arrays[place] = _numbers(
-            made.descriptor.fields_by_name[made.schema.field(place).name], arrays[place], who
+    for position in handler.enum_columns:
+        arrays[position] = _enum_numbers(
+            handler.descriptor.fields_by_name[handler.schema.field(position).name], arrays[position], label
         )
-    return pa.RecordBatch.from_arrays(arrays, names=made.schema.names)
+    return pa.RecordBatch.from_arrays(arrays, names=handler.schema.names)
 
 
-def _column(column: Any, field: Any, kind: Any, who: str) -> Any:
+def _fit_column(column: Any, field: Any, arrow_type: Any, label: str) -> Any:
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if not field.nullable and array.null_count and not pa.types.is_nested(field.type):
         raise DefinitionError(
-            f"{who}: column {field.name!r} holds nulls, but the field must have a value; declare it optional (`... | None`), or use fill_null()"
+            f"{label}: column {field.name!r} holds nulls, but the field must have a value; declare it optional (`... | None`), or use fill_null()"
         )
-    if array.type == kind or (pa.types.is_string(kind) and pa.types.is_large_string(array.type)):
+    if array.type == arrow_type or (pa.types.is_string(arrow_type) and pa.types.is_large_string(array.type)):
         return array
     try:
-        return array.cast(kind)
+        return array.cast(arrow_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DefinitionError(
-            f"{who}: column {field.name!r} is {array.type}, and does not fit {field.type}: {error}"
+            f"{label}: column {field.name!r} is {array.type}, and does not fit {field.type}: {error}"
         ) from error
 
 
-def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
+def _enum_numbers(field: FieldDescriptor, array: Any, label: str) -> Any:
     """Enum names, however deep, as their numbers; a number in digits stands for a value that only a newer schema names."""
     if pa.types.is_list(array.type):
         return pa.ListArray.from_arrays(
             array.offsets,
-            _numbers(field, array.values, who),
+            _enum_numbers(field, array.values, label),
             mask=array.is_null() if array.null_count else None,
         )
     if pa.types.is_map(array.type):
-        value = _inner(field)["value"]
+        value = _inner_fields(field)["value"]
         return pa.MapArray.from_arrays(
-            array.offsets, array.keys, _numbers(value, array.items, who) if _has_enums(value) else array.items
+            array.offsets,
+            array.keys,
+            _enum_numbers(value, array.items, label) if _has_enums(value) else array.items,
         )
     if field.enum_type is None:
-        inner = _inner(field)
+        inner = _inner_fields(field)
         children = [
-            _numbers(inner[child.name], array.field(child.name), who)
+            _enum_numbers(inner[child.name], array.field(child.name), label)
             if _has_enums(inner[child.name])
             else array.field(child.name)
             for child in array.type
@@ -160,31 +164,33 @@ def _numbers(field: FieldDescriptor, array: Any, who: str) -> Any:
             children, names=[child.name for child in array.type], mask=array.is_null()
         )
     values = field.enum_type.values
-    place = pc.index_in(array, pa.array([value.name for value in values], array.type))
-    numbers = pa.array([value.number for value in values], pa.int32()).take(place)
+    index = pc.index_in(array, pa.array([value.name for value in values], array.type))
+    numbers = pa.array([value.number for value in values], pa.int32()).take(index)
     if numbers.null_count == array.null_count:
         return numbers
-    unknown = array.filter(pc.and_(array.is_valid(), place.is_null()))
+    unknown = array.filter(pc.and_(array.is_valid(), index.is_null()))
     try:
-        return pc.coalesce(numbers, pc.if_else(place.is_null(), array, None).cast(pa.int32()))
+        return pc.coalesce(numbers, pc.if_else(index.is_null(), array, None).cast(pa.int32()))
     except pa.ArrowInvalid as error:
         names = ", ".join(value.name for value in values)
         raise DefinitionError(
-            f"{who}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}"
+            f"{label}: {field.name}={unknown[0].as_py()!r} is no {field.enum_type.name}; there are {names}"
         ) from error
 
 
-def _nullable(kind: Any) -> Any:
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_nullable(True).with_type(_nullable(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_nullable(True).with_type(_nullable(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _nullable(kind.item_type))
-    return kind
+def _nullable(arrow_type: Any) -> Any:
+    if pa.types.is_list(arrow_type):
+        return pa.list_(
+            arrow_type.value_field.with_nullable(True).with_type(_nullable(arrow_type.value_type))
+        )
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([field.with_nullable(True).with_type(_nullable(field.type)) for field in arrow_type])
+    if pa.types.is_map(arrow_type):
+        return pa.map_(arrow_type.key_type, _nullable(arrow_type.item_type))
+    return arrow_type
 
 
-def _inner(field: FieldDescriptor) -> dict[str, FieldDescriptor]:
+def _inner_fields(field: FieldDescriptor) -> dict[str, FieldDescriptor]:
     assert field.message_type is not None
     return {inner.name: inner for inner in field.message_type.fields}
 

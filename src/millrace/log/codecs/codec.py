@@ -18,16 +18,16 @@ from millrace import panes as pane_columns
 from millrace.errors import DefinitionError
 from millrace.log import tombstones
 from millrace.log.codecs import avro, binary, confluent, event_pb2, json_lines, json_records
-from millrace.log.contract import BinaryArray, Outgoing, Records
-from millrace.log.dead import DEAD, legible
+from millrace.log.contract import BinaryArray, OutgoingRecords, Records
+from millrace.log.dead import DEAD_SCHEMA, replace_surrogates
 from millrace.topics import Topic
 from millrace.values import event_types
 
-FIRST, LAST = durations.FIRST, durations.LAST
+MIN_TIME, MAX_TIME = durations.MIN_TIME, durations.MAX_TIME
 """The times that a protobuf Timestamp can hold: the years 1 to 9999."""
 
-_URL = "type.googleapis.com/"
-_STAMP = pa.timestamp("ms", "UTC")
+_TYPE_URL = "type.googleapis.com/"
+_TIMESTAMP = pa.timestamp("ms", "UTC")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,31 +40,31 @@ class Decoded:
     """What could not be read, in the `DEAD` schema."""
 
 
-def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = None) -> Outgoing:
+def encode(topic: Topic, frame: pl.DataFrame, *, ingestion_time: int | None = None) -> OutgoingRecords:
     """The records of rows. Pane columns, if there are any, go into the envelope; where the topic has tombstones, what is withdrawn is one."""
-    records = _encoded(topic, frame, ingestion_time)
-    return tombstones.buried(frame, records) if topic.tombstones else records
+    records = _encode_rows(topic, frame, ingestion_time)
+    return tombstones.bury_retractions(frame, records) if topic.tombstones else records
 
 
-def _encoded(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) -> Outgoing:
-    who = f"topic {topic.name!r}"
-    if topic.readable_only:
+def _encode_rows(topic: Topic, frame: pl.DataFrame, ingestion_time: int | None) -> OutgoingRecords:
+    label = f"topic {topic.name!r}"
+    if topic.is_read_only:
         raise DefinitionError(
-            f"{who} is one that others write; millrace reads Avro and Confluent's header, and writes neither"
+            f"{label} is one that others write; millrace reads Avro and Confluent's header, and writes neither"
         )
-    handler = binary.handler(topic.type)
-    batch = binary.to_batch(handler, frame, who)
-    _refuse_stamps(batch, who)
-    keys = None if topic.key is None else _keys(batch.column(topic.key))
-    times = _times(frame, ingestion_time, who) if topic.envelope else None
+    handler = binary.event_handler(topic.type)
+    batch = binary.to_batch(handler, frame, label)
+    _refuse_invalid_timestamps(batch, label)
+    keys = None if topic.key is None else _key_bytes(batch.column(topic.key))
+    times = _envelope_columns(frame, ingestion_time, label) if topic.envelope else None
     if topic.codec == "json" and json_lines.is_flat(handler.descriptor):
-        return Outgoing(pa.array(_lines(topic, handler, batch, times), pa.binary()), keys)
+        return OutgoingRecords(pa.array(_to_json_lines(topic, handler, batch, times), pa.binary()), keys)
     values = handler.serialize(batch)
     if times is not None:
-        values = binary.envelope().serialize(_sealed(topic, values, times))
+        values = binary.envelope_handler().serialize(_wrap_in_envelope(topic, values, times))
     if topic.codec == "json":
         values = pa.array(json_records.to_json(topic, values.to_pylist()), pa.binary())
-    return Outgoing(values, keys)
+    return OutgoingRecords(values, keys)
 
 
 def decode(
@@ -73,36 +73,43 @@ def decode(
     records: Records,
     *,
     panes: bool = False,
-    wanted: frozenset[str] | None = None,
+    wanted_columns: frozenset[str] | None = None,
 ) -> Decoded:
     """The rows of records, and the records that hold none. With `wanted`, rows have those columns of their type alone; all are read."""
     if topic.compact and records.values.null_count:  # those without a value only say that a key is gone
-        found = decode(topic, partition, records.valued(), panes=panes, wanted=wanted)
+        decoded = decode(topic, partition, records.with_values(), panes=panes, wanted_columns=wanted_columns)
         if not topic.tombstones:
-            return found
+            return decoded
         return Decoded(
-            pl.concat([found.rows, tombstones.rows(topic, records, found.rows)]).sort("_off"), found.dead
+            pl.concat([decoded.rows, tombstones.tombstone_rows(topic, records, decoded.rows)]).sort("_off"),
+            decoded.dead,
         )
     if not len(records):
-        return Decoded(_no_rows(topic, panes), _no_dead())
-    sieve = _Sieve(records)
+        return Decoded(_no_rows(topic, panes), _no_dead_rows())
+    unreadable = _UnreadableRecords(records)
     values = records.values
     if topic.confluent:
-        values, bad = confluent.without_header(values, indexed=topic.codec == "binary")
-        sieve.drop(bad)
+        values, errors = confluent.strip_headers(values, indexed=topic.codec == "binary")
+        unreadable.mark(errors)
     if topic.codec != "binary":
-        made, bad = (avro if topic.codec == "avro" else json_records).to_binary(topic, values.to_pylist())
-        sieve.drop(bad)
-        values = pa.array(made, pa.binary())
-    columns = _open(topic, sieve, values, panes) if topic.envelope else _plain(topic, sieve, values)
-    fields = [name for name in topic.schema if wanted is None or name in wanted]
-    rows = sieve.rows(
+        messages, errors = (avro if topic.codec == "avro" else json_records).to_protobuf(
+            topic, values.to_pylist()
+        )
+        unreadable.mark(errors)
+        values = pa.array(messages, pa.binary())
+    columns = (
+        _decode_envelopes(topic, unreadable, values, panes)
+        if topic.envelope
+        else _decode_plain(topic, unreadable, values)
+    )
+    fields = [name for name in topic.schema if wanted_columns is None or name in wanted_columns]
+    rows = unreadable.readable_rows(
         columns, [*fields, "event_time", "ingestion_time", *(pane_columns.COLUMNS if panes else ())]
     )
-    return Decoded(rows, sieve.dead(topic.name, partition))
+    return Decoded(rows, unreadable.dead_rows(topic.name, partition))
 
 
-class _Sieve:
+class _UnreadableRecords:
     """Remembers which records turned out to be unreadable, and why. A record's first reason counts."""
 
     def __init__(self, records: Records) -> None:
@@ -114,7 +121,7 @@ class _Sieve:
             ]
         )
         if records.values.null_count or not lengths.all():
-            self.drop(
+            self.mark(
                 dict.fromkeys(
                     np.flatnonzero(
                         (lengths == 0) | records.values.is_null().to_numpy(zero_copy_only=False)
@@ -123,14 +130,14 @@ class _Sieve:
                 )
             )
 
-    def drop(self, reasons: dict[int, str]) -> None:
-        for place, reason in reasons.items():
-            self.reasons.setdefault(place, reason)
+    def mark(self, reasons: dict[int, str]) -> None:
+        for row, reason in reasons.items():
+            self.reasons.setdefault(row, reason)
 
-    def drop_where(self, mask: NDArray[np.bool_], reason: str) -> None:
-        self.drop(dict.fromkeys(np.flatnonzero(mask).tolist(), reason))
+    def mark_where(self, mask: NDArray[np.bool_], reason: str) -> None:
+        self.mark(dict.fromkeys(np.flatnonzero(mask).tolist(), reason))
 
-    def rows(self, columns: dict[str, Any], order: list[str]) -> pl.DataFrame:
+    def readable_rows(self, columns: dict[str, Any], order: list[str]) -> pl.DataFrame:
         columns["_off"] = pa.array(self.records.offsets)
         batch = pa.RecordBatch.from_arrays(
             [columns[name] for name in (*order, "_off")], names=[*order, "_off"]
@@ -139,58 +146,64 @@ class _Sieve:
             keep = np.ones(len(self.records), np.bool_)
             keep[list(self.reasons)] = False
             batch = batch.filter(pa.array(keep))
-        return _frame(batch)
+        return _to_frame(batch)
 
-    def dead(self, topic: str, partition: int) -> pl.DataFrame:
+    def dead_rows(self, topic: str, partition: int) -> pl.DataFrame:
         if not self.reasons:
-            return _no_dead()
-        places = sorted(self.reasons)
-        records, take = self.records, pa.array(places)
+            return _no_dead_rows()
+        rows = sorted(self.reasons)
+        records, row_array = self.records, pa.array(rows)
         return pl.DataFrame(
             {
-                "topic": [topic] * len(places),
-                "partition": [partition] * len(places),
-                "offset": records.offsets[places],
-                "timestamp": records.timestamps[places],
-                "key": records.keys.take(take).to_pylist(),
-                "value": records.values.take(take).to_pylist(),
-                "reason": [legible(self.reasons[place]) for place in places],
+                "topic": [topic] * len(rows),
+                "partition": [partition] * len(rows),
+                "offset": records.offsets[rows],
+                "timestamp": records.timestamps[rows],
+                "key": records.keys.take(row_array).to_pylist(),
+                "value": records.values.take(row_array).to_pylist(),
+                "reason": [replace_surrogates(self.reasons[row]) for row in rows],
             },
-            schema=DEAD,
+            schema=DEAD_SCHEMA,
         )
 
 
-def _open(topic: Topic, sieve: _Sieve, values: BinaryArray, panes: bool) -> dict[str, Any]:
+def _decode_envelopes(
+    topic: Topic, unreadable: _UnreadableRecords, values: BinaryArray, panes: bool
+) -> dict[str, Any]:
     """The columns of records with an envelope."""
-    events, bad = binary.envelope().parse(values)
-    sieve.drop({place: f"not a millrace.Event: {reason}" for place, reason in bad.items()})
+    events, errors = binary.envelope_handler().parse(values)
+    unreadable.mark({row: f"not a millrace.Event: {reason}" for row, reason in errors.items()})
     details = events.column("details")
-    _check_type(topic, sieve, details.field("type_url"))
-    fields, bad = binary.handler(topic.type).parse(details.field("value"))
-    sieve.drop({place: f"not a {topic.type_name}: {reason}" for place, reason in bad.items()})
+    _check_type(topic, unreadable, details.field("type_url"))
+    fields, errors = binary.event_handler(topic.type).parse(details.field("value"))
+    unreadable.mark({row: f"not a {topic.type_name}: {reason}" for row, reason in errors.items()})
     columns: dict[str, Any] = dict(zip(fields.schema.names, fields.columns, strict=True))
-    _check_stamps(sieve, columns)
-    columns["event_time"] = _event_times(sieve, events.column("event_timestamp").view(pa.int64()))
-    ingested = events.column("ingestion_timestamp").view(pa.int64())
+    _mark_invalid_timestamps(unreadable, columns)
+    columns["event_time"] = _check_event_times(unreadable, events.column("event_timestamp").view(pa.int64()))
+    ingestion_times = events.column("ingestion_timestamp").view(pa.int64())
     columns["ingestion_time"] = (
-        pc.coalesce(ingested, pa.array(sieve.records.timestamps)) if ingested.null_count else ingested
+        pc.coalesce(ingestion_times, pa.array(unreadable.records.timestamps))
+        if ingestion_times.null_count
+        else ingestion_times
     )
     if panes:
         pane = events.column("pane")
-        flat = pane.flatten() if pane.null_count else [pane.field(name) for name in pane_columns.COLUMNS]
-        columns |= dict(zip(pane_columns.COLUMNS, flat, strict=True))
+        pane_arrays = (
+            pane.flatten() if pane.null_count else [pane.field(name) for name in pane_columns.COLUMNS]
+        )
+        columns |= dict(zip(pane_columns.COLUMNS, pane_arrays, strict=True))
     return columns
 
 
-def _plain(topic: Topic, sieve: _Sieve, values: BinaryArray) -> dict[str, Any]:
+def _decode_plain(topic: Topic, unreadable: _UnreadableRecords, values: BinaryArray) -> dict[str, Any]:
     """The columns of records that millrace did not write."""
-    fields, bad = binary.handler(topic.type).parse(values)
-    sieve.drop({place: f"not a {topic.type_name}: {reason}" for place, reason in bad.items()})
+    fields, errors = binary.event_handler(topic.type).parse(values)
+    unreadable.mark({row: f"not a {topic.type_name}: {reason}" for row, reason in errors.items()})
     columns: dict[str, Any] = dict(zip(fields.schema.names, fields.columns, strict=True))
-    _check_stamps(sieve, columns)
+    _mark_invalid_timestamps(unreadable, columns)
     times = columns[str(topic.time)]
     if pa.types.is_string(times.type):
-        times = pa.array([_iso(text) for text in times.to_pylist()], pa.int64())
+        times = pa.array([_parse_iso(text) for text in times.to_pylist()], pa.int64())
     elif pa.types.is_timestamp(times.type):
         times = times.view(pa.int64())
     elif (
@@ -200,152 +213,162 @@ def _plain(topic: Topic, sieve: _Sieve, values: BinaryArray) -> dict[str, Any]:
         times = pc.if_else(
             pc.equal(times, 0), None, times
         )  # protobuf leaves a zero out, so it is a field that is absent
-    columns["event_time"] = _event_times(sieve, times.cast(pa.int64(), safe=False))
-    columns["ingestion_time"] = pa.array(sieve.records.timestamps)
+    columns["event_time"] = _check_event_times(unreadable, times.cast(pa.int64(), safe=False))
+    columns["ingestion_time"] = pa.array(unreadable.records.timestamps)
     columns |= {name: pa.nulls(len(times), _ARROW_PANES[name]) for name in pane_columns.COLUMNS}
     return columns
 
 
-def _check_type(topic: Topic, sieve: _Sieve, urls: Any) -> None:
-    expected = _URL + topic.type_name
+def _check_type(topic: Topic, unreadable: _UnreadableRecords, urls: Any) -> None:
+    expected = _TYPE_URL + topic.type_name
     if pc.all(pc.equal(urls, expected)).as_py():
         return
-    for place, url in enumerate(urls.to_pylist()):
+    for row, url in enumerate(urls.to_pylist()):
         if url.rpartition("/")[2] != topic.type_name:
-            sieve.drop({place: f"holds {url.rpartition('/')[2] or 'no details'}, not {topic.type_name}"})
+            unreadable.mark({row: f"holds {url.rpartition('/')[2] or 'no details'}, not {topic.type_name}"})
 
 
-def _event_times(sieve: _Sieve, times: Any) -> Any:
+def _check_event_times(unreadable: _UnreadableRecords, times: Any) -> Any:
     if times.null_count:
-        sieve.drop_where(times.is_null().to_numpy(zero_copy_only=False), "has no event time")
+        unreadable.mark_where(times.is_null().to_numpy(zero_copy_only=False), "has no event time")
         times = times.fill_null(0)
     values = times.to_numpy()
-    if values.min() < FIRST or values.max() > LAST:
-        sieve.drop_where((values < FIRST) | (values > LAST), "event time is outside the years 1 to 9999")
+    if values.min() < MIN_TIME or values.max() > MAX_TIME:
+        unreadable.mark_where(
+            (values < MIN_TIME) | (values > MAX_TIME), "event time is outside the years 1 to 9999"
+        )
     return times
 
 
-def _check_stamps(sieve: _Sieve, columns: dict[str, Any]) -> None:
+def _mark_invalid_timestamps(unreadable: _UnreadableRecords, columns: dict[str, Any]) -> None:
     """Sets records aside whose timestamps polars and Python have no dates for; to read one would end the process."""
     for name, column in columns.items():
-        for places in _out_of_range(column):
-            sieve.drop(dict.fromkeys(places.tolist(), f"{name} is outside the years 1 to 9999"))
+        for rows in _out_of_range(column):
+            unreadable.mark(dict.fromkeys(rows.tolist(), f"{name} is outside the years 1 to 9999"))
 
 
-def _refuse_stamps(batch: Any, who: str) -> None:
+def _refuse_invalid_timestamps(batch: Any, label: str) -> None:
     """Refuses timestamps that no reader could take."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        for places in _out_of_range(column):
+        for rows in _out_of_range(column):
             raise DefinitionError(
-                f"{who}: column {name!r} holds times outside the years 1 to 9999, first in row {places[0]}; set such rows aside before they are written"
+                f"{label}: column {name!r} holds times outside the years 1 to 9999, first in row {rows[0]}; set such rows aside before they are written"
             )
 
 
 def _out_of_range(column: Any) -> Iterator[NDArray[np.int64]]:
     """The places of values that hold a timestamp out of range, at any depth."""
-    kind = column.type
-    if pa.types.is_timestamp(kind):
+    arrow_type = column.type
+    if pa.types.is_timestamp(arrow_type):
         times = column.view(pa.int64())
         bounds = pc.min_max(times).as_py()
-        if bounds["min"] is not None and (bounds["min"] < FIRST or bounds["max"] > LAST):
+        if bounds["min"] is not None and (bounds["min"] < MIN_TIME or bounds["max"] > MAX_TIME):
             values = times.fill_null(0).to_numpy()
-            if (places := np.flatnonzero((values < FIRST) | (values > LAST))).size:
-                yield places
-    elif pa.types.is_struct(kind):
-        for inner in column.flatten():
-            yield from _out_of_range(inner)
-    elif pa.types.is_map(kind):
+            if (rows := np.flatnonzero((values < MIN_TIME) | (values > MAX_TIME))).size:
+                yield rows
+    elif pa.types.is_struct(arrow_type):
+        for child in column.flatten():
+            yield from _out_of_range(child)
+    elif pa.types.is_map(arrow_type):
         yield from _out_of_range(
-            column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+            column.cast(pa.list_(pa.struct([("key", arrow_type.key_type), ("value", arrow_type.item_type)])))
         )
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    elif pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
         parents = pc.list_parent_indices(column).to_numpy()
-        for places in _out_of_range(pc.list_flatten(column)):
-            yield np.unique(parents[places])
+        for rows in _out_of_range(pc.list_flatten(column)):
+            yield np.unique(parents[rows])
 
 
-def _iso(text: str | None) -> int | None:
+def _parse_iso(text: str | None) -> int | None:
     try:
-        at = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    since_epoch = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000
 
 
-def _times(frame: pl.DataFrame, ingestion_time: int | None, who: str) -> tuple[Any, Any, Any]:
+def _envelope_columns(frame: pl.DataFrame, ingestion_time: int | None, label: str) -> tuple[Any, Any, Any]:
     """What the envelope holds besides the details: event time, ingestion time, pane."""
     if "event_time" not in frame.columns:
-        raise DefinitionError(f"{who}: the rows lack event_time, without which they have no place in time")
+        raise DefinitionError(f"{label}: the rows lack event_time, without which they have no place in time")
     count = len(frame)
     if ingestion_time is not None:
-        ingested = pa.repeat(pa.scalar(ingestion_time, pa.int64()), count).view(_STAMP)
+        ingestion_times = pa.repeat(pa.scalar(ingestion_time, pa.int64()), count).view(_TIMESTAMP)
     elif "ingestion_time" in frame.columns:
-        ingested = _stamps(frame["ingestion_time"], who, optional=True)
+        ingestion_times = _to_timestamps(frame["ingestion_time"], label, optional=True)
     else:
-        ingested = pa.nulls(count, _STAMP)
+        ingestion_times = pa.nulls(count, _TIMESTAMP)
     return (
-        _stamps(frame["event_time"], who),
-        ingested,
-        _panes(frame, binary.envelope().schema.field("pane").type, who),
+        _to_timestamps(frame["event_time"], label),
+        ingestion_times,
+        _pane_column(frame, binary.envelope_handler().schema.field("pane").type, label),
     )
 
 
-def _sealed(topic: Topic, values: BinaryArray, times: tuple[Any, Any, Any]) -> Any:
-    schema = binary.envelope().schema
+def _wrap_in_envelope(topic: Topic, values: BinaryArray, envelope_columns: tuple[Any, Any, Any]) -> Any:
+    schema = binary.envelope_handler().schema
     details = pa.StructArray.from_arrays(
-        [pa.repeat(_URL + topic.type_name, len(values)), values], fields=list(schema.field("details").type)
+        [pa.repeat(_TYPE_URL + topic.type_name, len(values)), values],
+        fields=list(schema.field("details").type),
     )
-    stamps, ingested, pane = times
-    return pa.RecordBatch.from_arrays([stamps, ingested, details, pane], names=schema.names)
+    event_times, ingestion_times, pane = envelope_columns
+    return pa.RecordBatch.from_arrays([event_times, ingestion_times, details, pane], names=schema.names)
 
 
-def _lines(
-    topic: Topic, handler: binary.Handler, batch: Any, times: tuple[Any, Any, Any] | None
+def _to_json_lines(
+    topic: Topic, handler: binary.Handler, batch: Any, envelope_columns: tuple[Any, Any, Any] | None
 ) -> list[bytes]:
-    if times is None:
-        return json_lines.lines(json_lines.objects(handler.descriptor, batch))
-    details = json_lines.objects(handler.descriptor, batch, first=f'"@type": "{_URL}{topic.type_name}"')
-    stamps, ingested, pane = times
-    return json_lines.events(
-        stamps, ingested, details, json_lines.panes(cast("Descriptor", event_pb2.Pane.DESCRIPTOR), pane)
+    if envelope_columns is None:
+        return json_lines.to_lines(json_lines.to_objects(handler.descriptor, batch))
+    details = json_lines.to_objects(
+        handler.descriptor, batch, first=f'"@type": "{_TYPE_URL}{topic.type_name}"'
+    )
+    event_times, ingestion_times, pane = envelope_columns
+    return json_lines.to_events(
+        event_times,
+        ingestion_times,
+        details,
+        json_lines.to_pane_objects(cast("Descriptor", event_pb2.Pane.DESCRIPTOR), pane),
     )
 
 
-def _stamps(times: pl.Series, who: str, *, optional: bool = False) -> Any:
+def _to_timestamps(times: pl.Series, label: str, *, optional: bool = False) -> Any:
     array = times.cast(pl.Int64).rechunk().to_arrow()
     if array.null_count and not optional:
         raise DefinitionError(
-            f"{who}: {array.null_count} rows have no {times.name}, without which they have no place in time; filter them out or fill it"
+            f"{label}: {array.null_count} rows have no {times.name}, without which they have no place in time; filter them out or fill it"
         )
     bounds = pc.min_max(array).as_py()
     first, last = bounds["min"], bounds["max"]
-    if first is not None and (first < FIRST or last > LAST):
+    if first is not None and (first < MIN_TIME or last > MAX_TIME):
         raise DefinitionError(
-            f"{who}: {times.name} from {first} to {last} ms is outside the years 1 to 9999; set such rows aside before they are written"
+            f"{label}: {times.name} from {first} to {last} ms is outside the years 1 to 9999; set such rows aside before they are written"
         )
-    return array.view(_STAMP)
+    return array.view(_TIMESTAMP)
 
 
-def _panes(frame: pl.DataFrame, kind: Any, who: str) -> Any:
+def _pane_column(frame: pl.DataFrame, arrow_type: Any, label: str) -> Any:
     present = [name for name in pane_columns.COLUMNS if name in frame.columns]
     if not present:
-        return pa.nulls(len(frame), kind)
+        return pa.nulls(len(frame), arrow_type)
     if len(present) < len(pane_columns.COLUMNS):
-        lacks = [name for name in pane_columns.COLUMNS if name not in present]
+        missing = [name for name in pane_columns.COLUMNS if name not in present]
         raise DefinitionError(
-            f"{who}: the rows have pane columns {', '.join(present)}, but lack {', '.join(lacks)}"
+            f"{label}: the rows have pane columns {', '.join(present)}, but lack {', '.join(missing)}"
         )
     table = (
         frame.select(*pane_columns.COLUMNS)
         .cast(pl.Schema(pane_columns.COLUMNS))
         .to_arrow(compat_level=pl.CompatLevel.oldest())
-        .cast(pa.schema(list(kind)))
+        .cast(pa.schema(list(arrow_type)))
     )
-    return table.combine_chunks().to_batches()[0].to_struct_array() if len(frame) else pa.array([], kind)
+    return (
+        table.combine_chunks().to_batches()[0].to_struct_array() if len(frame) else pa.array([], arrow_type)
+    )
 
 
-def _keys(column: Any) -> BinaryArray:
+def _key_bytes(column: Any) -> BinaryArray:
     if pa.types.is_string(column.type):
         return column.view(pa.binary())
     if pa.types.is_binary(column.type):
@@ -353,10 +376,10 @@ def _keys(column: Any) -> BinaryArray:
     return column.cast(pa.string()).view(pa.binary())
 
 
-def _frame(batch: Any) -> pl.DataFrame:
-    made = pl.from_arrow(batch)
-    assert isinstance(made, pl.DataFrame)
-    return made
+def _to_frame(batch: Any) -> pl.DataFrame:
+    frame = pl.from_arrow(batch)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
 _ARROW_PANES = {
@@ -371,10 +394,10 @@ _ARROW_PANES = {
 
 
 @lru_cache(maxsize=512)
-def _no_rows_of(kind: type, columns: tuple[str, ...]) -> pl.DataFrame:
+def _no_rows_of(event_type: type, columns: tuple[str, ...]) -> pl.DataFrame:
     added: dict[str, Any] = {"event_time": pl.Int64, "ingestion_time": pl.Int64}
     added |= {**{name: pane_columns.COLUMNS[name] for name in columns}, "_off": pl.Int64}
-    return pl.DataFrame(schema={**event_types.columns(kind), **added})
+    return pl.DataFrame(schema={**event_types.columns(event_type), **added})
 
 
 def _no_rows(topic: Topic, panes: bool) -> pl.DataFrame:
@@ -382,5 +405,5 @@ def _no_rows(topic: Topic, panes: bool) -> pl.DataFrame:
 
 
 @lru_cache(maxsize=1)
-def _no_dead() -> pl.DataFrame:
-    return pl.DataFrame(schema=DEAD)
+def _no_dead_rows() -> pl.DataFrame:
+    return pl.DataFrame(schema=DEAD_SCHEMA)

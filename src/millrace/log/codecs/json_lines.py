@@ -8,82 +8,84 @@ import polars as pl
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-_STAMP = "google.protobuf.Timestamp"
-_QUOTED = {FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64}  # fmt: skip
-_FLOATS = {FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE}
-_SPECIAL = r'["\\\x00-\x1f\x7f]'
+_TIMESTAMP = "google.protobuf.Timestamp"
+_QUOTED_TYPES = {FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64}  # fmt: skip
+_FLOAT_TYPES = {FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE}
+_ESCAPED_CHARS = r'["\\\x00-\x1f\x7f]'
 
 
-def is_flat(described: Descriptor) -> bool:
+def is_flat(descriptor: Descriptor) -> bool:
     """Whether every field is a single value: no list, map or message but a Timestamp."""
     return all(
-        not field.is_repeated and (field.message_type is None or field.message_type.full_name == _STAMP)
-        for field in described.fields
+        not field.is_repeated and (field.message_type is None or field.message_type.full_name == _TIMESTAMP)
+        for field in descriptor.fields
     )
 
 
-def objects(described: Descriptor, batch: Any, *, first: str | None = None) -> pl.Series:
+def to_objects(descriptor: Descriptor, batch: Any, *, first: str | None = None) -> pl.Series:
     """A JSON object for each row of a flat type's columns; absent and default values are left out. `first` stands before all fields."""
     columns = [
         pl.Series(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
-    by_name = {field.name: field for field in described.fields}
-    members = [_members(by_name[column.name], column) for column in columns]
+    by_name = {field.name: field for field in descriptor.fields}
+    members = [_field_members(by_name[column.name], column) for column in columns]
     if first is not None:
         members.insert(0, pl.Series("@", [first]).new_from_index(0, batch.num_rows))
-    return _braced(members)
+    return _join_members(members)
 
 
-def events(stamps: Any, ingested: Any, details: pl.Series, panes: pl.Series | None) -> list[bytes]:
+def to_events(
+    event_times: Any, ingestion_times: Any, details: pl.Series, panes: pl.Series | None
+) -> list[bytes]:
     """Lines of `Event`."""
     members = [
-        _member("event_timestamp", _time(pl.Series(stamps))),
-        _member("ingestion_timestamp", _time(pl.Series(ingested))),
-        _member("details", details),
+        _format_member("event_timestamp", _format_time(pl.Series(event_times))),
+        _format_member("ingestion_timestamp", _format_time(pl.Series(ingestion_times))),
+        _format_member("details", details),
     ]
     if panes is not None:
-        members.append(_member("pane", panes))
-    return lines(_braced(members))
+        members.append(_format_member("pane", panes))
+    return to_lines(_join_members(members))
 
 
-def lines(made: pl.Series) -> list[bytes]:
+def to_lines(texts: pl.Series) -> list[bytes]:
     """The bytes of each text."""
-    return made.cast(pl.Binary).to_list()
+    return texts.cast(pl.Binary).to_list()
 
 
-def _braced(members: list[pl.Series]) -> pl.Series:
-    frame = pl.DataFrame([member.rename(str(place)) for place, member in enumerate(members)])
+def _join_members(members: list[pl.Series]) -> pl.Series:
+    frame = pl.DataFrame([member.rename(str(position)) for position, member in enumerate(members)])
     inside = pl.concat_str(pl.all(), separator=", ", ignore_nulls=True)
     return frame.select(pl.lit("{") + inside + pl.lit("}")).to_series()
 
 
-def _member(name: str, values: pl.Series) -> pl.Series:
+def _format_member(name: str, values: pl.Series) -> pl.Series:
     return pl.select(pl.lit(f"{json.dumps(name)}: ") + values).to_series()
 
 
-def _members(field: FieldDescriptor, column: pl.Series) -> pl.Series:
-    values = _values(field, column)
+def _field_members(field: FieldDescriptor, column: pl.Series) -> pl.Series:
+    values = _format_values(field, column)
     if not field.has_presence:
-        values = pl.select(pl.when(_default(field, column)).then(None).otherwise(values)).to_series()
-    return _member(field.name, values)
+        values = pl.select(pl.when(_is_default(field, column)).then(None).otherwise(values)).to_series()
+    return _format_member(field.name, values)
 
 
-def _values(field: FieldDescriptor, column: pl.Series) -> pl.Series:
+def _format_values(field: FieldDescriptor, column: pl.Series) -> pl.Series:
     if field.message_type is not None:
-        return _time(column)
+        return _format_time(column)
     if field.enum_type is not None:
         names = {value.number: json.dumps(value.name) for value in field.enum_type.values}
         return column.replace_strict(names, default=column.cast(pl.String), return_dtype=pl.String)
-    if field.type in _FLOATS:
-        return _float(column)
+    if field.type in _FLOAT_TYPES:
+        return _format_float(column)
     if field.type == FieldDescriptor.TYPE_STRING:
-        return _text(column)
+        return _quote_text(column)
     if field.type == FieldDescriptor.TYPE_BYTES:
-        return _quoted(column.bin.encode("base64"))
-    return _quoted(column.cast(pl.String)) if field.type in _QUOTED else column.cast(pl.String)
+        return _quote(column.bin.encode("base64"))
+    return _quote(column.cast(pl.String)) if field.type in _QUOTED_TYPES else column.cast(pl.String)
 
 
-def _default(field: FieldDescriptor, column: pl.Series) -> pl.Series:
+def _is_default(field: FieldDescriptor, column: pl.Series) -> pl.Series:
     if field.type == FieldDescriptor.TYPE_BOOL:
         return ~column
     if field.type == FieldDescriptor.TYPE_BYTES:
@@ -91,20 +93,20 @@ def _default(field: FieldDescriptor, column: pl.Series) -> pl.Series:
     return column == ("" if field.type == FieldDescriptor.TYPE_STRING else 0)
 
 
-def _quoted(values: pl.Series) -> pl.Series:
+def _quote(values: pl.Series) -> pl.Series:
     return pl.select(pl.lit('"') + values + pl.lit('"')).to_series()
 
 
-def _text(column: pl.Series) -> pl.Series:
-    if not column.str.contains(_SPECIAL).any():
-        return _quoted(column)
+def _quote_text(column: pl.Series) -> pl.Series:
+    if not column.str.contains(_ESCAPED_CHARS).any():
+        return _quote(column)
     encode: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
     return pl.Series(
         [None if value is None else encode(value) for value in column.to_list()], dtype=pl.String
     )
 
 
-def _float(column: pl.Series) -> pl.Series:
+def _format_float(column: pl.Series) -> pl.Series:
     values = column.cast(pl.String)
     if column.is_finite().all():
         return values
@@ -112,24 +114,24 @@ def _float(column: pl.Series) -> pl.Series:
     return values.replace(names)
 
 
-def _time(column: pl.Series) -> pl.Series:
+def _format_time(column: pl.Series) -> pl.Series:
     stamps = column.dt.replace_time_zone(None)
-    whole = stamps.dt.epoch("ms") % 1000 == 0
+    is_whole_second = stamps.dt.epoch("ms") % 1000 == 0
     return pl.select(
-        pl.when(whole)
+        pl.when(is_whole_second)
         .then(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%SZ"'))
         .otherwise(stamps.dt.strftime('"%Y-%m-%dT%H:%M:%S%.3fZ"'))
     ).to_series()
 
 
-def panes(described: Descriptor, column: Any) -> pl.Series | None:
+def to_pane_objects(descriptor: Descriptor, column: Any) -> pl.Series | None:
     """JSON objects of the pane column; null where there is none."""
     if column.null_count == len(column):
         return None
     batch = pa.RecordBatch.from_arrays(column.flatten(), names=[field.name for field in column.type])
-    made = objects(described, batch)
+    texts = to_objects(descriptor, batch)
     return (
-        made
+        texts
         if not column.null_count
-        else pl.select(pl.when(pl.Series(column.is_valid())).then(made)).to_series()
+        else pl.select(pl.when(pl.Series(column.is_valid())).then(texts)).to_series()
     )

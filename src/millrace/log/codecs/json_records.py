@@ -13,34 +13,34 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from millrace.log.codecs import event_pb2, json_lines
 from millrace.topics import Topic
 from millrace.values import event_types
-from millrace.values.function_results import SINGLE
+from millrace.values.function_results import MAX_FLOAT32
 
 
-def to_binary(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[bytes | None], dict[int, str]]:
+def to_protobuf(topic: Topic, values: Iterable[bytes | None]) -> tuple[list[bytes | None], dict[int, str]]:
     """The protobuf bytes of JSON records, and why some could not be read; None stays None."""
     parse = _envelope_parser(topic) if topic.envelope else _plain_parser(topic)
-    made: list[bytes | None] = []
-    bad: dict[int, str] = {}
-    for place, value in enumerate(values):
+    messages: list[bytes | None] = []
+    errors: dict[int, str] = {}
+    for row, value in enumerate(values):
         try:
-            made.append(None if value is None else parse(value))
-        except _OtherType as error:
-            made.append(None)
-            bad[place] = str(error)
+            messages.append(None if value is None else parse(value))
+        except _WrongMessageType as error:
+            messages.append(None)
+            errors[row] = str(error)
         except Exception as error:  # noqa: BLE001 - protobuf raises whatever it stumbles over, a SystemError at a name with half a surrogate
-            made.append(None)
-            bad[place] = f"not JSON of {topic.type_name}: {error}"
-    return made, bad
+            messages.append(None)
+            errors[row] = f"not JSON of {topic.type_name}: {error}"
+    return messages, errors
 
 
 def to_json(topic: Topic, values: Iterable[bytes]) -> list[bytes]:
     """The JSON of protobuf records, one line each."""
-    described = event_types.descriptor(topic.type)
-    kind = event_pb2.Event if topic.envelope else message_class(described)
-    pool = described.file.pool
+    descriptor = event_types.descriptor(topic.type)
+    message_type = event_pb2.Event if topic.envelope else message_class(descriptor)
+    pool = descriptor.file.pool
     return [
         json_format.MessageToJson(
-            kind.FromString(value),
+            message_type.FromString(value),
             indent=None,
             preserving_proto_field_name=True,
             descriptor_pool=pool,
@@ -51,32 +51,32 @@ def to_json(topic: Topic, values: Iterable[bytes]) -> list[bytes]:
 
 
 @lru_cache(maxsize=512)
-def message_class(described: Descriptor) -> Any:
+def message_class(descriptor: Descriptor) -> Any:
     """The message class of a descriptor, also of one made of a dataclass."""
-    return message_factory.GetMessageClass(described)
+    return message_factory.GetMessageClass(descriptor)
 
 
 def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
-    described, expected = event_types.descriptor(topic.type), topic.type_name
-    pool, quickly = described.file.pool, _quick_parser(described)
+    descriptor, expected = event_types.descriptor(topic.type), topic.type_name
+    pool, quick_parse = descriptor.file.pool, _quick_parser(descriptor)
 
     def parse(value: bytes) -> bytes:
-        tree = _object(value)
+        tree = _parse_object(value)
         details = tree.get("details")
         url = details.get("@type") if isinstance(details, dict) else None
         if isinstance(url, str) and url.rpartition("/")[2] != expected:
-            raise _OtherType(f"holds {url.rpartition('/')[2]}, not {expected}")
-        if quickly is not None and isinstance(details, dict) and url is not None:
-            made = quickly({name: member for name, member in details.items() if name != "@type"})
+            raise _WrongMessageType(f"holds {url.rpartition('/')[2]}, not {expected}")
+        if quick_parse is not None and isinstance(details, dict) and url is not None:
+            message = quick_parse({name: member for name, member in details.items() if name != "@type"})
             times = {name: member for name, member in tree.items() if name != "details"}
             if (
-                made is not None
-                and times.keys() <= _TIMES
+                message is not None
+                and times.keys() <= _TIMESTAMP_FIELDS
                 and all(type(time) is str for time in times.values())
             ):
-                stamps: Any = {name: _stamp(time) for name, time in times.items()}
+                stamps: Any = {name: _parse_timestamp(time) for name, time in times.items()}
                 return event_pb2.Event(
-                    details=any_pb2.Any(type_url=url, value=made), **stamps
+                    details=any_pb2.Any(type_url=url, value=message), **stamps
                 ).SerializeToString()
         event = json_format.ParseDict(
             tree, event_pb2.Event(), ignore_unknown_fields=True, descriptor_pool=pool
@@ -87,68 +87,72 @@ def _envelope_parser(topic: Topic) -> Callable[[bytes], bytes]:
 
 
 def _plain_parser(topic: Topic) -> Callable[[bytes], bytes]:
-    parse = from_members(topic)
-    return lambda value: parse(_object(value))
+    parse = member_parser(topic)
+    return lambda value: parse(_parse_object(value))
 
 
-def from_members(topic: Topic) -> Callable[[dict[str, Any]], bytes]:
+def member_parser(topic: Topic) -> Callable[[dict[str, Any]], bytes]:
     """Makes the message of a topic's type from what JSON has for its fields."""
-    described = event_types.descriptor(topic.type)
-    kind, quickly = message_class(described), _quick_parser(described)
-    time = None if topic.time is None else described.fields_by_name[topic.time]
+    descriptor = event_types.descriptor(topic.type)
+    message_type, quick_parse = message_class(descriptor), _quick_parser(descriptor)
+    time = None if topic.time is None else descriptor.fields_by_name[topic.time]
 
     def parse(tree: dict[str, Any]) -> bytes:
         if time is not None and tree.get(time.name, tree.get(time.json_name)) is None:
             raise ValueError(f"it has no {time.name!r}, and so no event time")
-        made: bytes | None = quickly(tree) if quickly is not None else None
-        if made is None:
-            made = json_format.ParseDict(tree, kind(), ignore_unknown_fields=True).SerializeToString()
-        return made
+        message: bytes | None = quick_parse(tree) if quick_parse is not None else None
+        if message is None:
+            message = json_format.ParseDict(
+                tree, message_type(), ignore_unknown_fields=True
+            ).SerializeToString()
+        return message
 
     return parse
 
 
 @lru_cache(maxsize=512)
-def _quick_parser(described: Descriptor) -> Callable[[dict[str, Any]], bytes | None] | None:
+def _quick_parser(descriptor: Descriptor) -> Callable[[dict[str, Any]], bytes | None] | None:
     """Makes the message in one call if every member is plainly what its field wants; else None: the protobuf package shall judge."""
-    if not json_lines.is_flat(described) or any(len(choice.fields) > 1 for choice in described.oneofs):
+    if not json_lines.is_flat(descriptor) or any(len(choice.fields) > 1 for choice in descriptor.oneofs):
         return None
-    kind = message_class(described)
-    plain = {field.name: _PLAIN[field.type] for field in described.fields if field.type in _PLAIN}
-    times = {
+    message_type = message_class(descriptor)
+    plain_types = {
+        field.name: _PLAIN_TYPES[field.type] for field in descriptor.fields if field.type in _PLAIN_TYPES
+    }
+    timestamp_types = {
         field.name: message_class(field.message_type)
-        for field in described.fields
+        for field in descriptor.fields
         if field.message_type is not None
     }
-    singles = {field.name for field in described.fields if field.type == FieldDescriptor.TYPE_FLOAT}
+    singles = {field.name for field in descriptor.fields if field.type == FieldDescriptor.TYPE_FLOAT}
 
     def parse(members: dict[str, Any]) -> bytes | None:
-        given: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, member in members.items():
-            if type(member) is plain.get(name) or (
-                name in singles and type(member) is float and abs(member) <= SINGLE
+            if type(member) is plain_types.get(name) or (
+                name in singles and type(member) is float and abs(member) <= MAX_FLOAT32
             ):
-                given[name] = member
-            elif name in times and type(member) is str:
-                at = _stamp(member)
-                given[name] = times[name](
-                    seconds=at.seconds, nanos=at.nanos
+                fields[name] = member
+            elif name in timestamp_types and type(member) is str:
+                timestamp = _parse_timestamp(member)
+                fields[name] = timestamp_types[name](
+                    seconds=timestamp.seconds, nanos=timestamp.nanos
                 )  # of the pool that the message is of
-            elif type(member) is str and plain.get(name) is int and _WHOLE.fullmatch(member):
-                given[name] = int(member)
+            elif type(member) is str and plain_types.get(name) is int and _INTEGER.fullmatch(member):
+                fields[name] = int(member)
             else:
                 return None
-        made: bytes = kind(**given).SerializeToString()
-        return made
+        message: bytes = message_type(**fields).SerializeToString()
+        return message
 
     return parse
 
 
-_WHOLE = re.compile(r"-?\d+", re.ASCII)
-_USUAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", re.ASCII)
+_INTEGER = re.compile(r"-?\d+", re.ASCII)
+_COMMON_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", re.ASCII)
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-_TIMES = frozenset({"event_timestamp", "ingestion_timestamp"})
-_PLAIN = {
+_TIMESTAMP_FIELDS = frozenset({"event_timestamp", "ingestion_timestamp"})
+_PLAIN_TYPES = {
     FieldDescriptor.TYPE_STRING: str,
     FieldDescriptor.TYPE_BOOL: bool,
     FieldDescriptor.TYPE_DOUBLE: float,
@@ -165,25 +169,25 @@ _PLAIN = {
 """What JSON gives for a field when there is nothing to convert or to check but its range, which protobuf does by itself."""
 
 
-def _stamp(text: str) -> timestamp_pb2.Timestamp:
-    if _USUAL.fullmatch(text):
+def _parse_timestamp(text: str) -> timestamp_pb2.Timestamp:
+    if _COMMON_TIMESTAMP.fullmatch(text):
         seconds, micros = divmod((datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND, 1_000_000)
         return timestamp_pb2.Timestamp(seconds=seconds, nanos=micros * 1000)
-    made = timestamp_pb2.Timestamp()
-    made.FromJsonString(text)
-    return made
+    timestamp = timestamp_pb2.Timestamp()
+    timestamp.FromJsonString(text)
+    return timestamp
 
 
-class _OtherType(Exception):
+class _WrongMessageType(Exception):
     """A message of another type, as its text says."""
 
 
-def _object(value: bytes) -> dict[str, Any]:
-    tree = json.loads(value, parse_constant=_refuse)
+def _parse_object(value: bytes) -> dict[str, Any]:
+    tree = json.loads(value, parse_constant=_refuse_constant)
     if not isinstance(tree, dict):
         raise TypeError(f"an object was expected, not {type(tree).__name__}")
     return tree
 
 
-def _refuse(constant: str) -> float:
+def _refuse_constant(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON; write it in quotes")

@@ -18,10 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace.errors import LogDamaged, LogError
-from millrace.log.contract import BinaryArray, Headers, Outgoing, Records
+from millrace.log.contract import BinaryArray, Headers, OutgoingRecords, Records
 
 VERSION = 2
-UNCHECKED = 1
+VERSION_WITHOUT_CHECKSUM = 1
 """Chunks of this version have no checksum; they are still read."""
 KEYS, HEADERS = 1, 2
 CHUNK_RECORDS = 8192
@@ -36,60 +36,62 @@ _CHECK = struct.Struct("<I")
 _Lengths = NDArray[np.int32]
 
 
-def chunks(batch: Outgoing, now: int) -> Iterator[tuple[int, bytes]]:
+def split_into_chunks(batch: OutgoingRecords, now: int) -> Iterator[tuple[int, bytes]]:
     """Cuts a batch into chunks: how many records, and their bytes."""
-    values, value_lengths = _plain(batch.values)
-    keys, key_lengths = (None, None) if batch.keys is None else _plain(batch.keys)
+    values, value_lengths = _compact(batch.values)
+    keys, key_lengths = (None, None) if batch.keys is None else _compact(batch.keys)
     if len(value_lengths) and int(value_lengths.max()) > RECORD_BYTES:
         raise LogError(
             f"a record of {int(value_lengths.max())} bytes is larger than the log takes ({RECORD_BYTES}); store it elsewhere and append a reference"
         )
-    for start, end in _cuts(value_lengths):
-        part = None if keys is None else keys.slice(start, end - start)
-        yield end - start, _frame(part, None if key_lengths is None else key_lengths[start:end], values.slice(start, end - start),
+    for start, end in _chunk_ranges(value_lengths):
+        key_slice = None if keys is None else keys.slice(start, end - start)
+        yield end - start, _encode_chunk(key_slice, None if key_lengths is None else key_lengths[start:end], values.slice(start, end - start),
                                   value_lengths[start:end], None if batch.headers is None else batch.headers[start:end], now)  # fmt: skip
 
 
 def merge(bodies: Sequence[bytes]) -> bytes:
     """One chunk with the records of several, in their order."""
-    parts = [_Parts(body) for body in bodies]
-    flags = KEYS * any(part.flags & KEYS for part in parts) | HEADERS * any(
-        part.flags & HEADERS for part in parts
+    sections = [_Sections(body) for body in bodies]
+    flags = KEYS * any(section.flags & KEYS for section in sections) | HEADERS * any(
+        section.flags & HEADERS for section in sections
     )
     head = _HEAD.pack(
         VERSION,
         flags,
-        sum(p.runs for p in parts),
-        sum(p.count for p in parts),
-        sum(p.key_bytes for p in parts),
-        sum(p.value_bytes for p in parts),
+        sum(section.runs for section in sections),
+        sum(section.count for section in sections),
+        sum(section.key_bytes for section in sections),
+        sum(section.value_bytes for section in sections),
     )
-    pieces: list[bytes | memoryview] = [head, *(part.stamps for part in parts)]
+    pieces: list[bytes | memoryview] = [head, *(section.stamps for section in sections)]
     if flags & KEYS:
-        pieces += [part.key_lengths for part in parts]
-    pieces += [part.value_lengths for part in parts]
-    pieces += [part.keys for part in parts]
-    pieces += [part.values for part in parts]
+        pieces += [section.key_lengths for section in sections]
+    pieces += [section.value_lengths for section in sections]
+    pieces += [section.keys for section in sections]
+    pieces += [section.values for section in sections]
     if flags & HEADERS:
-        pieces += [part.headers for part in parts]
-    return _sealed(pieces)
+        pieces += [section.headers for section in sections]
+    return _append_checksum(pieces)
 
 
-def records(base: int, bodies: Sequence[bytes], start: int, end: int) -> Records:
+def read_records(base: int, bodies: Sequence[bytes], start: int, end: int) -> Records:
     """The records with offsets in `[start, end)` of adjacent chunks, the first of which begins at `base`."""
-    parts = [_Parts(body) for body in bodies]
-    runs = np.frombuffer(_joined([part.stamps for part in parts]), np.int64).reshape(-1, 2)
+    sections = [_Sections(body) for body in bodies]
+    runs = np.frombuffer(_join([section.stamps for section in sections]), np.int64).reshape(-1, 2)
     stamps = np.repeat(runs[:, 0], runs[:, 1])
-    keyed = any(part.flags & KEYS for part in parts)
+    has_keys = any(section.flags & KEYS for section in sections)
     keys = (
-        _array([p.key_lengths for p in parts], [p.keys for p in parts])
-        if keyed
+        _binary_array([section.key_lengths for section in sections], [section.keys for section in sections])
+        if has_keys
         else pa.nulls(len(stamps), pa.binary())
     )
-    values = _array([part.value_lengths for part in parts], [part.values for part in parts])
+    values = _binary_array(
+        [section.value_lengths for section in sections], [section.values for section in sections]
+    )
     headers = (
-        [h for part in parts for h in part.read_headers()]
-        if any(part.flags & HEADERS for part in parts)
+        [header for section in sections for header in section.read_headers()]
+        if any(section.flags & HEADERS for section in sections)
         else None
     )
     first, count = start - base, end - start
@@ -102,7 +104,7 @@ def records(base: int, bodies: Sequence[bytes], start: int, end: int) -> Records
     )
 
 
-class _Parts:
+class _Sections:
     """Where the sections of one chunk lie."""
 
     __slots__ = (
@@ -121,7 +123,7 @@ class _Parts:
 
     def __init__(self, body: bytes) -> None:
         _, self.flags, self.runs, self.count, self.key_bytes, self.value_bytes = _HEAD.unpack_from(body)
-        view = memoryview(body)[: len(body) - _CHECK.size] if check(body) else memoryview(body)
+        view = memoryview(body)[: len(body) - _CHECK.size] if check_chunk(body) else memoryview(body)
         at = _HEAD.size + _RUN.size * self.runs
         self.stamps = view[_HEAD.size : at]
         width = 4 * self.count
@@ -142,7 +144,7 @@ class _Parts:
         return _read_headers(self.headers, self.count)
 
 
-def _frame(
+def _encode_chunk(
     keys: BinaryArray | None,
     key_lengths: _Lengths | None,
     values: BinaryArray,
@@ -151,8 +153,8 @@ def _frame(
     now: int,
 ) -> bytes:
     count = len(value_lengths)
-    key_data = b"" if keys is None else _data(keys)
-    value_data = _data(values)
+    key_data = b"" if keys is None else _value_data(keys)
+    value_data = _value_data(values)
     flags = (KEYS if key_lengths is not None else 0) | (HEADERS if headers is not None else 0)
     pieces: list[bytes | memoryview] = [
         _HEAD.pack(VERSION, flags, 1, count, len(key_data), len(value_data)),
@@ -163,18 +165,18 @@ def _frame(
     pieces += [value_lengths.tobytes(), key_data, value_data]
     if headers is not None:
         pieces.append(_write_headers(headers))
-    return _sealed(pieces)
+    return _append_checksum(pieces)
 
 
-def _sealed(pieces: list[bytes | memoryview]) -> bytes:
+def _append_checksum(pieces: list[bytes | memoryview]) -> bytes:
     """All pieces, with their checksum behind them."""
-    check = 0
+    checksum = 0
     for piece in pieces:
-        check = zlib.crc32(piece, check)
-    return b"".join([*pieces, _CHECK.pack(check)])
+        checksum = zlib.crc32(piece, checksum)
+    return b"".join([*pieces, _CHECK.pack(checksum)])
 
 
-def check(body: bytes) -> bool:
+def check_chunk(body: bytes) -> bool:
     """Whether the chunk has a checksum; `LogDamaged` if that, or the length of a chunk without one, does not fit its bytes."""
     if len(body) < _HEAD.size:
         raise LogDamaged(f"{len(body)} bytes are too few")
@@ -184,22 +186,24 @@ def check(body: bytes) -> bool:
         if zlib.crc32(memoryview(body)[:end]) != _CHECK.unpack_from(body, end)[0]:
             raise LogDamaged("the checksum does not fit")
         return True
-    if version != UNCHECKED:
+    if version != VERSION_WITHOUT_CHECKSUM:
         raise LogDamaged(
             f"format {version} is not known here (known: up to {VERSION}): the bytes are damaged, or a newer millrace wrote them: upgrade millrace then"
         )
-    known = _HEAD.size + _RUN.size * runs + 4 * count * (2 if flags & KEYS else 1) + key_bytes + value_bytes
-    if len(body) < known or (len(body) > known and not flags & HEADERS):
-        raise LogDamaged(f"{len(body)} bytes are not the {known} that its head calls for")
+    expected = (
+        _HEAD.size + _RUN.size * runs + 4 * count * (2 if flags & KEYS else 1) + key_bytes + value_bytes
+    )
+    if len(body) < expected or (len(body) > expected and not flags & HEADERS):
+        raise LogDamaged(f"{len(body)} bytes are not the {expected} that its head calls for")
     return False
 
 
-def count_of(body: bytes) -> int:
+def count_records(body: bytes) -> int:
     """How many records a chunk holds."""
     return int(_HEAD.unpack_from(body)[3])
 
 
-def _plain(array: BinaryArray) -> tuple[BinaryArray, _Lengths]:
+def _compact(array: BinaryArray) -> tuple[BinaryArray, _Lengths]:
     """The array with nothing between its values, and the length of each, -1 for null."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -221,7 +225,7 @@ def _offsets(array: BinaryArray) -> NDArray[np.int32]:
     return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
 
 
-def _data(array: BinaryArray) -> memoryview | bytes:
+def _value_data(array: BinaryArray) -> memoryview | bytes:
     data = array.buffers()[2]
     if data is None or len(array) == 0:
         return b""
@@ -229,7 +233,7 @@ def _data(array: BinaryArray) -> memoryview | bytes:
     return memoryview(data)[int(ends[0]) : int(ends[-1])]
 
 
-def _cuts(lengths: _Lengths) -> Iterator[tuple[int, int]]:
+def _chunk_ranges(lengths: _Lengths) -> Iterator[tuple[int, int]]:
     """Ranges of at most so many records and about so many bytes."""
     count = len(lengths)
     if count <= CHUNK_RECORDS and int(lengths.sum(dtype=np.int64)) <= CHUNK_BYTES:
@@ -245,12 +249,12 @@ def _cuts(lengths: _Lengths) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _joined(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview:
+def _join(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _array(lengths: Sequence[bytes | memoryview], data: Sequence[bytes | memoryview]) -> BinaryArray:
-    sizes = np.frombuffer(_joined(lengths), np.int32)
+def _binary_array(lengths: Sequence[bytes | memoryview], data: Sequence[bytes | memoryview]) -> BinaryArray:
+    sizes = np.frombuffer(_join(lengths), np.int32)
     null = sizes < 0
     nulls = int(np.count_nonzero(null))
     offsets = np.zeros(len(sizes) + 1, np.int64)
@@ -263,7 +267,7 @@ def _array(lengths: Sequence[bytes | memoryview], data: Sequence[bytes | memoryv
     return pa.Array.from_buffers(
         pa.binary(),
         len(sizes),
-        [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(_joined(data))],
+        [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(_join(data))],
         nulls,
     )
 

@@ -26,12 +26,12 @@ create table if not exists chunk(
 create table if not exists writer(name text primary key, epoch integer not null, marker integer not null);
 """
 
-IDENTITY = "create table if not exists identity(topic integer primary key, id text not null)"
+IDENTITY_TABLE = "create table if not exists identity(topic integer primary key, id text not null)"
 """What tells a topic from another of the same name: drawn when it is made."""
-_PAGE = 8192
+_PAGE_BYTES = 8192
 """Bytes: a fifth less work for large chunks than SQLite's 4096, and small appends still write little."""
-_BUSY_S = 60
-_abandoned: list[object] = []
+_BUSY_SECONDS = 60
+_inherited_connections: list[object] = []
 """Connections inherited through fork: closing them here could disturb the parent, so they are kept and never used."""
 
 
@@ -52,22 +52,22 @@ class Store:
             raise LogError(
                 f"there is no log in {path.parent}: {path.name} is missing; check the path, or let a run or ingestion create it"
             )
-        with self._refusals():
-            self._check_small(self.connection())
+        with self._translate_errors():
+            self._check_small_tables(self.connection())
 
-    def _check_small(self, connection: sqlite3.Connection) -> None:
+    def _check_small_tables(self, connection: sqlite3.Connection) -> None:
         """That the small tables and their indexes agree: a topic that its index has lost would be made anew, without its records."""
         for table in ("topic", "partition", "writer"):
-            [said] = connection.execute(f"pragma integrity_check({table})").fetchone()
-            if said != "ok":
-                raise damaged(
-                    self.path, f"its table {table}", "some topics", LogDamaged(" ".join(said.split()))
+            [report] = connection.execute(f"pragma integrity_check({table})").fetchone()
+            if report != "ok":
+                raise damaged_error(
+                    self.path, f"its table {table}", "some topics", LogDamaged(" ".join(report.split()))
                 )
 
     def connection(self) -> sqlite3.Connection:
         """The connection of this process and thread."""
         if self._pid != os.getpid():
-            _abandoned.extend((self._local, self._all, *self._all))
+            _inherited_connections.extend((self._local, self._all, *self._all))
             self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
         known: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if known is None:
@@ -77,13 +77,13 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for single statements; each sees one moment."""
-        with self._refusals():
+        with self._translate_errors():
             yield self.connection()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction that excludes other writers: all of it is on disk when the block ends, or none of it."""
-        with self._refusals():
+        with self._translate_errors():
             connection = self.connection()
             try:
                 connection.execute("begin immediate")
@@ -103,7 +103,11 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection
+            self.path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=_Connection,
         )
         connection.execute("pragma synchronous=full")
         connection.execute("pragma cache_size=-8192")
@@ -119,7 +123,7 @@ class Store:
         return connection
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"pragma page_size={_PAGE}")
+        connection.execute(f"pragma page_size={_PAGE_BYTES}")
         _to_wal(connection)
         connection.execute("begin immediate")
         for statement in _TABLES.split(";"):
@@ -128,16 +132,16 @@ class Store:
         connection.execute("commit")
 
     @contextmanager
-    def _refusals(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise refusal(error, self.path) from error
+            raise translate_error(error, self.path) from error
         except (
             TypeError,
             UnicodeDecodeError,
         ) as error:  # a statement answers with nothing, or with another type than was written
-            raise damaged(self.path, "some place", "what it holds", error) from error
+            raise damaged_error(self.path, "some place", "what it holds", error) from error
 
 
 def _to_wal(connection: sqlite3.Connection) -> None:
@@ -153,19 +157,19 @@ def _to_wal(connection: sqlite3.Connection) -> None:
             return
 
 
-def damaged(path: Path, place: str, lost: str, error: Exception) -> LogDamaged:
+def damaged_error(path: Path, place: str, lost: str, error: Exception) -> LogDamaged:
     """A file whose bytes are not those that were written: where, what is lost, and what to do."""
     return LogDamaged(
         f"{path} is damaged at {place} ({error}), so {lost} cannot be read; restore {path.parent} from a backup, `millrace verify` says what else is damaged"
     )
 
 
-def _contradicts(error: sqlite3.Error, code: int) -> bool:
+def _is_contradiction(error: sqlite3.Error, code: int) -> bool:
     """Whether a file does not have the tables that were made in it, or text that is none."""
     return (code == sqlite3.SQLITE_ERROR and "no such" in str(error)) or "decode to UTF-8" in str(error)
 
 
-def refusal(error: sqlite3.Error, path: Path) -> LogError:
+def translate_error(error: sqlite3.Error, path: Path) -> LogError:
     """What an error of SQLite means to the user, with the remedy."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     folder = path.parent
@@ -181,12 +185,12 @@ def refusal(error: sqlite3.Error, path: Path) -> LogError:
         return LogUnwritable(
             f"{path} cannot be written ({error}); give this user write permission on {folder} and the files in it"
         )
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or _contradicts(error, code):
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or _is_contradiction(error, code):
         return LogDamaged(
             f"{path} is damaged ({error}); restore {folder} from a backup, or save what `sqlite3 {path.name} .recover` finds; `millrace verify` says what else is damaged"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogError(
-            f"{path} was held by another process for {_BUSY_S} s ({error}); find and stop whatever holds it, then try again"
+            f"{path} was held by another process for {_BUSY_SECONDS} s ({error}); find and stop whatever holds it, then try again"
         )
     return LogError(f"{path}: {error}")

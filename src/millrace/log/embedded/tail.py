@@ -5,17 +5,17 @@ from typing import Literal, Protocol
 
 from millrace.log.contract import Records
 
-PIECE = 10_000
+OFFSETS_PER_READ = 10_000
 """The most offsets that are read at once."""
 
 
 class Readable(Protocol):
     """What is asked of a log."""
 
-    def begins(self, topic: str) -> dict[int, int]:
+    def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
 
-    def ends(self, topic: str) -> dict[int, int]:
+    def end_offsets(self, topic: str) -> dict[int, int]:
         """One past the last offset, by partition."""
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Records:
@@ -26,17 +26,21 @@ def follow(
     log: Readable, topic: str, start: Literal["begin", "end"] | Mapping[int, int], wait: Callable[[], bool]
 ) -> Iterator[tuple[int, Records]]:
     """Yields records as they come, in pieces; partitions left out of `start`, or made later, are read from their beginning."""
-    at = {
-        **log.begins(topic),
-        **(log.ends(topic) if start == "end" else {} if start == "begin" else dict(start)),
+    positions = {
+        **log.start_offsets(topic),
+        **(log.end_offsets(topic) if start == "end" else {} if start == "begin" else dict(start)),
     }
     while True:
-        news = [(partition, end) for partition, end in log.ends(topic).items() if end > at.get(partition, 0)]
-        for partition, end in news:
-            begin = at.get(partition, 0)
-            at[partition] = min(end, begin + PIECE)
-            records = log.read(topic, partition, begin, at[partition])
+        pending = [
+            (partition, end)
+            for partition, end in log.end_offsets(topic).items()
+            if end > positions.get(partition, 0)
+        ]
+        for partition, end in pending:
+            begin = positions.get(partition, 0)
+            positions[partition] = min(end, begin + OFFSETS_PER_READ)
+            records = log.read(topic, partition, begin, positions[partition])
             if len(records):
                 yield partition, records
-        if not news and not wait():
+        if not pending and not wait():
             return

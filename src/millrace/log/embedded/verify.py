@@ -24,7 +24,7 @@ class Damage:
 
 
 @dataclass
-class Walked:
+class VerificationCounts:
     """What was looked at."""
 
     files: int = 0
@@ -33,12 +33,12 @@ class Walked:
     """Chunks of earlier versions, which have no checksum: their lengths were compared."""
 
 
-def verify_log(folder: Path, walked: Walked) -> Iterator[Damage]:
+def verify_log(folder: Path, counts: VerificationCounts) -> Iterator[Damage]:
     """All that is damaged in the files of an embedded log."""
     for name in ("inputs.db", "results.db"):
         if (folder / name).exists():
-            walked.files += 1
-            yield from _verify_file(folder / name, walked)
+            counts.files += 1
+            yield from _verify_file(folder / name, counts)
 
 
 def open_readonly(path: Path) -> sqlite3.Connection:
@@ -48,55 +48,57 @@ def open_readonly(path: Path) -> sqlite3.Connection:
 
 def verify_pages(db: sqlite3.Connection, path: Path, remedy: str) -> Iterator[Damage]:
     """What SQLite itself finds wrong with a file."""
-    for (said,) in db.execute("pragma integrity_check(20)"):
-        if said != "ok":
-            yield Damage(str(path), "structure", said, "unknown", remedy)
+    for (problem,) in db.execute("pragma integrity_check(20)"):
+        if problem != "ok":
+            yield Damage(str(path), "structure", problem, "unknown", remedy)
 
 
-def _verify_file(path: Path, walked: Walked) -> Iterator[Damage]:
+def _verify_file(path: Path, counts: VerificationCounts) -> Iterator[Damage]:
     remedy = f"restore {path.parent} from a backup"
     try:
         with closing(open_readonly(path)) as db:
             yield from verify_pages(db, path, remedy)
-            for id, topic, number, begin, end in db.execute(
+            for partition_id, topic, number, begin, end in db.execute(
                 'select p.id, t.name, p.number, p."begin", p."end" from partition p join topic t on t.id = p.topic order by t.name, p.number'
             ).fetchall():
-                yield from _verify_partition(db, path, f"{topic}[{number}]", (id, begin, end), walked)
+                yield from _verify_partition(
+                    db, path, f"{topic}[{number}]", (partition_id, begin, end), counts
+                )
     except sqlite3.Error as error:
         yield Damage(str(path), "some page", str(error), "unknown", remedy)
 
 
 def _verify_partition(
-    db: sqlite3.Connection, path: Path, name: str, known: tuple[int, int, int], walked: Walked
+    db: sqlite3.Connection, path: Path, name: str, declared: tuple[int, int, int], counts: VerificationCounts
 ) -> Iterator[Damage]:
-    id, begin, end = known
+    partition_id, begin, end = declared
     remedy = f"restore {path.parent} from a backup"
-    reached = begin
+    next_base = begin
     for base, count, body in db.execute(
-        "select base, count, body from chunk where partition = ? order by base", (id,)
+        "select base, count, body from chunk where partition = ? order by base", (partition_id,)
     ):
-        walked.chunks += 1
-        if base != reached:
+        counts.chunks += 1
+        if base != next_base:
             yield Damage(
                 str(path),
-                f"{name}, offset {reached}",
+                f"{name}, offset {next_base}",
                 f"the next chunk begins at {base}",
-                f"{abs(base - reached)} records",
+                f"{abs(base - next_base)} records",
                 remedy,
             )
-        reached = base + count
-        place = f"{name}, offsets {base} to {reached}"
+        next_base = base + count
+        place = f"{name}, offsets {base} to {next_base}"
         try:
-            walked.unchecked += not framing.check(body)
-            if framing.count_of(body) != count:
-                raise LogDamaged(f"it holds {framing.count_of(body)} records, not {count}")  # noqa: TRY301 - told as any other damage
+            counts.unchecked += not framing.check_chunk(body)
+            if framing.count_records(body) != count:
+                raise LogDamaged(f"it holds {framing.count_records(body)} records, not {count}")  # noqa: TRY301 - told as any other damage
         except LogDamaged as error:
             yield Damage(str(path), place, str(error), f"{count} records", remedy)
-    if reached != end:
+    if next_base != end:
         yield Damage(
             str(path),
             name,
-            f"chunks end at {reached}, the partition at {end}",
-            f"{abs(end - reached)} records",
+            f"chunks end at {next_base}, the partition at {end}",
+            f"{abs(end - next_base)} records",
             remedy,
         )

@@ -14,27 +14,27 @@ from millrace.errors import Fenced, LogDenied, LogError, LogUnreachable, Millrac
 _log = logging.getLogger("millrace.kafka")
 T = TypeVar("T")
 
-REQUEST = 10.0
+REQUEST_SECONDS = 10.0
 """Seconds that one request may take."""
-HOUSEKEEPING = 2.0
+HOUSEKEEPING_SECONDS = 2.0
 """Seconds that a request may take which a batch need not wait for: it is tried again later."""
-QUIET = 2.0
+QUIET_SECONDS = 2.0
 """Seconds of silence before we say that we wait."""
 
-_REFUSED = {
+_AUTHENTICATION_ERRORS = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 }
-_FORBIDDEN = {
+_AUTHORIZATION_ERRORS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE}
-_IMPOSSIBLE = {
+_FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+_SIZE_ERRORS = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE}
+_INVALID_REQUESTS = {
     KafkaError._INVALID_ARG,
     KafkaError._INVALID_TYPE,
     KafkaError._NOT_IMPLEMENTED,
@@ -56,117 +56,120 @@ _IMPOSSIBLE = {
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.ILLEGAL_SASL_STATE,
 }
-ENDING = {
-    "wrong password, mechanism or certificate": _REFUSED,
-    "missing rights": _FORBIDDEN,
-    "another writer of the same name has taken over": _FENCED,
-    "a record is larger than its topic takes": _TOO_LARGE,
-    "a request that brokers cannot grant": _IMPOSSIBLE,
+FATAL_ERRORS = {
+    "wrong password, mechanism or certificate": _AUTHENTICATION_ERRORS,
+    "missing rights": _AUTHORIZATION_ERRORS,
+    "another writer of the same name has taken over": _FENCED_ERRORS,
+    "a record is larger than its topic takes": _SIZE_ERRORS,
+    "a request that brokers cannot grant": _INVALID_REQUESTS,
 }
 """The errors that end a run, by what they mean. Every other one may pass, and is retried within `kafka.wait`."""
-_ENDS = frozenset[int]().union(*ENDING.values())
-_EXPIRED = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
+_FATAL_CODES = frozenset[int]().union(*FATAL_ERRORS.values())
+_EXPIRED_PRODUCERS = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
 """Brokers have forgotten a transactional id that wrote nothing for a week (`transactional.id.expiration.ms`)."""
 
 
-class Line:
+class BrokerErrors:
     """What is known of the brokers of one log. Clients report to `heard`."""
 
     def __init__(self, servers: str, wait_ms: int) -> None:
         self.servers = servers
         self.wait_ms = wait_ms
         self._reached = False
-        self._complaint: KafkaError | None = None
+        self._last_error: KafkaError | None = None
 
-    def heard(self, error: KafkaError) -> None:
+    def record(self, error: KafkaError) -> None:
         """A client complains, in its own thread of events."""
         _log.debug("Kafka at %s: %s", self.servers, error.str())
-        if self._complaint is None or self._complaint.code() not in _REFUSED:
-            self._complaint = error
+        if self._last_error is None or self._last_error.code() not in _AUTHENTICATION_ERRORS:
+            self._last_error = error
 
-    def attempt(self, doing: str, call: Callable[[], T], *, listen: Callable[[], object] = lambda: None) -> T:
+    def retry(self, action: str, call: Callable[[], T], *, poll: Callable[[], object] = lambda: None) -> T:
         """Calls until it works. What passes by itself is waited for, and said; what does not is raised.
 
         `listen` lets clients say what they have to complain of.
         """
-        began, said = time.monotonic(), False
+        started, has_logged = time.monotonic(), False
         while True:
             try:
                 result = call()
-            except KafkaException as raised:
-                error: KafkaError = raised.args[0]
-                if not passing(error):
-                    raise self.meaning(error, doing) from raised
-                listen()
-                self.check()
-                said = self.waited(began, error, said=said)
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if not is_transient(error):
+                    raise self.translate(error, action) from exception
+                poll()
+                self.raise_if_denied()
+                has_logged = self.check_waiting(started, error, has_logged=has_logged)
                 time.sleep(0.1)
             else:
-                if said:
+                if has_logged:
                     _log.warning("Kafka at %s answers again", self.servers)
-                self._reached, self._complaint = True, None
+                self._reached, self._last_error = True, None
                 return result
 
-    def check(self) -> None:
+    def raise_if_denied(self) -> None:
         """Raises where waiting will not help: a wrong password, or a certificate that nobody vouches for."""
-        complaint = self._complaint
-        if complaint is not None and (
-            complaint.code() in _REFUSED or (complaint.code() == KafkaError._SSL and not self._reached)
+        error = self._last_error
+        if error is not None and (
+            error.code() in _AUTHENTICATION_ERRORS or (error.code() == KafkaError._SSL and not self._reached)
         ):
-            self._complaint = None
+            self._last_error = None
             raise LogDenied(
-                f"Kafka at {self.servers} does not let us in ({_last_sentence(complaint)}); {_remedy(complaint)}"
+                f"Kafka at {self.servers} does not let us in ({_error_text(error)}); {_remedy(error)}"
             )
 
-    def waited(self, since: float, error: KafkaError | None, *, said: bool) -> bool:
+    def check_waiting(self, started: float, error: KafkaError | None, *, has_logged: bool) -> bool:
         """Says, once, that brokers are waited for; raises when that has been long enough."""
-        passed = time.monotonic() - since
-        why = "" if error is None else f" ({_last_sentence(self._complaint or error)})"
-        if passed * 1000 > self.wait_ms:
+        elapsed = time.monotonic() - started
+        reason = "" if error is None else f" ({_error_text(self._last_error or error)})"
+        if elapsed * 1000 > self.wait_ms:
             raise LogUnreachable(
-                f"Kafka at {self.servers} has not answered for {durations.text(self.wait_ms)}{why}; see that brokers run there, "
+                f"Kafka at {self.servers} has not answered for {durations.format_millis(self.wait_ms)}{reason}; see that brokers run there, "
                 "and that address and security.protocol are right, or wait longer (kafka.wait)"
             )
-        if not said and passed > QUIET:
+        if not has_logged and elapsed > QUIET_SECONDS:
             _log.warning(
-                "waiting for Kafka at %s%s; for up to %s", self.servers, why, durations.text(self.wait_ms)
+                "waiting for Kafka at %s%s; for up to %s",
+                self.servers,
+                reason,
+                durations.format_millis(self.wait_ms),
             )
             return True
-        return said
+        return has_logged
 
-    def meaning(self, error: KafkaError, doing: str) -> MillraceError:
+    def translate(self, error: KafkaError, action: str) -> MillraceError:
         """The error in our own words."""
-        code, said = error.code(), _last_sentence(error)
-        if code in _FORBIDDEN:
+        code, detail = error.code(), _error_text(error)
+        if code in _AUTHORIZATION_ERRORS:
             return LogDenied(
-                f"{doing}: Kafka at {self.servers} does not allow it ({said}); ask for the rights, or use another sasl.username"
+                f"{action}: Kafka at {self.servers} does not allow it ({detail}); ask for the rights, or use another sasl.username"
             )
-        if code in _REFUSED:
+        if code in _AUTHENTICATION_ERRORS:
             return LogDenied(
-                f"{doing}: Kafka at {self.servers} does not let us in ({said}); {_remedy(error)}"
+                f"{action}: Kafka at {self.servers} does not let us in ({detail}); {_remedy(error)}"
             )
-        if code in _TOO_LARGE:
+        if code in _SIZE_ERRORS:
             return LogError(
-                f"{doing}: a record is larger than Kafka takes ({said}); store it elsewhere and append a reference, or raise "
+                f"{action}: a record is larger than Kafka takes ({detail}); store it elsewhere and append a reference, or raise "
                 "message.max.bytes under [kafka.client] and max.message.bytes of the topic"
             )
-        if code in _FENCED:
-            return Fenced(f"{doing}: {said}")
-        if passing(error):
-            return LogUnreachable(f"{doing}: Kafka at {self.servers} does not answer ({said})")
-        return LogError(f"{doing}: Kafka at {self.servers} refused: {said}")
+        if code in _FENCED_ERRORS:
+            return Fenced(f"{action}: {detail}")
+        if is_transient(error):
+            return LogUnreachable(f"{action}: Kafka at {self.servers} does not answer ({detail})")
+        return LogError(f"{action}: Kafka at {self.servers} refused: {detail}")
 
 
-def passing(error: KafkaError) -> bool:
+def is_transient(error: KafkaError) -> bool:
     """Whether the trouble may be over in a moment."""
-    return error.code() not in _ENDS and not error.fatal() and error.code() != KafkaError._FATAL
+    return error.code() not in _FATAL_CODES and not error.fatal() and error.code() != KafkaError._FATAL
 
 
-def fenced(error: KafkaError) -> bool:
+def needs_new_producer(error: KafkaError) -> bool:
     """Whether a producer cannot go on: another may have taken over, which may have happened behind its back, so that it takes no more records
     (`_STATE`); or brokers have forgotten it. Who owns the name is then looked up before a new producer repeats the transaction.
     """
-    codes = _FENCED | _EXPIRED | {KafkaError._STATE, KafkaError._FATAL}
+    codes = _FENCED_ERRORS | _EXPIRED_PRODUCERS | {KafkaError._STATE, KafkaError._FATAL}
     return error.code() in codes or error.fatal()
 
 
@@ -176,11 +179,11 @@ def _remedy(error: KafkaError) -> str:
     return "see sasl.mechanism, sasl.username and the password, which is best given as MILLRACE_KAFKA_CLIENT_SASL_PASSWORD"
 
 
-def _last_sentence(error: KafkaError) -> str:
+def _error_text(error: KafkaError) -> str:
     """The client library puts the way to the brokers before what it has to say, and its own counts after it."""
     text = error.str() or error.name()
-    return _AFTER.sub("", _BEFORE.sub("", text))
+    return _TEXT_SUFFIX.sub("", _TEXT_PREFIX.sub("", text))
 
 
-_BEFORE = re.compile(r"^(?:\[thrd:[^\]]*\]: )?(?:\w+://)?[^\s:]+:\d+/\w+: ")
-_AFTER = re.compile(r" \(after \d+ms in state [^)]*\)")
+_TEXT_PREFIX = re.compile(r"^(?:\[thrd:[^\]]*\]: )?(?:\w+://)?[^\s:]+:\d+/\w+: ")
+_TEXT_SUFFIX = re.compile(r" \(after \d+ms in state [^)]*\)")

@@ -8,13 +8,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from millrace.errors import ConfigError
-from millrace.log.kafka.broker_errors import Line
-from millrace.log.kafka.producer import BATCH
-from millrace.values.secrets import Hidden
+from millrace.log.kafka.broker_errors import BrokerErrors
+from millrace.log.kafka.producer import BATCH_BYTES
+from millrace.values.secrets import Secret
 
 _log = logging.getLogger("millrace.kafka")
 
-READING: dict[str, str | int | bool] = {
+CONSUMER_SETTINGS: dict[str, str | int | bool] = {
     "group.id": "millrace",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -23,15 +23,23 @@ READING: dict[str, str | int | bool] = {
     "enable.partition.eof": True,
 }
 """A reader is told where to read, and keeps no offsets of its own in Kafka: it never joins a group."""
-WRITING: dict[str, str | int | bool] = {
+PRODUCER_SETTINGS: dict[str, str | int | bool] = {
     "acks": "all",
     "enable.idempotence": True,
     "delivery.report.only.error": True,
 }
-OURS = {*READING, *WRITING, "bootstrap.servers", "transactional.id", "error_cb", "logger", "on_delivery"}
+RESERVED_SETTINGS = {
+    *CONSUMER_SETTINGS,
+    *PRODUCER_SETTINGS,
+    "bootstrap.servers",
+    "transactional.id",
+    "error_cb",
+    "logger",
+    "on_delivery",
+}
 """What users cannot set, because promises rest on it."""
 
-QUICK: dict[str, str | int | bool] = {
+FAST_SETTINGS: dict[str, str | int | bool] = {
     "socket.nagle.disable": True,
     "retry.backoff.ms": 5,
     "reconnect.backoff.ms": 20,
@@ -40,7 +48,7 @@ QUICK: dict[str, str | int | bool] = {
     "allow.auto.create.topics": False,
 }
 """With Kafka's own 100 ms between attempts a transaction takes 105 ms instead of 9."""
-READ_QUICK: dict[str, str | int | bool] = {
+FAST_CONSUMER_SETTINGS: dict[str, str | int | bool] = {
     "fetch.min.bytes": 1,
     "fetch.wait.max.ms": 100,
     "fetch.queue.backoff.ms": 2,
@@ -49,16 +57,16 @@ READ_QUICK: dict[str, str | int | bool] = {
     "queued.max.messages.kbytes": 32_768,
     "check.crcs": False,
 }
-WRITE_QUICK: dict[str, str | int | bool] = {
+FAST_PRODUCER_SETTINGS: dict[str, str | int | bool] = {
     "linger.ms": 2,
     "queue.buffering.max.messages": 1_000_000,
-    "batch.size": BATCH,
+    "batch.size": BATCH_BYTES,
     "message.max.bytes": 1_000_000_000,
 }
 """How large a record may be is what its topic says (`KafkaLog.largest`), not the client library's default."""
 
 
-class _Quiet:
+class _DebugLogger:
     """The library says everything three times, and most of it concerns nobody; --debug shows it."""
 
     def log(self, _level: int, text: str, *args: object) -> None:
@@ -68,10 +76,10 @@ class _Quiet:
 T = TypeVar("T")
 
 
-def _client(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
+def _make_client(client_type: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     """A client; what the library cannot do with its settings is one line."""
     try:
-        return kind(settings)
+        return client_type(settings)
     except KafkaException as error:
         reason: KafkaError = error.args[0]
         raise ConfigError(
@@ -83,52 +91,60 @@ def _client(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
 class Clients:
     """Makes clients of one log. Users' settings win over those that are only about speed."""
 
-    def __init__(self, line: Line, settings: Mapping[str, str | Hidden]) -> None:
+    def __init__(self, broker_errors: BrokerErrors, settings: Mapping[str, str | Secret]) -> None:
         for key in settings:
-            if key in OURS:
+            if key in RESERVED_SETTINGS:
                 raise ConfigError(
                     f"kafka.client: {key} cannot be set, as exactly-once rests on how millrace sets it; leave it out"
                 )
-        self._line = line
+        self._broker_errors = broker_errors
         self._settings = settings
 
     def admin(self) -> AdminClient:
         """For topics and offsets."""
-        return _client(AdminClient, self._made({}, {}))
+        return _make_client(AdminClient, self._merge_settings({}, {}))
 
-    def consumer(self, share: float = 1.0) -> Consumer:
+    def consumer(self, prefetch_share: float = 1.0) -> Consumer:
         """Reads what is committed. `share`: how much of the usual it fetches ahead."""
-        ahead = {
-            name: max(1, int(int(READ_QUICK[name]) * share))
+        prefetch = {
+            name: max(1, int(int(FAST_CONSUMER_SETTINGS[name]) * prefetch_share))
             for name in ("queued.min.messages", "queued.max.messages.kbytes")
         }
-        return _client(Consumer, self._made(READ_QUICK | ahead, READING))
+        return _make_client(
+            Consumer, self._merge_settings(FAST_CONSUMER_SETTINGS | prefetch, CONSUMER_SETTINGS)
+        )
 
     def producer(self, *, transactional_id: str | None = None, timeout_ms: int | None = None) -> Producer:
         """Idempotent; with an id, transactional. `timeout_ms`: how long a record, or a transaction, may take."""
         if transactional_id is None:
-            return _client(
-                Producer, self._made(WRITE_QUICK, WRITING | {"message.timeout.ms": timeout_ms or 300_000})
+            return _make_client(
+                Producer,
+                self._merge_settings(
+                    FAST_PRODUCER_SETTINGS, PRODUCER_SETTINGS | {"message.timeout.ms": timeout_ms or 300_000}
+                ),
             )
-        own = {"transactional.id": transactional_id}
-        return _client(
+        id_setting = {"transactional.id": transactional_id}
+        return _make_client(
             Producer,
-            self._made(WRITE_QUICK | {"transaction.timeout.ms": timeout_ms or 60_000}, WRITING | own),
+            self._merge_settings(
+                FAST_PRODUCER_SETTINGS | {"transaction.timeout.ms": timeout_ms or 60_000},
+                PRODUCER_SETTINGS | id_setting,
+            ),
         )
 
-    def _made(
-        self, quick: Mapping[str, str | int | bool], ours: Mapping[str, str | int | bool]
+    def _merge_settings(
+        self, fast: Mapping[str, str | int | bool], reserved: Mapping[str, str | int | bool]
     ) -> dict[str, Any]:
-        said = {
-            key: value.reveal() if isinstance(value, Hidden) else value
+        user_settings = {
+            key: value.reveal() if isinstance(value, Secret) else value
             for key, value in self._settings.items()
         }
         return {
-            **QUICK,
-            **quick,
-            **said,
-            **ours,
-            "bootstrap.servers": self._line.servers,
-            "error_cb": self._line.heard,
-            "logger": _Quiet(),
+            **FAST_SETTINGS,
+            **fast,
+            **user_settings,
+            **reserved,
+            "bootstrap.servers": self._broker_errors.servers,
+            "error_cb": self._broker_errors.record,
+            "logger": _DebugLogger(),
         }

@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 
 from millrace.errors import LogUnreachable
 from millrace.log.contract import Records
-from millrace.log.control import PassedOver, parse_object
+from millrace.log.control import SkippedRecords, parse_object
 from millrace.log.kafka.url import MARKERS
 
-_FIRST_LOOK = 200
+_FIRST_SPAN = 200
 """How many offsets are looked through at first, from the end; then ten times as many, and so on."""
-_KINDS: dict[str, tuple[type, ...]] = {"marker": (int,), "epoch": (int,), "owner": (str,)}
-_passed = PassedOver()
+_MEMBER_TYPES: dict[str, tuple[type, ...]] = {"marker": (int,), "epoch": (int,), "owner": (str,)}
+_skipped = SkippedRecords()
 
 
 @dataclass(frozen=True)
-class Marker:
+class CommitMarker:
     """A writer's word."""
 
     marker: int
@@ -38,29 +38,29 @@ class Marker:
         return json.dumps(asdict(self)).encode()
 
 
-def last(name: str, begin: int, end: int, read: Callable[[int, int], Records]) -> Marker | None:
+def last_marker(name: str, begin: int, end: int, read: Callable[[int, int], Records]) -> CommitMarker | None:
     """The last marker of that name in `[begin, end)`; records that are none are passed over."""
-    key, look = pa.scalar(name.encode(), pa.binary()), _FIRST_LOOK
+    key, span = pa.scalar(name.encode(), pa.binary()), _FIRST_SPAN
     while end > begin:
-        start = max(begin, end - look)
+        start = max(begin, end - span)
         records = read(start, end)
         for value in reversed(records.values.filter(pc.equal(records.keys, key)).to_pylist()):
             try:
-                return Marker(**parse_object(value, _KINDS, frozenset(_KINDS)))
+                return CommitMarker(**parse_object(value, _MEMBER_TYPES, frozenset(_MEMBER_TYPES)))
             except ValueError as error:
-                _passed.note(MARKERS, None, f"{error}, of writer {name!r}")
-        end, look = start, look * 10
+                _skipped.note(MARKERS, None, f"{error}, of writer {name!r}")
+        end, span = start, span * 10
     return None
 
 
-def await_settled(upto: int, settled: Callable[[], int], *, wait_ms: int) -> None:
+def await_settled(end: int, settled: Callable[[], int], *, wait_ms: int) -> None:
     """Returns when every transaction that had begun before `upto` has ended.
 
     A marker may lie behind the open transaction of another writer, where it is not to be seen: believing that there is none would write
     results twice.
     """
     deadline = time.monotonic() + wait_ms / 1000
-    while settled() < upto:
+    while settled() < end:
         if time.monotonic() > deadline:
             raise LogUnreachable(
                 f"a transaction of another writer has been open for {wait_ms // 1000} s, so that nobody can tell what was committed before; try again later"

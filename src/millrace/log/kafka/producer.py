@@ -7,84 +7,94 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 
 from millrace.errors import LogError
-from millrace.log.contract import Outgoing
-from millrace.log.partitioning import split
+from millrace.log.contract import OutgoingRecords
+from millrace.log.partitioning import split_by_partition
 from millrace.log.record_sizes import record_sizes
 
-Failed = Callable[[KafkaError | None, Message], None]
-LARGEST = 1_000_000
+DeliveryCallback = Callable[[KafkaError | None, Message], None]
+DEFAULT_MAX_RECORD_BYTES = 1_000_000
 """What a topic takes where its brokers do not tell us: a little less than their default."""
-BATCH = 1 << 20
+BATCH_BYTES = 1 << 20
 """Bytes that the client library puts into one batch; a topic that takes less is sent smaller pieces."""
 
 
-class Part(NamedTuple):
+class PartitionRecords(NamedTuple):
     """What goes to one partition."""
 
     topic: str
     """As Kafka knows it."""
     partition: int
-    records: Outgoing
-    largest: int = BATCH
+    records: OutgoingRecords
+    max_record_bytes: int = BATCH_BYTES
     """The largest record, and so the largest batch, that the topic takes."""
 
 
-class Dealer:
+class Partitioner:
     """Cuts batches by partition; records without a key are dealt out in turn."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, int] = {}
+        self._next_turns: dict[str, int] = {}
 
-    def parts(
-        self, topic: str, batch: Outgoing, partitions: int, ends: Callable[[str], dict[int, int]]
-    ) -> list[tuple[int, Outgoing]]:
+    def split(
+        self,
+        topic: str,
+        batch: OutgoingRecords,
+        partitions: int,
+        end_offsets: Callable[[str], dict[int, int]],
+    ) -> list[tuple[int, OutgoingRecords]]:
         """What goes to each partition. `ends` says where dealing begins, the first time."""
         if not len(batch):
             return []
-        if topic not in self._turns:
-            keyless = (
+        if topic not in self._next_turns:
+            has_keyless = (
                 batch.partitions is None and partitions > 1 and (batch.keys is None or batch.keys.null_count)
             )
-            if not keyless:
-                return list(split(topic, batch, partitions, 0))
-            self._turns[topic] = sum(ends(topic).values())
-        turn = self._turns[topic]
-        self._turns[topic] += len(batch)
-        return list(split(topic, batch, partitions, turn))
+            if not has_keyless:
+                return list(split_by_partition(topic, batch, partitions, 0))
+            self._next_turns[topic] = sum(end_offsets(topic).values())
+        first_turn = self._next_turns[topic]
+        self._next_turns[topic] += len(batch)
+        return list(split_by_partition(topic, batch, partitions, first_turn))
 
 
-def check_sizes(topic: str, batch: Outgoing, largest: int) -> None:
+def check_sizes(topic: str, batch: OutgoingRecords, max_bytes: int) -> None:
     """Refuses a record that would be refused later, before anything is sent. Key and headers count."""
     size = int(record_sizes(batch).max(initial=0))
-    if size > largest:
+    if size > max_bytes:
         raise LogError(
-            f"a record of {size} bytes for {topic!r} is larger than the topic takes ({largest}); store it elsewhere and append a reference, or "
+            f"a record of {size} bytes for {topic!r} is larger than the topic takes ({max_bytes}); store it elsewhere and append a reference, or "
             "raise max.message.bytes of the topic (and message.max.bytes under [kafka.client], if it is set). Nothing was appended"
         )
 
 
-def send(producer: Producer, part: Part, now: int | None, failed: Failed) -> None:
+def send(producer: Producer, part: PartitionRecords, now: int | None, on_delivery: DeliveryCallback) -> None:
     """Hands records over to a producer, which sends them in the background; waits while it has too many.
 
     Where the topic takes less than a usual batch, records are flushed before they could fill a batch that is too large.
     """
-    topic, partition, records, largest = part
-    sizes = record_sizes(records).tolist() if largest < BATCH else repeat(0)
-    waiting = 0
+    topic, partition, records, max_bytes = part
+    sizes = record_sizes(records).tolist() if max_bytes < BATCH_BYTES else repeat(0)
+    unflushed = 0
     for (value, key, headers), size in zip(_rows(records), sizes, strict=False):
-        waiting += size
-        if waiting > largest:
+        unflushed += size
+        if unflushed > max_bytes:
             _flush(producer)
-            waiting = size
+            unflushed = size
         while True:
             try:
                 producer.produce(
-                    topic, value, key, partition, on_delivery=failed, timestamp=stamp(now), headers=headers
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=on_delivery,
+                    timestamp=to_timestamp(now),
+                    headers=headers,
                 )
                 break
             except BufferError:
                 producer.poll(0.05)
-    if largest < BATCH:
+    if max_bytes < BATCH_BYTES:
         _flush(producer)
 
 
@@ -94,19 +104,19 @@ def _flush(producer: Producer) -> None:
         pass
 
 
-def stamp(now: int | None) -> int:
+def to_timestamp(now: int | None) -> int:
     """An append time as the client library wants it: 0 means the clock's, so that the very first millisecond is the second."""
     return 0 if now is None else max(1, now)
 
 
 def _rows(
-    part: Outgoing,
+    part: OutgoingRecords,
 ) -> Iterator[tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]] | None]]:
     values = part.values.to_pylist()
     keys = repeat(None, len(values)) if part.keys is None else part.keys.to_pylist()
     headers = (
         repeat(None, len(values))
         if part.headers is None
-        else (list[tuple[str, str | bytes | None]](each) or None for each in part.headers)
+        else (list[tuple[str, str | bytes | None]](record_headers) or None for record_headers in part.headers)
     )
     return zip(values, keys, headers, strict=True)

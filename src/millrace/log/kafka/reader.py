@@ -16,82 +16,95 @@ from numpy.typing import NDArray
 
 from millrace.errors import LogError, OffsetGone, TopicMissing
 from millrace.log.contract import Headers, Records
-from millrace.log.kafka.broker_errors import Line, passing
+from millrace.log.kafka.broker_errors import BrokerErrors, is_transient
 
-CHUNK = 20_000
+MAX_MESSAGES = 20_000
 """The most messages that are taken at a time."""
-SKIP = 20_000
+MAX_SKIP = 20_000
 """A consumer that is this little behind reads on to where it is wanted: seeking takes as long as its last request, up to a tenth of a second."""
-_FOREVER = 1 << 62
-_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
+_NO_END = 1 << 62
+_OFFSET_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_TOPIC_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 class PartitionReader:
     """Reads one partition."""
 
-    def __init__(self, consumer: Consumer, topic: str, partition: int, line: Line) -> None:
-        self._consumer, self._topic, self._partition, self._line = consumer, topic, partition, line
-        self._next: int | None = None
+    def __init__(self, consumer: Consumer, topic: str, partition: int, broker_errors: BrokerErrors) -> None:
+        self._consumer, self._topic, self._partition, self._broker_errors = (
+            consumer,
+            topic,
+            partition,
+            broker_errors,
+        )
+        self._position: int | None = None
         """Where the consumer stands; unknown while a range is incomplete, so that whoever tries again seeks."""
-        self._left: list[Message] = []
+        self._unread: list[Message] = []
         """Messages beyond the last range."""
-        self._over = -1
+        self._end_seen = -1
         """Up to where everything there is has been delivered: said once per position, so it must be remembered."""
 
-    def read(self, start: int, end: int, written: Callable[[], int]) -> Records:
+    def read(self, start: int, end: int, get_end: Callable[[], int]) -> Records:
         """The committed records of `[start, end)`. `written` says how far the partition is written now."""
         if not 0 <= start <= end:
             raise OffsetGone("there is no such range")
-        self._stand_at(start)
-        columns, at = _Columns(), start
-        began, said = time.monotonic(), False
-        with _uncollected():
-            while at < end and self._over < end:
-                messages = self._left or self._taken(end - at)
-                self._left = []
-                over = self._over
+        self._seek(start)
+        columns, position = _Columns(), start
+        started, has_logged = time.monotonic(), False
+        with _gc_paused():
+            while position < end and self._end_seen < end:
+                messages = self._unread or self._consume(end - position)
+                self._unread = []
+                old_end = self._end_seen
                 if messages:
-                    began = time.monotonic()
-                    at = max(at, self._sort(messages, columns, start, end))
+                    started = time.monotonic()
+                    position = max(position, self._take_range(messages, columns, start, end))
                 else:
-                    self._line.check()
-                    said = self._line.waited(began, None, said=said)
-                if (not messages or over != self._over) and at < end and self._over < end and written() < end:
+                    self._broker_errors.raise_if_denied()
+                    has_logged = self._broker_errors.check_waiting(started, None, has_logged=has_logged)
+                if (
+                    (not messages or old_end != self._end_seen)
+                    and position < end
+                    and self._end_seen < end
+                    and get_end() < end
+                ):
                     raise OffsetGone(f"{self._topic}[{self._partition}] is not written up to {end}")
-            self._next = end
+            self._position = end
             return columns.records()
 
-    def news(self, start: int, wait: float) -> tuple[Records, int]:
+    def read_available(self, start: int, wait: float) -> tuple[Records, int]:
         """The committed records from `start` on that are there at once, or within `wait` seconds, and up to where those are all there are."""
-        self._stand_at(start)
+        self._seek(start)
         columns = _Columns()
-        with _uncollected():
-            messages = self._left or self._consumer.consume(1, wait)
-            messages, self._left = messages + (self._consumer.consume(CHUNK, 0) if messages else []), []
+        with _gc_paused():
+            messages = self._unread or self._consumer.consume(1, wait)
+            messages, self._unread = (
+                messages + (self._consumer.consume(MAX_MESSAGES, 0) if messages else []),
+                [],
+            )
             if not messages:
-                self._line.check()
-            upto = max(start, self._sort(messages, columns, start, _FOREVER), self._over)
-            self._next = upto
-            return columns.records(), upto
+                self._broker_errors.raise_if_denied()
+            position = max(start, self._take_range(messages, columns, start, _NO_END), self._end_seen)
+            self._position = position
+            return columns.records(), position
 
-    def _stand_at(self, start: int) -> None:
+    def _seek(self, start: int) -> None:
         """Has the consumer go on from `start`. Where it stands is not known then until it is said anew."""
-        if self._next is None or not 0 <= start - self._next <= SKIP:
-            self._left, self._over = [], -1
+        if self._position is None or not 0 <= start - self._position <= MAX_SKIP:
+            self._unread, self._end_seen = [], -1
             self._consumer.assign([TopicPartition(self._topic, self._partition, start)])
-        self._next = None
+        self._position = None
 
     def close(self) -> None:
         """Lets go of the broker."""
         self._consumer.close()
 
-    def _taken(self, most: int) -> list[Message]:
+    def _consume(self, limit: int) -> list[Message]:
         """What is there at once, else the first that comes."""
-        messages = self._consumer.consume(min(CHUNK, most + 1), 0)
+        messages = self._consumer.consume(min(MAX_MESSAGES, limit + 1), 0)
         return messages or self._consumer.consume(1, 0.2)
 
-    def _sort(self, messages: list[Message], columns: "_Columns", start: int, end: int) -> int:
+    def _take_range(self, messages: list[Message], columns: "_Columns", start: int, end: int) -> int:
         """Takes the records that belong to the range, and remembers those beyond it; where the range is complete up to."""
         events = (
             [message for message in messages if message.error() is not None]
@@ -99,30 +112,30 @@ class PartitionReader:
             else []
         )
         for message in events:
-            self._heed(message)
+            self._handle_event(message)
         records = [message for message in messages if message.error() is None] if events else messages
         if not records:
             return -1
         offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
-        first, over = np.searchsorted(offsets, [start, end]).tolist()
-        if over > first:
-            columns.add(offsets[first:over], records[first:over])
-        self._left = records[over:]
-        return end if over < len(records) else int(offsets[-1]) + 1
+        first, beyond = np.searchsorted(offsets, [start, end]).tolist()
+        if beyond > first:
+            columns.add(offsets[first:beyond], records[first:beyond])
+        self._unread = records[beyond:]
+        return end if beyond < len(records) else int(offsets[-1]) + 1
 
-    def _heed(self, message: Message) -> None:
+    def _handle_event(self, message: Message) -> None:
         error = message.error()
         assert error is not None
         if error.code() == KafkaError._PARTITION_EOF:
-            self._over = message.offset() or 0
-        elif error.code() in _GONE:
+            self._end_seen = message.offset() or 0
+        elif error.code() in _OFFSET_GONE:
             raise OffsetGone("offsets are not there")
-        elif error.code() in _UNKNOWN:
+        elif error.code() in _TOPIC_UNKNOWN:
             raise TopicMissing(f"{self._topic} is no longer there")
-        elif not passing(error) and error.code() != KafkaError._MAX_POLL_EXCEEDED:
-            raise self._line.meaning(error, f"reading {self._topic}[{self._partition}]") from KafkaException(
-                error
-            )
+        elif not is_transient(error) and error.code() != KafkaError._MAX_POLL_EXCEEDED:
+            raise self._broker_errors.translate(
+                error, f"reading {self._topic}[{self._partition}]"
+            ) from KafkaException(error)
 
 
 class _Columns:
@@ -144,23 +157,23 @@ class _Columns:
 
     def records(self) -> Records:
         if not self._offsets:
-            return Records.none()
+            return Records.empty()
         values, keys = pa.array(self._values, pa.binary()), pa.array(self._keys, pa.binary())
         if isinstance(values, pa.ChunkedArray) or isinstance(keys, pa.ChunkedArray):
             raise LogError(
                 f"a range of {len(self._values)} records holds more than 2 GiB; read fewer at a time (run.max_events_per_batch)"
             )
         offsets = self._offsets[0] if len(self._offsets) == 1 else np.concatenate(self._offsets)
-        headers = [_headers(each) for each in self._headers] if any(self._headers) else None
+        headers = [_to_headers(each) for each in self._headers] if any(self._headers) else None
         return Records(offsets, np.array(self._stamps, np.int64), keys, values, headers)
 
 
-def _headers(said: list[tuple[str, bytes | None]] | None) -> Headers:
-    return tuple((name, b"" if value is None else bytes(value)) for name, value in said) if said else ()
+def _to_headers(headers: list[tuple[str, bytes | None]] | None) -> Headers:
+    return tuple((name, b"" if value is None else bytes(value)) for name, value in headers) if headers else ()
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _gc_paused() -> Iterator[None]:
     """Many small objects that soon go again make the collector run for nothing: reading takes half the time without it."""
     if not gc.isenabled():
         yield

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from millrace.log.codecs import event_pb2
 from millrace.log.control import parse_object
-from millrace.log.declarations import RAW, Kind
+from millrace.log.declarations import RAW_FORMAT, TopicFormat
 from millrace.topics import Topic
 from millrace.values import event_types
 
@@ -35,7 +35,7 @@ class Schema:
     descriptors: str = ""
 
     @property
-    def kind(self) -> Kind:
+    def topic_format(self) -> TopicFormat:
         """What must not change."""
         return self.codec, self.type, self.fields, self.envelope
 
@@ -50,33 +50,35 @@ class Schema:
     @staticmethod
     def from_json(value: bytes | None) -> "Schema":
         """The schema of a record; what later versions add is passed over. `ValueError` where it is none."""
-        made = Schema(**parse_object(value, _KINDS, _REQUIRED))
-        if made.codec not in _CODECS or made.partitions < 1 or (made.retention or 1) < 1:
+        schema = Schema(**parse_object(value, _MEMBER_TYPES, _REQUIRED))
+        if schema.codec not in _CODECS or schema.partitions < 1 or (schema.retention or 1) < 1:
             raise ValueError("is not a schema: codec, partitions or retention cannot be")
-        _check_descriptors(made)
-        return made
+        _check_descriptors(schema)
+        return schema
 
-    def follows(self, before: "Schema | None") -> bool:
+    def can_replace(self, old: "Schema | None") -> bool:
         """Whether it may replace the one before: the same codec, type and envelope, and fields only added at the end."""
-        if before is None or self == before:
+        if old is None or self == old:
             return True
-        same = (self.codec, self.type, self.envelope) == (before.codec, before.type, before.envelope)
-        return same and self.fields.startswith(before.fields)
+        is_same_type = (self.codec, self.type, self.envelope) == (old.codec, old.type, old.envelope)
+        return is_same_type and self.fields.startswith(old.fields)
 
     @staticmethod
-    def of(topic: Topic) -> "Schema":
+    def of_topic(topic: Topic) -> "Schema":
         """A topic as it is declared."""
-        kind = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
-        return Schema(topic.partitions, *kind, topic.retention_ms, topic.compact, descriptors(topic))
+        topic_format = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
+        return Schema(
+            topic.partitions, *topic_format, topic.retention_ms, topic.compact, encode_descriptors(topic)
+        )
 
     @staticmethod
     def of_bytes(partitions: int, retention: int | None) -> "Schema":
         """A topic without a type."""
-        return Schema(partitions, *RAW, retention)
+        return Schema(partitions, *RAW_FORMAT, retention)
 
 
 _CODECS = ("binary", "json", "avro", "raw")
-_KINDS: dict[str, tuple[type, ...]] = {
+_MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "partitions": (int,),
     "codec": (str,),
     "type": (str,),
@@ -99,31 +101,31 @@ def _check_descriptors(schema: Schema) -> None:
         )
     except (ValueError, DecodeError) as error:
         raise ValueError("has descriptors that cannot be read") from error
-    named = {
+    type_names = {
         f"{file.package}.{message.name}".lstrip(".") for file in files.file for message in file.message_type
     }
-    if not any(schema.type == name or schema.type.startswith(f"{name}.") for name in named):
+    if not any(schema.type == name or schema.type.startswith(f"{name}.") for name in type_names):
         raise ValueError(f"has descriptors without the type {schema.type[:80]!r}")
 
 
-def codec(schema: Schema) -> Literal["binary", "json", "avro", "raw"]:
+def codec_of(schema: Schema) -> Literal["binary", "json", "avro", "raw"]:
     """How records are encoded."""
     return cast(Literal["binary", "json", "avro", "raw"], schema.codec)
 
 
-def descriptors(topic: Topic) -> str:
+def encode_descriptors(topic: Topic) -> str:
     """The files that a reader needs, each after those it depends on, in base64."""
-    found: dict[str, FileDescriptor] = {}
-    _collect(event_types.descriptor(topic.type).file, found)
+    file_by_name: dict[str, FileDescriptor] = {}
+    _collect_files(event_types.descriptor(topic.type).file, file_by_name)
     if topic.envelope:
-        _collect(event_pb2.DESCRIPTOR, found)
+        _collect_files(event_pb2.DESCRIPTOR, file_by_name)
     files = descriptor_pb2.FileDescriptorSet()
-    for file in found.values():
+    for file in file_by_name.values():
         file.CopyToProto(files.file.add())
     return base64.b64encode(files.SerializeToString()).decode()
 
 
-def _collect(file: FileDescriptor, found: dict[str, FileDescriptor]) -> None:
-    for needed in file.dependencies:
-        _collect(needed, found)
-    found.setdefault(file.name, file)
+def _collect_files(file: FileDescriptor, file_by_name: dict[str, FileDescriptor]) -> None:
+    for dependency in file.dependencies:
+        _collect_files(dependency, file_by_name)
+    file_by_name.setdefault(file.name, file)

@@ -9,40 +9,42 @@ from typing import Literal, Protocol
 
 from millrace.log.contract import Records
 
-WAIT = 0.01
+WAIT_SECONDS = 0.01
 """Seconds for which a partition is asked that has not shown all that it holds."""
 
 
-class Flowing(Protocol):
+class TailableLog(Protocol):
     """What is asked of the log."""
 
-    def begins(self, topic: str) -> dict[int, int]:
+    def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset still held, by partition."""
 
-    def ends(self, topic: str) -> dict[int, int]:
+    def end_offsets(self, topic: str) -> dict[int, int]:
         """One past the last offset, by partition."""
 
-    def news(self, topic: str, partition: int, start: int, wait: float) -> tuple[Records, int]:
+    def read_available(self, topic: str, partition: int, start: int, wait: float) -> tuple[Records, int]:
         """What is there at once, and up to where that is all."""
 
 
 def follow(
-    log: Flowing, topic: str, start: Literal["begin", "end"] | Mapping[int, int], wait: Callable[[], bool]
+    log: TailableLog, topic: str, start: Literal["begin", "end"] | Mapping[int, int], wait: Callable[[], bool]
 ) -> Iterator[tuple[int, Records]]:
     """Yields records as they come, in pieces; partitions left out of `start`, or made later, are read from their beginning."""
-    at = {
-        **log.begins(topic),
-        **(log.ends(topic) if start == "end" else {} if start == "begin" else dict(start)),
+    positions = {
+        **log.start_offsets(topic),
+        **(log.end_offsets(topic) if start == "end" else {} if start == "begin" else dict(start)),
     }
     while True:
-        ends, came = log.ends(topic), False
-        behind = [partition for partition, end in ends.items() if at.get(partition, 0) < end]
+        ends, has_records = log.end_offsets(topic), False
+        behind = [partition for partition, end in ends.items() if positions.get(partition, 0) < end]
         while behind:
             for partition in behind:
-                records, at[partition] = log.news(topic, partition, at.get(partition, 0), WAIT)
+                records, positions[partition] = log.read_available(
+                    topic, partition, positions.get(partition, 0), WAIT_SECONDS
+                )
                 if len(records):
-                    came = True
+                    has_records = True
                     yield partition, records
-            behind = [partition for partition in behind if at[partition] < ends[partition]]
-        if not came and not wait():
+            behind = [partition for partition in behind if positions[partition] < ends[partition]]
+        if not has_records and not wait():
             return

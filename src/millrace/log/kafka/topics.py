@@ -20,15 +20,15 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from millrace.errors import LogError, OffsetGone, TopicMissing
-from millrace.log.kafka.broker_errors import HOUSEKEEPING, REQUEST, Line
-from millrace.log.kafka.url import Place
+from millrace.log.kafka.broker_errors import HOUSEKEEPING_SECONDS, REQUEST_SECONDS, BrokerErrors
+from millrace.log.kafka.url import Brokers
 
 _log = logging.getLogger("millrace.kafka")
-FRESH = 5.0
+FRESH_SECONDS = 5.0
 """Seconds for which the number of a topic's partitions is believed."""
-LIMIT_FRESH = 30.0
+LIMIT_FRESH_SECONDS = 30.0
 """Seconds for which the largest record that a topic takes is believed."""
-COMPACTED = {
+COMPACTED_SETTINGS = {
     "cleanup.policy": "compact",
     "segment.ms": "600000",
     "segment.bytes": "4194304",
@@ -42,8 +42,8 @@ _DAY = 86_400_000
 class Topics:
     """What brokers know of topics: names, partitions, offsets."""
 
-    def __init__(self, admin: AdminClient, place: Place, line: Line) -> None:
-        self._admin, self._place, self._line = admin, place, line
+    def __init__(self, admin: AdminClient, brokers: Brokers, broker_errors: BrokerErrors) -> None:
+        self._admin, self._brokers, self._broker_errors = admin, brokers, broker_errors
         self._known: dict[str, tuple[float, int]] = {}
         self._ids: dict[str, tuple[float, str | None]] = {}
         self._limits: dict[str, tuple[float, int | None]] = {}
@@ -51,34 +51,34 @@ class Topics:
 
     def names(self) -> list[str]:
         """All topics of the log, sorted."""
-        found = (self._place.own(name) for name in self._listed().topics)
+        found = (self._brokers.log_name(name) for name in self._list_metadata().topics)
         return sorted(name for name in found if name is not None)
 
     def partitions(self, topic: str, *, fresh: bool = False) -> int:
         """How many there are; new ones are found within a few seconds. `TopicMissing`."""
         with self._lock:
             at, count = self._known.get(topic, (0.0, 0))
-        if fresh or time.monotonic() - at > FRESH:
-            count = self._counted(topic) or self._awaited(topic)
+        if fresh or time.monotonic() - at > FRESH_SECONDS:
+            count = self._count_partitions(topic) or self._await_partitions(topic)
             if not count:
                 raise TopicMissing(
-                    f"there is no topic {topic!r} in {self._place.url}; there are {', '.join(self.names()) or 'none yet'}. A run or ingestion that uses it creates it"
+                    f"there is no topic {topic!r} in {self._brokers.url}; there are {', '.join(self.names()) or 'none yet'}. A run or ingestion that uses it creates it"
                 )
             with self._lock:
                 self._known[topic] = time.monotonic(), count
         return count
 
-    def _awaited(self, topic: str) -> int:
+    def _await_partitions(self, topic: str) -> int:
         """After a broker said that it knows no such topic: it may not have heard of it yet. 0: there is none.
 
         A topic that any broker lists is waited for as long as brokers are; one that this process has used before, for a few seconds.
         """
-        began, said = time.monotonic(), False
+        started, has_logged = time.monotonic(), False
         missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"not every broker has heard of {topic!r} yet")
-        while topic in self.names() or (topic in self._known and time.monotonic() - began < FRESH):
-            if count := self._counted(topic):
+        while topic in self.names() or (topic in self._known and time.monotonic() - started < FRESH_SECONDS):
+            if count := self._count_partitions(topic):
                 return count
-            said = self._line.waited(began, missing, said=said)
+            has_logged = self._broker_errors.check_waiting(started, missing, has_logged=has_logged)
             time.sleep(0.05)
         with self._lock:
             self._known.pop(topic, None)
@@ -86,18 +86,22 @@ class Topics:
 
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic now."""
-        return self._counted(topic) > 0
+        return self._count_partitions(topic) > 0
 
     def create(
         self, topic: str, *, partitions: int, replicas: int | None, settings: Mapping[str, str]
     ) -> bool:
         """Makes a topic, and returns when all its partitions can be used. False: it was there already."""
-        made = NewTopic(self._place.full(topic), partitions, replicas or -1, config=dict(settings))
+        new_topic = NewTopic(
+            self._brokers.kafka_name(topic), partitions, replicas or -1, config=dict(settings)
+        )
 
         def call() -> bool:
             try:
-                self._one(
-                    self._admin.create_topics([made], operation_timeout=REQUEST, request_timeout=REQUEST)
+                self._single_result(
+                    self._admin.create_topics(
+                        [new_topic], operation_timeout=REQUEST_SECONDS, request_timeout=REQUEST_SECONDS
+                    )
                 )
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -105,65 +109,70 @@ class Topics:
                 raise
             return True
 
-        created = self._line.attempt(f"making topic {topic!r}", call, listen=self._listen)
+        created = self._broker_errors.retry(f"making topic {topic!r}", call, poll=self._refresh_metadata)
         with self._lock:
-            self._known[topic] = -FRESH, partitions  # it is there, though not every broker knows it yet
-        if not ready(lambda: self._counted(topic) > 0, within=self._line.wait_ms / 1000):
+            self._known[topic] = (
+                -FRESH_SECONDS,
+                partitions,
+            )  # it is there, though not every broker knows it yet
+        if not wait_until(
+            lambda: self._count_partitions(topic) > 0, within=self._broker_errors.wait_ms / 1000
+        ):
             raise LogError(
-                f"topic {topic!r} was made, but Kafka at {self._line.servers} does not know it yet; try again"
+                f"topic {topic!r} was made, but Kafka at {self._broker_errors.servers} does not know it yet; try again"
             )
         return created
 
-    def largest(self, topic: str) -> int | None:
+    def max_record_bytes(self, topic: str) -> int | None:
         """The largest batch of records that brokers take for a topic (`max.message.bytes`); None: they do not tell us."""
-        at, found = self._limits.get(topic, (-LIMIT_FRESH, None))
-        if time.monotonic() - at < LIMIT_FRESH:
-            return found
-        wanted = ConfigResource(ConfigResource.Type.TOPIC, self._place.full(topic))
+        asked_at, limit = self._limits.get(topic, (-LIMIT_FRESH_SECONDS, None))
+        if time.monotonic() - asked_at < LIMIT_FRESH_SECONDS:
+            return limit
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._brokers.kafka_name(topic))
 
         def call() -> int | None:
             try:
                 return int(
-                    self._one(self._admin.describe_configs([wanted], request_timeout=REQUEST))[
-                        "max.message.bytes"
-                    ].value
+                    self._single_result(
+                        self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+                    )["max.message.bytes"].value
                 )
             except KafkaException as error:
-                if error.args[0].code() not in _UNTOLD:
+                if error.args[0].code() not in _NOT_TOLD:
                     raise
                 return None
 
         self._limits[topic] = (
             time.monotonic(),
-            self._line.attempt(f"asking what {topic!r} takes", call, listen=self._listen),
+            self._broker_errors.retry(f"asking what {topic!r} takes", call, poll=self._refresh_metadata),
         )
         return self._limits[topic][1]
 
     def identity(self, topic: str) -> str | None:
         """The id that the brokers gave the topic; believed for a few seconds. None: they do not tell us."""
-        at, found = self._ids.get(topic, (-FRESH, None))
-        if time.monotonic() - at < FRESH:
-            return found
+        asked_at, topic_id = self._ids.get(topic, (-FRESH_SECONDS, None))
+        if time.monotonic() - asked_at < FRESH_SECONDS:
+            return topic_id
 
         def call() -> str | None:
-            asked = self._admin.describe_topics(
-                TopicCollection([self._place.full(topic)]), request_timeout=REQUEST
+            futures = self._admin.describe_topics(
+                TopicCollection([self._brokers.kafka_name(topic)]), request_timeout=REQUEST_SECONDS
             )
             try:
-                said = self._one(asked).topic_id
+                uuid = self._single_result(futures).topic_id
             except KafkaException as error:
-                if error.args[0].code() in _UNTOLD:
+                if error.args[0].code() in _NOT_TOLD:
                     return None
                 raise
             return (
                 None
-                if said is None or not said.get_most_significant_bits() | said.get_least_significant_bits()
-                else str(said)
+                if uuid is None or not uuid.get_most_significant_bits() | uuid.get_least_significant_bits()
+                else str(uuid)
             )
 
         self._ids[topic] = (
             time.monotonic(),
-            self._line.attempt(f"asking for the id of {topic!r}", call, listen=self._listen),
+            self._broker_errors.retry(f"asking for the id of {topic!r}", call, poll=self._refresh_metadata),
         )
         return self._ids[topic][1]
 
@@ -174,69 +183,84 @@ class Topics:
             for key, value in retention_settings(retention).items()
         ]
         resource = ConfigResource(
-            ConfigResource.Type.TOPIC, self._place.full(topic), incremental_configs=entries
+            ConfigResource.Type.TOPIC, self._brokers.kafka_name(topic), incremental_configs=entries
         )
-        self._line.attempt(
+        self._broker_errors.retry(
             f"changing the retention of {topic!r}",
-            lambda: self._one(self._admin.incremental_alter_configs([resource], request_timeout=REQUEST)),
-            listen=self._listen,
+            lambda: self._single_result(
+                self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)
+            ),
+            poll=self._refresh_metadata,
         )
 
     def offsets(self, topic: str, spec: OffsetSpec, *, committed: bool = True) -> dict[int, int]:
         """An offset of each partition: the earliest, the latest, or the first at or after a time, -1 where there is none."""
         wanted = {
-            TopicPartition(self._place.full(topic), number): spec for number in range(self.partitions(topic))
+            TopicPartition(self._brokers.kafka_name(topic), number): spec
+            for number in range(self.partitions(topic))
         }
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def call() -> dict[int, int]:
-            return self._said(topic, wanted, isolation)
+            return self._request_offsets(topic, wanted, isolation)
 
         try:
-            return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
+            return self._broker_errors.retry(
+                f"asking for the offsets of {topic!r}", call, poll=self._refresh_metadata
+            )
         except LogError:
             self.partitions(topic, fresh=True)  # says so if the topic is gone
             raise
 
     def position(self, topic: str, partition: int, spec: OffsetSpec) -> int:
         """The same of one partition."""
-        wanted = {TopicPartition(self._place.full(topic), partition): spec}
+        wanted = {TopicPartition(self._brokers.kafka_name(topic), partition): spec}
 
         def call() -> int:
-            return self._said(topic, wanted, IsolationLevel.READ_COMMITTED)[partition]
+            return self._request_offsets(topic, wanted, IsolationLevel.READ_COMMITTED)[partition]
 
-        return self._line.attempt(f"asking for the offsets of {topic!r}", call, listen=self._listen)
+        return self._broker_errors.retry(
+            f"asking for the offsets of {topic!r}", call, poll=self._refresh_metadata
+        )
 
-    def _said(
+    def _request_offsets(
         self, topic: str, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
     ) -> dict[int, int]:
         """What brokers say of some partitions of a topic. That none of them leads any passes, unless the topic is gone; so does that one of them has not heard of a topic which others know."""
-        asked = self._admin.list_offsets(dict(wanted), isolation_level=isolation, request_timeout=REQUEST)
+        futures = self._admin.list_offsets(
+            dict(wanted), isolation_level=isolation, request_timeout=REQUEST_SECONDS
+        )
         try:
-            return {place.partition: _offset(future) for place, future in asked.items()}
+            return {
+                topic_partition.partition: _offset_of(future) for topic_partition, future in futures.items()
+            }
         except KafkaException as error:
             if error.args[0].code() not in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART):
                 raise
             self.partitions(topic, fresh=True)  # says so if the topic is gone
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
 
-    def await_seen(self, places: Collection[tuple[str, int]], *, within: float) -> None:
+    def await_visible(self, partitions: Collection[tuple[str, int]], *, within: float) -> None:
         """Returns when what was committed to these partitions can be read; Kafka says that a transaction is committed a moment before."""
-        asked = [TopicPartition(topic, partition) for topic, partition in places]
+        topic_partitions = [TopicPartition(topic, partition) for topic, partition in partitions]
 
         def offsets(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
-            found = self._admin.list_offsets(
-                {place: OffsetSpec.latest() for place in asked},
+            futures = self._admin.list_offsets(
+                {topic_partition: OffsetSpec.latest() for topic_partition in topic_partitions},
                 isolation_level=isolation,
-                request_timeout=REQUEST,
+                request_timeout=REQUEST_SECONDS,
             )
-            return {(place.topic, place.partition): _offset(future) for place, future in found.items()}
+            return {
+                (topic_partition.topic, topic_partition.partition): _offset_of(future)
+                for topic_partition, future in futures.items()
+            }
 
         with contextlib.suppress(KafkaException):  # it is committed all the same
-            upto = offsets(IsolationLevel.READ_UNCOMMITTED)
-            ready(
+            targets = offsets(IsolationLevel.READ_UNCOMMITTED)
+            wait_until(
                 lambda: all(
-                    offset >= upto[place] for place, offset in offsets(IsolationLevel.READ_COMMITTED).items()
+                    offset >= targets[topic_partition]
+                    for topic_partition, offset in offsets(IsolationLevel.READ_COMMITTED).items()
                 ),
                 within=within,
                 every=0.001,
@@ -245,22 +269,23 @@ class Topics:
     def remove_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Removes the front of partitions. Where that is not allowed, brokers do it in their own time."""
         wanted = [
-            TopicPartition(self._place.full(topic), number, offset) for number, offset in offsets.items()
+            TopicPartition(self._brokers.kafka_name(topic), number, offset)
+            for number, offset in offsets.items()
         ]
         with contextlib.suppress(KafkaException):
-            for future in self._admin.delete_records(wanted, request_timeout=REQUEST).values():
-                future.result(2 * REQUEST)
+            for future in self._admin.delete_records(wanted, request_timeout=REQUEST_SECONDS).values():
+                future.result(2 * REQUEST_SECONDS)
 
-    def led(self, topics: Mapping[str, object]) -> dict[str, int]:
+    def with_leaders(self, topics: Mapping[str, object]) -> dict[str, int]:
         """Of these topics, those of which every partition has a leader now, and how many partitions they have."""
-        listed = self._listed().topics
-        found = {topic: listed.get(self._place.full(topic)) for topic in topics}
+        listed = self._list_metadata().topics
+        metadata = {topic: listed.get(self._brokers.kafka_name(topic)) for topic in topics}
         return {
-            topic: len(about.partitions)
-            for topic, about in found.items()
-            if about is not None
-            and about.error is None
-            and all(each.leader >= 0 for each in about.partitions.values())
+            topic: len(topic_metadata.partitions)
+            for topic, topic_metadata in metadata.items()
+            if topic_metadata is not None
+            and topic_metadata.error is None
+            and all(partition.leader >= 0 for partition in topic_metadata.partitions.values())
         }
 
     def expire(self, topic: str, partitions: int, clock: tuple[int, int | None], retention: int) -> None:
@@ -268,39 +293,42 @@ class Topics:
 
         `clock`: the time, and where it is known how much time has passed: that, as in `Log.expire`.
         """
-        full = self._place.full(topic)
-        now, passed = clock
+        full = self._brokers.kafka_name(topic)
+        now, elapsed = clock
         try:
             wanted = ConfigResource(ConfigResource.Type.TOPIC, full)
-            said = int(
-                self._one(self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING))[
-                    "retention.ms"
-                ].value
+            broker_retention = int(
+                self._single_result(
+                    self._admin.describe_configs([wanted], request_timeout=HOUSEKEEPING_SECONDS)
+                )["retention.ms"].value
             )
-            if said < 0:  # for ever: what the control topic says is not enough to remove anything
+            if broker_retention < 0:  # for ever: what the control topic says is not enough to remove anything
                 return
 
-            def found(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, Any]:
-                places = {TopicPartition(full, number): spec for number in range(partitions)}
-                answers = self._admin.list_offsets(
-                    places, isolation_level=isolation, request_timeout=HOUSEKEEPING
+            def request(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, Any]:
+                topic_partitions = {TopicPartition(full, number): spec for number in range(partitions)}
+                futures = self._admin.list_offsets(
+                    topic_partitions, isolation_level=isolation, request_timeout=HOUSEKEEPING_SECONDS
                 )
-                return {place.partition: future.result(2 * HOUSEKEEPING) for place, future in answers.items()}
+                return {
+                    topic_partition.partition: future.result(2 * HOUSEKEEPING_SECONDS)
+                    for topic_partition, future in futures.items()
+                }
 
-            def asked(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
-                return {number: answer.offset for number, answer in found(spec, isolation).items()}
+            def request_offsets(spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
+                return {number: answer.offset for number, answer in request(spec, isolation).items()}
 
-            if passed is not None:
-                newest = found(OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED).values()
-                now = min(now, max(answer.timestamp for answer in newest) + passed)
-            at = OffsetSpec.for_timestamp(max(0, now - max(said, retention)))
-            begins = asked(OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
-            ends = asked(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
-            kept = asked(at, IsolationLevel.READ_UNCOMMITTED)
+            if elapsed is not None:
+                newest = request(OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED).values()
+                now = min(now, max(answer.timestamp for answer in newest) + elapsed)
+            cutoff = OffsetSpec.for_timestamp(max(0, now - max(broker_retention, retention)))
+            begins = request_offsets(OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
+            ends = request_offsets(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+            first_kept = request_offsets(cutoff, IsolationLevel.READ_UNCOMMITTED)
         except (KafkaException, TimeoutError) as error:
             _log.debug("nothing was removed from %s: %s", topic, error)
             return
-        due = {number: ends[number] if offset < 0 else offset for number, offset in kept.items()}
+        due = {number: ends[number] if offset < 0 else offset for number, offset in first_kept.items()}
         if due := {number: offset for number, offset in due.items() if offset > begins[number] >= 0}:
             self.remove_before(topic, due)
 
@@ -310,49 +338,49 @@ class Topics:
         if not 0 <= partition < count and not 0 <= partition < self.partitions(topic, fresh=True):
             raise OffsetGone(f"{topic} has partitions 0 to {count - 1}, not {partition}")
 
-    def _listed(self) -> Any:
-        return self._line.attempt(
-            "asking for the topics", lambda: self._admin.list_topics(timeout=1), listen=self._listen
+    def _list_metadata(self) -> Any:
+        return self._broker_errors.retry(
+            "asking for the topics", lambda: self._admin.list_topics(timeout=1), poll=self._refresh_metadata
         )
 
-    def _counted(self, topic: str) -> int:
+    def _count_partitions(self, topic: str) -> int:
         """How many partitions there are, once all have a leader; 0: there is no such topic."""
-        full = self._place.full(topic)
+        full = self._brokers.kafka_name(topic)
 
         def call() -> int:
-            found = self._admin.list_topics(full, timeout=1).topics.get(full)
-            if found is None or (found.error is not None and found.error.code() in _ABSENT):
+            metadata = self._admin.list_topics(full, timeout=1).topics.get(full)
+            if metadata is None or (metadata.error is not None and metadata.error.code() in _NO_TOPIC):
                 return 0
-            if found.error is not None:
-                raise KafkaException(found.error)
-            if any(each.leader < 0 for each in found.partitions.values()):
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            if any(partition.leader < 0 for partition in metadata.partitions.values()):
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-            return len(found.partitions)
+            return len(metadata.partitions)
 
-        return self._line.attempt(f"asking for topic {topic!r}", call, listen=self._listen)
+        return self._broker_errors.retry(f"asking for topic {topic!r}", call, poll=self._refresh_metadata)
 
-    def _listen(self) -> None:
+    def _refresh_metadata(self) -> None:
         """Before another attempt. Who leads a partition is asked anew: offsets are asked of whom the client remembers, who may have been replaced."""
         self._admin.poll(0)
         with contextlib.suppress(KafkaException):
             self._admin.list_topics(timeout=1)
 
-    def _one(self, futures: Mapping[Any, "Future[Any]"]) -> Any:
+    def _single_result(self, futures: Mapping[Any, "Future[Any]"]) -> Any:
         (future,) = futures.values()
-        return future.result(2 * REQUEST)
+        return future.result(2 * REQUEST_SECONDS)
 
 
-_ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
-_UNTOLD = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_ABSENT}
+_NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_NOT_TOLD = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_NO_TOPIC}
 """Not every user may ask for settings; and a broker may not have heard of a topic yet."""
 
 
-def _offset(asked: "Future[Any]") -> int:
+def _offset_of(future: "Future[Any]") -> int:
     """What a broker said. While leaders change places, an answer may hold neither an offset nor an error: it is asked for again."""
-    found: int = asked.result(2 * REQUEST).offset
-    if found <= OFFSET_INVALID:
+    offset: int = future.result(2 * REQUEST_SECONDS).offset
+    if offset <= OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no offset was said"))
-    return found
+    return offset
 
 
 def retention_settings(retention: int | None) -> dict[str, str]:
@@ -362,10 +390,10 @@ def retention_settings(retention: int | None) -> dict[str, str]:
     return {"retention.ms": str(retention), "segment.ms": str(min(max(retention // 4, 60_000), 7 * _DAY))}
 
 
-def ready(call: Callable[[], bool], *, within: float, every: float = 0.02) -> bool:
+def wait_until(condition: Callable[[], bool], *, within: float, every: float = 0.02) -> bool:
     """Whether something comes true soon."""
     deadline = time.monotonic() + within
-    while not call():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(every)

@@ -11,41 +11,41 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millrace.errors import Fenced, LogError, LogUnreachable
 from millrace.log import fault_points
-from millrace.log.contract import Outgoing
-from millrace.log.kafka.broker_errors import REQUEST, Line, fenced, passing
-from millrace.log.kafka.markers import Marker
-from millrace.log.kafka.producer import Part, send, stamp
+from millrace.log.contract import OutgoingRecords
+from millrace.log.kafka.broker_errors import REQUEST_SECONDS, BrokerErrors, is_transient, needs_new_producer
+from millrace.log.kafka.markers import CommitMarker
+from millrace.log.kafka.producer import PartitionRecords, send, to_timestamp
 from millrace.log.kafka.url import MARKERS
 
 TRANSACTION_MS = 60_000
 """How long a transaction may take before brokers end it and fence its writer."""
 
-Parts = list[Part]
+PreparedRecords = list[PartitionRecords]
 
 
-class Desk(Protocol):
+class TransactionalLog(Protocol):
     """What a writer asks of its log."""
 
-    line: Line
+    broker_errors: BrokerErrors
 
-    def transactional(self, name: str) -> Producer:
+    def transactional_producer(self, name: str) -> Producer:
         """A producer with the writer's name."""
 
-    def prepare(self, batches: Mapping[str, Outgoing]) -> Parts:
+    def prepare(self, batches: Mapping[str, OutgoingRecords]) -> PreparedRecords:
         """What goes where; raises where something cannot."""
 
-    def marker(self, name: str) -> Marker | None:
+    def marker(self, name: str) -> CommitMarker | None:
         """What was committed last under a name."""
 
-    def full(self, topic: str) -> str:
+    def kafka_name(self, topic: str) -> str:
         """A topic as Kafka knows it."""
 
-    def await_seen(self, parts: Parts) -> None:
+    def await_visible(self, parts: PreparedRecords) -> None:
         """Returns when what was committed can be read."""
 
 
 @dataclass
-class _Delivery:
+class _DeliveryErrors:
     """What could not be delivered, and why."""
 
     errors: list[KafkaError] = field(default_factory=list)
@@ -62,76 +62,78 @@ class KafkaWriter:
     name: if it still does, nobody has taken over, and it goes on.
     """
 
-    def __init__(self, desk: Desk, name: str) -> None:
+    def __init__(self, log: TransactionalLog, name: str) -> None:
         """Takes over: the older writer of the name is fenced, and what it had not committed is aborted."""
-        self._desk, self._name = desk, name
-        self._delivery = _Delivery()
+        self._log, self._name = log, name
+        self._delivery = _DeliveryErrors()
         self._in_doubt = False
         """Whether the last commit failed, so that it is unknown what became of it."""
-        self._producer = self._begun()
-        while not self._claimed():
+        self._producer = self._start_producer()
+        while not self._claim_name():
             pass
 
-    def _claimed(self) -> bool:
+    def _claim_name(self) -> bool:
         """Makes the name its own. If it is fenced meanwhile, what was committed last must be asked again: the older writer, not yet aware of
         having been replaced, may have gone on.
         """
-        before = self._desk.marker(self._name) or Marker(-1, 0, "")
-        self._own = Marker(before.marker, before.epoch + 1, uuid.uuid4().hex)
-        self.last = before.marker
-        return self._attempt([], self._own, None, again=False)
+        previous = self._log.marker(self._name) or CommitMarker(-1, 0, "")
+        self._own_marker = CommitMarker(previous.marker, previous.epoch + 1, uuid.uuid4().hex)
+        self.last_marker = previous.marker
+        return self._commit_or_recover([], self._own_marker, None, retry_if_fenced=False)
 
-    def commit(self, marker: int, batches: Mapping[str, Outgoing], *, now: int | None = None) -> None:
+    def commit(self, marker: int, batches: Mapping[str, OutgoingRecords], *, now: int | None = None) -> None:
         """All topics and the marker, in one transaction."""
-        if marker <= self.last:
+        if marker <= self.last_marker:
             raise LogError(
-                f"writer {self._name!r}: marker {marker} is not after {self.last}, which is already committed; skip it"
+                f"writer {self._name!r}: marker {marker} is not after {self.last_marker}, which is already committed; skip it"
             )
-        parts = self._desk.prepare(batches)
-        said = replace(self._own, marker=marker)
-        self._until_committed(parts, said, now)
-        self._own, self.last = said, marker
-        self._desk.await_seen(parts)
+        parts = self._log.prepare(batches)
+        new_marker = replace(self._own_marker, marker=marker)
+        self._commit_once(parts, new_marker, now)
+        self._own_marker, self.last_marker = new_marker, marker
+        self._log.await_visible(parts)
 
     def close(self) -> None:
         """Lets go of the broker; nothing is written."""
         with contextlib.suppress(KafkaException, SystemError):  # a producer that was fenced says so once more
             self._producer.purge()
-            self._producer.flush(REQUEST)
+            self._producer.flush(REQUEST_SECONDS)
 
-    def _until_committed(self, parts: Parts, marker: Marker, now: int | None) -> None:
+    def _commit_once(self, parts: PreparedRecords, marker: CommitMarker, now: int | None) -> None:
         """Attempts the transaction until it is in the log, by whichever attempt."""
-        if self._in_doubt and self._went_on(marker):
+        if self._in_doubt and self._is_committed(marker):
             return
         self._in_doubt = True
-        self._attempt(parts, marker, now)
+        self._commit_or_recover(parts, marker, now)
         self._in_doubt = False
 
-    def _attempt(self, parts: Parts, marker: Marker, now: int | None, *, again: bool = True) -> bool:
+    def _commit_or_recover(
+        self, parts: PreparedRecords, marker: CommitMarker, now: int | None, *, retry_if_fenced: bool = True
+    ) -> bool:
         """False: it was fenced, has become the one once more, and was not to try `again`."""
-        began, said = time.monotonic(), False
-        doing = f"writer {self._name!r}: committing {marker.marker}"
+        started, has_logged = time.monotonic(), False
+        action = f"writer {self._name!r}: committing {marker.marker}"
         while True:
             try:
                 self._transact(parts, marker, now)
-            except (KafkaException, SystemError) as raised:
-                error = _reason(raised)
-                cause = self._cause(error)
-                if fenced(error):
-                    if self._went_on(marker):
+            except (KafkaException, SystemError) as exception:
+                error = _kafka_error(exception)
+                cause = self._root_cause(error)
+                if needs_new_producer(error):
+                    if self._is_committed(marker):
                         return True
-                    if not again:
+                    if not retry_if_fenced:
                         return False
                 elif error.txn_requires_abort():
-                    self._aborted(began)
-                if not (passing(cause) or fenced(error)):
-                    raise self._desk.line.meaning(cause, doing) from raised
-                said = self._desk.line.waited(began, cause, said=said)
+                    self._abort(started)
+                if not (is_transient(cause) or needs_new_producer(error)):
+                    raise self._log.broker_errors.translate(cause, action) from exception
+                has_logged = self._log.broker_errors.check_waiting(started, cause, has_logged=has_logged)
                 time.sleep(0.02)
             else:
                 return True
 
-    def _transact(self, parts: Parts, marker: Marker, now: int | None) -> None:
+    def _transact(self, parts: PreparedRecords, marker: CommitMarker, now: int | None) -> None:
         self._delivery.errors.clear()
         self._producer.begin_transaction()
         fault_points.at("begun")
@@ -139,70 +141,85 @@ class KafkaWriter:
             send(self._producer, part, now, self._delivery)
             self._producer.poll(0)
         fault_points.at("produced")
-        name = self._desk.full(MARKERS)
+        name = self._log.kafka_name(MARKERS)
         self._producer.produce(
-            name, marker.to_json(), self._name.encode(), 0, on_delivery=self._delivery, timestamp=stamp(now)
+            name,
+            marker.to_json(),
+            self._name.encode(),
+            0,
+            on_delivery=self._delivery,
+            timestamp=to_timestamp(now),
         )
         fault_points.at("marked")
-        self._patiently(lambda: self._producer.commit_transaction(REQUEST))
+        self._call_until_done(lambda: self._producer.commit_transaction(REQUEST_SECONDS))
         fault_points.at("committed")
 
-    def _patiently(self, call: Callable[[], None]) -> None:
+    def _call_until_done(self, call: Callable[[], None]) -> None:
         """A call that timed out goes on where it was when it is called again."""
-        began, said = time.monotonic(), False
+        started, has_logged = time.monotonic(), False
         while True:
             try:
                 return call()
-            except KafkaException as raised:
-                error: KafkaError = raised.args[0]
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
                 if not error.retriable() or error.txn_requires_abort() or error.fatal():
                     raise
-                said = self._desk.line.waited(began, error, said=said)
+                has_logged = self._log.broker_errors.check_waiting(started, error, has_logged=has_logged)
 
-    def _aborted(self, since: float) -> None:
+    def _abort(self, started: float) -> None:
         try:
-            self._patiently(lambda: self._producer.abort_transaction(REQUEST))
-        except KafkaException as raised:
-            if not fenced(raised.args[0]):
-                raise self._desk.line.meaning(raised.args[0], f"writer {self._name!r}: aborting") from raised
-            if time.monotonic() - since > self._desk.line.wait_ms / 1000:
+            self._call_until_done(lambda: self._producer.abort_transaction(REQUEST_SECONDS))
+        except KafkaException as exception:
+            if not needs_new_producer(exception.args[0]):
+                raise self._log.broker_errors.translate(
+                    exception.args[0], f"writer {self._name!r}: aborting"
+                ) from exception
+            if time.monotonic() - started > self._log.broker_errors.wait_ms / 1000:
                 raise LogUnreachable(
                     f"writer {self._name!r}: Kafka could not abort a transaction in time; try again"
-                ) from raised
+                ) from exception
 
-    def _went_on(self, marker: Marker) -> bool:
+    def _is_committed(self, marker: CommitMarker) -> bool:
         """After being fenced: whether the marker is in the log all the same. `Fenced` if another has taken over."""
         self._check_owner(marker)
-        self._producer = self._begun()
-        found = self._check_owner(marker)
-        return found is not None and found.owner == marker.owner and found.marker >= marker.marker
+        self._producer = self._start_producer()
+        last_marker = self._check_owner(marker)
+        return (
+            last_marker is not None
+            and last_marker.owner == marker.owner
+            and last_marker.marker >= marker.marker
+        )
 
-    def _check_owner(self, marker: Marker) -> Marker | None:
-        found = self._desk.marker(self._name)
-        if found is not None and found.epoch >= self._own.epoch and found.owner != self._own.owner:
+    def _check_owner(self, marker: CommitMarker) -> CommitMarker | None:
+        last_marker = self._log.marker(self._name)
+        if (
+            last_marker is not None
+            and last_marker.epoch >= self._own_marker.epoch
+            and last_marker.owner != self._own_marker.owner
+        ):
             raise Fenced(
                 f"another writer named {self._name!r} has taken over, so marker {marker.marker} was not committed; only one run may write at a time"
             )
-        return found
+        return last_marker
 
-    def _begun(self) -> Producer:
-        producer = self._desk.transactional(self._name)
-        self._desk.line.attempt(
+    def _start_producer(self) -> Producer:
+        producer = self._log.transactional_producer(self._name)
+        self._log.broker_errors.retry(
             f"beginning as the writer {self._name!r}",
-            lambda: producer.init_transactions(REQUEST),
-            listen=lambda: producer.poll(0),
+            lambda: producer.init_transactions(REQUEST_SECONDS),
+            poll=lambda: producer.poll(0),
         )
         return producer
 
-    def _cause(self, error: KafkaError) -> KafkaError:
+    def _root_cause(self, error: KafkaError) -> KafkaError:
         """Why a transaction failed: that a record could not be delivered says more than that the transaction must be aborted."""
-        return self._delivery.errors[0] if self._delivery.errors and not fenced(error) else error
+        return self._delivery.errors[0] if self._delivery.errors and not needs_new_producer(error) else error
 
 
-def _reason(raised: KafkaException | SystemError) -> KafkaError:
+def _kafka_error(exception: KafkaException | SystemError) -> KafkaError:
     """What the client library says. A fatal error that comes up while deliveries are reported is wrapped by Python itself."""
-    inner = raised.__cause__ if isinstance(raised, SystemError) else raised
+    inner = exception.__cause__ if isinstance(exception, SystemError) else exception
     if not isinstance(inner, KafkaException):
-        raise raised
+        raise exception
     reason: KafkaError = inner.args[0]
     return reason

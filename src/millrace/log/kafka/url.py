@@ -12,7 +12,7 @@ MARKERS = "millrace.markers"
 
 
 @dataclass(frozen=True)
-class Place:
+class Brokers:
     """Brokers, and what the names of all topics of a log begin with."""
 
     servers: str
@@ -23,11 +23,11 @@ class Place:
         """What opens the same log."""
         return f"kafka://{self.servers}" + (f"/{self.prefix.removesuffix('.')}" if self.prefix else "")
 
-    def full(self, topic: str) -> str:
+    def kafka_name(self, topic: str) -> str:
         """A topic as Kafka knows it."""
         return self.prefix + topic
 
-    def own(self, topic: str) -> str | None:
+    def log_name(self, topic: str) -> str | None:
         """A topic of Kafka's as we know it; None: it is not part of this log, or none that users should mind."""
         if not topic.startswith(self.prefix) or topic.startswith("__"):
             return None
@@ -35,7 +35,7 @@ class Place:
         return None if name in (SCHEMAS, MARKERS) else name
 
 
-def parse(url: str) -> Place:
+def parse_url(url: str) -> Brokers:
     """The place that a URL names."""
     rest = url.removeprefix("kafka://")
     servers, _, prefix = rest.partition("/")
@@ -54,4 +54,4 @@ def parse(url: str) -> Place:
             check_name(prefix)
         except DefinitionError as error:
             raise ConfigError(f"log {url!r}: {error}") from error
-    return Place(servers, f"{prefix}." if prefix else "")
+    return Brokers(servers, f"{prefix}." if prefix else "")

@@ -12,18 +12,18 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from millrace.patterns.cep.matcher import END, Matcher
-from millrace.patterns.cep.partial_matches import Course, Found, Lane
-from millrace.patterns.cep.regular import Flags, Numbers, Regular, Stretches, is_regular
+from millrace.patterns.cep.matcher import END_OF_STREAM, Matcher
+from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, PartialMatches
+from millrace.patterns.cep.regular import Flags, LazyDfa, Numbers, ScanResults, is_regular
 
-FIRST, DUE, UNTIL = "_first", "_due", "_until"
+MAY_BEGIN, DUE, UNTIL = "_first", "_due", "_until"
 """Of kept rows: whether a match may begin with it; when time alone changes something for its key, and when all of it is over."""
 
-LEAST = -(2**62)
+MIN_TIME = -(2**62)
 
 
 @dataclass(frozen=True)
-class Read:
+class ContiguousResult:
     """What came of some rows: rows of matches and timeouts as those of a matcher, and the rows that are kept."""
 
     matches: pl.DataFrame
@@ -32,16 +32,16 @@ class Read:
 
 
 @dataclass(frozen=True, eq=False)
-class Contiguous:
+class ContiguousMatcher:
     """A regular pattern, ready for rows. `timeouts`: whether anybody asks for them."""
 
     matcher: Matcher
-    timeouts: bool = True
+    needs_timeouts: bool = True
 
     @staticmethod
-    def suits(matcher: Matcher) -> bool:
+    def is_suitable(matcher: Matcher) -> bool:
         """Whether a pattern is found this way: it is regular, and goes on after a match where that needs no step to be known."""
-        return is_regular(matcher.rules.automaton) and matcher.pattern.skip.kind in (
+        return is_regular(matcher.runner.nfa) and matcher.pattern.skip.kind in (
             "none",
             "to_next",
             "past_last",
@@ -50,51 +50,59 @@ class Contiguous:
     @cached_property
     def schema(self) -> pl.Schema:
         """The columns of kept rows."""
-        return pl.Schema({**self.matcher.schema, FIRST: pl.Boolean(), DUE: pl.Int64(), UNTIL: pl.Int64()})
+        return pl.Schema({**self.matcher.schema, MAY_BEGIN: pl.Boolean(), DUE: pl.Int64(), UNTIL: pl.Int64()})
 
     @cached_property
-    def _regular(self) -> Regular:
-        return Regular(self.matcher.rules.automaton)
+    def _dfa(self) -> LazyDfa:
+        return LazyDfa(self.matcher.runner.nfa)
 
-    def step(self, kept: pl.DataFrame, fresh: pl.DataFrame, watermark: int) -> Read:
+    def step(self, kept: pl.DataFrame, fresh: pl.DataFrame, watermark: int) -> ContiguousResult:
         """Takes rows in order, all before the watermark, behind those kept of their keys, and lets time pass up to it."""
-        columns, mask = list(self.matcher.schema), self.matcher.tests.mask().alias("_mask")
-        old = kept.select(*columns, FIRST, pl.lit(value=False).alias("_new"))
-        new = fresh.select(*columns, pl.lit(value=True).alias(FIRST), pl.lit(value=True).alias("_new"))
-        rows = self._by_key(pl.concat([old, new]).with_columns(mask))
+        columns, mask = list(self.matcher.schema), self.matcher.predicates.mask().alias("_mask")
+        old = kept.select(*columns, MAY_BEGIN, pl.lit(value=False).alias("_new"))
+        new = fresh.select(*columns, pl.lit(value=True).alias(MAY_BEGIN), pl.lit(value=True).alias("_new"))
+        rows = self._sort_by_key(pl.concat([old, new]).with_columns(mask))
         masks, times, keys = (
             rows[name].cast(pl.Int64).to_numpy() for name in ("_mask", self.matcher.time, "_key")
         )
         ends = np.searchsorted(keys, keys, side="right")
-        begins = rows.select(pl.col(FIRST) & pl.col("_mask").is_in(self._beginnings)).to_series().to_numpy()
-        span = self.matcher.pattern.span or END
-        found = self._regular.follow(masks, times, ends, np.flatnonzero(begins), span, once=self._once)
+        begins = (
+            rows.select(pl.col(MAY_BEGIN) & pl.col("_mask").is_in(self._start_masks)).to_series().to_numpy()
+        )
+        span = self.matcher.pattern.span or END_OF_STREAM
+        found = self._dfa.scan(
+            masks, times, ends, np.flatnonzero(begins), span, first_only=self._is_first_only
+        )
         over = found.open & (times[found.starts] + span <= watermark)
-        waits, overdue = found.open & ~over & (watermark < END), found.overdue | over
+        is_waiting, is_overdue = found.open & ~over & (watermark < END_OF_STREAM), found.is_overdue | over
         is_new = rows["_new"].to_numpy()
-        if self._once:
-            told, holds = self._in_turn(found, keys, waits, overdue)
+        if self._is_first_only:
+            is_reported, is_held = self._order_matches(found, keys, is_waiting, is_overdue)
         else:
-            told = ((found.latest >= 0) & is_new[found.latest]) | (overdue & self.timeouts)
-            holds = waits
-        after = self._found(rows, found, told, overdue, is_new, span)
-        return Read(
-            self.matcher.rows(after.matches),
-            self.matcher.rows(after.timeouts),
-            self._kept(rows, keys, ends, found, waits, holds),
+            is_reported = ((found.last_match_rows >= 0) & is_new[found.last_match_rows]) | (
+                is_overdue & self.needs_timeouts
+            )
+            is_held = is_waiting
+        after = self._find_events(rows, found, is_reported, is_overdue, is_new, span)
+        return ContiguousResult(
+            self.matcher.rows_of_matches(after.matches),
+            self.matcher.rows_of_matches(after.timeouts),
+            self._keep_rows(rows, keys, ends, found, is_waiting, is_held),
         )
 
     @cached_property
-    def _once(self) -> bool:
+    def _is_first_only(self) -> bool:
         """Whether the first match of a beginning is its only one."""
         return self.matcher.pattern.skip.kind != "none"
 
     @cached_property
-    def _beginnings(self) -> list[int]:
+    def _start_masks(self) -> list[int]:
         """The masks with which a match may begin."""
-        return [mask for mask in range(1 << len(self.matcher.tests.bits)) if self.matcher.may_start(mask)]
+        return [
+            mask for mask in range(1 << len(self.matcher.predicates.bits)) if self.matcher.may_start(mask)
+        ]
 
-    def _by_key(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _sort_by_key(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of each key together, in order; `_key` numbers keys."""
         keys = list(self.matcher.keys)
         if not keys:
@@ -104,38 +112,46 @@ class Contiguous:
             "_key", maintain_order=True
         )
 
-    def _in_turn(self, found: Stretches, keys: Numbers, waits: Flags, overdue: Flags) -> tuple[Flags, Flags]:
+    def _order_matches(
+        self, found: ScanResults, keys: Numbers, is_waiting: Flags, is_overdue: Flags
+    ) -> tuple[Flags, Flags]:
         """Which beginnings are told of and which are held: one that began earlier goes first, so later ones wait for it."""
-        told, holds = np.zeros(len(waits), dtype=np.bool_), waits.copy()
-        asks = overdue if self.timeouts else np.zeros_like(overdue)
+        is_reported, is_held = np.zeros(len(is_waiting), dtype=np.bool_), is_waiting.copy()
+        needs_timeout = is_overdue if self.needs_timeouts else np.zeros_like(is_overdue)
         past = self.matcher.pattern.skip.kind == "past_last"
         key = keys[found.starts]
-        busy = np.isin(key, key[(found.latest >= 0) | asks])
-        matters = np.flatnonzero(busy & ((found.latest >= 0) | waits | asks))
-        current, least, blocked = -1, 0, False
-        for place in matters.tolist():
+        busy = np.isin(key, key[(found.last_match_rows >= 0) | needs_timeout])
+        candidates = np.flatnonzero(busy & ((found.last_match_rows >= 0) | is_waiting | needs_timeout))
+        current, first_allowed, blocked = -1, 0, False
+        for place in candidates.tolist():
             if key[place] != current:
-                current, least, blocked = key[place], 0, False
-            if found.starts[place] < least:
-                holds[place] = False
+                current, first_allowed, blocked = key[place], 0, False
+            if found.starts[place] < first_allowed:
+                is_held[place] = False
                 continue
-            blocked = blocked or bool(waits[place])
-            holds[place] = blocked
+            blocked = blocked or bool(is_waiting[place])
+            is_held[place] = blocked
             if not blocked:
-                told[place] = True
-                if found.latest[place] >= 0:
-                    least = (found.latest[place] if past else found.starts[place]) + 1
-        return told, holds
+                is_reported[place] = True
+                if found.last_match_rows[place] >= 0:
+                    first_allowed = (found.last_match_rows[place] if past else found.starts[place]) + 1
+        return is_reported, is_held
 
-    def _found(
-        self, rows: pl.DataFrame, found: Stretches, told: Flags, overdue: Flags, is_new: Flags, span: int
-    ) -> Found:
+    def _find_events(
+        self,
+        rows: pl.DataFrame,
+        found: ScanResults,
+        is_reported: Flags,
+        is_overdue: Flags,
+        is_new: Flags,
+        span: int,
+    ) -> MatchResults:
         """The matches and timeouts of some beginnings: only their rows are gone through one by one."""
-        after, rules = Found([], []), self.matcher.rules
-        chosen = np.flatnonzero(told)
+        after, rules = MatchResults([], []), self.matcher.runner
+        chosen = np.flatnonzero(is_reported)
         if not len(chosen):
             return after
-        starts, until = found.starts[chosen], found.until[chosen]
+        starts, until = found.starts[chosen], found.scanned_until[chosen]
         lengths = until - starts
         bases = np.cumsum(lengths) - lengths
         places = np.arange(lengths.sum()) - np.repeat(bases, lengths) + np.repeat(starts, lengths)
@@ -147,45 +163,57 @@ class Contiguous:
         )
         fresh, begins = is_new[places].tolist(), np.isin(np.arange(len(places)), bases).tolist()
         nothing: list[tuple[()]] = [()] * len(places)
-        for base, length, late in zip(
-            bases.tolist(), lengths.tolist(), overdue[chosen].tolist(), strict=True
+        for base, length, is_late in zip(
+            bases.tolist(), lengths.tolist(), is_overdue[chosen].tolist(), strict=True
         ):
             end = base + length
-            mine = Found([], [])
-            time = lists[1][base] + span if late else LEAST
-            rules.follow(Course(), Lane(*lists, nothing, begins, base, end), time, mine, ended=False)
-            own = [match for match in mine.matches if match.start.seq == 0]
-            after.matches += (
-                own if self._once else [match for match in own if fresh[base + match.node.event.seq]]
+            key_results = MatchResults([], [])
+            time = lists[1][base] + span if is_late else MIN_TIME
+            rules.advance(
+                PartialMatches(),
+                KeyRows(*lists, nothing, begins, base, end),
+                time,
+                key_results,
+                is_ended=False,
             )
-            after.timeouts += [match for match in mine.timeouts if match.start.seq == 0]
+            own = [match for match in key_results.matches if match.start.seq == 0]
+            after.matches += (
+                own if self._is_first_only else [match for match in own if fresh[base + match.tail.event.seq]]
+            )
+            after.timeouts += [match for match in key_results.timeouts if match.start.seq == 0]
         return after
 
-    def _kept(
-        self, rows: pl.DataFrame, keys: Numbers, ends: Numbers, found: Stretches, waits: Flags, holds: Flags
+    def _keep_rows(
+        self,
+        rows: pl.DataFrame,
+        keys: Numbers,
+        ends: Numbers,
+        found: ScanResults,
+        is_waiting: Flags,
+        is_held: Flags,
     ) -> pl.DataFrame:
         """From the first beginning that is held, the rows of each key."""
-        starts = found.starts[holds]
+        starts = found.starts[is_held]
         if not len(starts):
             return self.schema.to_frame()
         of_key, first = np.unique(keys[starts], return_index=True)
-        froms = starts[first]
-        lengths = ends[froms] - froms
-        places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - froms, lengths)
+        first_kept = starts[first]
+        lengths = ends[first_kept] - first_kept
+        places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - first_kept, lengths)
         begins = np.zeros(len(keys), dtype=np.bool_)
         begins[starts] = True
         span = self.matcher.pattern.span
         times = rows[self.matcher.time].to_numpy()
-        held_back = np.isin(of_key, keys[found.starts[holds & ~waits]]) | self.timeouts
+        held_back = np.isin(of_key, keys[found.starts[is_held & ~is_waiting]]) | self.needs_timeouts
         due = (
-            np.where(held_back, times[froms] + (span or 0), END)
+            np.where(held_back, times[first_kept] + (span or 0), END_OF_STREAM)
             if span is not None
-            else np.full(len(of_key), END)
+            else np.full(len(of_key), END_OF_STREAM)
         )
         last = np.append(first[1:], len(starts)) - 1
-        until = times[starts[last]] + span if span is not None else np.full(len(of_key), END)
+        until = times[starts[last]] + span if span is not None else np.full(len(of_key), END_OF_STREAM)
         kept: pl.DataFrame = rows[places].with_columns(
-            pl.Series(FIRST, begins[places]),
+            pl.Series(MAY_BEGIN, begins[places]),
             pl.Series(DUE, np.repeat(due, lengths)),
             pl.Series(UNTIL, np.repeat(until, lengths)),
         )

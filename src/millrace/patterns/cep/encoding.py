@@ -9,49 +9,49 @@ from typing import Any
 import msgspec
 
 from millrace.errors import StateMismatch
-from millrace.patterns.cep.match_buffer import Event, Link, Node, chain
-from millrace.patterns.cep.nfa import State
-from millrace.patterns.cep.partial_matches import Course, Match, Run
+from millrace.patterns.cep.match_buffer import BufferEntry, MatchTail, PatternEvent, walk_back
+from millrace.patterns.cep.nfa import NfaState
+from millrace.patterns.cep.partial_matches import FoundMatch, PartialMatch, PartialMatches
 
 VERSION = 2
 """Of version 1, each match had links of its own with their answers, and states of patterns with groups had other numbers."""
 
 
-def dump(course: Course) -> bytes:
+def encode_matches(matches: PartialMatches) -> bytes:
     """A course as bytes."""
-    links: dict[int, tuple[int, Link]] = {}
-    events: dict[int, Event] = {}
-    standing = [
-        *((run.node, run.start) for run in course.runs),
-        *((match.node, match.start) for match in course.held),
+    entries: dict[int, tuple[int, BufferEntry]] = {}
+    events: dict[int, PatternEvent] = {}
+    tails = [
+        *((run.tail, run.start) for run in matches.running),
+        *((match.tail, match.start) for match in matches.waiting),
     ]
-    for node, start in sorted(standing, key=lambda one: one[1].seq):  # who began first goes back the furthest
+    for node, start in sorted(tails, key=lambda one: one[1].seq):  # who began first goes back the furthest
         events.setdefault(start.seq, start)
-        fresh = list(itertools.takewhile(lambda link: id(link) not in links, chain(node, start.seq)))
-        for link in reversed(fresh):
-            events.setdefault(link.event.seq, link.event)
-            links[id(link)] = len(links), link
-    said = [
+        fresh = list(itertools.takewhile(lambda entry: id(entry) not in entries, walk_back(node, start.seq)))
+        for entry in reversed(fresh):
+            events.setdefault(entry.event.seq, entry.event)
+            entries[id(entry)] = len(entries), entry
+    document = [
         VERSION,
-        course.seq,
+        matches.next_seq,
         [[event.seq, event.time, event.row] for event in events.values()],
         [
-            [links[id(one.before)][0] if id(one.before) in links else -1, one.step, one.event.seq]
-            for _, one in links.values()
+            [entries[id(one.before)][0] if id(one.before) in entries else -1, one.step, one.event.seq]
+            for _, one in entries.values()
         ],
         [
-            [run.state.number, links[id(run.node.link)][0], run.start.seq, run.node.answers]
-            for run in course.runs
+            [run.state.number, entries[id(run.tail.entry)][0], run.start.seq, run.tail.answers]
+            for run in matches.running
         ],
         [
-            [links[id(match.node.link)][0], match.start.seq, match.at, match.node.answers]
-            for match in course.held
+            [entries[id(match.tail.entry)][0], match.start.seq, match.known_at, match.tail.answers]
+            for match in matches.waiting
         ],
     ]
-    return msgspec.msgpack.encode(said)
+    return msgspec.msgpack.encode(document)
 
 
-def load(data: bytes, states: Sequence[State], columns: Sequence[str] = ()) -> Course:
+def decode_matches(data: bytes, states: Sequence[NfaState], columns: Sequence[str] = ()) -> PartialMatches:
     """The course that `dump` wrote; with `columns`, its events have those."""
     version, *rest = msgspec.msgpack.decode(data)
     if version != VERSION:
@@ -59,29 +59,33 @@ def load(data: bytes, states: Sequence[State], columns: Sequence[str] = ()) -> C
             f"partial matches of version {version} are stored, but this is version {VERSION}, which numbers the states of a pattern otherwise; start the job "
             "without them (--reset JOB), go on with the version of millrace that wrote them, or compute results anew (millrace backfill)"
         )
-    seq, rows, written, runs, held = rest
-    events: Mapping[int, Event] = {
-        number: Event(number, time, 0, widened(row, len(columns), columns)) for number, time, row in rows
+    seq, rows, written, running, waiting = rest
+    events: Mapping[int, PatternEvent] = {
+        number: PatternEvent(number, time, 0, widen_row(row, len(columns), columns))
+        for number, time, row in rows
     }
-    links: list[Link] = []
+    entries: list[BufferEntry] = []
     for before, step, event in written:
-        links.append(Link(None if before < 0 else links[before], step, events[event]))
+        entries.append(BufferEntry(None if before < 0 else entries[before], step, events[event]))
 
-    def node(link: int, start: int, answers: Sequence[Any]) -> Node:
-        return Node(links[link], links[link].event, start, tuple(answers))
+    def node(entry_index: int, start: int, answers: Sequence[Any]) -> MatchTail:
+        return MatchTail(entries[entry_index], entries[entry_index].event, start, tuple(answers))
 
-    return Course(
+    return PartialMatches(
         tuple(
-            Run(states[state], node(link, start, answers), events[start])
-            for state, link, start, answers in runs
+            PartialMatch(states[state], node(entry_index, start, answers), events[start])
+            for state, entry_index, start, answers in running
         ),
-        tuple(Match(node(link, start, answers), events[start], at) for link, start, at, answers in held),
+        tuple(
+            FoundMatch(node(entry_index, start, answers), events[start], at)
+            for entry_index, start, at, answers in waiting
+        ),
         seq,
-        len(links),
+        len(entries),
     )
 
 
-def widened(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[Any, ...]:
+def widen_row(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[Any, ...]:
     """A row with null in the fields that its event type has got since it was stored; they stand last among the fields, before the times.
 
     Nothing else can make a row wider: a changed step before the operator is refused, as it belongs to the fingerprint of the state.
@@ -93,6 +97,6 @@ def widened(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[Any
     return (*row[:place], *([None] * missing), *row[place:])
 
 
-def storable(value: Any) -> bool:
+def is_storable(value: Any) -> bool:
     """Whether a value comes back as it was."""
     return value is None or isinstance(value, bool | int | float | str | bytes)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from millrace.patterns.conditions import Asked
+from millrace.patterns.conditions import EarlierValue
 
 
-class Event(NamedTuple):
+class PatternEvent(NamedTuple):
     """A row on its way through a matcher."""
 
     seq: int
@@ -27,112 +27,116 @@ class Event(NamedTuple):
     """Values that other conditions need of the row."""
 
 
-class Link(NamedTuple):
+class BufferEntry(NamedTuple):
     """An event that matches have taken, and the one that they took before it."""
 
-    before: Link | None
+    before: BufferEntry | None
     step: int
-    event: Event
+    event: PatternEvent
 
 
-class Node(NamedTuple):
+class MatchTail(NamedTuple):
     """Where a match stands: its newest event, and which link that is. Matches of which no condition asks more share it."""
 
-    link: Link
-    event: Event
-    first: int
+    entry: BufferEntry
+    event: PatternEvent
+    start_seq: int
     """The place of the first event of the match that made it. Beyond the first event of a match, links are those of others."""
     answers: tuple[Any, ...]
 
 
-Answer = Callable[[Node | None], Any]
-Links = dict[tuple[int, int], Link]
+AnswerFunction = Callable[[MatchTail | None], Any]
+EntryIndex = dict[tuple[int, int], BufferEntry]
 """The links that one event has made so far, by step and the id of the link before (0: any)."""
 
 
-def chain(node: Node | None, first: int) -> Iterator[Link]:
+def walk_back(node: MatchTail | None, first: int) -> Iterator[BufferEntry]:
     """From the newest event of a match to its first, which has the place `first`."""
-    link = None if node is None else node.link
-    while link is not None:
-        yield link
-        link = None if link.event.seq == first else link.before
+    entry = None if node is None else node.entry
+    while entry is not None:
+        yield entry
+        entry = None if entry.event.seq == first else entry.before
 
 
 @dataclass
-class Memory:
+class RunningAnswers:
     """Which answers are kept along a chain: for each what is asked, of which step, and in which column of the row it is found."""
 
     columns: Sequence[str]
     steps: Sequence[str]
     slots: list[tuple[str, int, int]] = field(default_factory=list)
-    weight: int = 1
+    cost_per_event: int = 1
     """What a partial match costs with each event, beside one whose conditions are computed in place."""
     looks_back: bool = False
     """Whether a condition asks about any event of a match, so that matches with the same newest event may differ."""
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: EarlierValue) -> AnswerFunction:
         """How a question about earlier events is answered."""
         if asked.kind == "previous":
             place = self.columns.index(asked.column or "")
             return lambda node: None if node is None else node.event.row[place]
         self.looks_back = True
         if asked.kind == "avg":
-            total, number = self._slot("sum", asked), self._slot("number", asked)
+            total, number = self._find_slot("sum", asked), self._find_slot("number", asked)
             return lambda node: (
                 None
                 if node is None or not node.answers[number]
                 else node.answers[total] / node.answers[number]
             )
-        slot = self._slot(asked.kind, asked)
+        slot = self._find_slot(asked.kind, asked)
         empty = 0 if asked.kind in ("sum", "count") else None
         return lambda node: empty if node is None else node.answers[slot]
 
-    def take(self, before: Node | None, step: int, event: Event, links: Links) -> Node:
+    def append(
+        self, before: MatchTail | None, step: int, event: PatternEvent, entries: EntryIndex
+    ) -> MatchTail:
         """A chain with one more event. `links`: those that this event has made."""
-        answers = self._nothing if before is None else before.answers
-        mine = self._by_step.get(step)
-        if mine:
+        answers = self._initial_answers if before is None else before.answers
+        slots = self._slots_by_step.get(step)
+        if slots:
             after = list(answers)
-            for slot, kind, place in mine:
+            for slot, kind, place in slots:
                 if kind == "last":
                     after[slot] = event.row[place]
                 else:
                     seen = (
                         kind == "first"
                         and before is not None
-                        and any(link.step == step for link in chain(before, before.first))
+                        and any(entry.step == step for entry in walk_back(before, before.start_seq))
                     )
-                    after[slot] = _after(
+                    after[slot] = _update_answer(
                         kind, after[slot], None if place < 0 else event.row[place], seen=seen
                     )
             answers = tuple(after)
-        known = (step, 0 if before is None else id(before.link))
-        link = links.get(known)
-        if link is None:
-            links[known] = links[step, 0] = link = Link(None if before is None else before.link, step, event)
-        return Node(link, event, event.seq if before is None else before.first, answers)
+        entry_key = (step, 0 if before is None else id(before.entry))
+        entry = entries.get(entry_key)
+        if entry is None:
+            entries[entry_key] = entries[step, 0] = entry = BufferEntry(
+                None if before is None else before.entry, step, event
+            )
+        return MatchTail(entry, event, event.seq if before is None else before.start_seq, answers)
 
     @cached_property
-    def _nothing(self) -> tuple[Any, ...]:
+    def _initial_answers(self) -> tuple[Any, ...]:
         """Asked once all is known that conditions ask."""
         return tuple(0 if kind in ("sum", "count", "number") else None for kind, _, _ in self.slots)
 
     @cached_property
-    def _by_step(self) -> dict[int, list[tuple[int, str, int]]]:
-        mine: dict[int, list[tuple[int, str, int]]] = {}
+    def _slots_by_step(self) -> dict[int, list[tuple[int, str, int]]]:
+        slots: dict[int, list[tuple[int, str, int]]] = {}
         for slot, (kind, step, place) in enumerate(self.slots):
-            mine.setdefault(step, []).append((slot, kind, place))
-        return mine
+            slots.setdefault(step, []).append((slot, kind, place))
+        return slots
 
-    def _slot(self, kind: str, asked: Asked) -> int:
+    def _find_slot(self, kind: str, asked: EarlierValue) -> int:
         place = -1 if asked.column is None else self.columns.index(asked.column)
-        wanted = (kind, self.steps.index(asked.step or ""), place)
-        if wanted not in self.slots:
-            self.slots.append(wanted)
-        return self.slots.index(wanted)
+        slot = (kind, self.steps.index(asked.step or ""), place)
+        if slot not in self.slots:
+            self.slots.append(slot)
+        return self.slots.index(slot)
 
 
-def _after(kind: str, old: Any, new: Any, *, seen: bool) -> Any:
+def _update_answer(kind: str, old: Any, new: Any, *, seen: bool) -> Any:
     match kind:
         case "count":
             return old + 1

@@ -16,26 +16,34 @@ import polars as pl
 
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern
-from millrace.patterns.cep.match_buffer import Memory, chain
-from millrace.patterns.cep.nfa import Automaton, State, conditions, passes_over, reachable
-from millrace.patterns.cep.partial_matches import MOST, Course, Effort, Found, Lane, Match, Rules
-from millrace.patterns.cep.predicates import Tests, check_conditions, columns_of
+from millrace.patterns.cep.match_buffer import RunningAnswers, walk_back
+from millrace.patterns.cep.nfa import Nfa, NfaState, is_always_ignored, list_conditions, reachable_states
+from millrace.patterns.cep.partial_matches import (
+    MAX_PARTIAL_MATCHES,
+    FoundMatch,
+    KeyRows,
+    MatchResults,
+    NfaRunner,
+    PartialMatches,
+    WorkBudget,
+)
+from millrace.patterns.cep.predicates import PredicateCompiler, check_conditions, columns_of
 
 Key = tuple[Any, ...]
-END = 2**62
+END_OF_STREAM = 2**62
 """The watermark at the end of a stream: nothing comes any more."""
 
-_PLAIN = (pl.String, pl.Boolean, pl.Binary, pl.Null)
+_STORABLE_TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Null)
 
 MATCH, STEP, AT = "_match", "_step", "_at"
 """Of the rows of matches: which match, which step took it, and when the match was known, if by time that passed."""
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatcherResult:
     """What came of a batch: the courses that changed (None: there is nothing more to know of the key), and rows of matches and timeouts."""
 
-    courses: Mapping[Key, Course | None]
+    changed: Mapping[Key, PartialMatches | None]
     matches: pl.DataFrame
     timeouts: pl.DataFrame
 
@@ -48,23 +56,23 @@ class Matcher:
     schema: pl.Schema
     keys: tuple[str, ...]
     time: str = "event_time"
-    most: int = MOST
-    timeouts: bool = True
+    max_partial_matches: int = MAX_PARTIAL_MATCHES
+    needs_timeouts: bool = True
     """Whether anybody asks for them: how many partial matches have the same events may depend on what they pass over."""
-    _starting: dict[int, bool] = field(default_factory=dict, repr=False)
-    _passing: dict[int, bool] = field(default_factory=dict, repr=False)
+    _starts_by_mask: dict[int, bool] = field(default_factory=dict, repr=False)
+    _ignored_by_mask: dict[int, bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         missing = sorted(
-            column for column in columns_of(conditions(self.pattern)) if column not in self.schema
+            column for column in columns_of(list_conditions(self.pattern)) if column not in self.schema
         )
         if missing:
             raise DefinitionError(
                 f"the pattern {self.pattern} asks for {', '.join(missing)}, which rows do not have; there are {', '.join(self.schema)}"
             )
-        _ = self.rules
+        _ = self.runner
         try:
-            check_conditions(conditions(self.pattern), self.schema)
+            check_conditions(list_conditions(self.pattern), self.schema)
         except pl.exceptions.PolarsError as error:
             reason = str(error).partition("\n")[0]
             raise DefinitionError(
@@ -72,128 +80,164 @@ class Matcher:
             ) from error
 
     @cached_property
-    def tests(self) -> Tests:
+    def predicates(self) -> PredicateCompiler:
         """The columns that conditions need."""
-        return Tests(Memory(list(self.schema), [step.name for step in self.pattern.steps]))
+        return PredicateCompiler(
+            RunningAnswers(list(self.schema), [step.name for step in self.pattern.steps])
+        )
 
     @cached_property
-    def rules(self) -> Rules:
+    def runner(self) -> NfaRunner:
         """How the courses of keys go."""
-        automaton = Automaton(self.pattern, self.tests)
-        return Rules(automaton, self.tests.memory, self.pattern.span, self.pattern.skip, self.most)
+        nfa = Nfa(self.pattern, self.predicates)
+        return NfaRunner(
+            nfa, self.predicates.answers, self.pattern.span, self.pattern.skip, self.max_partial_matches
+        )
 
     @property
-    def states(self) -> Sequence[State]:
+    def states(self) -> Sequence[NfaState]:
         """What partial matches are in, by number."""
-        return self.rules.automaton.states
+        return self.runner.nfa.states
 
-    def step(self, courses: Mapping[Key, Course], frame: pl.DataFrame, watermark: int) -> Matched:
+    def step(
+        self, matches: Mapping[Key, PartialMatches], frame: pl.DataFrame, watermark: int
+    ) -> MatcherResult:
         """Takes rows, in order of event time and all before the watermark, and lets time pass up to it, in the keys given, too."""
-        return self.follow(courses, self.ready(frame), watermark)
+        return self.match_prepared(matches, self.prepare_rows(frame), watermark)
 
-    def ready(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def prepare_rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows that can matter, with the columns that conditions need: not those that every match passes over, and none begins with."""
-        extras = [expr.alias(f"_extra{i}") for i, expr in enumerate(self.tests.extras)]
-        ready = frame.select(*self.schema, self.tests.mask().alias("_mask"), *extras)
-        masks = ready["_mask"].unique().to_list()
+        extras = [expr.alias(f"_extra{i}") for i, expr in enumerate(self.predicates.extras)]
+        prepared = frame.select(*self.schema, self.predicates.mask().alias("_mask"), *extras)
+        masks = prepared["_mask"].unique().to_list()
         begins = [mask for mask in masks if self.may_start(mask)]
-        matters = [mask for mask in masks if mask in begins or not self._passed_over(mask)]
-        ready = ready if len(matters) == len(masks) else ready.filter(pl.col("_mask").is_in(matters))
-        return ready.with_columns(pl.col("_mask").is_in(begins).alias("_begins"))
+        kept_masks = [mask for mask in masks if mask in begins or not self._is_ignored(mask)]
+        prepared = (
+            prepared if len(kept_masks) == len(masks) else prepared.filter(pl.col("_mask").is_in(kept_masks))
+        )
+        return prepared.with_columns(pl.col("_mask").is_in(begins).alias("_begins"))
 
-    def follow(
-        self, courses: Mapping[Key, Course], ready: pl.DataFrame, watermark: int, effort: Effort | None = None
-    ) -> Matched:
+    def match_prepared(
+        self,
+        matches: Mapping[Key, PartialMatches],
+        prepared: pl.DataFrame,
+        watermark: int,
+        budget: WorkBudget | None = None,
+    ) -> MatcherResult:
         """What `step` does, with rows that are `ready`; `effort`: how much may be done for it."""
-        found = Found([], [], effort or Effort())
-        changed: dict[Key, Course | None] = {}
+        found = MatchResults([], [], budget or WorkBudget())
+        changed: dict[Key, PartialMatches | None] = {}
         seen: set[Key] = set()
-        for key, lane in self._lanes(courses, ready):
+        for key, rows in self._split_by_key(matches, prepared):
             seen.add(key)
-            self._follow(key, courses.get(key), lane, watermark, changed, found)
-        for key, course in courses.items():
-            due = self.rules.due(course) if key not in seen else None
-            if key not in seen and (watermark >= END or (due is not None and due <= watermark)):
-                self._follow(key, course, Lane(), watermark, changed, found)
-        return Matched(changed, self.rows(found.matches), self.rows(found.timeouts if self.timeouts else []))
+            self._advance_key(key, matches.get(key), rows, watermark, changed, found)
+        for key, partial in matches.items():
+            due = self.runner.next_deadline(partial) if key not in seen else None
+            if key not in seen and (watermark >= END_OF_STREAM or (due is not None and due <= watermark)):
+                self._advance_key(key, partial, KeyRows(), watermark, changed, found)
+        return MatcherResult(
+            changed,
+            self.rows_of_matches(found.matches),
+            self.rows_of_matches(found.timeouts if self.needs_timeouts else []),
+        )
 
-    def _follow(
+    def _advance_key(
         self,
         key: Key,
-        course: Course | None,
-        lane: Lane,
+        before: PartialMatches | None,
+        rows: KeyRows,
         watermark: int,
-        changed: dict[Key, Course | None],
-        found: Found,
+        changed: dict[Key, PartialMatches | None],
+        found: MatchResults,
     ) -> None:
-        after = self.rules.follow(course or Course(), lane, watermark, found, ended=watermark >= END)
-        if course is not None or not after.over:
-            changed[key] = None if after.over else after
+        after = self.runner.advance(
+            before or PartialMatches(), rows, watermark, found, is_ended=watermark >= END_OF_STREAM
+        )
+        if before is not None or not after.is_empty:
+            changed[key] = None if after.is_empty else after
 
-    def _lanes(self, courses: Mapping[Key, Course], ready: pl.DataFrame) -> Iterator[tuple[Key, Lane]]:
+    def _split_by_key(
+        self, matches: Mapping[Key, PartialMatches], prepared: pl.DataFrame
+    ) -> Iterator[tuple[Key, KeyRows]]:
         """The rows of each key in which a match has begun or begins."""
         columns, keys = list(self.schema), list(self.keys)
         if keys:
-            numbers = ready.select(keys).unique().with_row_index("_key")
-            begun = numbers.clear()
-            if courses:
-                known = pl.DataFrame(
-                    list(courses), schema={key: self.schema[key] for key in keys}, orient="row"
+            numbers = prepared.select(keys).unique().with_row_index("_key")
+            open_keys = numbers.clear()
+            if matches:
+                known_keys = pl.DataFrame(
+                    list(matches), schema={key: self.schema[key] for key in keys}, orient="row"
                 )
-                begun = numbers.join(known, on=keys, how="semi", nulls_equal=True)
-            ready = ready.join(numbers, on=keys, how="left", nulls_equal=True, maintain_order="left").sort(
-                "_key", maintain_order=True
-            )
-            ready = ready.filter(
-                pl.col("_begins").any().over("_key") | pl.col("_key").is_in(begun["_key"].to_list())
+                open_keys = numbers.join(known_keys, on=keys, how="semi", nulls_equal=True)
+            prepared = prepared.join(
+                numbers, on=keys, how="left", nulls_equal=True, maintain_order="left"
+            ).sort("_key", maintain_order=True)
+            prepared = prepared.filter(
+                pl.col("_begins").any().over("_key") | pl.col("_key").is_in(open_keys["_key"].to_list())
             )
         else:
-            ready = ready.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
-        rows, more = ready.select(columns).rows(), [()] * ready.height
-        if self.tests.extras:
-            more = ready.select(f"_extra{i}" for i in range(len(self.tests.extras))).rows()
-        lists = ready["_mask"].to_list(), ready[self.time].to_list(), rows, more, ready["_begins"].to_list()
+            prepared = prepared.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
+        rows, more = prepared.select(columns).rows(), [()] * prepared.height
+        if self.predicates.extras:
+            more = prepared.select(f"_extra{i}" for i in range(len(self.predicates.extras))).rows()
+        lists = (
+            prepared["_mask"].to_list(),
+            prepared[self.time].to_list(),
+            rows,
+            more,
+            prepared["_begins"].to_list(),
+        )
         ends = (
-            ready.with_row_index("_end")
+            prepared.with_row_index("_end")
             .group_by("_key", maintain_order=True)
             .agg(pl.col("_end").last() + 1)["_end"]
             .to_list()
         )
         places = [columns.index(key) for key in keys]
         for first, end in zip([0, *ends], ends, strict=False):
-            yield tuple(rows[first][place] for place in places), Lane(*lists, first, end)
+            yield tuple(rows[first][place] for place in places), KeyRows(*lists, first, end)
 
     def may_start(self, mask: int) -> bool:
         """Whether a row with these bits can be the first of a match."""
-        if mask not in self._starting:
-            tests = [state.take for state in reachable(self.rules.automaton.start) if state.take is not None]
-            self._starting[mask] = any(test.may(mask) for test in tests)
-        return self._starting[mask]
+        if mask not in self._starts_by_mask:
+            predicates = [
+                state.take for state in reachable_states(self.runner.nfa.start) if state.take is not None
+            ]
+            self._starts_by_mask[mask] = any(predicate.may_hold(mask) for predicate in predicates)
+        return self._starts_by_mask[mask]
 
-    def _passed_over(self, mask: int) -> bool:
+    def _is_ignored(self, mask: int) -> bool:
         """Whether a row with these bits is passed over by every partial match."""
-        if mask not in self._passing:
-            self._passing[mask] = passes_over(self.rules.automaton, mask, timeouts=self.timeouts)
-        return self._passing[mask]
+        if mask not in self._ignored_by_mask:
+            self._ignored_by_mask[mask] = is_always_ignored(
+                self.runner.nfa, mask, timeouts=self.needs_timeouts
+            )
+        return self._ignored_by_mask[mask]
 
-    def rows(self, found: list[Match]) -> pl.DataFrame:
+    def rows_of_matches(self, found: list[FoundMatch]) -> pl.DataFrame:
         """The rows of matches, match by match. Each event is made a row once, in however many matches it is."""
-        names = self.rules.automaton.names
+        names = self.runner.nfa.names
         places: dict[int, int] = {}
         events: list[tuple[Any, ...]] = []
-        numbers, taken, steps = array("q"), array("q"), array("q")
+        numbers, event_indexes, steps = array("q"), array("q"), array("q")
         for number, match in enumerate(found):
-            for link in reversed(list(chain(match.node, match.start.seq))):
-                place = places.setdefault(id(link.event), len(events))
+            for entry in reversed(list(walk_back(match.tail, match.start.seq))):
+                place = places.setdefault(id(entry.event), len(events))
                 if place == len(events):
-                    events.append(link.event.row)
+                    events.append(entry.event.row)
                 numbers.append(number)
-                taken.append(place)
-                steps.append(link.step)
-        ats = pl.Series(AT, [match.at for match in found], pl.Int64)
-        which, step, row = (pl.Series(np.frombuffer(given, np.int64)) for given in (numbers, steps, taken))
-        made = (which.alias(MATCH), pl.Series(STEP, names, pl.String).gather(step), ats.gather(which))
-        return pl.DataFrame(made).hstack(
+                event_indexes.append(place)
+                steps.append(entry.step)
+        ats = pl.Series(AT, [match.known_at for match in found], pl.Int64)
+        which, step, row = (
+            pl.Series(np.frombuffer(values, np.int64)) for values in (numbers, steps, event_indexes)
+        )
+        match_columns = (
+            which.alias(MATCH),
+            pl.Series(STEP, names, pl.String).gather(step),
+            ats.gather(which),
+        )
+        return pl.DataFrame(match_columns).hstack(
             pl.DataFrame(events, schema=self.schema, orient="row").select(pl.all().gather(row))
         )
 
@@ -201,20 +245,20 @@ class Matcher:
 def check_types(schema: pl.Schema) -> None:
     """Refuses columns whose values would not come back from stored state as they were."""
     for name, dtype in schema.items():
-        if not _storable(dtype):
+        if not _is_storable(dtype):
             raise DefinitionError(
                 f"a pattern remembers whole rows, but {name} is {dtype}, which cannot be stored; cast it, or select() other columns"
             )
 
 
-def _storable(dtype: pl.DataType) -> bool:
+def _is_storable(dtype: pl.DataType) -> bool:
     if isinstance(dtype, pl.List):
-        return _storable(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner())
+        return _is_storable(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner())
     if isinstance(dtype, pl.Struct):
         return all(
-            _storable(field.dtype if isinstance(field.dtype, pl.DataType) else field.dtype())
+            _is_storable(field.dtype if isinstance(field.dtype, pl.DataType) else field.dtype())
             for field in dtype.fields
         )
     if isinstance(dtype, pl.Datetime):
         return dtype.time_zone is not None
-    return dtype.is_integer() or dtype.is_float() or isinstance(dtype, _PLAIN)
+    return dtype.is_integer() or dtype.is_float() or isinstance(dtype, _STORABLE_TYPES)

@@ -13,300 +13,366 @@ from typing import Any
 
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern
-from millrace.patterns.cep.predicates import ALWAYS, Test, Tests, both, negated
+from millrace.patterns.cep.predicates import ALWAYS, Predicate, PredicateCompiler, negate, require_both
 from millrace.patterns.conditions import Condition
-from millrace.patterns.parts import CONTIGUITY, MOST_STATES, Inner, Part
+from millrace.patterns.parts import CONTIGUITY, MAX_STATES, InnerContiguity, PatternPart
 
 
 @dataclass(eq=False)
-class State:
+class NfaState:
     """Where a partial match stands. It can be told by its number, in the same pattern always the same."""
 
     number: int
     step: int = -1
-    take: Test | None = None
-    to: State | None = None
-    ignore: Test | None = None
-    stay: State | None = None
-    proceeds: list[tuple[Test, State]] = field(default_factory=list)
+    take: Predicate | None = None
+    to: NfaState | None = None
+    ignore: Predicate | None = None
+    stay: NfaState | None = None
+    proceeds: list[tuple[Predicate, NfaState]] = field(default_factory=list)
     """What it may also do: as these states do."""
-    nots: tuple[Test, ...] = ()
+    nots: tuple[Predicate, ...] = ()
     """What must not come: a match that stands here is given up."""
     gap: int | None = None
     """It takes and passes over only what comes in less than this after the event before."""
     final: bool = False
     pending: bool = False
     """Nothing more is to come, if time passes."""
-    ends: bool = False
+    may_end: bool = False
     """Whether a match that comes here may be over."""
-    settles: bool = False
+    may_settle: bool = False
     """Whether a match that stands here is one when its time is over."""
-    wait: int | None = None
+    max_wait: int | None = None
     """How long after the event before it something may still come of it."""
 
 
-Nots = tuple[Test, ...]
-Sink = Callable[[Nots, Test | None], State]
+ForbiddenPredicates = tuple[Predicate, ...]
+Continuation = Callable[[ForbiddenPredicates, Predicate | None], NfaState]
 """Where matches go on: with what must not come before, and what a greedy loop before it keeps for itself."""
 
 
 @dataclass(frozen=True)
-class Around:
+class PartContext:
     """What surrounds a part: the groups it is in may end, and the first part of a group has the group's link."""
 
-    untils: tuple[Test, ...] = ()
-    contiguity: Inner | None = None
+    untils: tuple[Predicate, ...] = ()
+    contiguity: InnerContiguity | None = None
     gap: int | None = None
-    also: tuple[State, ...] = ()
+    also: tuple[NfaState, ...] = ()
     """States that the first state of a group may proceed to, too: what follows the group."""
-    after: Nots = ()
+    forbidden_after: ForbiddenPredicates = ()
     """What must not follow the group: nor may it come between the turns of a loop at the group's end."""
 
     @property
-    def later(self) -> Around:
+    def for_later_parts(self) -> PartContext:
         """The same for parts that are not the first."""
-        return Around(self.untils, after=self.after)
+        return PartContext(self.untils, forbidden_after=self.forbidden_after)
 
 
 @dataclass(frozen=True)
-class Ways:
+class StepPredicates:
     """The tests of one step."""
 
-    take: Test
-    first: Test | None
+    take: Predicate
+    ignore_before: Predicate | None
     """What is passed over before its first event; None: nothing."""
-    between: Test | None
+    ignore_between: Predicate | None
     """What is passed over between its events."""
-    until: Test | None
+    until: Predicate | None
 
 
 @dataclass
-class Automaton:
+class Nfa:
     """The states of a pattern."""
 
     pattern: Pattern
-    tests: Tests
-    states: list[State] = field(default_factory=list)
+    predicates: PredicateCompiler
+    states: list[NfaState] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.names = [step.name for step in self.pattern.steps]
-        self.final = self._state(final=True)
-        self.start = self._enter(self.pattern.parts, 0, (), None, lambda _nots, _guard: self.final, Around())
+        self.final = self._add_state(final=True)
+        self.start = self._build_parts(
+            self.pattern.parts, 0, (), None, lambda _nots, _guard: self.final, PartContext()
+        )
         for state in self.states:
-            near = list(reachable(state))
-            state.ends = any(other.final for other in near)
-            state.settles = any(other.pending for other in near)
-            gaps = [other.gap for other in near if other.take is not None or other.ignore is not None]
-            state.wait = None if not gaps or None in gaps else max(gap for gap in gaps if gap is not None)
+            reachable = list(reachable_states(state))
+            state.may_end = any(other.final for other in reachable)
+            state.may_settle = any(other.pending for other in reachable)
+            gaps = [other.gap for other in reachable if other.take is not None or other.ignore is not None]
+            state.max_wait = None if not gaps or None in gaps else max(gap for gap in gaps if gap is not None)
 
-    def _state(self, **said: Any) -> State:
-        if len(self.states) >= 2 * MOST_STATES:
+    def _add_state(self, **fields: Any) -> NfaState:
+        if len(self.states) >= 2 * MAX_STATES:
             raise DefinitionError(
-                f"a pattern becomes more than {2 * MOST_STATES:,} states; use fewer optional parts and repetitions"
+                f"a pattern becomes more than {2 * MAX_STATES:,} states; use fewer optional parts and repetitions"
             )
-        state = State(len(self.states), **said)
+        state = NfaState(len(self.states), **fields)
         self.states.append(state)
         return state
 
-    def _enter(
-        self, parts: tuple[Part, ...], place: int, nots: Nots, guard: Test | None, sink: Sink, around: Around
-    ) -> State:
+    def _build_parts(
+        self,
+        parts: tuple[PatternPart, ...],
+        place: int,
+        forbidden: ForbiddenPredicates,
+        guard: Predicate | None,
+        sink: Continuation,
+        context: PartContext,
+    ) -> NfaState:
         """The state in which the part at `place` and those after it are waited for."""
         if place == len(parts):
-            return sink(nots, guard)
+            return sink(forbidden, guard)
         part = parts[place]
-        rest = _once(lambda nots, guard: self._enter(parts, place + 1, nots, guard, sink, around.later))
+        following = _memoize(
+            lambda forbidden, guard: self._build_parts(
+                parts, place + 1, forbidden, guard, sink, context.for_later_parts
+            )
+        )
         if part.link == "not_followed_by":
-            refused = self._refused(part, around)
+            refused = self._forbidden_predicate(part, context)
             if place == len(parts) - 1:
-                ignore = ALWAYS if guard is None else negated(guard)
-                state = self._state(ignore=ignore, nots=(refused, *nots), gap=part.gap, pending=True)
+                ignore = ALWAYS if guard is None else negate(guard)
+                state = self._add_state(ignore=ignore, nots=(refused, *forbidden), gap=part.gap, pending=True)
                 state.stay = state
                 return state
-            return rest((*nots, refused), guard)
+            return following((*forbidden, refused), guard)
         if part.link == "not_next":
-            after = rest(nots, None)
-            refused = self._refused(part, around)
-            state = self._state(nots=(refused if guard is None else both(refused, negated(guard)),))
-            passed = negated(refused) if guard is None else both(negated(refused), negated(guard))
+            after = following(forbidden, None)
+            refused = self._forbidden_predicate(part, context)
+            state = self._add_state(
+                nots=(refused if guard is None else require_both(refused, negate(guard)),)
+            )
+            passes = negate(refused) if guard is None else require_both(negate(refused), negate(guard))
             if after is self.final:
-                state.ignore, state.stay = passed, after
+                state.ignore, state.stay = passes, after
             else:
-                state.proceeds = [(passed, after)]
+                state.proceeds = [(passes, after)]
             return state
         follows = (
-            around.after
+            context.forbidden_after
             if place == len(parts) - 1
-            else tuple(self._refused(later, around) for later in _nots_after(parts, place))
+            else tuple(
+                self._forbidden_predicate(later, context) for later in _forbidden_parts_after(parts, place)
+            )
         )
-        if part.inside:
-            return self._group(part, nots, guard, rest, around, follows)
-        after_loop = follows if part.repeated else ()
-        return self._step(part, nots, guard, rest, around, after_loop)
+        if part.parts:
+            return self._build_group(part, forbidden, guard, following, context, follows)
+        after_loop = follows if part.is_repeated else ()
+        return self._build_step(part, forbidden, guard, following, context, after_loop)
 
-    def _refused(self, part: Part, around: Around) -> Test:
-        return _unless(self.tests.of(part.where), around.untils)
+    def _forbidden_predicate(self, part: PatternPart, context: PartContext) -> Predicate:
+        return _exclude(self.predicates.compile(part.where), context.untils)
 
-    def _step(
-        self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after_loop: Nots
-    ) -> State:
-        ways, step = self._ways(part, around), self.names.index(part.name)
-        greedy, loop_gap = _kept_by(part, ways), part.loop_gap
+    def _build_step(
+        self,
+        part: PatternPart,
+        forbidden: ForbiddenPredicates,
+        guard: Predicate | None,
+        following: Continuation,
+        context: PartContext,
+        after_loop: ForbiddenPredicates,
+    ) -> NfaState:
+        predicates, step = self._step_predicates(part, context), self.names.index(part.name)
+        greedy, loop_gap = _greedy_guard(part, predicates), part.loop_gap
 
-        def exits(before: Nots) -> list[tuple[Test, State]]:
-            return _left(before, greedy, ways, rest) or [
-                (_unless(ALWAYS, around.untils), rest(before, greedy))
+        def exits(before: ForbiddenPredicates) -> list[tuple[Predicate, NfaState]]:
+            return _exits_of_greedy_loop(before, greedy, predicates, following) or [
+                (_exclude(ALWAYS, context.untils), following(before, greedy))
             ]
 
-        inner = {"step": step, "take": ways.take, "nots": after_loop, "gap": loop_gap}
+        inner = {"step": step, "take": predicates.take, "nots": after_loop, "gap": loop_gap}
         if part.most is None:
-            target = self._state(**inner)
+            target = self._add_state(**inner)
             target.to, target.proceeds = target, exits(())
-            self._waits(target, ways.between, (inner | {"to": target}))
+            self._add_waiting(target, predicates.ignore_between, (inner | {"to": target}))
             more = 0
         else:
-            target, more = rest((), greedy), part.most - part.least
+            target, more = following((), greedy), part.most - part.least
         for turn in range(more + part.least - 1):
-            state = self._state(**inner, to=target)
+            state = self._add_state(**inner, to=target)
             state.proceeds = exits(()) if turn < more else []
-            self._waits(state, ways.between, inner | {"to": target})
+            self._add_waiting(state, predicates.ignore_between, inner | {"to": target})
             target = state
         own = {
             "step": step,
-            "take": ways.take,
+            "take": predicates.take,
             "to": target,
-            "nots": nots,
-            "gap": around.gap if around.gap is not None else part.gap,
+            "nots": forbidden,
+            "gap": context.gap if context.gap is not None else part.gap,
         }
-        state = self._state(**own)
-        state.proceeds = [*(exits(nots) if part.optional else []), *((ALWAYS, also) for also in around.also)]
-        self._waits(state, ways.first, own)
-        return _guarded(state, guard)
+        state = self._add_state(**own)
+        state.proceeds = [
+            *(exits(forbidden) if part.optional else []),
+            *((ALWAYS, also) for also in context.also),
+        ]
+        self._add_waiting(state, predicates.ignore_before, own)
+        return _apply_guard(state, guard)
 
-    def _waits(self, state: State, ignore: Test | None, said: dict[str, Any]) -> None:
+    def _add_waiting(self, state: NfaState, ignore: Predicate | None, fields: dict[str, Any]) -> None:
         """Lets a state wait: where it may also proceed, it does so only at the first event, and then waits beside."""
         if ignore is None:
             return
         if not state.proceeds:
             state.ignore, state.stay = ignore, state
             return
-        waiting = self._state(**said, ignore=ignore)
+        waiting = self._add_state(**fields, ignore=ignore)
         waiting.stay = waiting
         state.ignore, state.stay = ignore, waiting
 
-    def _ways(self, part: Part, around: Around) -> Ways:
-        where = self.tests.of(part.where)
-        until = self.tests.of(part.until) if part.until is not None else None
+    def _step_predicates(self, part: PatternPart, context: PartContext) -> StepPredicates:
+        where = self.predicates.compile(part.where)
+        until = self.predicates.compile(part.until) if part.until is not None else None
         own = () if until is None else (until,)
 
-        def passes(contiguity: Inner, ended: tuple[Test, ...]) -> Test | None:
+        def passes(contiguity: InnerContiguity, excluded: tuple[Predicate, ...]) -> Predicate | None:
             if contiguity == "strict":
                 return None
-            return _unless(ALWAYS if contiguity == "any" else negated(where), ended)
+            return _exclude(ALWAYS if contiguity == "any" else negate(where), excluded)
 
-        first = passes(around.contiguity or CONTIGUITY[part.link], around.untils)
-        return Ways(
-            _unless(where, (*own, *around.untils)), first, passes(part.inner, (*own, *around.untils)), until
+        first = passes(context.contiguity or CONTIGUITY[part.link], context.untils)
+        return StepPredicates(
+            _exclude(where, (*own, *context.untils)),
+            first,
+            passes(part.inner, (*own, *context.untils)),
+            until,
         )
 
-    def _group(
-        self, part: Part, nots: Nots, guard: Test | None, rest: Sink, around: Around, after: Nots
-    ) -> State:
-        untils = (*around.untils, *((self.tests.of(part.until),) if part.until is not None else ()))
-        again = Around(untils, part.inner, part.loop_gap, after=after)
+    def _build_group(
+        self,
+        part: PatternPart,
+        forbidden: ForbiddenPredicates,
+        guard: Predicate | None,
+        following: Continuation,
+        context: PartContext,
+        after: ForbiddenPredicates,
+    ) -> NfaState:
+        until_predicates = (
+            *context.untils,
+            *((self.predicates.compile(part.until),) if part.until is not None else ()),
+        )
+        turn_context = PartContext(until_predicates, part.inner, part.loop_gap, forbidden_after=after)
         if part.most is None:
-            turn = self._state()
-            sink = _once(
-                lambda _nots, guard: turn if guard is None else self._state(proceeds=[(negated(guard), turn)])
+            turn = self._add_state()
+            end_turn = _memoize(
+                lambda _nots, guard: (
+                    turn if guard is None else self._add_state(proceeds=[(negate(guard), turn)])
+                )
             )
             turn.proceeds = [
-                (ALWAYS, self._enter(part.inside, 0, (), None, sink, replace(again, also=(rest((), None),))))
+                (
+                    ALWAYS,
+                    self._build_parts(
+                        part.parts, 0, (), None, end_turn, replace(turn_context, also=(following((), None),))
+                    ),
+                )
             ]
-            target, more = sink, 0
+            target, more = end_turn, 0
         else:
-            target, more = rest, part.most - part.least
+            target, more = following, part.most - part.least
         for number in range(more + part.least - 1):
-            target = _once(
-                self._turn(part, target, replace(again, also=(rest((), None),)) if number < more else again)
+            target = _memoize(
+                self._build_turn(
+                    part,
+                    target,
+                    replace(turn_context, also=(following((), None),)) if number < more else turn_context,
+                )
             )
-        gap = around.gap if around.gap is not None else part.gap
-        also = (*around.also, *((self._left_out(part, nots, guard, rest, untils),) if part.optional else ()))
-        return self._enter(
-            part.inside,
+        gap = context.gap if context.gap is not None else part.gap
+        also = (
+            *context.also,
+            *(
+                (self._skip_group(part, forbidden, guard, following, until_predicates),)
+                if part.optional
+                else ()
+            ),
+        )
+        return self._build_parts(
+            part.parts,
             0,
-            nots,
+            forbidden,
             guard,
             target,
-            Around(untils, around.contiguity or CONTIGUITY[part.link], gap, also, after),
+            PartContext(until_predicates, context.contiguity or CONTIGUITY[part.link], gap, also, after),
         )
 
-    def _left_out(self, part: Part, nots: Nots, guard: Test | None, rest: Sink, untils: Nots) -> State:
+    def _skip_group(
+        self,
+        part: PatternPart,
+        forbidden: ForbiddenPredicates,
+        guard: Predicate | None,
+        following: Continuation,
+        until_predicates: ForbiddenPredicates,
+    ) -> NfaState:
         """What follows a group that is left out: a greedy loop at the end of the group keeps its events all the same."""
-        while part.inside:
-            part = part.inside[-1]
-        ways = self._ways(part, Around(untils))
-        greedy = _kept_by(part, ways)
-        exits = _left(nots, greedy, ways, rest)
-        return self._state(proceeds=exits) if exits else rest(nots, greedy or guard)
+        while part.parts:
+            part = part.parts[-1]
+        predicates = self._step_predicates(part, PartContext(until_predicates))
+        greedy = _greedy_guard(part, predicates)
+        exits = _exits_of_greedy_loop(forbidden, greedy, predicates, following)
+        return self._add_state(proceeds=exits) if exits else following(forbidden, greedy or guard)
 
-    def _turn(self, part: Part, target: Sink, around: Around) -> Sink:
-        return lambda nots, guard: self._enter(part.inside, 0, (*nots, *around.after), guard, target, around)
+    def _build_turn(self, part: PatternPart, target: Continuation, context: PartContext) -> Continuation:
+        return lambda forbidden, guard: self._build_parts(
+            part.parts, 0, (*forbidden, *context.forbidden_after), guard, target, context
+        )
 
 
-def reachable(state: State) -> Iterator[State]:
+def reachable_states(state: NfaState) -> Iterator[NfaState]:
     """A state and those that it may do as."""
     stack, seen = [state], {state.number}
     while stack:
-        here = stack.pop()
-        yield here
-        for _, target in here.proceeds:
+        current = stack.pop()
+        yield current
+        for _, target in current.proceeds:
             if target.number not in seen:
                 seen.add(target.number)
                 stack.append(target)
 
 
-def passes_over(automaton: Automaton, mask: int, *, timeouts: bool) -> bool:
+def is_always_ignored(nfa: Nfa, mask: int, *, timeouts: bool) -> bool:
     """Whether every match that has begun passes over an event with such a mask, and can go on after it exactly as before.
 
     `timeouts`: and is not divided into two with the same events, of which each would have a timeout of its own.
     """
-    stood = {
+    positions = {
         other.number: other
-        for state in automaton.states
+        for state in nfa.states
         for other in (state.to, state.stay)
         if other is not None and not other.final
     }
     return all(
-        _stays(other, mask) and (other is state or (not timeouts and other.nots == state.nots))
-        for state in stood.values()
-        for other in reachable(state)
+        _ignores_event(other, mask) and (other is state or (not timeouts and other.nots == state.nots))
+        for state in positions.values()
+        for other in reachable_states(state)
         if not other.final
     )
 
 
-def _stays(state: State, mask: int) -> bool:
-    if any(not test.must(mask) for test, _ in state.proceeds) or any(test.may(mask) for test in state.nots):
+def _ignores_event(state: NfaState, mask: int) -> bool:
+    if any(not predicate.must_hold(mask) for predicate, _ in state.proceeds) or any(
+        predicate.may_hold(mask) for predicate in state.nots
+    ):
         return False
     if state.take is None and state.ignore is None:
         return bool(state.proceeds)
-    if (state.take is not None and state.take.may(mask)) or state.ignore is None or state.stay is None:
+    if (state.take is not None and state.take.may_hold(mask)) or state.ignore is None or state.stay is None:
         return False
-    return state.ignore.must(mask) and (
+    return state.ignore.must_hold(mask) and (
         state.stay is state or (state.stay.take is state.take and state.stay.nots == state.nots)
     )
 
 
-def conditions(pattern: Pattern) -> list[Condition | None]:
+def list_conditions(pattern: Pattern) -> list[Condition | None]:
     """Every condition of a pattern."""
 
-    def inside(part: Part) -> list[Condition | None]:
-        return [part.where, part.until, *(found for inner in part.inside for found in inside(inner))]
+    def inside(part: PatternPart) -> list[Condition | None]:
+        return [part.where, part.until, *(found for inner in part.parts for found in inside(inner))]
 
     return [found for part in pattern.parts for found in inside(part)]
 
 
-def _nots_after(parts: tuple[Part, ...], place: int) -> list[Part]:
-    found: list[Part] = []
+def _forbidden_parts_after(parts: tuple[PatternPart, ...], place: int) -> list[PatternPart]:
+    found: list[PatternPart] = []
     for part in parts[place + 1 :]:
         if part.link != "not_followed_by":
             break
@@ -314,41 +380,46 @@ def _nots_after(parts: tuple[Part, ...], place: int) -> list[Part]:
     return found
 
 
-def _kept_by(part: Part, ways: Ways) -> Test | None:
+def _greedy_guard(part: PatternPart, predicates: StepPredicates) -> Predicate | None:
     """What a greedy loop keeps for itself."""
-    return ways.take if part.greedy and part.least != part.most else None
+    return predicates.take if part.greedy and part.least != part.most else None
 
 
-def _left(before: Nots, greedy: Test | None, ways: Ways, rest: Sink) -> list[tuple[Test, State]]:
+def _exits_of_greedy_loop(
+    before: ForbiddenPredicates, greedy: Predicate | None, predicates: StepPredicates, following: Continuation
+) -> list[tuple[Predicate, NfaState]]:
     """What follows a greedy loop that its `until` may end: then it keeps nothing."""
-    if greedy is None or ways.until is None:
+    if greedy is None or predicates.until is None:
         return []
-    return [(ways.until, rest(before, None)), (negated(ways.until), rest(before, greedy))]
+    return [
+        (predicates.until, following(before, None)),
+        (negate(predicates.until), following(before, greedy)),
+    ]
 
 
-def _unless(test: Test, ended: tuple[Test, ...]) -> Test:
-    for until in ended:
-        test = both(test, negated(until))
-    return test
+def _exclude(predicate: Predicate, excluded: tuple[Predicate, ...]) -> Predicate:
+    for until in excluded:
+        predicate = require_both(predicate, negate(until))
+    return predicate
 
 
-def _guarded(state: State, guard: Test | None) -> State:
+def _apply_guard(state: NfaState, guard: Predicate | None) -> NfaState:
     """A state after a greedy loop: what the loop would take is the loop's."""
     if guard is not None:
-        left = negated(guard)
-        state.take = None if state.take is None else both(state.take, left)
-        state.ignore = None if state.ignore is None else both(state.ignore, left)
-        state.proceeds = [(both(test, left), target) for test, target in state.proceeds]
+        left = negate(guard)
+        state.take = None if state.take is None else require_both(state.take, left)
+        state.ignore = None if state.ignore is None else require_both(state.ignore, left)
+        state.proceeds = [(require_both(predicate, left), target) for predicate, target in state.proceeds]
     return state
 
 
-def _once(sink: Sink) -> Sink:
+def _memoize(sink: Continuation) -> Continuation:
     """The same state for the same question."""
-    known: dict[tuple[Nots, Test | None], State] = {}
+    states: dict[tuple[ForbiddenPredicates, Predicate | None], NfaState] = {}
 
-    def remembered(nots: Nots, guard: Test | None) -> State:
-        if (nots, guard) not in known:
-            known[nots, guard] = sink(nots, guard)
-        return known[nots, guard]
+    def get_state(forbidden: ForbiddenPredicates, guard: Predicate | None) -> NfaState:
+        if (forbidden, guard) not in states:
+            states[forbidden, guard] = sink(forbidden, guard)
+        return states[forbidden, guard]
 
-    return remembered
+    return get_state

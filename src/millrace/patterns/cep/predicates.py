@@ -16,87 +16,89 @@ from typing import Any
 import polars as pl
 
 from millrace.errors import DefinitionError
-from millrace.patterns.cep.match_buffer import Event, Memory, Node, chain
-from millrace.patterns.conditions import Asked, Condition, Function, asked
+from millrace.patterns.cep.match_buffer import MatchTail, PatternEvent, RunningAnswers, walk_back
+from millrace.patterns.conditions import Condition, ConditionFunction, EarlierValue, earlier_values
 
-Value = Callable[[Event, Node | None], Any]
-MOST_CONDITIONS = 62
+ValueFunction = Callable[[PatternEvent, MatchTail | None], Any]
+MAX_CONDITIONS = 62
 
 
-Mask = Callable[[int], bool]
+MaskTest = Callable[[int], bool]
 
 
 @dataclass(frozen=True)
-class Test:
+class Predicate:
     """Whether an event may be taken or passed over by a match. `pure`: the event's mask decides it alone.
 
     Of any other test the mask may still say that it cannot hold, or that it holds whatever came before.
     """
 
-    holds: Callable[[Event, Node | None], bool]
-    pure: bool
-    may: Mask = lambda _mask: True
+    holds: Callable[[PatternEvent, MatchTail | None], bool]
+    is_row_only: bool
+    may_hold: MaskTest = lambda _mask: True
     """Whether it can hold for an event with such a mask."""
-    must: Mask = lambda _mask: False
+    must_hold: MaskTest = lambda _mask: False
     """Whether it holds for every event with such a mask."""
 
     __test__ = False
 
 
-ALWAYS = Test(lambda _event, _node: True, pure=True, must=lambda _mask: True)
+ALWAYS = Predicate(lambda _event, _node: True, is_row_only=True, must_hold=lambda _mask: True)
 
 
-def negated(test: Test) -> Test:
+def negate(predicate: Predicate) -> Predicate:
     """Holds where it does not."""
-    inner, may, must = test.holds, test.may, test.must
-    return Test(
+    inner, may, must = predicate.holds, predicate.may_hold, predicate.must_hold
+    return Predicate(
         lambda event, node: not inner(event, node),
-        test.pure,
+        predicate.is_row_only,
         lambda mask: not must(mask),
         lambda mask: not may(mask),
     )
 
 
-def both(one: Test, other: Test) -> Test:
+def require_both(one: Predicate, other: Predicate) -> Predicate:
     """Holds where both hold."""
     if one is ALWAYS or other is ALWAYS:
         return other if one is ALWAYS else one
     a, b = one.holds, other.holds
-    return Test(
+    return Predicate(
         lambda event, node: a(event, node) and b(event, node),
-        one.pure and other.pure,
-        lambda mask: one.may(mask) and other.may(mask),
-        lambda mask: one.must(mask) and other.must(mask),
+        one.is_row_only and other.is_row_only,
+        lambda mask: one.may_hold(mask) and other.may_hold(mask),
+        lambda mask: one.must_hold(mask) and other.must_hold(mask),
     )
 
 
-def either(one: Test, other: Test) -> Test:
+def require_either(one: Predicate, other: Predicate) -> Predicate:
     """Holds where one of both holds."""
     a, b = one.holds, other.holds
-    return Test(
+    return Predicate(
         lambda event, node: a(event, node) or b(event, node),
-        one.pure and other.pure,
-        lambda mask: one.may(mask) or other.may(mask),
-        lambda mask: one.must(mask) or other.must(mask),
+        one.is_row_only and other.is_row_only,
+        lambda mask: one.may_hold(mask) or other.may_hold(mask),
+        lambda mask: one.must_hold(mask) or other.must_hold(mask),
     )
 
 
 @dataclass
-class Tests:
+class PredicateCompiler:
     """Makes tests of conditions, and collects the columns that they need."""
 
-    memory: Memory
+    answers: RunningAnswers
     bits: list[pl.Expr] = field(default_factory=list)
     extras: list[pl.Expr] = field(default_factory=list)
 
-    def of(self, condition: Condition | None) -> Test:
+    def compile(self, condition: Condition | None) -> Predicate:
         """A condition as a test."""
         if condition is None:
             return ALWAYS
-        made = [self._term(term) for term in condition.terms]
-        joined = made[0]
-        for test in made[1:]:
-            joined = either(joined, test) if condition.any else both(joined, test)
+        predicates = [self._compile_term(term) for term in condition.terms]
+        joined = predicates[0]
+        for predicate in predicates[1:]:
+            joined = (
+                require_either(joined, predicate) if condition.is_any else require_both(joined, predicate)
+            )
         return joined
 
     def mask(self) -> pl.Expr:
@@ -107,58 +109,64 @@ class Tests:
         ]
         return pl.sum_horizontal(bits) if bits else pl.lit(0, pl.Int64)
 
-    def _term(self, term: pl.Expr | Function | Condition) -> Test:
+    def _compile_term(self, term: pl.Expr | ConditionFunction | Condition) -> Predicate:
         if isinstance(term, Condition):
-            return self.of(term)
+            return self.compile(term)
         if not isinstance(term, pl.Expr):
-            return self._call(term)
-        if asked(term):
-            return self._asking(term)
-        bit = 1 << _place(self.bits, term)
-        if len(self.bits) > MOST_CONDITIONS:
+            return self._compile_function(term)
+        if earlier_values(term):
+            return self._compile_earlier(term)
+        bit = 1 << _index_of(self.bits, term)
+        if len(self.bits) > MAX_CONDITIONS:
             raise DefinitionError(
-                f"a pattern has more than {MOST_CONDITIONS} different conditions; join some with | or &, or split the pattern"
+                f"a pattern has more than {MAX_CONDITIONS} different conditions; join some with | or &, or split the pattern"
             )
 
         def is_set(mask: int) -> bool:
             return mask & bit != 0
 
-        return Test(lambda event, _node: event.mask & bit != 0, pure=True, may=is_set, must=is_set)
+        return Predicate(
+            lambda event, _node: event.mask & bit != 0, is_row_only=True, may_hold=is_set, must_hold=is_set
+        )
 
-    def _asking(self, term: pl.Expr) -> Test:
+    def _compile_earlier(self, term: pl.Expr) -> Predicate:
         """A test that asks about earlier events; what it says of the row besides is asked first, of the mask."""
-        said = json.loads(term.meta.serialize(format="json"))
-        match said:
+        tree = json.loads(term.meta.serialize(format="json"))
+        match tree:
             case {"BinaryExpr": {"op": "And" | "LogicalAnd"}}:
-                right, left = (self._term(child) for child in term.meta.pop())
-                return both(left, right) if left.pure or not right.pure else both(right, left)
+                right, left = (self._compile_term(child) for child in term.meta.pop())
+                return (
+                    require_both(left, right)
+                    if left.is_row_only or not right.is_row_only
+                    else require_both(right, left)
+                )
             case _:
-                value = self._value(term)
-                return Test(lambda event, node: value(event, node) is True, pure=False)
+                value = self._compile_value(term)
+                return Predicate(lambda event, node: value(event, node) is True, is_row_only=False)
 
-    def _call(self, function: Function) -> Test:
-        columns, steps = self.memory.columns, self.memory.steps
-        self.memory.looks_back = True
+    def _compile_function(self, function: ConditionFunction) -> Predicate:
+        columns, steps = self.answers.columns, self.answers.steps
+        self.answers.looks_back = True
 
-        def holds(event: Event, node: Node | None) -> bool:
+        def holds(event: PatternEvent, node: MatchTail | None) -> bool:
             match: dict[str, list[dict[str, Any]]] = {}
-            for one in reversed(list(chain(node, -1 if node is None else node.first))):
+            for one in reversed(list(walk_back(node, -1 if node is None else node.start_seq))):
                 match.setdefault(steps[one.step], []).append(dict(zip(columns, one.event.row, strict=False)))
             return bool(function(dict(zip(columns, event.row, strict=False)), match))
 
-        return Test(holds, pure=False)
+        return Predicate(holds, is_row_only=False)
 
-    def _value(self, expr: pl.Expr) -> Value:
+    def _compile_value(self, expr: pl.Expr) -> ValueFunction:
         if not expr.meta.root_names():
             constant = pl.select(expr).item()
             return lambda _event, _node: constant
-        if not asked(expr):
-            place = _place(self.extras, expr)
+        if not earlier_values(expr):
+            place = _index_of(self.extras, expr)
             return lambda event, _node: event.extra[place]
-        said = json.loads(expr.meta.serialize(format="json"))
-        match said:
+        tree = json.loads(expr.meta.serialize(format="json"))
+        match tree:
             case {"Column": str(name)}:
-                answer = self.memory.answer(Asked.of(name) or Asked("", None, None))
+                answer = self.answers.answer(EarlierValue.parse(name) or EarlierValue("", None, None))
                 return lambda _event, node: answer(node)
             case {"BinaryExpr": {"op": str(op)}} if op in _OPERATORS or op in (
                 "And",
@@ -166,21 +174,21 @@ class Tests:
                 "LogicalAnd",
                 "LogicalOr",
             ):
-                right, left = (self._value(child) for child in expr.meta.pop())
+                right, left = (self._compile_value(child) for child in expr.meta.pop())
                 return (
-                    _logic(op.removeprefix("Logical"), left, right)
+                    _logical_operation(op.removeprefix("Logical"), left, right)
                     if op not in _OPERATORS
-                    else _plain(_OPERATORS[op], left, right)
+                    else _strict_operation(_OPERATORS[op], left, right)
                 )
             case {"Function": {"function": name}} if (function := _FUNCTIONS.get(str(name))) is not None:
-                [inner] = (self._value(child) for child in expr.meta.pop())
+                [inner] = (self._compile_value(child) for child in expr.meta.pop())
                 return lambda event, node: None if (value := inner(event, node)) is None else function(value)
             case _:
-                return self._by_polars(expr)
+                return self._compile_with_polars(expr)
 
-    def _by_polars(self, expr: pl.Expr) -> Value:
-        self.memory.weight = 100
-        values = {name: self._value(pl.col(name)) for name in dict.fromkeys(expr.meta.root_names())}
+    def _compile_with_polars(self, expr: pl.Expr) -> ValueFunction:
+        self.answers.cost_per_event = 100
+        values = {name: self._compile_value(pl.col(name)) for name in dict.fromkeys(expr.meta.root_names())}
         return lambda event, node: (
             pl.select(pl.lit(value(event, node)).alias(name) for name, value in values.items())
             .select(expr)
@@ -206,7 +214,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _real(function: Callable[[float], float]) -> Callable[[Any], float]:
+def _nan_on_error(function: Callable[[float], float]) -> Callable[[Any], float]:
     """Where there is no answer, it is no number."""
 
     def value(of: Any) -> float:
@@ -222,26 +230,28 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "Abs": abs,
     "Negate": operator.neg,
     str({"Boolean": "Not"}): operator.not_,
-    str({"Pow": "Sqrt"}): _real(math.sqrt),
-    str({"Trigonometry": "Sin"}): _real(math.sin),
-    str({"Trigonometry": "Cos"}): _real(math.cos),
-    str({"Trigonometry": "ArcSin"}): _real(math.asin),
+    str({"Pow": "Sqrt"}): _nan_on_error(math.sqrt),
+    str({"Trigonometry": "Sin"}): _nan_on_error(math.sin),
+    str({"Trigonometry": "Cos"}): _nan_on_error(math.cos),
+    str({"Trigonometry": "ArcSin"}): _nan_on_error(math.asin),
 }
 """Functions of one value, by what polars calls them."""
 
 
-def _plain(op: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
-    def value(event: Event, node: Node | None) -> Any:
+def _strict_operation(
+    op: Callable[[Any, Any], Any], left: ValueFunction, right: ValueFunction
+) -> ValueFunction:
+    def value(event: PatternEvent, node: MatchTail | None) -> Any:
         a, b = left(event, node), right(event, node)
         return None if a is None or b is None else op(a, b)
 
     return value
 
 
-def _logic(op: str, left: Value, right: Value) -> Value:
+def _logical_operation(op: str, left: ValueFunction, right: ValueFunction) -> ValueFunction:
     decides = op == "Or"
 
-    def value(event: Event, node: Node | None) -> Any:
+    def value(event: PatternEvent, node: MatchTail | None) -> Any:
         a = left(event, node)
         if a is decides:
             return decides
@@ -253,19 +263,19 @@ def _logic(op: str, left: Value, right: Value) -> Value:
     return value
 
 
-def _place(known: list[pl.Expr], expr: pl.Expr) -> int:
-    for place, other in enumerate(known):
+def _index_of(expressions: list[pl.Expr], expr: pl.Expr) -> int:
+    for place, other in enumerate(expressions):
         if other.meta.eq(expr):
             return place
-    known.append(expr)
-    return len(known) - 1
+    expressions.append(expr)
+    return len(expressions) - 1
 
 
 def columns_of(steps: Sequence[Condition | None]) -> set[str]:
     """The columns of the row that conditions look at, directly or in earlier events."""
     found: set[str] = set()
     for expr in expressions_of(steps):
-        names = [(name, Asked.of(name)) for name in expr.meta.root_names()]
+        names = [(name, EarlierValue.parse(name)) for name in expr.meta.root_names()]
         found |= {one.column if one else name for name, one in names if one is None or one.column is not None}  # type: ignore[misc]
     return found
 
@@ -279,7 +289,7 @@ def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> No
     """Refuses what types do not allow, of the row and of earlier events, and what is neither true nor false."""
     rows = schema.to_frame()
     for expr in expressions_of(steps):
-        answers = [one.over(pl.col(one.column or next(iter(schema)))) for one in asked(expr)]
+        answers = [one.aggregate(pl.col(one.column or next(iter(schema)))) for one in earlier_values(expr)]
         [dtype] = rows.select(pl.all(), *answers).select(expr).dtypes
         if dtype not in (pl.Boolean, pl.Null):
             raise DefinitionError(

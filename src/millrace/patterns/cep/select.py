@@ -10,15 +10,15 @@ from millrace import panes
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern
 from millrace.patterns.cep.matcher import AT, MATCH, STEP
-from millrace.patterns.conditions import Asked, asked
+from millrace.patterns.conditions import EarlierValue, earlier_values
 from millrace.values import expressions
 
 
-def checked(
+def check_select(
     pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str], schema: pl.Schema
 ) -> pl.Schema:
     """The columns of what is shown; the error names what cannot be."""
-    steps = [step.name for step in pattern.steps if not step.negative]
+    steps = [step.name for step in pattern.steps if not step.is_negative]
     if not select:
         raise DefinitionError(
             f"match() shows nothing of a match; say select={{'at': patterns.first({steps[0]!r}, 'event_time')}}, say"
@@ -33,7 +33,7 @@ def checked(
                 f"select {name}=…: results have a column {name!r} of their own; use another name"
             )
         for root in expr.meta.root_names():
-            one = Asked.of(root)
+            one = EarlierValue.parse(root)
             if one is None or one.kind == "previous":
                 raise DefinitionError(
                     f"select {name}={expr} asks for {root}, but a match has many events; say which: patterns.last(step, {root!r})"
@@ -44,20 +44,20 @@ def checked(
                 )
     empty = pl.Schema({MATCH: pl.Int64(), STEP: pl.String(), AT: pl.Int64(), **schema}).to_frame()
     try:
-        made = picked(empty, select, keys)
+        selected = select_matches(empty, select, keys)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise DefinitionError(f"select does not fit the columns {dict(schema)}: {reason}") from error
-    known = _answered(empty, select, keys).schema
+    known = _answer_questions(empty, select, keys).schema
     expressions.check_elementwise("match(select=...)", select.values(), known)
-    return made.schema
+    return selected.schema
 
 
-def picked(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
+def select_matches(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
     """A pane for each match: from its first event to its last, or to when it was certain."""
-    told = _answered(matches, select, keys)
+    answered = _answer_questions(matches, select, keys)
     about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
-    return told.select(
+    return answered.select(
         *keys,
         *(expr.alias(name) for name, expr in select.items()),
         pl.col("_last").alias("event_time"),
@@ -67,13 +67,15 @@ def picked(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[
     )
 
 
-def _answered(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
+def _answer_questions(
+    matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]
+) -> pl.DataFrame:
     """One row for each match, with a column for each question that `select` asks of its events."""
-    questions = list(dict.fromkeys(one for expr in select.values() for one in asked(expr)))
+    questions = list(dict.fromkeys(one for expr in select.values() for one in earlier_values(expr)))
     time = pl.col("event_time")
     return matches.group_by(MATCH, maintain_order=True).agg(
         *(pl.col(key).first() for key in keys),
-        *(one.over(pl.col(one.column or STEP).filter(pl.col(STEP) == one.step)) for one in questions),
+        *(one.aggregate(pl.col(one.column or STEP).filter(pl.col(STEP) == one.step)) for one in questions),
         time.first().alias("_first"),
         pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
     )

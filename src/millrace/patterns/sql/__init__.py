@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from millrace.errors import ComponentMissing
 
 
-def need_sqlglot() -> None:
+def require_sqlglot() -> None:
     """Says which extra to install where sqlglot is missing."""
     if find_spec("sqlglot") is None:
         raise ComponentMissing(

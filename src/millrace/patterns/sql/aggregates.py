@@ -12,44 +12,44 @@ from sqlglot import exp
 Values = list[Any]
 
 
-def _known(values: Values) -> Values:
+def _without_nulls(values: Values) -> Values:
     return [value for value in values if value is not None]
 
 
-def _unless_none(fn: Callable[[Values], Any], least: int = 1) -> Callable[[Values], Any]:
-    return lambda values: fn(known) if len(known := _known(values)) >= least else None
+def _null_below(reduce: Callable[[Values], Any], min_count: int = 1) -> Callable[[Values], Any]:
+    return lambda values: reduce(present) if len(present := _without_nulls(values)) >= min_count else None
 
 
 REDUCTIONS: dict[type[exp.Expr], Callable[[Values], Any]] = {
-    exp.Count: lambda values: len(_known(values)),
-    exp.Sum: _unless_none(sum),
-    exp.Avg: _unless_none(lambda values: sum(values) / len(values)),
-    exp.Min: _unless_none(min),
-    exp.Max: _unless_none(max),
-    exp.Stddev: _unless_none(statistics.stdev, 2),
-    exp.StddevSamp: _unless_none(statistics.stdev, 2),
-    exp.StddevPop: _unless_none(statistics.pstdev),
-    exp.Variance: _unless_none(statistics.variance, 2),
-    exp.VariancePop: _unless_none(statistics.pvariance),
+    exp.Count: lambda values: len(_without_nulls(values)),
+    exp.Sum: _null_below(sum),
+    exp.Avg: _null_below(lambda values: sum(values) / len(values)),
+    exp.Min: _null_below(min),
+    exp.Max: _null_below(max),
+    exp.Stddev: _null_below(statistics.stdev, 2),
+    exp.StddevSamp: _null_below(statistics.stdev, 2),
+    exp.StddevPop: _null_below(statistics.pstdev),
+    exp.Variance: _null_below(statistics.variance, 2),
+    exp.VariancePop: _null_below(statistics.pvariance),
     exp.ArrayAgg: lambda values: values or None,
-    exp.LogicalAnd: _unless_none(all),
-    exp.LogicalOr: _unless_none(any),
+    exp.LogicalAnd: _null_below(all),
+    exp.LogicalOr: _null_below(any),
     exp.CountIf: lambda values: sum(value is True for value in values),
-    exp.AnyValue: _unless_none(lambda values: values[0]),
+    exp.AnyValue: _null_below(lambda values: values[0]),
 }
 """By the name in SQL; nulls do not count, but ARRAY_AGG keeps them."""
 
-PAIRED: dict[type[exp.Expr], Callable[[list[tuple[Any, Any]]], Any]] = {
+PAIR_REDUCTIONS: dict[type[exp.Expr], Callable[[list[tuple[Any, Any]]], Any]] = {
     exp.ArgMax: lambda pairs: max(pairs, key=lambda pair: pair[1])[0],
     exp.ArgMin: lambda pairs: min(pairs, key=lambda pair: pair[1])[0],
 }
 """MAX_BY and MIN_BY: the one value where the other is greatest or least."""
 
 
-def joined(values: Values, separator: str) -> str | None:
+def join_texts(values: Values, separator: str) -> str | None:
     """Texts one after the other, as STRING_AGG and LISTAGG make them."""
-    known = _known(values)
-    return separator.join(map(str, known)) if known else None
+    present = _without_nulls(values)
+    return separator.join(map(str, present)) if present else None
 
 
 def type_of(kind: type[exp.Expr], inner: pl.DataType) -> pl.DataType:

@@ -11,19 +11,26 @@ import polars as pl
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError, MillraceError
-from millrace.patterns.sql import grammar, need_sqlglot
-from millrace.patterns.sql.grammar import Anchor, Excluded, Part, any_of, identifier, variables
-from millrace.patterns.sql.tokens import Word, closing, listed, words
-from millrace.values.calls import clear_functions, need
+from millrace.patterns.sql import grammar, require_sqlglot
+from millrace.patterns.sql.grammar import (
+    Anchor,
+    Exclusion,
+    RowPatternPart,
+    contains_part,
+    list_variables,
+    normalize_identifier,
+)
+from millrace.patterns.sql.tokens import Token, find_closing, split_list, tokenize
+from millrace.values.calls import explain_errors_of, require_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-Empty = Literal["show", "omit"]
+EmptyMatches = Literal["show", "omit"]
 
 
 @dataclass(frozen=True)
-class After:
+class AfterMatchSkip:
     """Where the search goes on after a match: past its last row, at the row after its first, or at a row of a variable."""
 
     kind: Literal["past_last", "to_next", "to_first", "to_last"] = "past_last"
@@ -31,11 +38,11 @@ class After:
 
 
 @dataclass(frozen=True)
-class Order:
+class OrderColumn:
     """A column by which rows are ordered."""
 
     column: str
-    descending: bool = False
+    is_descending: bool = False
     nulls_last: bool = True
 
 
@@ -44,39 +51,39 @@ class RowPattern:
     """What is looked for in the rows of a partition, and what is shown of it."""
 
     text: str
-    pattern: Part
+    pattern: RowPatternPart
     define: Mapping[str, str]
     measures: Mapping[str, str]
     subsets: Mapping[str, tuple[str, ...]]
     all_rows: bool = False
-    empty: Empty = "show"
-    unmatched: bool = False
-    after: After = After()
+    empty_matches: EmptyMatches = "show"
+    with_unmatched: bool = False
+    after: AfterMatchSkip = AfterMatchSkip()
     partition: tuple[str, ...] = ()
-    order: tuple[Order, ...] = ()
+    order: tuple[OrderColumn, ...] = ()
     span: int | None = None
     """A match is shorter than this: last < first + span."""
     settled: Mapping[str, exp.Expr] = field(default_factory=dict)
     """Conditions and measures with queries, by their text: as trees with values in place of the queries."""
 
     def __post_init__(self) -> None:
-        known = self.variables
+        variables = self.variables
         for name, members in self.subsets.items():
-            strange = [one for one in members if one not in known]
-            if strange or name in known:
+            unknown = [one for one in members if one not in variables]
+            if unknown or name in variables:
                 raise DefinitionError(
-                    f"SUBSET {name} = ({', '.join(members)}): a subset has a name of its own and variables of the pattern, which are {', '.join(known)}"
+                    f"SUBSET {name} = ({', '.join(members)}): a subset has a name of its own and variables of the pattern, which are {', '.join(variables)}"
                 )
         for name in self.define:
-            if name not in known:
+            if name not in variables:
                 raise DefinitionError(
-                    f"DEFINE {name}: the pattern {self.text} has no such variable; it has {', '.join(known)}"
+                    f"DEFINE {name}: the pattern {self.text} has no such variable; it has {', '.join(variables)}"
                 )
-        if self.after.variable is not None and self.after.variable not in (*known, *self.subsets):
+        if self.after.variable is not None and self.after.variable not in (*variables, *self.subsets):
             raise DefinitionError(
-                f"AFTER MATCH SKIP TO {self.after.variable}: there is no such variable; there are {', '.join((*known, *self.subsets))}"
+                f"AFTER MATCH SKIP TO {self.after.variable}: there is no such variable; there are {', '.join((*variables, *self.subsets))}"
             )
-        if self.unmatched and any_of(self.pattern, Excluded):
+        if self.with_unmatched and contains_part(self.pattern, Exclusion):
             raise DefinitionError(
                 "WITH UNMATCHED ROWS and {- … -} contradict each other: excluded rows are neither matched nor unmatched; leave out one"
             )
@@ -84,28 +91,28 @@ class RowPattern:
     @property
     def variables(self) -> tuple[str, ...]:
         """The variables of the pattern, each once."""
-        return tuple(dict.fromkeys(variables(self.pattern)))
+        return tuple(dict.fromkeys(list_variables(self.pattern)))
 
     @property
-    def anchored(self) -> bool:
+    def is_anchored(self) -> bool:
         """Whether it asks where the partition begins or ends."""
-        return any_of(self.pattern, Anchor)
+        return contains_part(self.pattern, Anchor)
 
     def __str__(self) -> str:
         """On one line, with all that its results depend on."""
-        said = [
+        sections = [
             f"PATTERN ({self.text})",
-            f"DEFINE {_listed(self.define, '{0} AS {1}')}" if self.define else "",
+            f"DEFINE {_join_named(self.define, '{0} AS {1}')}" if self.define else "",
         ]
         subsets = {name: f"({', '.join(members)})" for name, members in self.subsets.items()}
-        said.append(f"SUBSET {_listed(subsets, '{0} = {1}')}" if subsets else "")
-        said.append(f"MEASURES {_listed(self.measures, '{1} AS {0}')}" if self.measures else "")
-        said.append(
-            f"{'ALL ROWS' if self.all_rows else 'ONE ROW'} PER MATCH{' OMIT EMPTY' * (self.empty == 'omit')}{' WITH UNMATCHED' * self.unmatched}"
+        sections.append(f"SUBSET {_join_named(subsets, '{0} = {1}')}" if subsets else "")
+        sections.append(f"MEASURES {_join_named(self.measures, '{1} AS {0}')}" if self.measures else "")
+        sections.append(
+            f"{'ALL ROWS' if self.all_rows else 'ONE ROW'} PER MATCH{' OMIT EMPTY' * (self.empty_matches == 'omit')}{' WITH UNMATCHED' * self.with_unmatched}"
         )
-        said.append(f"SKIP {' '.join(filter(None, (self.after.kind, self.after.variable)))}")
-        said.append("" if self.span is None else f"WITHIN {durations.text(self.span)}")
-        return " ".join(filter(None, said))
+        sections.append(f"SKIP {' '.join(filter(None, (self.after.kind, self.after.variable)))}")
+        sections.append("" if self.span is None else f"WITHIN {durations.format_millis(self.span)}")
+        return " ".join(filter(None, sections))
 
 
 def match_recognize(
@@ -124,42 +131,45 @@ def match_recognize(
 
     Conditions and measures are SQL. `within` is what bounds it on a stream: last < first + within.
     """
-    all_rows, empty, unmatched = _per_match(rows_per_match)
+    all_rows, empty, unmatched = _parse_rows_per_match(rows_per_match)
     return RowPattern(
         " ".join(pattern.split()),
-        grammar.read(pattern),
-        {identifier(name): text for name, text in _named(define, "DEFINE", name_first=True).items()},
-        {_plain(name): text for name, text in _named(measures, "MEASURES", name_first=False).items()},
-        _subsets(subset),
+        grammar.parse_row_pattern(pattern),
+        {
+            normalize_identifier(name): text
+            for name, text in _parse_named(define, "DEFINE", name_first=True).items()
+        },
+        {_unquote(name): text for name, text in _parse_named(measures, "MEASURES", name_first=False).items()},
+        _parse_subsets(subset),
         all_rows,
         empty,
         unmatched,
-        _after(after_match_skip),
-        tuple(map(_plain, partition_by)),
-        tuple(map(_order, order_by)),
-        None if within is None else durations.positive(within, name="within"),
+        _parse_skip(after_match_skip),
+        tuple(map(_unquote, partition_by)),
+        tuple(map(_parse_order, order_by)),
+        None if within is None else durations.parse_positive(within, name="within"),
     )
 
 
 def parse_match_recognize(text: str) -> RowPattern:
     """A row pattern from the text between the brackets of MATCH_RECOGNIZE ( … ), or with them."""
-    found = words(text)
+    found = tokenize(text)
     if found and found[0].upper == "MATCH_RECOGNIZE":
-        text = text[found[1].end : found[closing(found, 1)].start]
-    said = _sections(text)
-    if "PATTERN" not in said:
+        text = text[found[1].end : found[find_closing(found, 1)].start]
+    sections = _split_sections(text)
+    if "PATTERN" not in sections:
         raise DefinitionError("MATCH_RECOGNIZE has no PATTERN ( … )")
-    inner = words(said["PATTERN"])
+    inner = tokenize(sections["PATTERN"])
     return match_recognize(
-        said["PATTERN"][inner[0].end : inner[-1].start],
-        define=list(listed(said.get("DEFINE", ""))),
-        measures=list(listed(said.get("MEASURES", ""))),
-        subset=said.get("SUBSET", ""),
-        rows_per_match=said.get("PER MATCH", "one"),
-        after_match_skip=said.get("SKIP", "past last"),
-        partition_by=list(listed(said.get("PARTITION BY", ""))),
-        order_by=list(listed(said.get("ORDER BY", ""))),
-        within=_interval(said["WITHIN"]) if "WITHIN" in said else None,
+        sections["PATTERN"][inner[0].end : inner[-1].start],
+        define=list(split_list(sections.get("DEFINE", ""))),
+        measures=list(split_list(sections.get("MEASURES", ""))),
+        subset=sections.get("SUBSET", ""),
+        rows_per_match=sections.get("PER MATCH", "one"),
+        after_match_skip=sections.get("SKIP", "past last"),
+        partition_by=list(split_list(sections.get("PARTITION BY", ""))),
+        order_by=list(split_list(sections.get("ORDER BY", ""))),
+        within=_parse_within(sections["WITHIN"]) if "WITHIN" in sections else None,
     )
 
 
@@ -177,14 +187,14 @@ _SECTIONS = {
 }
 
 
-def _sections(text: str) -> dict[str, str]:
+def _split_sections(text: str) -> dict[str, str]:
     """The parts of MATCH_RECOGNIZE by their keywords, which stand outside of brackets."""
-    found, depth = words(text), 0
+    found, depth = tokenize(text), 0
     starts: list[tuple[str, int, int]] = []
     for at, word in enumerate(found):
         if depth == 0:
             for keys, name in _SECTIONS.items():
-                if tuple(one.upper for one in found[at : at + len(keys)]) == keys and _begins(found, at):
+                if tuple(one.upper for one in found[at : at + len(keys)]) == keys and _is_keyword(found, at):
                     whole = name == "PER MATCH"
                     body = at if name in ("PATTERN", "WITHIN") else at + len(keys) - 1
                     starts.append((name, word.start, word.start if whole else found[body].end))
@@ -197,18 +207,18 @@ def _sections(text: str) -> dict[str, str]:
     return {name: text[body:end].strip() for (name, _, body), end in zip(starts, ends, strict=True)}
 
 
-def _begins(found: list[Word], at: int) -> bool:
+def _is_keyword(found: list[Token], at: int) -> bool:
     """Whether a keyword is one, and not a name that somebody gave."""
     return at == 0 or (found[at - 1].text not in (",", ".") and found[at - 1].upper != "AS")
 
 
 def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
     """The answer to a query with MATCH_RECOGNIZE over frames, each under its name; what is around it is answered by the SQL of polars."""
-    need("sql", query, str, "a query; say sql('SELECT ...', name=frame)")
+    require_type("sql", query, str, "a query; say sql('SELECT ...', name=frame)")
     for name, frame in tables.items():
-        need(f"sql({name}=...)", frame, pl.DataFrame, "a polars DataFrame")
-    need_sqlglot()
-    from millrace.patterns.sql.queries import query as answered
+        require_type(f"sql({name}=...)", frame, pl.DataFrame, "a polars DataFrame")
+    require_sqlglot()
+    from millrace.patterns.sql.queries import run_query as answered
 
     try:
         return answered(query, tables)
@@ -226,104 +236,106 @@ def sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
         ) from error
 
 
-def _interval(text: str) -> int:
-    need_sqlglot()
+def _parse_within(text: str) -> int:
+    require_sqlglot()
     from sqlglot import exp, parse_one
 
-    from millrace.patterns.sql.scalars import interval
+    from millrace.patterns.sql.scalars import parse_interval
 
     node = parse_one(text, read="trino")
     if not isinstance(node, exp.Interval):
         raise DefinitionError(f"WITHIN {text} is no length of time; use WITHIN INTERVAL '10' SECOND")
-    return round(interval(node).total_seconds() * 1000)
+    return round(parse_interval(node).total_seconds() * 1000)
 
 
-def _per_match(said: str) -> tuple[bool, Empty, bool]:
-    wanted = " ".join(said.lower().split())
+def _parse_rows_per_match(text: str) -> tuple[bool, EmptyMatches, bool]:
+    normalized = " ".join(text.lower().split())
     for prefix, all_rows in (
         ("one row per match", False),
         ("all rows per match", True),
         ("one", False),
         ("all", True),
     ):
-        if wanted.startswith(prefix):
-            more = wanted.removeprefix(prefix).strip()
+        if normalized.startswith(prefix):
+            more = normalized.removeprefix(prefix).strip()
             if more in ("", "show empty matches") or (
                 all_rows and more in ("omit empty matches", "with unmatched rows")
             ):
                 return all_rows, "omit" if more.startswith("omit") else "show", more.startswith("with")
     raise DefinitionError(
-        f"rows per match {said!r} is unknown; use 'one', 'all', 'all show empty matches', 'all omit empty matches' or 'all with unmatched rows'"
+        f"rows per match {text!r} is unknown; use 'one', 'all', 'all show empty matches', 'all omit empty matches' or 'all with unmatched rows'"
     )
 
 
-def _after(said: str) -> After:
-    given = words(said)
-    match [word.upper for word in given]:
+def _parse_skip(text: str) -> AfterMatchSkip:
+    tokens = tokenize(text)
+    match [word.upper for word in tokens]:
         case ["PAST", "LAST"] | ["PAST", "LAST", "ROW"]:
-            return After()
+            return AfterMatchSkip()
         case ["TO", "NEXT"] | ["TO", "NEXT", "ROW"]:
-            return After("to_next")
+            return AfterMatchSkip("to_next")
         case ["TO", "FIRST", _]:
-            return After("to_first", identifier(given[2].text))
+            return AfterMatchSkip("to_first", normalize_identifier(tokens[2].text))
         case ["TO", "LAST", _]:
-            return After("to_last", identifier(given[2].text))
+            return AfterMatchSkip("to_last", normalize_identifier(tokens[2].text))
         case ["TO", _]:
-            return After("to_last", identifier(given[1].text))
+            return AfterMatchSkip("to_last", normalize_identifier(tokens[1].text))
     raise DefinitionError(
-        f"after match skip {said!r} is unknown; use 'past last', 'to next', 'to first V' or 'to last V'"
+        f"after match skip {text!r} is unknown; use 'past last', 'to next', 'to first V' or 'to last V'"
     )
 
 
-def _named(said: Mapping[str, str] | Sequence[str], what: str, *, name_first: bool) -> dict[str, str]:
+def _parse_named(
+    items: Mapping[str, str] | Sequence[str], clause: str, *, name_first: bool
+) -> dict[str, str]:
     """`V AS EXPR`, or `EXPR AS NAME`, as a map."""
-    if isinstance(said, Mapping):
-        return dict(said)
+    if isinstance(items, Mapping):
+        return dict(items)
     found: dict[str, str] = {}
-    for one in said:
-        given = words(one)
-        places = [at for at, word in enumerate(given) if word.upper == "AS"]
+    for one in items:
+        tokens = tokenize(one)
+        places = [at for at, word in enumerate(tokens) if word.upper == "AS"]
         at = (places[0] if name_first else places[-1]) if places else -1
-        if at < 1 or at == len(given) - 1 or (at != 1 if name_first else at != len(given) - 2):
+        if at < 1 or at == len(tokens) - 1 or (at != 1 if name_first else at != len(tokens) - 2):
             raise DefinitionError(
-                f"{what} {one!r} is not understood; write {'VARIABLE AS CONDITION' if name_first else 'EXPRESSION AS NAME'}"
+                f"{clause} {one!r} is not understood; write {'VARIABLE AS CONDITION' if name_first else 'EXPRESSION AS NAME'}"
             )
         name, text = (
-            (given[0].text, one[given[at].end :].strip())
+            (tokens[0].text, one[tokens[at].end :].strip())
             if name_first
-            else (given[-1].text, one[: given[at].start].strip())
+            else (tokens[-1].text, one[: tokens[at].start].strip())
         )
         if name in found:
-            raise DefinitionError(f"{what} says {name} twice; say it once")
+            raise DefinitionError(f"{clause} says {name} twice; say it once")
         found[name] = text
     return found
 
 
-def _subsets(text: str) -> dict[str, tuple[str, ...]]:
+def _parse_subsets(text: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for one in listed(text):
+    for one in split_list(text):
         name, equals, members = one.partition("=")
         if not equals or not members.strip().startswith("(") or not members.strip().endswith(")"):
             raise DefinitionError(f"SUBSET {one!r} is not understood; write U = (A, B)")
-        found[identifier(name.strip())] = tuple(
-            identifier(member) for member in listed(members.strip()[1:-1])
+        found[normalize_identifier(name.strip())] = tuple(
+            normalize_identifier(member) for member in split_list(members.strip()[1:-1])
         )
     return found
 
 
-def _order(said: str) -> Order:
-    given = [word.upper for word in words(said)]
-    direction, nulls = given[1:2], given[-2:]
+def _parse_order(text: str) -> OrderColumn:
+    tokens = [word.upper for word in tokenize(text)]
+    direction, nulls = tokens[1:2], tokens[-2:]
     descending = direction == ["DESC"]
-    return Order(_plain(words(said)[0].text), descending, nulls != ["NULLS", "FIRST"])
+    return OrderColumn(_unquote(tokenize(text)[0].text), descending, nulls != ["NULLS", "FIRST"])
 
 
-def _plain(name: str) -> str:
+def _unquote(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
-def _listed(named: Mapping[str, str], shape: str) -> str:
+def _join_named(named: Mapping[str, str], shape: str) -> str:
     return ", ".join(shape.format(name, text) for name, text in named.items())
 
 
-clear_functions(globals(), "parse_match_recognize", "match_recognize")
+explain_errors_of(globals(), "parse_match_recognize", "match_recognize")

@@ -25,43 +25,46 @@ _BINARY: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
 }
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
-_BITS: dict[Any, int] = {pl.Int64: 63, pl.Int32: 31}
-MOST_BITS = 126
+_BITS_OF_TYPE: dict[Any, int] = {pl.Int64: 63, pl.Int32: 31}
+MAX_BITS = 126
 """Whole numbers are added and multiplied in 128 bits, as long as the answer certainly fits."""
 
 
-def columnar(node: exp.Expr, schema: pl.Schema, own: str) -> pl.Expr | None:
+def to_column_expression(node: exp.Expr, schema: pl.Schema, own: str) -> pl.Expr | None:
     """The expression that answers a condition of the variable `own` by columns, if it asks nothing but the row itself."""
     match node:
         case exp.Paren():
-            return columnar(node.this, schema, own)
+            return to_column_expression(node.this, schema, own)
         case exp.Column():
             return _column(node, schema, own)
         case exp.Boolean() | exp.Literal():
             return _literal(node)
         case exp.Neg(this=exp.Literal(is_string=False)):
-            inner = columnar(node.this, schema, own)
+            inner = to_column_expression(node.this, schema, own)
             return None if inner is None else -inner
         case exp.Not() | exp.Is():
-            inner = columnar(node.this, schema, own)
+            inner = to_column_expression(node.this, schema, own)
             if inner is None or (isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null)):
                 return None
             return inner.is_null() if isinstance(node, exp.Is) else ~inner
         case exp.Between():
             return _between(node, schema, own)
         case exp.In() if not node.args.get("query"):
-            return _listed(node, schema, own)
+            return _in_list(node, schema, own)
     if type(node) not in _BINARY:
         return None
-    left, right = columnar(node.this, schema, own), columnar(node.expression, schema, own)
+    left, right = (
+        to_column_expression(node.this, schema, own),
+        to_column_expression(node.expression, schema, own),
+    )
     if left is None or right is None:
         return None
     if isinstance(node, _COMPARISONS):
-        return _compared(type(node), schema, left, right)
+        return _compare(type(node), schema, left, right)
     return (
-        _computed(node, schema, left, right)
+        _compute(node, schema, left, right)
         if isinstance(node, _ARITHMETIC)
-        else _applied(type(node), left, right)
+        else _apply_operator(type(node), left, right)
     )
 
 
@@ -74,28 +77,31 @@ def _literal(node: exp.Boolean | exp.Literal) -> pl.Expr:
 
 def _between(node: exp.Between, schema: pl.Schema, own: str) -> pl.Expr | None:
     value, low, high = (
-        columnar(one, schema, own) for one in (node.this, node.args["low"], node.args["high"])
+        to_column_expression(one, schema, own) for one in (node.this, node.args["low"], node.args["high"])
     )
     if value is None or low is None or high is None:
         return None
-    return _compared(exp.GTE, schema, value, low) & _compared(exp.LTE, schema, value, high)
+    return _compare(exp.GTE, schema, value, low) & _compare(exp.LTE, schema, value, high)
 
 
-def _listed(node: exp.In, schema: pl.Schema, own: str) -> pl.Expr | None:
-    value, listed = columnar(node.this, schema, own), [columnar(one, schema, own) for one in node.expressions]
-    known = [one for one in listed if one is not None]
-    if value is None or len(known) < len(listed):
+def _in_list(node: exp.In, schema: pl.Schema, own: str) -> pl.Expr | None:
+    value, listed = (
+        to_column_expression(node.this, schema, own),
+        [to_column_expression(one, schema, own) for one in node.expressions],
+    )
+    items = [one for one in listed if one is not None]
+    if value is None or len(items) < len(listed):
         return None
-    return reduce(operator.or_, (_compared(exp.EQ, schema, value, one) for one in known))
+    return reduce(operator.or_, (_compare(exp.EQ, schema, value, one) for one in items))
 
 
-def _applied(kind: type[exp.Expr], left: pl.Expr, right: pl.Expr) -> pl.Expr:
+def _apply_operator(kind: type[exp.Expr], left: pl.Expr, right: pl.Expr) -> pl.Expr:
     return _BINARY[kind](left, right)  # type: ignore[no-any-return] # polars answers with an expression
 
 
-def _compared(kind: type[exp.Expr], schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+def _compare(kind: type[exp.Expr], schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr:
     """A comparison in which NaN is neither equal to anything, nor greater or smaller; to polars it is the greatest number."""
-    compared = _applied(kind, left, right)
+    compared = _apply_operator(kind, left, right)
     types = _types(schema, left, right)
     numbers = [~side.is_nan() for side, dtype in zip((left, right), types, strict=True) if dtype.is_float()]
     if not numbers:
@@ -104,35 +110,35 @@ def _compared(kind: type[exp.Expr], schema: pl.Schema, left: pl.Expr, right: pl.
     return compared | ~are_numbers if kind is exp.NEQ else compared & are_numbers
 
 
-def _computed(node: exp.Expr, schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr | None:
+def _compute(node: exp.Expr, schema: pl.Schema, left: pl.Expr, right: pl.Expr) -> pl.Expr | None:
     """Arithmetic that has the answers of Python: floats, and whole numbers whose answer certainly fits into 128 bits."""
     types = _types(schema, left, right)
     if all(one.is_integer() for one in types):
-        bits = _bits(node, schema)
+        bits = _count_bits(node, schema)
         return (
             None
-            if bits is None or bits > MOST_BITS
-            else _applied(type(node), left.cast(pl.Int128), right.cast(pl.Int128))
+            if bits is None or bits > MAX_BITS
+            else _apply_operator(type(node), left.cast(pl.Int128), right.cast(pl.Int128))
         )
     return (
-        _applied(type(node), left, right)
-        if all(one in (*_BITS, pl.Float64, pl.Float32) for one in types)
+        _apply_operator(type(node), left, right)
+        if all(one in (*_BITS_OF_TYPE, pl.Float64, pl.Float32) for one in types)
         else None
     )
 
 
-def _bits(node: exp.Expr, schema: pl.Schema) -> int | None:
+def _count_bits(node: exp.Expr, schema: pl.Schema) -> int | None:
     """How many bits a whole number may need besides its sign; None: not known."""
     match node:
         case exp.Paren() | exp.Neg():
-            return _bits(node.this, schema)
+            return _count_bits(node.this, schema)
         case exp.Literal():
             return int(node.this).bit_length() if str(node.this).isdigit() else None
         case exp.Column():
-            column = _named(str(node.this.this), schema)
-            return None if column is None else _BITS.get(schema[column].base_type())
+            column = _find_column(str(node.this.this), schema)
+            return None if column is None else _BITS_OF_TYPE.get(schema[column].base_type())
         case exp.Add() | exp.Sub() | exp.Mul():
-            left, right = _bits(node.this, schema), _bits(node.expression, schema)
+            left, right = _count_bits(node.this, schema), _count_bits(node.expression, schema)
             if left is None or right is None:
                 return None
             return left + right if isinstance(node, exp.Mul) else max(left, right) + 1
@@ -143,11 +149,11 @@ def _column(node: exp.Column, schema: pl.Schema, own: str) -> pl.Expr | None:
     table, name = node.args.get("table"), str(node.this.this)
     if table is not None and (table.this if table.args.get("quoted") else str(table.this).upper()) != own:
         return None
-    column = _named(name, schema)
+    column = _find_column(name, schema)
     return None if column is None else pl.col(column)
 
 
-def _named(name: str, schema: pl.Schema) -> str | None:
+def _find_column(name: str, schema: pl.Schema) -> str | None:
     found = [one for one in schema if one == name] or [one for one in schema if one.lower() == name.lower()]
     return found[0] if found else None
 

@@ -13,16 +13,16 @@ from sqlglot import exp
 from millrace.errors import DefinitionError, MillraceError, PatternFailed
 from millrace.patterns.sql import subqueries
 from millrace.patterns.sql.clause import RowPattern
-from millrace.patterns.sql.columns import columnar
-from millrace.patterns.sql.expressions import Ask, Compiler
-from millrace.patterns.sql.program import Program, distance
-from millrace.patterns.sql.scene import Compiled, Row, Scene, Undecided
-from millrace.patterns.sql.search import MOST_TRIED, Condition, Found, Search
-from millrace.patterns.sql.tokens import words
+from millrace.patterns.sql.columns import to_column_expression
+from millrace.patterns.sql.expressions import ExpressionCompiler, MappingQuery
+from millrace.patterns.sql.program import Program, rows_before
+from millrace.patterns.sql.scene import CompiledExpression, MatchScene, NeedsMoreRows, Row
+from millrace.patterns.sql.search import MAX_ATTEMPTS, RowCondition, RowMatch, Search
+from millrace.patterns.sql.tokens import tokenize
 
 
 @dataclass(frozen=True)
-class Shown:
+class ResultRow:
     """A row of the result: a row of the input, the measures, and the first and the last row of the match it is from."""
 
     row: Row
@@ -32,21 +32,21 @@ class Shown:
     index: int = 0
 
 
-Made = tuple[Compiled, Compiler]
+AnalyzedExpression = tuple[CompiledExpression, ExpressionCompiler]
 """An expression, and what was noted when it was made."""
 
 
 @dataclass(frozen=True, eq=False)
-class Looking:
+class CompiledPattern:
     """A row pattern over columns; `time` is the column by which `within` is measured."""
 
-    said: RowPattern
+    row_pattern: RowPattern
     schema: pl.Schema
     time: str | None = None
-    most: int = MOST_TRIED
+    max_attempts: int = MAX_ATTEMPTS
 
     def __post_init__(self) -> None:
-        for name in (*self.said.partition, *(one.column for one in self.said.order)):
+        for name in (*self.row_pattern.partition, *(one.column for one in self.row_pattern.order)):
             self.column(name)
         _ = self.search, self.measures
 
@@ -62,33 +62,37 @@ class Looking:
     @cached_property
     def program(self) -> Program:
         """The pattern as a program."""
-        return Program.of(self.said.pattern, self.said.variables)
+        return Program.compile(self.row_pattern.pattern, self.row_pattern.variables)
 
     @cached_property
     def search(self) -> Search:
         """What finds matches. Rows have, after their columns, the bits of `mask`."""
-        conditions = [self._condition(name, number) for number, name in enumerate(self.said.variables)]
+        conditions = [
+            self._make_condition(name, number) for number, name in enumerate(self.row_pattern.variables)
+        ]
         time = list(self.schema).index(self.time) if self.time else 0
-        return Search(self.program, conditions, self.said.span if self.time else None, time, self.most)
+        return Search(
+            self.program, conditions, self.row_pattern.span if self.time else None, time, self.max_attempts
+        )
 
     @cached_property
-    def conditions(self) -> dict[str, Made]:
+    def conditions(self) -> dict[str, AnalyzedExpression]:
         """The conditions of variables, none of them by columns."""
-        return {name: self._defined(name, text) for name, text in self.said.define.items()}
+        return {name: self._compile_definition(name, text) for name, text in self.row_pattern.define.items()}
 
     @cached_property
-    def measures(self) -> dict[str, Made]:
+    def measures(self) -> dict[str, AnalyzedExpression]:
         """What is shown of a match."""
-        return {name: self._compiled(text) for name, text in self.said.measures.items()}
+        return {name: self._compile(text) for name, text in self.row_pattern.measures.items()}
 
     @cached_property
     def bits(self) -> dict[int, pl.Expr]:
         """The conditions that are computed by columns, by the number of the variable."""
         found: dict[int, pl.Expr] = {}
-        for name, text in self.said.define.items():
-            expr = columnar(self._tree(text), self.schema, name)
-            if expr is not None and self._fits(expr):
-                found[self.said.variables.index(name)] = expr
+        for name, text in self.row_pattern.define.items():
+            expr = to_column_expression(self._parse_tree(text), self.schema, name)
+            if expr is not None and self._is_boolean(expr):
+                found[self.row_pattern.variables.index(name)] = expr
         return found
 
     def mask(self) -> pl.Expr:
@@ -100,37 +104,44 @@ class Looking:
         return pl.sum_horizontal(bits) if bits else pl.lit(0, pl.Int64)
 
     @cached_property
-    def ahead(self) -> str | None:
+    def lookahead_expression(self) -> str | None:
         """The expression that looks at rows after the one it starts from, if one does."""
-        texts = {**self.said.define, **self.said.measures}
+        texts = {**self.row_pattern.define, **self.row_pattern.measures}
         return next(
-            (texts[name] for name, (_, noted) in (self.conditions | self.measures).items() if noted.ahead),
+            (
+                texts[name]
+                for name, (_, compiler) in (self.conditions | self.measures).items()
+                if compiler.looks_ahead
+            ),
             None,
         )
 
     @cached_property
-    def reach(self) -> int:
+    def rows_back(self) -> int:
         """How many rows before the first of a match may be asked for."""
-        far = [noted.back for _, noted in self.measures.values()]
-        for name, (_, noted) in self.conditions.items():
-            number = self.said.variables.index(name)
-            far.append(noted.back - (0 if _open(noted, number) else distance(self.program, number)))
-        return max([0, *far])
+        distances = [compiler.rows_back for _, compiler in self.measures.values()]
+        for name, (_, compiler) in self.conditions.items():
+            number = self.row_pattern.variables.index(name)
+            distances.append(
+                compiler.rows_back
+                - (0 if _unsettled_queries(compiler, number) else rows_before(self.program, number))
+            )
+        return max([0, *distances])
 
     @property
-    def counts(self) -> bool:
+    def needs_match_number(self) -> bool:
         """Whether it matters how many matches there were before."""
-        texts = (*self.said.measures.values(), *self.said.define.values())
-        return any(word.upper == "MATCH_NUMBER" for text in texts for word in words(text))
+        texts = (*self.row_pattern.measures.values(), *self.row_pattern.define.values())
+        return any(word.upper == "MATCH_NUMBER" for text in texts for word in tokenize(text))
 
     def next_start(self, labels: list[int], start: int) -> int:
         """Where the search goes on after a match."""
-        after = self.said.after
+        after = self.row_pattern.after
         if not labels or after.kind == "to_next":
             return start + 1
         if after.variable is None:
             return start + len(labels)
-        places = [place for place, label in enumerate(labels) if label in self.unions[after.variable]]
+        places = [place for place, label in enumerate(labels) if label in self.variable_sets[after.variable]]
         if not places:
             raise PatternFailed(
                 f"AFTER MATCH SKIP failed: pattern variable is not present in match: {after.variable}", "skip"
@@ -143,54 +154,57 @@ class Looking:
             )
         return start + target
 
-    def shown(self, scene: Scene, found: Found, start: int, number: int) -> Iterator[Shown]:
+    def result_rows(self, scene: MatchScene, found: RowMatch, start: int, number: int) -> Iterator[ResultRow]:
         """What is shown of a match."""
-        scene.start, scene.labels, scene.number = start, found.labels, number
+        scene.start, scene.labels, scene.match_number = start, found.labels, number
         length = len(found.labels)
         first, last = scene.rows[start], scene.rows[start + max(length, 1) - 1]
-        if length == 0 or not self.said.all_rows:
-            if length or self.said.empty == "show":
-                yield Shown(first, self._measured(scene, length - 1), first, last)
+        if length == 0 or not self.row_pattern.all_rows:
+            if length or self.row_pattern.empty_matches == "show":
+                yield ResultRow(first, self._compute_measures(scene, length - 1), first, last)
             return
-        for index, place in enumerate(place for place in range(length) if found.shown[place]):
-            yield Shown(scene.rows[start + place], self._measured(scene, place), first, last, index)
+        for index, place in enumerate(place for place in range(length) if found.is_shown[place]):
+            yield ResultRow(
+                scene.rows[start + place], self._compute_measures(scene, place), first, last, index
+            )
 
-    def unmatched(self, row: Row) -> Iterator[Shown]:
+    def unmatched_rows(self, row: Row) -> Iterator[ResultRow]:
         """What is shown of a row that belongs to no match."""
-        if self.said.unmatched:
-            yield Shown(row, (None,) * len(self.measures), row, row)
+        if self.row_pattern.with_unmatched:
+            yield ResultRow(row, (None,) * len(self.measures), row, row)
 
     @cached_property
-    def unions(self) -> dict[str, frozenset[int]]:
+    def variable_sets(self) -> dict[str, frozenset[int]]:
         """The variables of each name: one, or those of a subset."""
-        numbers = {name: number for number, name in enumerate(self.said.variables)}
+        numbers = {name: number for number, name in enumerate(self.row_pattern.variables)}
         return {name: frozenset({number}) for name, number in numbers.items()} | {
-            name: frozenset(numbers[one] for one in members) for name, members in self.said.subsets.items()
+            name: frozenset(numbers[one] for one in members)
+            for name, members in self.row_pattern.subsets.items()
         }
 
-    def _measured(self, scene: Scene, here: int) -> tuple[Any, ...]:
-        scene.here = here
-        return tuple(made.answer(scene, None) for made, _ in self.measures.values())
+    def _compute_measures(self, scene: MatchScene, current: int) -> tuple[Any, ...]:
+        scene.current = current
+        return tuple(expression.evaluate(scene, None) for expression, _ in self.measures.values())
 
-    def _compiled(self, text: str) -> Made:
-        compiler = Compiler(self.schema, self.said.variables, self.unions)
+    def _compile(self, text: str) -> AnalyzedExpression:
+        compiler = ExpressionCompiler(self.schema, self.row_pattern.variables, self.variable_sets)
         try:
-            made = compiler.of(self._tree(text), inside=False, final=False)
+            compiled = compiler.compile(self._parse_tree(text), inside=False, final=False)
         except MillraceError:
             raise
         except Exception as error:
             raise DefinitionError(
-                f"{text!r} is not understood: {_reason(error)}; see which functions row patterns know"
+                f"{text!r} is not understood: {_describe_error(error)}; see which functions row patterns know"
             ) from error
 
-        def answer(scene: Scene, at: int | None) -> Any:
+        def answer(scene: MatchScene, at: int | None) -> Any:
             try:
-                found = made.answer(scene, at)
-            except (MillraceError, Undecided):
+                found = compiled.evaluate(scene, at)
+            except (MillraceError, NeedsMoreRows):
                 raise
             except Exception as error:
                 raise PatternFailed(
-                    f"{text!r} has no value for a row: {_reason(error)}; cast one side, or guard it with CASE"
+                    f"{text!r} has no value for a row: {_describe_error(error)}; cast one side, or guard it with CASE"
                 ) from error
             if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
                 raise PatternFailed(
@@ -198,50 +212,56 @@ class Looking:
                 )
             return found
 
-        return Compiled(answer, made.dtype), compiler
+        return CompiledExpression(answer, compiled.dtype), compiler
 
-    def _tree(self, text: str) -> exp.Expr:
-        settled = self.said.settled.get(text)
-        return subqueries.settle(subqueries.parse(text), subqueries.constants) if settled is None else settled
+    def _parse_tree(self, text: str) -> exp.Expr:
+        resolved = self.row_pattern.settled.get(text)
+        return (
+            subqueries.replace_queries(subqueries.parse_sql(text), subqueries.execute_without_tables)
+            if resolved is None
+            else resolved
+        )
 
-    def _defined(self, name: str, text: str) -> Made:
-        if any(word.upper == "FINAL" for word in words(text)):
+    def _compile_definition(self, name: str, text: str) -> AnalyzedExpression:
+        if any(word.upper == "FINAL" for word in tokenize(text)):
             raise DefinitionError(
                 f"DEFINE {name} AS {text}: while a match is being made nothing is FINAL; leave it out"
             )
-        made, compiler = self._compiled(text)
-        if made.dtype not in (pl.Boolean, pl.Null):
+        compiled, compiler = self._compile(text)
+        if compiled.dtype not in (pl.Boolean, pl.Null):
             raise DefinitionError(
-                f"DEFINE {name} AS {text} is {made.dtype}, but a condition is true or false"
+                f"DEFINE {name} AS {text} is {compiled.dtype}, but a condition is true or false"
             )
-        return made, compiler
+        return compiled, compiler
 
-    def _condition(self, name: str, number: int) -> Condition | None:
+    def _make_condition(self, name: str, number: int) -> RowCondition | None:
         if name not in self.conditions:
             return None
-        made, noted = self.conditions[name]
+        compiled, compiler = self.conditions[name]
         if number in self.bits:
             bit, place = 1 << list(self.bits).index(number), len(self.schema)
-            return Condition(lambda scene: scene.rows[scene.start + scene.here][place] & bit != 0, ())
-        return Condition(lambda scene: made.answer(scene, None), _open(noted, number))
+            return RowCondition(lambda scene: scene.rows[scene.start + scene.current][place] & bit != 0, ())
+        return RowCondition(
+            lambda scene: compiled.evaluate(scene, None), _unsettled_queries(compiler, number)
+        )
 
-    def _fits(self, expr: pl.Expr) -> bool:
+    def _is_boolean(self, expr: pl.Expr) -> bool:
         try:
             return self.schema.to_frame().select(expr.alias("fits")).dtypes == [pl.Boolean]
         except pl.exceptions.PolarsError:
             return False
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def _open(noted: Compiler, own: int) -> tuple[Ask, ...]:
+def _unsettled_queries(compiler: ExpressionCompiler, own: int) -> tuple[MappingQuery, ...]:
     """What a condition asks that depends on how earlier rows were mapped; its own row is mapped to `own`."""
 
-    def settled(ask: Ask) -> bool:
+    def is_settled(ask: MappingQuery) -> bool:
         if ask.kind == "whole":
             return False
-        return ask.members is None or (ask.kind == "last" and ask.offset == 0 and own in ask.members)
+        return ask.variables is None or (ask.kind == "last" and ask.offset == 0 and own in ask.variables)
 
-    return tuple(ask for ask in noted.asks if not settled(ask))
+    return tuple(ask for ask in compiler.queries if not is_settled(ask))

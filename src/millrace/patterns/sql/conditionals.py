@@ -10,59 +10,63 @@ from sqlglot import exp
 
 from millrace.errors import DefinitionError, PatternFailed
 from millrace.patterns.sql import scalars
-from millrace.patterns.sql.scene import Answer, Compiled, Scene
+from millrace.patterns.sql.scene import CompiledExpression, ExpressionFunction, MatchScene
 
 if TYPE_CHECKING:
-    from millrace.patterns.sql.expressions import Compiler
+    from millrace.patterns.sql.expressions import ExpressionCompiler
 
 
-Of = Callable[[exp.Expr], Compiled]
+CompileFunction = Callable[[exp.Expr], CompiledExpression]
 
 
-def branching(compiler: Compiler, node: exp.Expr, *, inside: bool, final: bool) -> Compiled | None:
+def compile_conditional(
+    compiler: ExpressionCompiler, node: exp.Expr, *, inside: bool, final: bool
+) -> CompiledExpression | None:
     """The function of such a node, if it is one."""
 
-    def of(one: exp.Expr) -> Compiled:
-        return compiler.of(one, inside=inside, final=final)
+    def of(one: exp.Expr) -> CompiledExpression:
+        return compiler.compile(one, inside=inside, final=final)
 
-    return _truth(node, of) or _choice(node, of)
+    return _compile_truth(node, of) or _compile_choice(node, of)
 
 
-def _truth(node: exp.Expr, of: Of) -> Compiled | None:
+def _compile_truth(node: exp.Expr, of: CompileFunction) -> CompiledExpression | None:
     """What is true, false or unknown."""
     match node:
         case exp.And() | exp.Or():
-            return _logical(
-                of(node.this).answer, of(node.expression).answer, decides=isinstance(node, exp.Or)
+            return _compile_logical(
+                of(node.this).evaluate, of(node.expression).evaluate, decides=isinstance(node, exp.Or)
             )
         case exp.Not():
-            inner = of(node.this).answer
-            return _boolean(lambda scene, at: None if (said := inner(scene, at)) is None else not said)
+            inner = of(node.this).evaluate
+            return _boolean_expression(
+                lambda scene, at: None if (result := inner(scene, at)) is None else not result
+            )
         case exp.Is():
-            left, right = of(node.this).answer, of(node.expression).answer
-            return _boolean(lambda scene, at: left(scene, at) is right(scene, at))
+            left, right = of(node.this).evaluate, of(node.expression).evaluate
+            return _boolean_expression(lambda scene, at: left(scene, at) is right(scene, at))
         case exp.NullSafeEQ() | exp.NullSafeNEQ():
             left, right, same = (
-                of(node.this).answer,
-                of(node.expression).answer,
+                of(node.this).evaluate,
+                of(node.expression).evaluate,
                 isinstance(node, exp.NullSafeEQ),
             )
-            return _boolean(lambda scene, at: (left(scene, at) == right(scene, at)) is same)
+            return _boolean_expression(lambda scene, at: (left(scene, at) == right(scene, at)) is same)
         case exp.Between():
             low, high = (
                 exp.GTE(this=node.this, expression=node.args["low"]),
                 exp.LTE(this=node.this, expression=node.args["high"]),
             )
-            return _logical(of(low).answer, of(high).answer, decides=False)
+            return _compile_logical(of(low).evaluate, of(high).evaluate, decides=False)
         case exp.In():
-            return _in(
-                of(node.this).answer,
-                [of(one).answer for one in (*node.expressions, *filter(None, [node.args.get("query")]))],
+            return _compile_in(
+                of(node.this).evaluate,
+                [of(one).evaluate for one in (*node.expressions, *filter(None, [node.args.get("query")]))],
             )
     return None
 
 
-def _choice(node: exp.Expr, of: Of) -> Compiled | None:
+def _compile_choice(node: exp.Expr, of: CompileFunction) -> CompiledExpression | None:
     """One value of several, or another form of it."""
     match node:
         case exp.Subquery() | exp.Select() | exp.Exists():
@@ -70,98 +74,102 @@ def _choice(node: exp.Expr, of: Of) -> Compiled | None:
                 f"{node.sql()}: there are no tables that this query could ask; give values instead"
             )
         case exp.Case() | exp.If():
-            return _case(node, of)
+            return _compile_case(node, of)
         case exp.Coalesce():
             parts = [of(one) for one in (node.this, *node.expressions)]
-            return Compiled(
+            return CompiledExpression(
                 lambda scene, at: next(
-                    (said for one in parts if (said := one.answer(scene, at)) is not None), None
+                    (result for one in parts if (result := one.evaluate(scene, at)) is not None), None
                 ),
-                scalars.common([one.dtype for one in parts], node),
+                scalars.common_type([one.dtype for one in parts], node),
             )
         case exp.Nullif():
-            kept, other = of(node.this), of(node.expression).answer
-            return Compiled(
-                lambda scene, at: None if (said := kept.answer(scene, at)) == other(scene, at) else said,
+            kept, other = of(node.this), of(node.expression).evaluate
+            return CompiledExpression(
+                lambda scene, at: (
+                    None if (result := kept.evaluate(scene, at)) == other(scene, at) else result
+                ),
                 kept.dtype,
             )
         case exp.Cast():
-            return _cast(node, of(node.this).answer)
+            return _compile_cast(node, of(node.this).evaluate)
     return None
 
 
-def _boolean(answer: Answer) -> Compiled:
-    return Compiled(answer, pl.Boolean())
+def _boolean_expression(answer: ExpressionFunction) -> CompiledExpression:
+    return CompiledExpression(answer, pl.Boolean())
 
 
-def _logical(left: Answer, right: Answer, *, decides: bool) -> Compiled:
+def _compile_logical(
+    left: ExpressionFunction, right: ExpressionFunction, *, decides: bool
+) -> CompiledExpression:
     """AND, where one false decides, and OR, where one true does, whatever is unknown."""
 
-    def both(scene: Scene, at: int | None) -> Any:
+    def evaluate_both(scene: MatchScene, at: int | None) -> Any:
         first = left(scene, at)
         if first is decides:
             return decides
         second = right(scene, at)
         return decides if second is decides else None if first is None or second is None else not decides
 
-    return _boolean(both)
+    return _boolean_expression(evaluate_both)
 
 
-def _in(value: Answer, answers: list[Answer]) -> Compiled:
-    def found(scene: Scene, at: int | None) -> Any:
-        wanted = value(scene, at)
+def _compile_in(value: ExpressionFunction, answers: list[ExpressionFunction]) -> CompiledExpression:
+    def found(scene: MatchScene, at: int | None) -> Any:
+        needle = value(scene, at)
         listed = [answer(scene, at) for answer in answers]
-        if wanted is None:
+        if needle is None:
             return None if listed else False
         return (
             True
-            if any(wanted == one for one in listed if one is not None)
+            if any(needle == one for one in listed if one is not None)
             else None
             if None in listed
             else False
         )
 
-    return _boolean(found)
+    return _boolean_expression(found)
 
 
-def _case(node: exp.Expr, of: Of) -> Compiled:
+def _compile_case(node: exp.Expr, of: CompileFunction) -> CompiledExpression:
     branches = [node] if isinstance(node, exp.If) else node.args["ifs"]
     subject = node.this if isinstance(node, exp.Case) else None
-    ways: list[tuple[Compiled, Compiled]] = []
+    cases: list[tuple[CompiledExpression, CompiledExpression]] = []
     for one in branches:
         condition = (
             exp.EQ(this=subject.copy(), expression=one.this.copy()) if subject is not None else one.this
         )
-        ways.append((of(condition), of(one.args["true"])))
+        cases.append((of(condition), of(one.args["true"])))
     other = node.args.get("false" if isinstance(node, exp.If) else "default")
     otherwise = of(other) if other is not None else None
 
-    def chosen(scene: Scene, at: int | None) -> Any:
-        for condition, value in ways:
-            if condition.answer(scene, at) is True:
-                return value.answer(scene, at)
-        return None if otherwise is None else otherwise.answer(scene, at)
+    def evaluate_case(scene: MatchScene, at: int | None) -> Any:
+        for condition, value in cases:
+            if condition.evaluate(scene, at) is True:
+                return value.evaluate(scene, at)
+        return None if otherwise is None else otherwise.evaluate(scene, at)
 
-    types = [value.dtype for _, value in ways] + ([otherwise.dtype] if otherwise else [])
-    return Compiled(chosen, scalars.common(types, node))
+    types = [value.dtype for _, value in cases] + ([otherwise.dtype] if otherwise else [])
+    return CompiledExpression(evaluate_case, scalars.common_type(types, node))
 
 
-def _cast(node: exp.Cast, answer: Answer) -> Compiled:
+def _compile_cast(node: exp.Cast, answer: ExpressionFunction) -> CompiledExpression:
     length = node.to.expressions[0].this.this if node.to.expressions else None
-    fn, dtype = scalars.cast(node.to.this.value, int(length) if length is not None else None)
+    convert, dtype = scalars.cast_function(node.to.this.value, int(length) if length is not None else None)
     is_tried = isinstance(node, exp.TryCast)
 
-    def cast(scene: Scene, at: int | None) -> Any:
-        said = answer(scene, at)
-        if said is None:
+    def evaluate_cast(scene: MatchScene, at: int | None) -> Any:
+        result = answer(scene, at)
+        if result is None:
             return None
         try:
-            return fn(said)
+            return convert(result)
         except (ValueError, TypeError, OverflowError) as error:
             if is_tried:
                 return None
             raise PatternFailed(
-                f"{node.sql()}: {said!r} cannot be cast; use TRY_CAST, which gives NULL"
+                f"{node.sql()}: {result!r} cannot be cast; use TRY_CAST, which gives NULL"
             ) from error
 
-    return Compiled(cast, dtype)
+    return CompiledExpression(evaluate_cast, dtype)

@@ -9,7 +9,7 @@ from itertools import permutations
 
 from millrace.errors import DefinitionError
 
-MOST_PERMUTED = 6
+MAX_PERMUTED = 6
 """A permutation of n things is n! sequences."""
 
 
@@ -24,110 +24,112 @@ class Variable:
 class Anchor:
     """Before the first row of a partition, or after its last."""
 
-    end: bool
+    is_end: bool
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Concatenation:
     """One after the other; of nothing: the empty pattern."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RowPatternPart, ...]
 
 
 @dataclass(frozen=True)
-class Alternatives:
+class Alternation:
     """The first that leads to a match is preferred."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RowPatternPart, ...]
 
 
 @dataclass(frozen=True)
-class Excluded:
+class Exclusion:
     """Rows that are matched, but not shown by ALL ROWS PER MATCH."""
 
-    part: Part
+    part: RowPatternPart
 
 
 @dataclass(frozen=True)
-class Repeated:
+class Repetition:
     """From `least` to `most` times, as often as possible, or, if reluctant, as seldom."""
 
-    part: Part
+    part: RowPatternPart
     least: int
     most: int | None
-    reluctant: bool
+    is_reluctant: bool
 
 
-Part = Variable | Anchor | Sequence | Alternatives | Excluded | Repeated
+RowPatternPart = Variable | Anchor | Concatenation | Alternation | Exclusion | Repetition
 
 _TOKEN = re.compile(r'\s*(?:([A-Za-z_]\w*)|"((?:[^"]|"")+)"|(\d+)|(\{-|-\}|[(){},|*+?^$]))')
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def read(text: str) -> Part:
+def parse_row_pattern(text: str) -> RowPatternPart:
     """The pattern in a text such as `A B+? (C | D)*`."""
-    reader = _Reader(text)
-    part = reader.alternatives()
+    reader = _RowPatternParser(text)
+    part = reader.parse_alternatives()
     if reader.peek is not None:
-        raise reader.wrong(f"{reader.peek!r} is not expected here")
+        raise reader.error(f"{reader.peek!r} is not expected here")
     return part
 
 
-def identifier(said: str) -> str:
+def normalize_identifier(name_text: str) -> str:
     """The name that is meant: without quotes its case does not matter."""
-    return said[1:-1].replace('""', '"') if said.startswith('"') else said.upper()
+    return name_text[1:-1].replace('""', '"') if name_text.startswith('"') else name_text.upper()
 
 
-def variables(part: Part) -> Iterator[str]:
+def list_variables(part: RowPatternPart) -> Iterator[str]:
     """Every variable, in order, repeated where it is repeated."""
     match part:
         case Variable(name):
             yield name
-        case Sequence(parts) | Alternatives(parts):
+        case Concatenation(parts) | Alternation(parts):
             for inner in parts:
-                yield from variables(inner)
-        case Excluded(inner) | Repeated(inner):
-            yield from variables(inner)
+                yield from list_variables(inner)
+        case Exclusion(inner) | Repetition(inner):
+            yield from list_variables(inner)
 
 
-def any_of(part: Part, kind: type) -> bool:
+def contains_part(part: RowPatternPart, kind: type) -> bool:
     """Whether something of a kind is in a pattern."""
-    inner = {Sequence: "parts", Alternatives: "parts", Excluded: "part", Repeated: "part"}.get(type(part))
+    inner = {Concatenation: "parts", Alternation: "parts", Exclusion: "part", Repetition: "part"}.get(
+        type(part)
+    )
     inside = getattr(part, inner) if inner else ()
     return isinstance(part, kind) or any(
-        any_of(one, kind) for one in (inside if isinstance(inside, tuple) else (inside,))
+        contains_part(one, kind) for one in (inside if isinstance(inside, tuple) else (inside,))
     )
 
 
-def may_be_empty(part: Part) -> bool:
+def may_be_empty(part: RowPatternPart) -> bool:
     """Whether a pattern can be fulfilled by no row."""
     match part:
         case Variable():
             return False
         case Anchor():
             return True
-        case Sequence(parts):
+        case Concatenation(parts):
             return all(map(may_be_empty, parts))
-        case Alternatives(parts):
+        case Alternation(parts):
             return any(map(may_be_empty, parts))
-        case Excluded(inner):
+        case Exclusion(inner):
             return may_be_empty(inner)
-        case Repeated(inner, least):
+        case Repetition(inner, least):
             return least == 0 or may_be_empty(inner)
 
 
-class _Reader:
+class _RowPatternParser:
     """Reads a pattern by recursive descent, one method for each level of the grammar."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[tuple[str, str]] = []
-        self.place = 0
+        self.position = 0
         at = 0
         while text[at:].strip():
             found = _TOKEN.match(text, at)
             if found is None:
-                raise self.wrong(f"{text[at:].strip()[0]!r} is not expected there")
+                raise self.error(f"{text[at:].strip()[0]!r} is not expected there")
             word, quoted, number, sign = found.groups()
             name = word.upper() if word else quoted.replace('""', '"') if quoted else None
             self.tokens.append(("name", name) if name else ("number", number) if number else ("sign", sign))
@@ -136,98 +138,98 @@ class _Reader:
     @property
     def peek(self) -> str | None:
         """The sign that comes next, or the word."""
-        return self.tokens[self.place][1] if self.place < len(self.tokens) else None
+        return self.tokens[self.position][1] if self.position < len(self.tokens) else None
 
-    def alternatives(self) -> Part:
-        parts = [self.sequence()]
-        while self.took("|"):
-            parts.append(self.sequence())
-        return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
+    def parse_alternatives(self) -> RowPatternPart:
+        parts = [self.parse_sequence()]
+        while self.accept("|"):
+            parts.append(self.parse_sequence())
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
-    def sequence(self) -> Part:
-        parts: list[Part] = []
+    def parse_sequence(self) -> RowPatternPart:
+        parts: list[RowPatternPart] = []
         while self.peek is not None and (
-            self.tokens[self.place][0] == "name" or self.peek in ("(", "{-", "^", "$")
+            self.tokens[self.position][0] == "name" or self.peek in ("(", "{-", "^", "$")
         ):
-            parts.append(self.quantified())
+            parts.append(self.parse_quantified())
         if not parts:
-            raise self.wrong(
+            raise self.error(
                 "it ends too early" if self.peek is None else f"{self.peek!r} is not expected here"
             )
-        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
-    def quantified(self) -> Part:
-        part = self.primary()
+    def parse_quantified(self) -> RowPatternPart:
+        part = self.parse_primary()
         sign = self.peek
         if (
-            self.place == len(self.tokens)
-            or self.tokens[self.place][0] != "sign"
+            self.position == len(self.tokens)
+            or self.tokens[self.position][0] != "sign"
             or sign not in (*_QUANTIFIERS, "{")
         ):
             return part
-        self.place += 1
-        least, most = self.braces() if sign == "{" else _QUANTIFIERS[sign]
-        return Repeated(part, least, most, self.took("?"))
+        self.position += 1
+        least, most = self.parse_braces() if sign == "{" else _QUANTIFIERS[sign]
+        return Repetition(part, least, most, self.accept("?"))
 
-    def primary(self) -> Part:
-        kind, word = self.tokens[self.place]
-        self.place += 1
+    def parse_primary(self) -> RowPatternPart:
+        kind, word = self.tokens[self.position]
+        self.position += 1
         if kind == "name":
-            return self.permuted() if word == "PERMUTE" and self.peek == "(" else Variable(word)
+            return self.parse_permutation() if word == "PERMUTE" and self.peek == "(" else Variable(word)
         if word in "^$":
-            return Anchor(end=word == "$")
+            return Anchor(is_end=word == "$")
         if word == "{-":
-            inner = self.alternatives()
-            self.need("-}")
-            return Excluded(inner)
-        if self.took(")"):
-            return Sequence(())
-        inner = self.alternatives()
-        self.need(")")
+            inner = self.parse_alternatives()
+            self.expect("-}")
+            return Exclusion(inner)
+        if self.accept(")"):
+            return Concatenation(())
+        inner = self.parse_alternatives()
+        self.expect(")")
         return inner
 
-    def permuted(self) -> Part:
-        self.need("(")
-        parts = [self.alternatives()]
-        while self.took(","):
-            parts.append(self.alternatives())
-        self.need(")")
-        if len(parts) > MOST_PERMUTED:
-            raise self.wrong(
-                f"PERMUTE of {len(parts)} things has too many orders; use at most {MOST_PERMUTED}"
+    def parse_permutation(self) -> RowPatternPart:
+        self.expect("(")
+        parts = [self.parse_alternatives()]
+        while self.accept(","):
+            parts.append(self.parse_alternatives())
+        self.expect(")")
+        if len(parts) > MAX_PERMUTED:
+            raise self.error(
+                f"PERMUTE of {len(parts)} things has too many orders; use at most {MAX_PERMUTED}"
             )
-        return Alternatives(tuple(Sequence(order) for order in permutations(parts)))
+        return Alternation(tuple(Concatenation(order) for order in permutations(parts)))
 
-    def braces(self) -> tuple[int, int | None]:
-        least = self.number()
-        if least is not None and self.took("}"):
+    def parse_braces(self) -> tuple[int, int | None]:
+        least = self.parse_number()
+        if least is not None and self.accept("}"):
             if least == 0:
-                raise self.wrong("{0} allows no row; leave the part out")
+                raise self.error("{0} allows no row; leave the part out")
             return least, least
-        self.need(",")
-        most = self.number()
-        self.need("}")
+        self.expect(",")
+        most = self.parse_number()
+        self.expect("}")
         if most is not None and (most == 0 or most < (least or 0)):
-            raise self.wrong(
+            raise self.error(
                 f"{{{least or ''},{most}}} allows no number of rows; use {{least,most}} with least <= most and most > 0"
             )
         return least or 0, most
 
-    def number(self) -> int | None:
-        if self.place < len(self.tokens) and self.tokens[self.place][0] == "number":
-            self.place += 1
-            return int(self.tokens[self.place - 1][1])
+    def parse_number(self) -> int | None:
+        if self.position < len(self.tokens) and self.tokens[self.position][0] == "number":
+            self.position += 1
+            return int(self.tokens[self.position - 1][1])
         return None
 
-    def took(self, sign: str) -> bool:
-        if self.place < len(self.tokens) and self.tokens[self.place] == ("sign", sign):
-            self.place += 1
+    def accept(self, sign: str) -> bool:
+        if self.position < len(self.tokens) and self.tokens[self.position] == ("sign", sign):
+            self.position += 1
             return True
         return False
 
-    def need(self, sign: str) -> None:
-        if not self.took(sign):
-            raise self.wrong(f"{sign!r} is expected in place of {self.peek or 'the end'!r}")
+    def expect(self, sign: str) -> None:
+        if not self.accept(sign):
+            raise self.error(f"{sign!r} is expected in place of {self.peek or 'the end'!r}")
 
-    def wrong(self, why: str) -> DefinitionError:
-        return DefinitionError(f"the row pattern {self.text.strip()!r} is not understood: {why}")
+    def error(self, reason: str) -> DefinitionError:
+        return DefinitionError(f"the row pattern {self.text.strip()!r} is not understood: {reason}")

@@ -10,149 +10,173 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from millrace.patterns.cep.encoding import widened
-from millrace.patterns.sql.compiled import Looking, Shown
+from millrace.patterns.cep.encoding import widen_row
+from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.grammar import may_be_empty
-from millrace.patterns.sql.program import firsts
-from millrace.patterns.sql.scene import Row, Scene, Undecided
+from millrace.patterns.sql.program import first_variables
+from millrace.patterns.sql.scene import MatchScene, NeedsMoreRows, Row
 
 Key = tuple[Any, ...]
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class Course:
+class SqlPartition:
     """What is kept of a partition: rows, and where among them the search goes on."""
 
     rows: tuple[Row, ...] = ()
-    start: int = 0
-    number: int = 1
+    search_start: int = 0
+    next_match_number: int = 1
     """Of the next match."""
-    matched: int = 0
+    matched_until: int = 0
     """The rows before this place belong to matches, as far as that matters."""
-    before: bool = False
+    has_rows_before: bool = False
     """Whether there were rows before these."""
 
-    def dump(self) -> bytes:
+    def encode(self) -> bytes:
         """As bytes."""
         return msgspec.msgpack.encode(
-            [VERSION, self.rows, self.start, self.number, self.matched, self.before]
+            [
+                VERSION,
+                self.rows,
+                self.search_start,
+                self.next_match_number,
+                self.matched_until,
+                self.has_rows_before,
+            ]
         )
 
     @classmethod
-    def load(cls, data: bytes, columns: Sequence[str] = ()) -> Course:
+    def decode(cls, data: bytes, columns: Sequence[str] = ()) -> SqlPartition:
         """What `dump` wrote; with `columns`, its rows have those, and a mask."""
         version, rows, *rest = msgspec.msgpack.decode(data)
         if version != VERSION:
             raise ValueError(
                 f"row patterns of version {version}, but this is version {VERSION}; go on with the version that wrote it, or compute results anew (millrace backfill)"
             )
-        return cls(tuple(widened(row, len(columns) + 1, columns) for row in rows), *rest)
+        return cls(tuple(widen_row(row, len(columns) + 1, columns) for row in rows), *rest)
 
 
 @dataclass(frozen=True, eq=False)
-class RowMatcher:
+class RowPatternMatcher:
     """A row pattern that follows partitions."""
 
-    looking: Looking
+    compiled: CompiledPattern
     keys: tuple[str, ...] = ()
 
     def step(
-        self, courses: Mapping[Key, Course], frame: pl.DataFrame, watermark: int | None, *, ended: bool
-    ) -> tuple[dict[Key, Course | None], list[Shown]]:
+        self,
+        partitions: Mapping[Key, SqlPartition],
+        frame: pl.DataFrame,
+        watermark: int | None,
+        *,
+        is_ended: bool,
+    ) -> tuple[dict[Key, SqlPartition | None], list[ResultRow]]:
         """Takes rows, in order, and says what became of the courses given and of new ones (None: nothing need be known), and what is shown."""
-        changed: dict[Key, Course | None] = {}
-        shown: list[Shown] = []
-        lanes = dict(self.lanes(frame, courses))
-        for key in dict.fromkeys((*lanes, *courses)):
-            course = courses.get(key)
-            after, found = self.follow(course, lanes.get(key, ()), watermark, ended=ended)
-            shown += found
-            if course is not None or after is not None:
+        changed: dict[Key, SqlPartition | None] = {}
+        results: list[ResultRow] = []
+        rows_by_key = dict(self.rows_by_key(frame, partitions))
+        for key in dict.fromkeys((*rows_by_key, *partitions)):
+            partition = partitions.get(key)
+            after, found = self.match_partition(
+                partition, rows_by_key.get(key, ()), watermark, is_ended=is_ended
+            )
+            results += found
+            if partition is not None or after is not None:
                 changed[key] = after
-        return changed, shown
+        return changed, results
 
-    def follow(
-        self, known: Course | None, rows: Sequence[Row], watermark: int | None, *, ended: bool
-    ) -> tuple[Course | None, list[Shown]]:
+    def match_partition(
+        self, stored: SqlPartition | None, rows: Sequence[Row], watermark: int | None, *, is_ended: bool
+    ) -> tuple[SqlPartition | None, list[ResultRow]]:
         """One partition: rows, then time that passes."""
-        looking, shown, course = self.looking, list[Shown](), known or Course()
-        scene = Scene([*course.rows, *rows], ended=ended, before=course.before)
-        start, number, matched = course.start, course.number, course.matched
+        compiled, results, partition = self.compiled, list[ResultRow](), stored or SqlPartition()
+        scene = MatchScene(
+            [*partition.rows, *rows], is_ended=is_ended, has_rows_before=partition.has_rows_before
+        )
+        start, number, matched = partition.search_start, partition.next_match_number, partition.matched_until
         while start < len(scene.rows):
-            scene.number = number
+            scene.match_number = number
             try:
                 found = (
-                    looking.search.find(scene, start, watermark)
+                    compiled.search.find(scene, start, watermark)
                     if self._may_begin(scene.rows[start])
                     else None
                 )
-                made = [] if found is None else list(looking.shown(scene, found, start, number))
-            except Undecided:
+                match_results = (
+                    [] if found is None else list(compiled.result_rows(scene, found, start, number))
+                )
+            except NeedsMoreRows:
                 break
             if found is None:
-                shown += looking.unmatched(scene.rows[start]) if start >= matched else ()
+                results += compiled.unmatched_rows(scene.rows[start]) if start >= matched else ()
                 start += 1
                 continue
-            shown += made
+            results += match_results
             matched = max(matched, start + len(found.labels))
-            start, number = looking.next_start(found.labels, start), number + 1
-        return self._kept(course, scene, start, number, matched), shown
+            start, number = compiled.next_start(found.labels, start), number + 1
+        return self._keep_rows(partition, scene, start, number, matched), results
 
-    def _kept(self, course: Course, scene: Scene, start: int, number: int, matched: int) -> Course | None:
-        first = max(0, start - self._reach)
+    def _keep_rows(
+        self, partition: SqlPartition, scene: MatchScene, start: int, number: int, matched: int
+    ) -> SqlPartition | None:
+        first = max(0, start - self._rows_back)
         rows = tuple(scene.rows[first:])
-        if scene.ended or not (rows or self._for_ever):
+        if scene.is_ended or not (rows or self._keeps_forever):
             return None
-        return Course(rows, start - first, number, max(0, matched - first), course.before or first > 0)
+        return SqlPartition(
+            rows, start - first, number, max(0, matched - first), partition.has_rows_before or first > 0
+        )
 
     @cached_property
-    def _reach(self) -> int:
-        return self.looking.reach
+    def _rows_back(self) -> int:
+        return self.compiled.rows_back
 
     @cached_property
-    def _for_ever(self) -> bool:
+    def _keeps_forever(self) -> bool:
         """Whether something of a partition matters for as long as there is a stream."""
-        return self.looking.counts or self.looking.said.anchored
+        return self.compiled.needs_match_number or self.compiled.row_pattern.is_anchored
 
     @property
-    def lasting(self) -> bool:
+    def is_lasting(self) -> bool:
         """Whether a course is kept though nothing has begun."""
-        return self._for_ever or self._reach > 0
+        return self._keeps_forever or self._rows_back > 0
 
     def _may_begin(self, row: Row) -> bool:
         """Whether a match can begin with a row, as far as the conditions computed by columns tell."""
-        return self._beginnings is None or row[-1] & self._beginnings != 0
+        return self._start_bits is None or row[-1] & self._start_bits != 0
 
     @cached_property
-    def _beginnings(self) -> int | None:
+    def _start_bits(self) -> int | None:
         """The bits of which the first row of a match has one; None: it need not have any."""
-        wanted, bits = firsts(self.looking.program), list(self.looking.bits)
-        if may_be_empty(self.looking.said.pattern) or not wanted <= set(bits):
+        start_variables, bits = first_variables(self.compiled.program), list(self.compiled.bits)
+        if may_be_empty(self.compiled.row_pattern.pattern) or not start_variables <= set(bits):
             return None
-        return sum(1 << bits.index(one) for one in wanted)
+        return sum(1 << bits.index(one) for one in start_variables)
 
-    def lanes(
-        self, frame: pl.DataFrame, courses: Collection[Key] | None = None
+    def rows_by_key(
+        self, frame: pl.DataFrame, partitions: Collection[Key] | None = None
     ) -> Iterator[tuple[Key, list[Row]]]:
         """The rows of each key, with their bits; with `courses`, the keys that have one, only of keys that matter."""
-        columns, keys = list(self.looking.schema), list(self.keys)
-        ready = frame.select(*columns, self.looking.mask().alias("_mask"))
+        columns, keys = list(self.compiled.schema), list(self.keys)
+        prepared = frame.select(*columns, self.compiled.mask().alias("_mask"))
         if (
-            courses is not None
-            and self._beginnings is not None
+            partitions is not None
+            and self._start_bits is not None
             and keys
-            and not self.lasting
-            and not self.looking.said.unmatched
+            and not self.is_lasting
+            and not self.compiled.row_pattern.with_unmatched
         ):
-            begins = ready.filter(pl.col("_mask") & self._beginnings != 0).select(keys)
-            known = pl.DataFrame(
-                list(courses), schema={key: self.looking.schema[key] for key in keys}, orient="row"
+            begins = prepared.filter(pl.col("_mask") & self._start_bits != 0).select(keys)
+            known_keys = pl.DataFrame(
+                list(partitions), schema={key: self.compiled.schema[key] for key in keys}, orient="row"
             )
-            wanted = pl.concat([begins, known]).unique()
-            ready = ready.join(wanted, on=keys, how="semi", nulls_equal=True, maintain_order="left")
+            relevant_keys = pl.concat([begins, known_keys]).unique()
+            prepared = prepared.join(
+                relevant_keys, on=keys, how="semi", nulls_equal=True, maintain_order="left"
+            )
         places = [columns.index(key) for key in keys]
-        lanes: dict[Key, list[Row]] = {}
-        for row in ready.rows():
-            lanes.setdefault(tuple(row[place] for place in places), []).append(row)
-        yield from lanes.items()
+        rows_by_key: dict[Key, list[Row]] = {}
+        for row in prepared.rows():
+            rows_by_key.setdefault(tuple(row[place] for place in places), []).append(row)
+        yield from rows_by_key.items()

@@ -8,73 +8,73 @@ from dataclasses import dataclass, field
 
 from millrace.errors import DefinitionError
 from millrace.patterns.sql.grammar import (
-    Alternatives,
+    Alternation,
     Anchor,
-    Excluded,
-    Part,
-    Repeated,
-    Sequence,
+    Concatenation,
+    Exclusion,
+    Repetition,
+    RowPatternPart,
     Variable,
     may_be_empty,
 )
 
-MOST_STEPS = 20_000
+MAX_STEPS = 20_000
 """A repetition is so many copies of what it repeats."""
 
-NONE = -1
+NOWHERE = -1
 
 
 @dataclass(frozen=True)
-class Take:
+class TakeRow:
     """The next row, as a variable."""
 
     variable: int
-    shown: bool
+    is_shown: bool
 
 
 @dataclass
-class Choose:
+class Choice:
     """Goes on in one place, and if nothing comes of it, in the other."""
 
-    first: int = NONE
-    second: int = NONE
+    first: int = NOWHERE
+    second: int = NOWHERE
 
 
 @dataclass
 class Jump:
     """Goes on elsewhere."""
 
-    to: int = NONE
+    target: int = NOWHERE
 
 
 @dataclass(frozen=True)
-class At:
+class AtAnchor:
     """Goes on only at the start or the end of the partition."""
 
-    end: bool
+    is_end: bool
 
 
 @dataclass(frozen=True)
-class Begin:
+class LoopStart:
     """Remembers where a repetition of a part that may be empty begins."""
 
     loop: int
 
 
 @dataclass
-class Moved:
+class LoopEnd:
     """Repeats again if that repetition took a row; one that took none is the last, as in Perl and Python."""
 
     loop: int
-    after: int = NONE
+    after: int = NOWHERE
 
 
 @dataclass(frozen=True)
-class Done:
+class Accept:
     """The pattern is fulfilled."""
 
 
-Step = Take | Choose | Jump | At | Begin | Moved | Done
+Step = TakeRow | Choice | Jump | AtAnchor | LoopStart | LoopEnd | Accept
 
 
 @dataclass
@@ -86,104 +86,106 @@ class Program:
     loops: int = 0
 
     @classmethod
-    def of(cls, part: Part, variables: Many[str]) -> Program:
+    def compile(cls, part: RowPatternPart, variables: Many[str]) -> Program:
         """The program of a pattern."""
-        made = cls(variables)
-        made._add(part, shown=True)
-        made._append(Done())
-        return made
+        program = cls(variables)
+        program._add_part(part, shown=True)
+        program._append_step(Accept())
+        return program
 
-    def _append(self, step: Step) -> int:
-        if len(self.steps) >= MOST_STEPS:
+    def _append_step(self, step: Step) -> int:
+        if len(self.steps) >= MAX_STEPS:
             raise DefinitionError(
-                f"the row pattern becomes more than {MOST_STEPS:,} steps; use smaller numbers of repetitions"
+                f"the row pattern becomes more than {MAX_STEPS:,} steps; use smaller numbers of repetitions"
             )
         self.steps.append(step)
         return len(self.steps) - 1
 
-    def _add(self, part: Part, *, shown: bool) -> None:
+    def _add_part(self, part: RowPatternPart, *, shown: bool) -> None:
         match part:
             case Variable(name):
-                self._append(Take(self.variables.index(name), shown))
+                self._append_step(TakeRow(self.variables.index(name), shown))
             case Anchor(end):
-                self._append(At(end))
-            case Sequence(parts):
+                self._append_step(AtAnchor(end))
+            case Concatenation(parts):
                 for inner in parts:
-                    self._add(inner, shown=shown)
-            case Alternatives(parts):
-                self._alternatives(parts, shown=shown)
-            case Excluded(inner):
-                self._add(inner, shown=False)
-            case Repeated():
-                self._repeated(part, shown=shown)
+                    self._add_part(inner, shown=shown)
+            case Alternation(parts):
+                self._add_alternatives(parts, shown=shown)
+            case Exclusion(inner):
+                self._add_part(inner, shown=False)
+            case Repetition():
+                self._add_repetition(part, shown=shown)
 
-    def _alternatives(self, parts: Many[Part], *, shown: bool) -> None:
+    def _add_alternatives(self, parts: Many[RowPatternPart], *, shown: bool) -> None:
         ends: list[Jump] = []
         for inner in parts[:-1]:
-            choice = Choose()
-            self._append(choice)
+            choice = Choice()
+            self._append_step(choice)
             choice.first = len(self.steps)
-            self._add(inner, shown=shown)
+            self._add_part(inner, shown=shown)
             ends.append(Jump())
-            self._append(ends[-1])
+            self._append_step(ends[-1])
             choice.second = len(self.steps)
-        self._add(parts[-1], shown=shown)
+        self._add_part(parts[-1], shown=shown)
         for end in ends:
-            end.to = len(self.steps)
+            end.target = len(self.steps)
 
-    def _repeated(self, part: Repeated, *, shown: bool) -> None:
+    def _add_repetition(self, part: Repetition, *, shown: bool) -> None:
         for _ in range(part.least):
-            self._add(part.part, shown=shown)
+            self._add_part(part.part, shown=shown)
         if part.most is None:
-            self._loop(part, shown=shown)
+            self._add_loop(part, shown=shown)
             return
-        choices: list[Choose] = []
+        choices: list[Choice] = []
         for _ in range(part.most - part.least):
-            choices.append(Choose())
-            self._append(choices[-1])
-            self._point(choices[-1], part, inside=len(self.steps))
-            self._add(part.part, shown=shown)
+            choices.append(Choice())
+            self._append_step(choices[-1])
+            self._set_target(choices[-1], part, inside=len(self.steps))
+            self._add_part(part.part, shown=shown)
         for choice in choices:
-            self._point(choice, part, after=len(self.steps))
+            self._set_target(choice, part, after=len(self.steps))
 
-    def _loop(self, part: Repeated, *, shown: bool) -> None:
-        choice = Choose()
-        head = self._append(choice)
-        self._point(choice, part, inside=len(self.steps))
+    def _add_loop(self, part: Repetition, *, shown: bool) -> None:
+        choice = Choice()
+        head = self._append_step(choice)
+        self._set_target(choice, part, inside=len(self.steps))
         empty = may_be_empty(part.part)
         loop = self.loops
         if empty:
             self.loops += 1
-            self._append(Begin(loop))
-        self._add(part.part, shown=shown)
-        moved = Moved(loop)
+            self._append_step(LoopStart(loop))
+        self._add_part(part.part, shown=shown)
+        loop_end = LoopEnd(loop)
         if empty:
-            self._append(moved)
-        self._append(Jump(head))
-        moved.after = len(self.steps)
-        self._point(choice, part, after=moved.after)
+            self._append_step(loop_end)
+        self._append_step(Jump(head))
+        loop_end.after = len(self.steps)
+        self._set_target(choice, part, after=loop_end.after)
 
     @staticmethod
-    def _point(
-        choice: Choose, part: Repeated, *, inside: int | None = None, after: int | None = None
+    def _set_target(
+        choice: Choice, part: Repetition, *, inside: int | None = None, after: int | None = None
     ) -> None:
         """Another repetition comes first, unless the part is reluctant."""
         if inside is not None:
             choice.first, choice.second = (
-                (choice.first, inside) if part.reluctant else (inside, choice.second)
+                (choice.first, inside) if part.is_reluctant else (inside, choice.second)
             )
         if after is not None:
-            choice.first, choice.second = (after, choice.second) if part.reluctant else (choice.first, after)
+            choice.first, choice.second = (
+                (after, choice.second) if part.is_reluctant else (choice.first, after)
+            )
 
 
-def firsts(program: Program) -> set[int]:
+def first_variables(program: Program) -> set[int]:
     """The variables that the first row of a match can have."""
     return next(_layers(program), set())
 
 
-def distance(program: Program, variable: int) -> int:
+def rows_before(program: Program, variable: int) -> int:
     """How many rows of a match come before the first that can be of a variable, at least."""
-    return next((far for far, found in enumerate(_layers(program)) if variable in found), 0)
+    return next((depth for depth, found in enumerate(_layers(program)) if variable in found), 0)
 
 
 def _layers(program: Program) -> Iterator[set[int]]:
@@ -197,16 +199,16 @@ def _layers(program: Program) -> Iterator[set[int]]:
                 continue
             seen.add(place)
             match program.steps[place]:
-                case Take(variable):
+                case TakeRow(variable):
                     found.add(variable)
                     after.append(place + 1)
-                case Choose(first, second):
+                case Choice(first, second):
                     places += [first, second]
-                case Moved(_, after_loop):
+                case LoopEnd(_, after_loop):
                     places += [place + 1, after_loop]
                 case Jump(to):
                     places.append(to)
-                case Done():
+                case Accept():
                     pass
                 case _:
                     places.append(place + 1)

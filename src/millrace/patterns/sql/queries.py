@@ -12,90 +12,100 @@ from sqlglot.errors import SqlglotError
 
 from millrace.errors import DefinitionError
 from millrace.patterns.sql.clause import RowPattern, match_recognize
-from millrace.patterns.sql.compiled import Looking, Shown
-from millrace.patterns.sql.expressions import Compiler
-from millrace.patterns.sql.matcher import RowMatcher
-from millrace.patterns.sql.scene import Row, Scene
-from millrace.patterns.sql.subqueries import execute, parse, settle
-from millrace.patterns.sql.tokens import Word, closing, opening, words
+from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
+from millrace.patterns.sql.expressions import ExpressionCompiler
+from millrace.patterns.sql.matcher import RowPatternMatcher
+from millrace.patterns.sql.scene import MatchScene, Row
+from millrace.patterns.sql.subqueries import execute, parse_sql, replace_queries
+from millrace.patterns.sql.tokens import Token, find_closing, find_opening, tokenize
 from millrace.timestamps import check_micros
 
-Matching = Callable[[Looking, Sequence[Sequence[Row]]], Iterable[Shown]]
+MatchFunction = Callable[[CompiledPattern, Sequence[Sequence[Row]]], Iterable[ResultRow]]
 """What is shown of the rows of partitions, each in order; they have no bits yet."""
 
 
-def by_search(looking: Looking, lanes: Sequence[Sequence[Row]]) -> Iterable[Shown]:
+def match_by_search(compiled: CompiledPattern, partitions: Sequence[Sequence[Row]]) -> Iterable[ResultRow]:
     """Matches as the search finds them."""
-    for rows in lanes:
-        frame = pl.DataFrame(rows, schema=looking.schema, orient="row")
-        ready = frame.select(*looking.schema, looking.mask().alias("_mask")).rows()
-        yield from RowMatcher(looking).follow(None, ready, None, ended=True)[1]
+    for rows in partitions:
+        frame = pl.DataFrame(rows, schema=compiled.schema, orient="row")
+        ready = frame.select(*compiled.schema, compiled.mask().alias("_mask")).rows()
+        yield from RowPatternMatcher(compiled).match_partition(None, ready, None, is_ended=True)[1]
 
 
-def matched(said: RowPattern, frame: pl.DataFrame, matching: Matching = by_search) -> pl.DataFrame:
+def recognize_matches(
+    row_pattern: RowPattern, frame: pl.DataFrame, matching: MatchFunction = match_by_search
+) -> pl.DataFrame:
     """MATCH_RECOGNIZE of a frame: its rows by partition and in order, and what is shown of their matches.
 
     A measure that has the name of a column stands in its place. Rows are plain Python here, so times finer than a microsecond are refused.
     """
     for column in frame:
         check_micros(column)
-    looking = Looking(said, frame.schema)
-    partition = [looking.column(name) for name in said.partition]
-    ways = {looking.column(one.column): one for one in reversed(said.order)}
-    order = list(dict.fromkeys(looking.column(one.column) for one in said.order))
+    compiled = CompiledPattern(row_pattern, frame.schema)
+    partition = [compiled.column(name) for name in row_pattern.partition]
+    order_columns = {compiled.column(one.column): one for one in reversed(row_pattern.order)}
+    order = list(dict.fromkeys(compiled.column(one.column) for one in row_pattern.order))
     if order:
         descending, last = (
-            [ways[name].descending for name in order],
-            [ways[name].nulls_last for name in order],
+            [order_columns[name].is_descending for name in order],
+            [order_columns[name].nulls_last for name in order],
         )
         frame = frame.sort(order, descending=descending, nulls_last=last, maintain_order=True)
-    lanes = frame.partition_by(partition, maintain_order=True) if partition and frame.height else [frame]
-    shown = matching(looking, [lane.rows() for lane in lanes])
-    measures = {name: made.dtype for name, (made, _) in looking.measures.items()}
-    columns = [*partition, *order, *measures, *frame.columns] if said.all_rows else [*partition, *measures]
+    partitions = frame.partition_by(partition, maintain_order=True) if partition and frame.height else [frame]
+    results = matching(compiled, [partition_frame.rows() for partition_frame in partitions])
+    measures = {name: expression.dtype for name, (expression, _) in compiled.measures.items()}
+    columns = (
+        [*partition, *order, *measures, *frame.columns] if row_pattern.all_rows else [*partition, *measures]
+    )
     places = {name: place for place, name in enumerate(frame.columns)} | {
         name: ~place for place, name in enumerate(measures)
     }
     schema = {name: measures.get(name) or frame.schema[name] for name in dict.fromkeys(columns)}
-    taken = [places[name] for name in schema]
-    rows = [tuple(one.row[place] if place >= 0 else one.measures[~place] for place in taken) for one in shown]
+    indexes = [places[name] for name in schema]
+    rows = [
+        tuple(one.row[place] if place >= 0 else one.measures[~place] for place in indexes) for one in results
+    ]
     return pl.DataFrame(rows, schema=schema, orient="row", strict=False)
 
 
-def query(text: str, tables: Mapping[str, pl.DataFrame], matching: Matching = by_search) -> pl.DataFrame:
+def run_query(
+    text: str, tables: Mapping[str, pl.DataFrame], matching: MatchFunction = match_by_search
+) -> pl.DataFrame:
     """The answer to a query over named frames."""
-    return _Asked(dict(tables), matching).answer(text)
+    return _QueryRunner(dict(tables), matching).answer(text)
 
 
 @dataclass
-class _Asked:
+class _QueryRunner:
     tables: dict[str, pl.DataFrame]
-    matching: Matching
-    made: list[str] = field(default_factory=list)
+    match_partitions: MatchFunction
+    temporary_names: list[str] = field(default_factory=list)
 
     def answer(self, text: str) -> pl.DataFrame:
         """Row patterns first, from left to right, so that those inside come before those around them; then the rest."""
         while True:
-            found = words(text)
+            found = tokenize(text)
             place = next((at for at, word in enumerate(found) if word.upper == "MATCH_RECOGNIZE"), None)
             if place is None:
-                return self._plain(text)
-            end = closing(found, place + 1)
-            first, source, names = self._source(found, place, text)
-            frame = self._table(source, text, found)
+                return self._execute_plain(text)
+            end = find_closing(found, place + 1)
+            first, source, names = self._find_source(found, place, text)
+            frame = self._read_table(source, text, found)
             if names:
                 frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
-            said = self._settled(match_recognize(text[found[place + 1].end : found[end].start]))
-            name = f"_matched_{len(self.made)}"
-            self.made.append(name)
-            self.tables[name] = matched(said, frame, self.matching)
+            row_pattern = self._resolve_queries(
+                match_recognize(text[found[place + 1].end : found[end].start])
+            )
+            name = f"_matched_{len(self.temporary_names)}"
+            self.temporary_names.append(name)
+            self.tables[name] = recognize_matches(row_pattern, frame, self.match_partitions)
             text = f"{text[: found[first].start]} {name} {text[found[end].end :]}"
 
-    def _source(self, found: list[Word], place: int, text: str) -> tuple[int, str, list[str]]:
+    def _find_source(self, found: list[Token], place: int, text: str) -> tuple[int, str, list[str]]:
         """Where the table before MATCH_RECOGNIZE begins, what it is, and how its columns are called."""
         at, names = place - 1, list[str]()
         if found[at].text == ")":
-            begin = opening(found, at)
+            begin = find_opening(found, at)
             if found[begin + 1].upper not in ("VALUES", "SELECT", "WITH", "("):
                 names = [word.text.strip('"') for word in found[begin + 1 : at] if word.text != ","]
                 at = begin - 1
@@ -105,34 +115,39 @@ class _Asked:
             and (found[at - 1].text == ")" or found[at - 1].upper == "AS" or self._is_table(found, at - 1))
         ):
             at -= 2 if found[at - 1].upper == "AS" else 1
-        begin = opening(found, at) if found[at].text == ")" else at
+        begin = find_opening(found, at) if found[at].text == ")" else at
         return begin, text[found[begin].start : found[at].end], names
 
     @staticmethod
-    def _is_table(found: list[Word], at: int) -> bool:
+    def _is_table(found: list[Token], at: int) -> bool:
         return found[at].is_name and found[at].upper not in ("FROM", "JOIN", "LATERAL")
 
-    def _table(self, source: str, text: str, found: list[Word]) -> pl.DataFrame:
+    def _read_table(self, source: str, text: str, found: list[Token]) -> pl.DataFrame:
         if source.startswith("("):
             inner = source[1:-1].strip()
             return (
-                _values(inner)
+                _parse_values(inner)
                 if inner[:6].upper() == "VALUES"
-                else _Asked(self.tables, self.matching, self.made).answer(inner)
+                else _QueryRunner(self.tables, self.match_partitions, self.temporary_names).answer(inner)
             )
         if source in self.tables:
             return self.tables[source]
-        main = _main(found)
-        return self._plain(f"{text[: found[main].start] if main else ''} SELECT * FROM {source}")  # noqa: S608 - it is their query
+        main = _find_main_select(found)
+        return self._execute_plain(f"{text[: found[main].start] if main else ''} SELECT * FROM {source}")  # noqa: S608 - it is their query
 
-    def _settled(self, said: RowPattern) -> RowPattern:
+    def _resolve_queries(self, row_pattern: RowPattern) -> RowPattern:
         """With values in place of queries: none of them depends on the rows."""
-        texts = (*said.define.values(), *said.measures.values())
-        asking = {text for text in texts if any(word.upper == "SELECT" for word in words(text))}
-        settled = {text: settle(parse(text), lambda tree: execute(tree, self.tables)) for text in asking}
-        return replace(said, settled=settled)
+        texts = (*row_pattern.define.values(), *row_pattern.measures.values())
+        texts_with_queries = {
+            text for text in texts if any(word.upper == "SELECT" for word in tokenize(text))
+        }
+        resolved = {
+            text: replace_queries(parse_sql(text), lambda tree: execute(tree, self.tables))
+            for text in texts_with_queries
+        }
+        return replace(row_pattern, settled=resolved)
 
-    def _plain(self, text: str) -> pl.DataFrame:
+    def _execute_plain(self, text: str) -> pl.DataFrame:
         """A query without row patterns."""
         try:
             tree = sqlglot.parse_one(text, read="trino")
@@ -141,7 +156,7 @@ class _Asked:
         return execute(tree, self.tables)
 
 
-def _main(found: list[Word]) -> int:
+def _find_main_select(found: list[Token]) -> int:
     """The place of the SELECT that follows the WITH of a query; 0: it has none."""
     depth = 0
     for at, word in enumerate(found):
@@ -151,18 +166,19 @@ def _main(found: list[Word]) -> int:
     return 0
 
 
-def _values(text: str) -> pl.DataFrame:
+def _parse_values(text: str) -> pl.DataFrame:
     """The rows of VALUES (1, 'a'), (2, 'b'), or of VALUES 1, 2."""
     tree = sqlglot.parse_one(f"SELECT * FROM ({text}) AS t", read="trino").find(exp.Values)  # noqa: S608 - it is their query
     if tree is None:
         raise DefinitionError(f"{text} is not understood; write VALUES (1, 'a'), (2, 'b')")
-    constants, nowhere = Compiler(pl.Schema(), (), {}), Scene([])
+    constants, nowhere = ExpressionCompiler(pl.Schema(), (), {}), MatchScene([])
     rows = [
         one.expressions if isinstance(one, exp.Tuple) else [one.this if isinstance(one, exp.Paren) else one]
         for one in tree.expressions
     ]
     values = [
-        [constants.of(one, inside=False, final=False).answer(nowhere, None) for one in row] for row in rows
+        [constants.compile(one, inside=False, final=False).evaluate(nowhere, None) for one in row]
+        for row in rows
     ]
     return pl.DataFrame(
         values,

@@ -14,10 +14,10 @@ from sqlglot import exp
 
 from millrace.errors import DefinitionError
 
-Type = pl.DataType
+ValueType = pl.DataType
 
 
-def divided(left: Any, right: Any) -> Any:
+def divide(left: Any, right: Any) -> Any:
     """Whole numbers give a whole number, cut towards zero; nothing can be divided by zero."""
     if right == 0:
         raise DefinitionError(f"{left} / {right}: division by zero; guard it with NULLIF(…, 0)")
@@ -32,23 +32,23 @@ def remainder(left: Any, right: Any) -> Any:
     return (
         math.fmod(left, right)
         if isinstance(left, float) or isinstance(right, float)
-        else left - right * divided(left, right)
+        else left - right * divide(left, right)
     )
 
 
-def like(text: str, pattern: str) -> bool:
+def matches_like(text: str, pattern: str) -> bool:
     """Whether a text is like a pattern, in which % is any text and _ any character."""
     parts = (".*" if sign == "%" else "." if sign == "_" else re.escape(sign) for sign in pattern)
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
-def trimmed(position: str | None) -> Callable[..., str]:
+def trim_function(position: str | None) -> Callable[..., str]:
     """What takes white space, or any of some signs, away from the ends of a text, or from one of them."""
-    fn = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(str(position), str.strip)
-    return lambda text, signs=None: fn(text, signs)
+    strip = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(str(position), str.strip)
+    return lambda text, signs=None: strip(text, signs)
 
 
-def part_of(text: str, start: int, length: int | None = None) -> str:
+def substring(text: str, start: int, length: int | None = None) -> str:
     """A part of a text, counted from 1, or from its end if negative; empty where the text does not reach."""
     if start == 0 or -start > len(text):
         return ""
@@ -56,7 +56,7 @@ def part_of(text: str, start: int, length: int | None = None) -> str:
     return text[begin:] if length is None else text[begin : begin + max(length, 0)]
 
 
-def rounded(value: Any, digits: int = 0) -> Any:
+def round_half_up(value: Any, digits: int = 0) -> Any:
     """Halves go away from zero."""
     if isinstance(value, int):
         unit = 10 ** max(-digits, 0)
@@ -70,7 +70,7 @@ def rounded(value: Any, digits: int = 0) -> Any:
     return math.copysign((below + (scaled - below >= 0.5)) / factor, value)
 
 
-STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
+STRICT_FUNCTIONS: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.EQ: operator.eq,
     exp.NEQ: operator.ne,
     exp.LT: operator.lt,
@@ -80,7 +80,7 @@ STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.Add: operator.add,
     exp.Sub: operator.sub,
     exp.Mul: operator.mul,
-    exp.Div: divided,
+    exp.Div: divide,
     exp.Mod: remainder,
     exp.Neg: operator.neg,
     exp.Abs: abs,
@@ -88,15 +88,15 @@ STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.Pow: math.pow,
     exp.Ceil: math.ceil,
     exp.Floor: math.floor,
-    exp.Round: rounded,
+    exp.Round: round_half_up,
     exp.Lower: str.lower,
     exp.Upper: str.upper,
     exp.Length: len,
-    exp.Trim: trimmed(None),
-    exp.Substring: part_of,
+    exp.Trim: trim_function(None),
+    exp.Substring: substring,
     exp.DPipe: operator.add,
     exp.Concat: lambda *parts: "".join(map(str, parts)),
-    exp.Like: like,
+    exp.Like: matches_like,
     exp.Greatest: max,
     exp.Least: min,
     exp.StartsWith: str.startswith,
@@ -104,21 +104,21 @@ STRICT: dict[type[exp.Expr], Callable[..., Any]] = {
 """What is null as soon as one of its values is."""
 
 
-def function(node: exp.Expr) -> Callable[..., Any]:
+def function_of(node: exp.Expr) -> Callable[..., Any]:
     """The function of such an operator, with the words that it was given besides values: NOT before LIKE, LEADING in TRIM."""
-    fn, words = (
-        STRICT[type(node)],
+    apply, words = (
+        STRICT_FUNCTIONS[type(node)],
         {name: word for name, word in node.args.items() if word and not isinstance(word, exp.Expr | list)},
     )
     if words.pop("negate", False):
-        return lambda *values: not fn(*values)
+        return lambda *values: not apply(*values)
     if isinstance(node, exp.Trim):
-        return trimmed(words.pop("position", None))
-    check_words(node, words)
-    return fn
+        return trim_function(words.pop("position", None))
+    check_arguments(node, words)
+    return apply
 
 
-def check_words(node: exp.Expr, words: Mapping[str, Any]) -> None:
+def check_arguments(node: exp.Expr, words: Mapping[str, Any]) -> None:
     """Refuses what would be passed over; how other dialects would understand it does not matter."""
     unknown = [name for name in words if name not in ("safe", "typed", "coalesce", "big_int")]
     if unknown:
@@ -132,7 +132,7 @@ _TEXT = (exp.Lower, exp.Upper, exp.Trim, exp.Substring, exp.Concat)
 _WHOLE = (exp.Length, exp.Ceil, exp.Floor)
 
 
-def type_of(node: exp.Expr, inner: list[Type]) -> Type:
+def type_of(node: exp.Expr, inner: list[ValueType]) -> ValueType:
     """The type of an operator's or a function's answer."""
     if isinstance(node, _BOOLEAN):
         return pl.Boolean()
@@ -142,28 +142,28 @@ def type_of(node: exp.Expr, inner: list[Type]) -> Type:
         return pl.Int64()
     if isinstance(node, exp.Sqrt | exp.Pow):
         return pl.Float64()
-    return common(inner, node)
+    return common_type(inner, node)
 
 
-def common(types: list[Type], node: exp.Expr | None = None) -> Type:
+def common_type(types: list[ValueType], node: exp.Expr | None = None) -> ValueType:
     """The one type that holds values of several."""
-    known = [one for one in types if one != pl.Null()]
-    if all(one == known[0] for one in known):
-        return known[0] if known else pl.Null()
-    if all(one.is_numeric() for one in known):
-        return pl.Float64() if any(one.is_float() for one in known) else pl.Int64()
-    times = [one for one in known if one.is_temporal()]
-    if times and all(one.is_temporal() or one.is_numeric() for one in known):
+    known_types = [one for one in types if one != pl.Null()]
+    if all(one == known_types[0] for one in known_types):
+        return known_types[0] if known_types else pl.Null()
+    if all(one.is_numeric() for one in known_types):
+        return pl.Float64() if any(one.is_float() for one in known_types) else pl.Int64()
+    times = [one for one in known_types if one.is_temporal()]
+    if times and all(one.is_temporal() or one.is_numeric() for one in known_types):
         return next((one for one in times if not isinstance(one, pl.Duration)), times[0])
     raise DefinitionError(
-        f"{node.sql() if node else 'a value'} mixes {', '.join(sorted({str(one) for one in known}))}; cast one of them"
+        f"{node.sql() if node else 'a value'} mixes {', '.join(sorted({str(one) for one in known_types}))}; cast one of them"
     )
 
 
-def cast(name: str, length: int | None) -> tuple[Callable[[Any], Any], Type]:
+def cast_function(name: str, length: int | None) -> tuple[Callable[[Any], Any], ValueType]:
     """How a value becomes one of another type."""
     if name in ("VARCHAR", "CHAR", "TEXT", "NVARCHAR"):
-        return (lambda value: _text(value)[:length]), pl.String()
+        return (lambda value: _to_text(value)[:length]), pl.String()
     if name in _INTEGERS:
         return _to_integer(_INTEGERS[name]), pl.Int64()
     if name in ("DOUBLE", "FLOAT", "DECIMAL"):
@@ -189,7 +189,7 @@ def _to_integer(bits: int) -> Callable[[Any], int]:
     def to_integer(value: Any) -> int:
         if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value) is None:
             raise ValueError(value)
-        number = int(rounded(value) if isinstance(value, float) else value)
+        number = int(round_half_up(value) if isinstance(value, float) else value)
         if not -(1 << bits - 1) <= number < 1 << bits - 1:
             raise OverflowError(number)
         return number
@@ -216,13 +216,16 @@ def _to_boolean(value: Any) -> bool:
     return truth
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def interval(node: exp.Interval) -> timedelta:
+def parse_interval(node: exp.Interval) -> timedelta:
     """A length of time such as INTERVAL '10' SECOND."""
-    said, unit = node.this, str(node.args["unit"]).upper().rstrip("S") if node.args.get("unit") else "SECOND"
+    amount, unit = (
+        node.this,
+        str(node.args["unit"]).upper().rstrip("S") if node.args.get("unit") else "SECOND",
+    )
     names = {
         "MILLISECOND": "milliseconds",
         "SECOND": "seconds",
@@ -231,12 +234,12 @@ def interval(node: exp.Interval) -> timedelta:
         "DAY": "days",
         "WEEK": "weeks",
     }
-    if unit not in names or not isinstance(said, exp.Literal):
+    if unit not in names or not isinstance(amount, exp.Literal):
         raise DefinitionError(
             f"{node.sql()} is no length of time; use INTERVAL '10' SECOND, MINUTE, HOUR or DAY"
         )
     try:
-        return timedelta(**{names[unit]: float(said.this)})
+        return timedelta(**{names[unit]: float(amount.this)})
     except (ValueError, OverflowError) as error:
         raise DefinitionError(
             f"{node.sql()} is not a length of time; use a number such as INTERVAL '10' SECOND"

@@ -9,46 +9,48 @@ import polars as pl
 from millrace import panes
 from millrace.errors import DefinitionError
 from millrace.patterns.sql.clause import RowPattern
-from millrace.patterns.sql.compiled import Looking, Shown
-from millrace.patterns.sql.matcher import RowMatcher
+from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
+from millrace.patterns.sql.matcher import RowPatternMatcher
 
 TIME = "event_time"
 
 
-def stream_matcher(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -> RowMatcher:
+def stream_matcher(rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...]) -> RowPatternMatcher:
     """What follows the rows of keys in order of event time."""
-    return RowMatcher(Looking(rows, schema, TIME), keys)
+    return RowPatternMatcher(CompiledPattern(rows, schema, TIME), keys)
 
 
-def shown_schema(
+def result_schema(
     rows: RowPattern, schema: pl.Schema, keys: tuple[str, ...], *, endless: bool = True
 ) -> pl.Schema:
     """The columns of what is shown; refuses row patterns that rows cannot answer or, where the stream is `endless`, it never could."""
-    looking = Looking(rows, schema, TIME)
+    compiled = CompiledPattern(rows, schema, TIME)
     if rows.span is None:
         raise DefinitionError(
             f"the row pattern {rows.text} has no bound, so on a stream rows would be kept for ever; add within='1m', or in SQL WITHIN INTERVAL '1' MINUTE"
         )
-    if rows.anchored and endless:
+    if rows.is_anchored and endless:
         raise DefinitionError(
             f"the row pattern {rows.text} asks where the partition begins or ends, which a stream never does; leave out ^ and $"
         )
-    if looking.ahead is not None and endless:
+    if compiled.lookahead_expression is not None and endless:
         raise DefinitionError(
-            f"{looking.ahead} looks at rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
+            f"{compiled.lookahead_expression} looks at rows after the match, for which a stream would have to wait for ever; make them a variable of the pattern"
         )
     if rows.partition and sorted(rows.partition) != sorted(keys):
         raise DefinitionError(
             f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream by(…) says it"
         )
-    if any(one.column != TIME or one.descending for one in rows.order):
+    if any(one.column != TIME or one.is_descending for one in rows.order):
         raise DefinitionError(
             f"ORDER BY {', '.join(one.column for one in rows.order)}: rows of a stream come in order of {TIME}; leave it out"
         )
-    measures = {name: made.dtype for name, (made, _) in looking.measures.items()}
-    taken = [name for name in measures if name in keys or name in panes.COLUMNS or name == TIME]
-    if taken:
-        raise DefinitionError(f"a measure cannot be named {taken[0]!r}: the result has that column already")
+    measures = {name: expression.dtype for name, (expression, _) in compiled.measures.items()}
+    reserved = [name for name in measures if name in keys or name in panes.COLUMNS or name == TIME]
+    if reserved:
+        raise DefinitionError(
+            f"a measure cannot be named {reserved[0]!r}: the result has that column already"
+        )
     if not measures and not rows.all_rows:
         raise DefinitionError(
             "match_recognize() shows nothing of a match; say measures={'n': 'COUNT(*)'}, say"
@@ -63,13 +65,13 @@ def shown_schema(
     )
 
 
-def as_panes(shown: Sequence[Shown], matcher: RowMatcher, schema: pl.Schema) -> pl.DataFrame:
+def to_panes(results: Sequence[ResultRow], matcher: RowPatternMatcher, schema: pl.Schema) -> pl.DataFrame:
     """A pane for each row of the result: from the first row of the match to its last; of all rows, each at its own time."""
-    looking = matcher.looking
-    columns, measures = list(looking.schema), list(looking.measures)
-    time, all_rows = columns.index(TIME), looking.said.all_rows
+    compiled = matcher.compiled
+    columns, measures = list(compiled.schema), list(compiled.measures)
+    time, all_rows = columns.index(TIME), compiled.row_pattern.all_rows
     rows = []
-    for one in shown:
+    for one in results:
         values = dict(zip(columns, one.row, strict=False)) | dict(zip(measures, one.measures, strict=True))
         values |= {
             TIME: one.row[time] if all_rows else one.last[time],

@@ -17,12 +17,12 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 
 from millrace.errors import DefinitionError
-from millrace.patterns.sql.tokens import marked
+from millrace.patterns.sql.tokens import mark_semantics
 
 _ONE_ROW: exp.Expr = exp.values([(1,)], alias="_one", columns=["_row"])
 """What a query without FROM reads. The SQL of polars passes over WHERE where there is no FROM."""
 
-Answer = Callable[[exp.Expr], pl.DataFrame]
+QueryFunction = Callable[[exp.Expr], pl.DataFrame]
 """How a query is answered."""
 
 
@@ -35,35 +35,39 @@ class _PolarsSQL(Postgres):
         }
 
 
-def parse(text: str) -> exp.Expr:
+def parse_sql(text: str) -> exp.Expr:
     """The tree of an SQL text."""
     try:
-        return sqlglot.parse_one(marked(text), read="trino")
+        return sqlglot.parse_one(mark_semantics(text), read="trino")
     except SqlglotError as error:
         reason = str(error).split("\n", maxsplit=1)[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
         raise DefinitionError(f"{text!r} is not understood: {reason}") from error
 
 
-def settle(tree: exp.Expr, answer: Answer) -> exp.Expr:
+def replace_queries(tree: exp.Expr, answer: QueryFunction) -> exp.Expr:
     """The tree with values in place of queries."""
     if tree.find(exp.Query) is None:
         return tree
 
-    def replaced(node: exp.Expr) -> exp.Expr:
+    def replace_node(node: exp.Expr) -> exp.Expr:
         match node:
             case exp.Exists():
-                return exp.convert(not _answered(answer, node.this).is_empty())
+                return exp.convert(not _answer_query(answer, node.this).is_empty())
             case exp.In() if node.args.get("query"):
-                values = [_literal(one) for one in _values(answer, node.args["query"])]
-                return exp.In(this=settle(node.this, answer), expressions=values) if values else exp.false()
+                values = [_literal(one) for one in _column_values(answer, node.args["query"])]
+                return (
+                    exp.In(this=replace_queries(node.this, answer), expressions=values)
+                    if values
+                    else exp.false()
+                )
             case exp.Query():
-                return _literal(_single(_values(answer, node), node))
+                return _literal(_single_value(_column_values(answer, node), node))
         return node
 
-    return tree.transform(replaced)
+    return tree.transform(replace_node)
 
 
-def constants(query: exp.Expr) -> pl.DataFrame:
+def execute_without_tables(query: exp.Expr) -> pl.DataFrame:
     """The answer to a query that names no table."""
     if query.find(exp.Table) is not None:
         raise DefinitionError(
@@ -74,11 +78,11 @@ def constants(query: exp.Expr) -> pl.DataFrame:
 
 def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """The answer to a query without row patterns; names mean columns whatever their case."""
-    known = {name for frame in tables.values() for name in frame.columns}
+    column_names = {name for frame in tables.values() for name in frame.columns}
     for column in tree.find_all(exp.Column):
-        alike = [one for one in known if one.lower() == column.name.lower()]
-        if column.name not in known and alike and not isinstance(column.this, exp.Star):
-            column.set("this", exp.to_identifier(alike[0]))
+        matching_names = [one for one in column_names if one.lower() == column.name.lower()]
+        if column.name not in column_names and matching_names and not isinstance(column.this, exp.Star):
+            column.set("this", exp.to_identifier(matching_names[0]))
     for select in tree.find_all(exp.Select):
         if select.args.get("where") and not select.args.get("from_"):
             select.set("from_", exp.From(this=_ONE_ROW.copy()))
@@ -90,7 +94,7 @@ def execute(tree: exp.Expr, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         ) from error
 
 
-def _answered(answer: Answer, node: exp.Expr) -> pl.DataFrame:
+def _answer_query(answer: QueryFunction, node: exp.Expr) -> pl.DataFrame:
     try:
         return answer(node.unnest().copy() if isinstance(node, exp.Subquery) else node.copy())
     except DefinitionError as error:
@@ -105,8 +109,8 @@ def _first_line(error: BaseException) -> str:
     return str(error).split("\n", maxsplit=1)[0]
 
 
-def _values(answer: Answer, node: exp.Expr) -> list[Any]:
-    found = _answered(answer, node)
+def _column_values(answer: QueryFunction, node: exp.Expr) -> list[Any]:
+    found = _answer_query(answer, node)
     if found.width != 1:
         raise DefinitionError(
             f"{node.sql()} has {found.width} columns, but one value is needed here; select one column"
@@ -114,7 +118,7 @@ def _values(answer: Answer, node: exp.Expr) -> list[Any]:
     return found.to_series(0).to_list()
 
 
-def _single(values: list[Any], node: exp.Expr) -> Any:
+def _single_value(values: list[Any], node: exp.Expr) -> Any:
     if len(values) > 1:
         raise DefinitionError(
             f"{node.sql()} has {len(values)} rows, but one value is needed here; add LIMIT 1 or an aggregate"

@@ -10,25 +10,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
-from millrace.engine.progress import Reach
-from millrace.runners.batches import Pace
+from millrace.engine.progress import PartitionWatermark
+from millrace.runners.batches import WatermarkAlignment
 
 
-def tell(path: Path, reaches: Mapping[str, Sequence[Reach]]) -> None:
+def write_watermarks(path: Path, watermarks: Mapping[str, Sequence[PartitionWatermark]]) -> None:
     """Leaves word for the next batch."""
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps([[astuple(reach) for reach in one] for one in reaches.values()]))
+    draft.write_text(
+        json.dumps(
+            [
+                [astuple(watermark) for watermark in operator_watermarks]
+                for operator_watermarks in watermarks.values()
+            ]
+        )
+    )
     draft.replace(path)
 
 
-def told(path: Path, ahead: int) -> Pace:
+def read_alignment(path: Path, max_ahead: int) -> WatermarkAlignment:
     """What was left, if anything."""
     try:
-        said = json.loads(path.read_text())
-        return Pace([[_reach(*reach) for reach in one] for one in said], ahead)
+        data = json.loads(path.read_text())
+        return WatermarkAlignment(
+            [
+                [_parse_watermark(*watermark) for watermark in operator_watermarks]
+                for operator_watermarks in data
+            ],
+            max_ahead,
+        )
     except (FileNotFoundError, ValueError, TypeError):
-        return Pace()
+        return WatermarkAlignment()
 
 
-def _reach(topic: str, partition: int, watermark: int | None, idle: bool) -> Reach:
-    return Reach(str(topic), int(partition), None if watermark is None else int(watermark), bool(idle))
+def _parse_watermark(topic: str, partition: int, watermark: int | None, idle: bool) -> PartitionWatermark:
+    return PartitionWatermark(
+        str(topic), int(partition), None if watermark is None else int(watermark), bool(idle)
+    )

@@ -22,9 +22,9 @@ from millrace.config import load
 from millrace.errors import DefinitionError, InputError
 from millrace.log import open_log
 from millrace.log.codecs.codec import decode, encode
-from millrace.runners.spark.serialized_plan import pickled
+from millrace.runners.spark.serialized_plan import pickle_by_value
 from millrace.topics import Topic
-from millrace.values.calls import need, shown
+from millrace.values.calls import require_type, short_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +47,9 @@ def from_dataframe(
     A streaming one needs a `checkpoint` folder, and returns the query that goes on; each of its batches is in the log exactly once, and with
     `available_now` it stops when it has read what there is. Rows come to the driver, a batch at a time, and from there to the log.
     """
-    need("from_dataframe", topic, Topic, "a topic; say Topic('name', Type)")
+    require_type("from_dataframe", topic, Topic, "a topic; say Topic('name', Type)")
     if not hasattr(frame, "isStreaming"):
-        raise DefinitionError(f"from_dataframe: {shown(frame)} is not a DataFrame of Spark")
+        raise DefinitionError(f"from_dataframe: {short_repr(frame)} is not a DataFrame of Spark")
     missing = [name for name in (*topic.schema, time) if name not in frame.columns]
     if missing:
         raise DefinitionError(
@@ -57,11 +57,11 @@ def from_dataframe(
         )
     log = log or load().log.url
     with_time = frame.select(*dict.fromkeys([*topic.schema, time]))
-    opened = open_log(log)
-    opened.ensure(topic)
+    target_log = open_log(log)
+    target_log.ensure(topic)
     if not frame.isStreaming:
-        opened.append(topic.name, encode(topic, _events(with_time.toArrow(), topic, time)))
-        opened.close()
+        target_log.append(topic.name, encode(topic, _to_events(with_time.toArrow(), topic, time)))
+        target_log.close()
         return None
     if checkpoint is None:
         raise DefinitionError(
@@ -71,18 +71,18 @@ def from_dataframe(
         raise DefinitionError(
             f"from_dataframe: the embedded log keeps {topic.name} in another file than its commits; name the topic otherwise than input.*"
         )
-    writer = opened.writer(f"dataframe.{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}")
+    writer = target_log.writer(f"dataframe.{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}")
 
     def commit(batch: DataFrame, number: int) -> None:
-        if number > writer.last:
-            events = _events(batch.toArrow(), topic, time)
+        if number > writer.last_marker:
+            events = _to_events(batch.toArrow(), topic, time)
             writer.commit(number, {topic.name: encode(topic, events)} if len(events) else {})
 
     query = with_time.writeStream.foreachBatch(commit).option("checkpointLocation", checkpoint)
     return (query.trigger(availableNow=True) if available_now else query).start()
 
 
-def _events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:
+def _to_events(table: pa.Table, topic: Topic, time: str) -> pl.DataFrame:
     """Rows as events: the fields, the event time, and that they came in now."""
     frame = pl.DataFrame(pl.from_arrow(table))
     times = timestamps.to_millis(frame[time]).alias("event_time")
@@ -111,13 +111,13 @@ def to_dataframe(
     if topic is None and len(topics) > 1:
         raise DefinitionError(f"job {job.name!r} writes {', '.join(topics)}; say topic=")
     chosen = next(iter(topics.values())) if topic is None else topics[topic]
-    source = _source(chosen, log or load().log.url)
+    source = _make_source(chosen, log or load().log.url)
     spark.dataSource.register(source)
     return (spark.readStream if streaming else spark.read).format(source.name()).load()
 
 
 @dataclass
-class Span(InputPartition):
+class OffsetRange(InputPartition):
     """A range of one partition of the log."""
 
     partition: int
@@ -125,11 +125,11 @@ class Span(InputPartition):
     end: int
 
 
-def _source(topic: Topic, log: str) -> type[DataSource]:
+def _make_source(topic: Topic, log: str) -> type[DataSource]:
     columns = pl.Schema({**topic.schema, "event_time": pl.Int64(), **panes.COLUMNS})
-    schema = from_arrow_schema(_plain(columns.to_frame().to_arrow()).schema)
-    packed, name = (
-        pickled(topic),
+    schema = from_arrow_schema(_to_spark_types(columns.to_frame().to_arrow()).schema)
+    pickled_topic, name = (
+        pickle_by_value(topic),
         f"millrace_{hashlib.sha256(f'{log} {topic.name}'.encode()).hexdigest()[:16]}",
     )
 
@@ -142,53 +142,55 @@ def _source(topic: Topic, log: str) -> type[DataSource]:
             return schema
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return Held(packed, log, schema)
+            return BatchResultReader(pickled_topic, log, schema)
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's interface
-            return Following(packed, log, schema)
+            return StreamResultReader(pickled_topic, log, schema)
 
     return Results
 
 
-class _Reading:
+class _ResultReader:
     """What both kinds of reader do."""
 
-    def __init__(self, packed: bytes, log: str, schema: StructType) -> None:
-        self._packed, self._log, self._schema = packed, log, schema
+    def __init__(self, pickled_topic: bytes, log: str, schema: StructType) -> None:
+        self._pickled_topic, self._log, self._schema = pickled_topic, log, schema
 
-    def rows(self, span: Span) -> Iterator[pa.RecordBatch]:
+    def rows(self, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The results of a range, decoded where it is read."""
         import pickle
 
-        topic: Topic = pickle.loads(self._packed)  # noqa: S301 - our own bytes, sent by our own driver
-        records = open_log(self._log, create=False).read(topic.name, span.partition, span.start, span.end)
-        frame = decode(topic, span.partition, records, panes=True).rows.select(
+        topic: Topic = pickle.loads(self._pickled_topic)  # noqa: S301 - our own bytes, sent by our own driver
+        records = open_log(self._log, create=False).read(
+            topic.name, offsets.partition, offsets.start, offsets.end
+        )
+        frame = decode(topic, offsets.partition, records, panes=True).rows.select(
             [field.name for field in self._schema.fields]
         )
-        yield from _plain(frame.to_arrow()).cast(to_arrow_schema(self._schema)).to_batches()
+        yield from _to_spark_types(frame.to_arrow()).cast(to_arrow_schema(self._schema)).to_batches()
 
     def ends(self) -> dict[str, int]:
         """How far the topic is filled."""
         import pickle
 
-        topic = pickle.loads(self._packed)  # noqa: S301 - our own bytes
-        return {str(p): end for p, end in open_log(self._log, create=False).ends(topic.name).items()}
+        topic = pickle.loads(self._pickled_topic)  # noqa: S301 - our own bytes
+        return {str(p): end for p, end in open_log(self._log, create=False).end_offsets(topic.name).items()}
 
 
-class Held(_Reading, DataSourceReader):
+class BatchResultReader(_ResultReader, DataSourceReader):
     """All there is."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task for each partition."""
-        return [Span(int(p), 0, end) for p, end in self.ends().items()]
+        return [OffsetRange(int(p), 0, end) for p, end in self.ends().items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The results of one."""
-        assert isinstance(partition, Span)
+        assert isinstance(partition, OffsetRange)
         return self.rows(partition)
 
 
-class Following(_Reading, DataSourceStreamReader):
+class StreamResultReader(_ResultReader, DataSourceStreamReader):
     """What there is, and what comes."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
@@ -201,20 +203,22 @@ class Following(_Reading, DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What is new."""
-        return [Span(int(p), start.get(p, 0), stop) for p, stop in end.items() if stop > start.get(p, 0)]
+        return [
+            OffsetRange(int(p), start.get(p, 0), stop) for p, stop in end.items() if stop > start.get(p, 0)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The results of one range."""
-        assert isinstance(partition, Span)
+        assert isinstance(partition, OffsetRange)
         return self.rows(partition)
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def _to_spark_types(table: pa.Table) -> pa.Table:
     """With types that Spark knows: times in microseconds, text and lists of the usual size."""
-    return table.cast(pa.schema([pa.field(field.name, _usual(field.type)) for field in table.schema]))
+    return table.cast(pa.schema([pa.field(field.name, _spark_type(field.type)) for field in table.schema]))
 
 
-def _usual(dtype: pa.DataType) -> pa.DataType:
+def _spark_type(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(dtype):
         return pa.timestamp("us", dtype.tz)
     if pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):
@@ -222,7 +226,7 @@ def _usual(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype):
         return pa.binary()
     if pa.types.is_large_list(dtype) or pa.types.is_list(dtype):
-        return pa.list_(_usual(dtype.value_type))
+        return pa.list_(_spark_type(dtype.value_type))
     if pa.types.is_struct(dtype):
-        return pa.struct([pa.field(f.name, _usual(f.type)) for f in dtype])
+        return pa.struct([pa.field(f.name, _spark_type(f.type)) for f in dtype])
     return dtype

@@ -25,13 +25,13 @@ from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millrace.engine.exchange import Packet
-    from millrace.runners.spark.source import Feed, Share
+    from millrace.runners.spark.source import ReadTask, SourceSpec
 
-FOLDER = "MILLRACE_AHEAD"
+FOLDER_VARIABLE = "MILLRACE_AHEAD"
 """The variable that says where requests may be kept; without it nobody reads ahead."""
-MOST = 4
+MAX_PROCESSES = 4
 """As many processes, at most; else one for each core: they work when nobody else wants to."""
-PATIENCE = 0.05, 2e-6
+WAIT_SECONDS = 0.05, 2e-6
 """How many seconds a worker waits for a share that is being read, and how many more for each row: about as long as reading it takes. On a busy machine
 it might not come at all."""
 
@@ -39,72 +39,72 @@ _log = logging.getLogger("millrace.run")
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _RequestQueue:
     """Where requests lie, and the pipe that says there is a new one."""
 
     folder: Path
-    bell: int
+    notify_pipe: int
 
 
-_desk: _Desk | None = None
+_queue: _RequestQueue | None = None
 
 
-def begin() -> None:
+def start_processes() -> None:
     """Forks the processes that read ahead, if there is a folder for it; in the daemon, before its first worker."""
-    global _desk  # noqa: PLW0603 - inherited by all workers
-    if FOLDER not in os.environ:
+    global _queue  # noqa: PLW0603 - inherited by all workers
+    if FOLDER_VARIABLE not in os.environ:
         return
-    Path(os.environ[FOLDER]).mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=os.environ[FOLDER]))
-    hears, bell = os.pipe()
-    for _ in range(min(MOST, len(os.sched_getaffinity(0)))):
+    Path(os.environ[FOLDER_VARIABLE]).mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=os.environ[FOLDER_VARIABLE]))
+    wake_pipe, notify_pipe = os.pipe()
+    for _ in range(min(MAX_PROCESSES, len(os.sched_getaffinity(0)))):
         if os.fork() == 0:
-            os.close(bell)
-            _serve(folder, hears)
+            os.close(notify_pipe)
+            _serve_requests(folder, wake_pipe)
             os._exit(0)
-    os.close(hears)
-    os.set_blocking(bell, False)
-    _desk = _Desk(folder, bell)
+    os.close(wake_pipe)
+    os.set_blocking(notify_pipe, False)
+    _queue = _RequestQueue(folder, notify_pipe)
 
 
-def ask(feed: Feed, share: Share) -> None:
+def request_read(spec: SourceSpec, task: ReadTask) -> None:
     """Has a share read ahead, unless it is already; without anybody to do so, nothing happens."""
-    if _desk is None:
+    if _queue is None:
         return
-    place = _place(_desk.folder, feed, share)
+    path = _request_path(_queue.folder, spec, task)
     if any(
-        place.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")
+        path.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")
     ):  # in this order: so no change is missed
         return
     with contextlib.suppress(OSError):  # no room, or nobody there: then the worker reads by itself
-        place.write_bytes(pickle.dumps((feed, share)))
-        place.rename(place.with_suffix(".asked"))
-        os.write(_desk.bell, b".")
+        path.write_bytes(pickle.dumps((spec, task)))
+        path.rename(path.with_suffix(".asked"))
+        os.write(_queue.notify_pipe, b".")
 
 
-def taken(feed: Feed, share: Share) -> list[Packet] | None:
+def take_packets(spec: SourceSpec, task: ReadTask) -> list[Packet] | None:
     """The packets of a share, if they were read ahead; one that is being read is waited for a while, one that is not begun is called off."""
-    if _desk is None:
+    if _queue is None:
         return None
-    place = _place(_desk.folder, feed, share)
+    path = _request_path(_queue.folder, spec, task)
     with contextlib.suppress(FileNotFoundError):
-        place.with_suffix(".asked").unlink()
+        path.with_suffix(".asked").unlink()
         return None
-    with contextlib.suppress(FileNotFoundError), place.with_suffix(".begun").open("rb") as begun:
-        if not _locked(begun, PATIENCE[0] + PATIENCE[1] * share.rows):
-            place.with_suffix(".begun").unlink()
+    with contextlib.suppress(FileNotFoundError), path.with_suffix(".begun").open("rb") as begun_file:
+        if not _wait_for_lock(begun_file, WAIT_SECONDS[0] + WAIT_SECONDS[1] * task.rows):
+            path.with_suffix(".begun").unlink()
             return None
     with contextlib.suppress(FileNotFoundError):
-        body = place.with_suffix(".ready").read_bytes()
-        place.with_suffix(".ready").unlink()
+        body = path.with_suffix(".ready").read_bytes()
+        path.with_suffix(".ready").unlink()
         found: list[Packet] = pickle.loads(body)  # noqa: S301 - written by our own process
         return found
     return None
 
 
-def _locked(file: IO[bytes], patience: float) -> bool:
+def _wait_for_lock(file: IO[bytes], timeout: float) -> bool:
     """Whether whoever works on a request has let go of it, or does so soon."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,56 +113,56 @@ def _locked(file: IO[bytes], patience: float) -> bool:
     return False
 
 
-def _place(folder: Path, feed: Feed, share: Share) -> Path:
-    return folder / f"{feed.name}-{blake2b(repr(share.ranges).encode(), digest_size=12).hexdigest()}"
+def _request_path(folder: Path, spec: SourceSpec, task: ReadTask) -> Path:
+    return folder / f"{spec.query_name}-{blake2b(repr(task.ranges).encode(), digest_size=12).hexdigest()}"
 
 
-def _serve(folder: Path, hears: int) -> None:
+def _serve_requests(folder: Path, wake_pipe: int) -> None:
     """Works off requests, the oldest first, until all who could ask are gone."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
+    null_device = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null_device, 0)
+    os.dup2(null_device, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     else:
         os.nice(19)
-    while os.read(hears, 1):
-        for asked in sorted(folder.glob("*.asked"), key=_age):
-            if _work(asked):
+    while os.read(wake_pipe, 1):
+        for asked in sorted(folder.glob("*.asked"), key=_request_time):
+            if _process_request(asked):
                 break
 
 
-def _age(asked: Path) -> int:
+def _request_time(asked: Path) -> int:
     try:
         return asked.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 
 
-def _work(asked: Path) -> bool:
+def _process_request(asked: Path) -> bool:
     """Works off a request, unless another does so or a worker has called it off meanwhile."""
     begun = asked.with_suffix(".begun")
     try:
         with asked.open("rb") as request:
             fcntl.flock(request, fcntl.LOCK_EX | fcntl.LOCK_NB)
             asked.rename(begun)
-            _answer(request.read(), asked, wanted=begun.exists)
+            _write_packets(request.read(), asked, is_wanted=begun.exists)
             begun.unlink(missing_ok=True)
     except (FileNotFoundError, BlockingIOError):
         return False
     return True
 
 
-def _answer(request: bytes, place: Path, *, wanted: Callable[[], bool]) -> None:
-    from millrace.runners.spark.source import packets
+def _write_packets(request: bytes, path: Path, *, is_wanted: Callable[[], bool]) -> None:
+    from millrace.runners.spark.source import read_packets
 
-    feed, share = pickle.loads(request)  # noqa: S301 - written by our own workers
-    draft = place.with_suffix(".draft")
+    spec, task = pickle.loads(request)  # noqa: S301 - written by our own workers
+    draft = path.with_suffix(".draft")
     try:
-        draft.write_bytes(pickle.dumps(packets(feed, share)))
-        if wanted():
-            draft.rename(place.with_suffix(".ready"))
+        draft.write_bytes(pickle.dumps(read_packets(spec, task)))
+        if is_wanted():
+            draft.rename(path.with_suffix(".ready"))
     except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
         _log.debug("reading ahead: %s", error)
     draft.unlink(missing_ok=True)

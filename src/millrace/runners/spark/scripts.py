@@ -21,24 +21,24 @@ from pyspark.sql.types import StructType
 from millrace.config import SparkSettings
 from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
-from millrace.engine.source import Piece, route
+from millrace.engine.source import PartitionBatch, route_batch
 from millrace.errors import RunFailed
 from millrace.runners.spark import session
-from millrace.runners.spark.query import through_stages
-from millrace.runners.spark.serialized_plan import Shipped
-from millrace.runners.spark.sink import collected
-from millrace.runners.spark.slots import labels
-from millrace.runners.spark.source import PACKETS, as_rows
-from millrace.runners.spark.supervisor.failures import explain
+from millrace.runners.spark.query import add_stages
+from millrace.runners.spark.serialized_plan import SerializedPlan
+from millrace.runners.spark.sink import collect_packets
+from millrace.runners.spark.slots import make_slot_labels
+from millrace.runners.spark.source import PACKET_SCHEMA, to_record_batch
+from millrace.runners.spark.supervisor.failures import explain_failure
 from millrace.stream import Job
-from millrace.testing.model.model import Event
-from millrace.testing.script import Fed, decoded
+from millrace.testing.model.model import SourceEvent
+from millrace.testing.script import BatchResult, decode_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-PATIENCE = 180
+BATCH_TIMEOUT = 180
 """Seconds that a batch may take; only a query that hangs takes as long."""
 PARTITIONS = 2
 
@@ -54,23 +54,23 @@ def shared_session() -> SparkSession:
 
 
 @dataclass(frozen=True)
-class Scripted:
+class ScriptedBatch:
     """A batch as the script says it: pieces, the clock, and whether nothing follows."""
 
-    pieces: list[Piece]
+    partition_batches: list[PartitionBatch]
     now: int
     end: bool
 
 
 @dataclass
-class _Half(InputPartition):
+class _BatchPart(InputPartition):
     """Every other piece of a batch, so that two tasks have to agree."""
 
     step: int
     remainder: int
 
 
-class OnSpark:
+class SparkScript:
     """A query of its own in the shared session."""
 
     def __init__(
@@ -81,32 +81,34 @@ class OnSpark:
         self._partitions = dict(partitions)
         self._folder = Path(tempfile.mkdtemp(prefix="millrace-script-"))
         (self._folder / "steps").mkdir()
-        self._done: queue.Queue[tuple[int, Results]] = queue.Queue()
+        self._finished_batches: queue.Queue[tuple[int, Results]] = queue.Queue()
         self._steps = 0
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self._query = self._start()
 
-    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+    def feed(self, batch: Sequence[SourceEvent], now: int, *, end: bool = False) -> BatchResult:
         """One batch, which is exactly one batch of the query."""
-        places: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        events_by_partition: dict[tuple[str, int], list[SourceEvent]] = defaultdict(list)
         for event in batch:
-            places[event.topic, event.partition].append(event)
+            events_by_partition[event.topic, event.partition].append(event)
             self._ends[event.topic, event.partition] = event.offset + 1
-        pieces = [
-            Piece(
+        partition_batches = [
+            PartitionBatch(
                 topic.name,
                 number,
-                decoded(topic, places[topic.name, number]) if places[topic.name, number] else None,
-                upto=self._ends[topic.name, number],
+                decode_events(topic, events_by_partition[topic.name, number])
+                if events_by_partition[topic.name, number]
+                else None,
+                end_offset=self._ends[topic.name, number],
             )
             for topic in self._plan.topics
             for number in range(self._partitions[topic.name])
         ]
         draft = self._folder / "draft"
-        draft.write_bytes(pickle.dumps(Scripted(pieces, now, end)))
+        draft.write_bytes(pickle.dumps(ScriptedBatch(partition_batches, now, end)))
         draft.replace(self._folder / "steps" / str(self._steps))
         self._steps += 1
-        return _fed(self._wait_for(self._steps - 1))
+        return _to_fed(self._wait_for(self._steps - 1))
 
     def restart(self) -> None:
         """Stops the query and starts it from its checkpoint."""
@@ -119,48 +121,52 @@ class OnSpark:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self) -> StreamingQuery:
-        spark, shipped, spread = (
+        spark, serialized_plan, slot_labels = (
             shared_session(),
-            Shipped.pack(self._plan),
-            labels(self._plan.slots, PARTITIONS),
+            SerializedPlan.pack(self._plan),
+            make_slot_labels(self._plan.slots, PARTITIONS),
         )
         name = f"scripted_{self._folder.name.replace('-', '_')}"
-        spark.dataSource.register(_source(name, shipped, spread, self._folder / "steps"))
-        frame = through_stages(spark.readStream.format(name).load(), shipped, self._plan.depth, spread)
+        spark.dataSource.register(_make_source(name, serialized_plan, slot_labels, self._folder / "steps"))
+        frame = add_stages(
+            spark.readStream.format(name).load(), serialized_plan, self._plan.depth, slot_labels
+        )
         return (
             frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
-            .foreachBatch(self._take)
+            .foreachBatch(self._collect_batch)
             .start()
         )
 
-    def _take(self, frame: DataFrame, batch: int) -> None:
-        self._done.put((batch, gather(self._plan, collected(frame))))
+    def _collect_batch(self, frame: DataFrame, batch: int) -> None:
+        self._finished_batches.put((batch, gather(self._plan, collect_packets(frame))))
 
     def _wait_for(self, step: int) -> Results:
-        for _ in range(PATIENCE * 10):
+        for _ in range(BATCH_TIMEOUT * 10):
             try:
-                batch, results = self._done.get(timeout=0.1)
+                batch, results = self._finished_batches.get(timeout=0.1)
             except queue.Empty:
                 failed = self._query.exception()
                 if failed is not None:
-                    raise explain(failed, state=self._folder) from failed
+                    raise explain_failure(failed, state=self._folder) from failed
                 continue
             if batch == step:
                 return results
-        raise RunFailed(f"batch {step} was not done within {PATIENCE} s")
+        raise RunFailed(f"batch {step} was not done within {BATCH_TIMEOUT} s")
 
 
-def _source(name: str, plan: Shipped, spread: tuple[int, ...], steps: Path) -> type[DataSource]:
+def _make_source(
+    name: str, plan: SerializedPlan, slot_labels: tuple[int, ...], steps: Path
+) -> type[DataSource]:
     class ScriptedSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return name
 
         def schema(self) -> StructType:
-            return PACKETS
+            return PACKET_SCHEMA
 
         def streamReader(self, schema: StructType) -> ScriptedReader:  # noqa: ARG002, N802 - Spark's interface
-            return ScriptedReader(plan, spread, steps)
+            return ScriptedReader(plan, slot_labels, steps)
 
     return ScriptedSource
 
@@ -168,8 +174,8 @@ def _source(name: str, plan: Shipped, spread: tuple[int, ...], steps: Path) -> t
 class ScriptedReader(DataSourceStreamReader):
     """A step of the script is a batch, however many are ready."""
 
-    def __init__(self, plan: Shipped, spread: tuple[int, ...], steps: Path) -> None:
-        self._plan, self._spread, self._steps = plan, spread, steps
+    def __init__(self, plan: SerializedPlan, slot_labels: tuple[int, ...], steps: Path) -> None:
+        self._plan, self._slot_labels, self._steps = plan, slot_labels, steps
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """Before the first step."""
@@ -182,19 +188,21 @@ class ScriptedReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Two tasks for each batch."""
         return [
-            _Half(step, remainder)
+            _BatchPart(step, remainder)
             for step in range(start["step"], end["step"])
             for remainder in range(PARTITIONS)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Routes its share."""
-        assert isinstance(partition, _Half)
-        said: Scripted = pickle.loads((self._steps / str(partition.step)).read_bytes())  # noqa: S301 - our own file
-        mine = said.pieces[partition.remainder :: PARTITIONS]
-        yield as_rows(route(self._plan.unpack(), mine, said.now, end=said.end), self._spread)
+        assert isinstance(partition, _BatchPart)
+        scripted: ScriptedBatch = pickle.loads((self._steps / str(partition.step)).read_bytes())  # noqa: S301 - our own file
+        part = scripted.partition_batches[partition.remainder :: PARTITIONS]
+        yield to_record_batch(
+            route_batch(self._plan.unpack(), part, scripted.now, end=scripted.end), self._slot_labels
+        )
 
 
-def _fed(results: Results) -> Fed:
+def _to_fed(results: Results) -> BatchResult:
     written = {topic: frame.to_dicts() for topic, frame in results.outputs.items()}
-    return Fed(written, {job: frame.to_dicts() for job, frame in results.late.items()})
+    return BatchResult(written, {job: frame.to_dicts() for job, frame in results.late.items()})

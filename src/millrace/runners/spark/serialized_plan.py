@@ -16,17 +16,17 @@ _UNPACKED: dict[str, Plan] = {}
 
 
 @dataclass(frozen=True)
-class Shipped:
+class SerializedPlan:
     """A plan as bytes. Copying it about costs nothing; unpacking it imports the job's modules."""
 
     body: bytes
     digest: str
 
     @staticmethod
-    def pack(plan: Plan) -> Shipped:
+    def pack(plan: Plan) -> SerializedPlan:
         """Ready for the journey."""
-        body = pickled(plan)
-        return Shipped(body, hashlib.sha256(body).hexdigest())
+        body = pickle_by_value(plan)
+        return SerializedPlan(body, hashlib.sha256(body).hexdigest())
 
     def unpack(self) -> Plan:
         """The plan, from the second time on without any work."""
@@ -38,9 +38,9 @@ class Shipped:
         return plan
 
 
-def pickled(thing: object) -> bytes:
+def pickle_by_value(value: object) -> bytes:
     """By cloudpickle, as jobs hold lambdas. Polars looks for it under its own name; Spark brings it along under another."""
     from pyspark import cloudpickle
 
     sys.modules.setdefault("cloudpickle", cloudpickle)
-    return cast(bytes, cloudpickle.dumps(thing))  # type: ignore[no-untyped-call] # pyspark has not typed it
+    return cast(bytes, cloudpickle.dumps(value))  # type: ignore[no-untyped-call] # pyspark has not typed it

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
-FIXED = {
+FIXED_OPTIONS = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -48,46 +48,46 @@ take the way of blocks that executors fetch from each other."""
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -Xss4m"
 """The JVM only carries blocks: a simple collector and a quick compiler serve it best. Stacks are deep because Spark matches
 the text of whole Python tracebacks by a recursive pattern when a query is stopped."""
-QUICK_START = "-Djdk.lang.Process.launchMechanism=VFORK"
+VFORK_OPTION = "-Djdk.lang.Process.launchMechanism=VFORK"
 """Hadoop starts a `chmod` for each file of a checkpoint and its checksum, six in a batch; Java starts each by a helper program unless told otherwise."""
-NO_QUICK_START = 26
+NO_VFORK_SINCE = 26
 """From this Java on it may not be told so."""
 
 
 def configuration(settings: SparkSettings, *, partitions: int, scratch: Path) -> dict[str, str]:
     """All settings of the session; those of the user win."""
-    quiet = Path(__file__).with_name("log4j2.properties")
-    local = settings.master.startswith("local")
-    ours = {
-        **FIXED,
+    log_config = Path(__file__).with_name("log4j2.properties")
+    is_local = settings.master.startswith("local")
+    options = {
+        **FIXED_OPTIONS,
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={log_config.as_uri()}",
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.local.dir": str(scratch),
     }
-    if local:
-        ours |= {
+    if is_local:
+        options |= {
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "spark.shuffle.compress": "false",
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",
         }
-    if local and _starts_quickly():
-        ours["spark.driver.extraJavaOptions"] += f" {QUICK_START}"
-    if reads_ahead(settings):
-        ours[f"spark.executorEnv.{read_ahead.FOLDER}"] = str(scratch / "ahead")
-    return ours | settings.conf
+    if is_local and _can_use_vfork():
+        options["spark.driver.extraJavaOptions"] += f" {VFORK_OPTION}"
+    if is_read_ahead_enabled(settings):
+        options[f"spark.executorEnv.{read_ahead.FOLDER_VARIABLE}"] = str(scratch / "ahead")
+    return options | settings.conf
 
 
-def reads_ahead(settings: SparkSettings) -> bool:
+def is_read_ahead_enabled(settings: SparkSettings) -> bool:
     """Whether batches are read ahead: what is ready lies on the machine of whoever read it."""
     return settings.read_ahead and settings.master.startswith("local")
 
 
-def _starts_quickly() -> bool:
+def _can_use_vfork() -> bool:
     try:
-        return sys.platform == "linux" and java.find().major < NO_QUICK_START
+        return sys.platform == "linux" and java.find().major < NO_VFORK_SINCE
     except ComponentMissing:
         return False
 
@@ -120,20 +120,20 @@ def open_session(
     os.environ["POLARS_MAX_THREADS"] = "1"
     conf = SparkConf().setMaster(settings.master).setAppName(name)
     conf.setAll(list(configuration(settings, partitions=partitions, scratch=scratch).items()))
-    start: dict[str, Any] = {"pass_fds": () if lock is None else (lock,)}
+    process_options: dict[str, Any] = {"pass_fds": () if lock is None else (lock,)}
     with contextlib.ExitStack() as stack:
         if output is not None:
-            start["stdout"] = start["stderr"] = stack.enter_context(output.open("ab"))
-        gateway = launch_gateway(conf, popen_kwargs=start)  # type: ignore[no-untyped-call] # pyspark has not typed it
+            process_options["stdout"] = process_options["stderr"] = stack.enter_context(output.open("ab"))
+        gateway = launch_gateway(conf, popen_kwargs=process_options)  # type: ignore[no-untyped-call] # pyspark has not typed it
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
-def spread(spark: SparkSession, partitions: int) -> None:
+def set_shuffle_partitions(spark: SparkSession, partitions: int) -> None:
     """From now on shuffles go to so many partitions."""
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
 
 
-def cores(settings: SparkSettings) -> int:
+def count_cores(settings: SparkSettings) -> int:
     """How many tasks can run at a time, as far as the settings tell."""
     local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", settings.master)
     if local:

@@ -12,14 +12,14 @@ from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
 from millrace.log import fault_points
 from millrace.runners.commit import Committer
-from millrace.runners.spark.batch_ends import tell
+from millrace.runners.spark.batch_ends import write_watermarks
 from millrace.runners.state.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class _Again(Exception):
+class _BatchMustRerun(Exception):
     """Ends a query whose batch must be run once more."""
 
 
@@ -36,47 +36,47 @@ class Sink:
         base: int = 0,
     ) -> None:
         """`base`: how many batches were done before the checkpoint of this query."""
-        self._base = base
+        self._base_batch = base
         self._plan = plan
         self._committer = committer
         self._report = report
-        self._pace = folder / "reaches.json"
+        self._watermark_file = folder / "reaches.json"
         self._quarantine = quarantine
-        self.again = False
+        self.must_rerun = False
         """Whether the batch is to be run once more, without jobs that have just been put under quarantine."""
         self.error: Exception | None = None
         """What went wrong here, before Spark wraps it."""
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Collects the few packets that are left and commits what they hold."""
-        batch = self._base + number
+        batch = self._base_batch + number
         try:
-            results = self._committer.encoded(gather(self._plan, collected(frame)))
-            self._refuse(batch, results)
+            results = self._committer.encode_outputs(gather(self._plan, collect_packets(frame)))
+            self._check_failures(batch, results)
             fault_points.at("computed")
-            if batch > self._committer.last:
+            if batch > self._committer.last_batch:
                 self._committer.commit(batch, results, time.time_ns() // 1_000_000)
-            tell(self._pace, results.reaches)
+            write_watermarks(self._watermark_file, results.partition_watermarks)
         except Exception as error:
-            self.again = isinstance(error, _Again)
+            self.must_rerun = isinstance(error, _BatchMustRerun)
             self.error = error
             raise
         self._report(batch, replace(results, quarantined=self._quarantine.reasons))
 
-    def _refuse(self, batch: int, results: Results) -> None:
+    def _check_failures(self, batch: int, results: Results) -> None:
         """A batch in which a job failed ends the query, before anything of it is committed."""
         if results.failures:
             self._quarantine.commit_failures(
-                max(batch, self._committer.last + 1), results.now, results.failures
+                max(batch, self._committer.last_batch + 1), results.now, results.failures
             )
-            raise _Again
+            raise _BatchMustRerun
 
     def close(self) -> None:
         """Lets go of the log."""
         self._committer.close()
 
 
-def collected(frame: DataFrame) -> list[bytes]:
+def collect_packets(frame: DataFrame) -> list[bytes]:
     """The packets of a frame. As Arrow: Spark's pickling of bytes takes three times as long."""
     found: list[bytes] = frame.toArrow()["packet"].to_pylist()
     return found

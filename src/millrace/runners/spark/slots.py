@@ -3,7 +3,7 @@
 _WORD = 0xFFFFFFFF
 
 
-def labels(slots: int, partitions: int) -> tuple[int, ...]:
+def make_slot_labels(slots: int, partitions: int) -> tuple[int, ...]:
     """For each slot a label; slot `i` lands in partition `i % partitions`, so that no task gets more slots than another."""
     found: dict[int, int] = {}
     waiting = {

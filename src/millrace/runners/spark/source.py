@@ -23,63 +23,63 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from millrace.runners.batch_clock import BatchClock, wall_clock
-from millrace.runners.spark.open_logs import LogPlace
-from millrace.runners.spark.serialized_plan import Shipped
+from millrace.runners.spark.open_logs import LogLocation
+from millrace.runners.spark.serialized_plan import SerializedPlan
 
 if (
     TYPE_CHECKING
 ):  # Spark unpacks a source in several processes that only plan; what reads is loaded where it reads
     from millrace.engine.exchange import Packet
-    from millrace.runners.batches import Ends, Lost, Offsets, Pace
+    from millrace.runners.batches import Offsets, OnDataLoss, TopicEnds, WatermarkAlignment
 
-PACKETS = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
+PACKET_SCHEMA = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
 """What Spark shuffles: the label of a slot and a packet for it."""
-_ARROW = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
+_ARROW_SCHEMA = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
 
-Range = tuple[str, int, int, int]
+ReadRange = tuple[str, int, int, int]
 """A topic, a partition, and the offsets `[start, end)`."""
-_Topics: TypeAlias = dict[str, dict[int, int]]
-_Promise: TypeAlias = tuple[_Topics, _Topics]
+_TopicOffsets: TypeAlias = dict[str, dict[int, int]]
+_PlannedBatch: TypeAlias = tuple[_TopicOffsets, _TopicOffsets]
 """Where a batch begins that is not due yet, and where it will end, so that it can be read ahead."""
 
 
 @dataclass(frozen=True)
-class Feed:
+class SourceSpec:
     """What a source needs to know; it travels to the workers."""
 
-    plan: Shipped
+    plan: SerializedPlan
     topics: tuple[str, ...]
-    log: LogPlace
+    log: LogLocation
     labels: tuple[int, ...]
-    limit: int | None
-    tick: int
+    max_events: int | None
+    tick_ms: int
     """At least this often a batch comes, in milliseconds, while anything waits for the clock."""
-    ticks: bool
+    has_ticks: bool
     """Whether a trigger, a timer or idleness waits for the clock."""
-    tasks: int
-    pace: str | None = None
+    max_tasks: int
+    watermark_file: str | None = None
     """The file in which is said how far partitions have come."""
-    ahead: int = 0
+    max_ahead_ms: int = 0
     """How far ahead of the others a partition may be, in milliseconds."""
-    lost: Lost = "fail"
+    on_data_loss: OnDataLoss = "fail"
     """What to do where the log no longer has what comes next."""
-    start: str | None = None
+    start_offsets: str | None = None
     """The offsets, as JSON, at which the first batch begins; None: the beginning of the log."""
     rows_per_task: int = 20_000
     """Below this a second task costs more than it saves."""
-    name: str | None = None
+    query_name: str | None = None
     """Of this query, under which its shares are read ahead; null: they are not."""
     one_task: bool = False
     """Whether one task of Spark's reads all shares, one after the other, and works on them: whoever reads ahead helps it."""
 
 
 @dataclass
-class Share(InputPartition):
+class ReadTask(InputPartition):
     """What one task reads: partitions whole, and the batch's clock."""
 
     now: int
-    ranges: list[Range] = field(default_factory=list)
-    following: list[Share] = field(default_factory=list)
+    ranges: list[ReadRange] = field(default_factory=list)
+    following: list[ReadTask] = field(default_factory=list)
     """What may be read ahead meanwhile: the rest of the batch, and the one after it."""
     bounded: bool = False
     """Whether the run ends when it has caught up, so that nothing is expected of empty partitions."""
@@ -90,7 +90,7 @@ class Share(InputPartition):
         return sum(end - start for _, _, start, end in self.ranges)
 
 
-def source(feed: Feed, name: str) -> type[DataSource]:
+def make_source(spec: SourceSpec, name: str) -> type[DataSource]:
     """A data source class for one query; Spark pickles it by value, with what it holds."""
 
     class LogSource(DataSource):
@@ -99,42 +99,42 @@ def source(feed: Feed, name: str) -> type[DataSource]:
             return name
 
         def schema(self) -> StructType:
-            return PACKETS
+            return PACKET_SCHEMA
 
-        def streamReader(self, schema: StructType) -> Reader:  # noqa: ARG002, N802 - Spark's interface
-            return Reader(feed)
+        def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: ARG002, N802 - Spark's interface
+            return LogStreamReader(spec)
 
     return LogSource
 
 
-class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Cuts batches on the driver, and reads them in the workers."""
 
-    def __init__(self, feed: Feed, *, clock: Callable[[], int] = wall_clock) -> None:
-        self._feed = feed
+    def __init__(self, spec: SourceSpec, *, clock: Callable[[], int] = wall_clock) -> None:
+        self._spec = spec
         self._clock = BatchClock(clock)
-        self._target: _Frozen | None = None
-        self._since: int | None = None
-        self._promise: _Promise | None = None
+        self._target_ends: _FrozenEnds | None = None
+        self._started_at: int | None = None
+        self._planned_batch: _PlannedBatch | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """The oldest record of every partition there is, or where the state came from that the first batch begins with."""
-        from millrace.runners.batches import Offsets, joined
-        from millrace.runners.spark.open_logs import opened
+        from millrace.runners.batches import Offsets, resolve_offsets
+        from millrace.runners.spark.open_logs import get_log
 
-        if self._feed.start is not None:
-            return _said(Offsets.from_json(self._feed.start))
-        return _said(joined(opened(self._feed.log), Offsets({}, 0), self._feed.topics))
+        if self._spec.start_offsets is not None:
+            return _to_spark_offsets(Offsets.from_json(self._spec.start_offsets))
+        return _to_spark_offsets(resolve_offsets(get_log(self._spec.log), Offsets({}, 0), self._spec.topics))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's interface
         """The most events of a batch, as set by the user."""
-        return ReadMaxRows(self._feed.limit) if self._feed.limit else ReadAllAvailable()
+        return ReadMaxRows(self._spec.max_events) if self._spec.max_events else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
         """From now on, what is in the log at this moment is all there is."""
-        from millrace.runners.spark.open_logs import opened
+        from millrace.runners.spark.open_logs import get_log
 
-        self._target = _Frozen.of(opened(self._feed.log), self._feed.topics)
+        self._target_ends = _FrozenEnds.of(get_log(self._spec.log), self._spec.topics)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's interface
         """Where the next batch ends; `start` itself where nothing is new and no tick is due, so that no empty batch runs.
@@ -142,176 +142,212 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark runs a first batch in any case; so that it has a clock, and partitions are known from then on, it is always due.
         """
         from millrace.runners import batches as feed
-        from millrace.runners.spark.open_logs import opened
+        from millrace.runners.spark.open_logs import get_log
 
-        begun = _offsets(start)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        log = opened(self._feed.log) if self._target is None else self._target
-        ends, pace = _Frozen.of(log, begun.topics), self._pace()
-        bounded = self._target is not None
-        end = feed.advance(
+        begin = _parse_offsets(start)
+        max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        log = get_log(self._spec.log) if self._target_ends is None else self._target_ends
+        ends, alignment = _FrozenEnds.of(log, begin.topics), self._read_alignment()
+        bounded = self._target_ends is not None
+        end = feed.plan_batch_end(
             ends,
-            begun,
-            now=self._clock.after(begun.clock),
-            limit=most,
-            pace=pace,
-            lost=self._feed.lost,
+            begin,
+            now=self._clock.after(begin.clock),
+            limit=max_events,
+            alignment=alignment,
+            on_data_loss=self._spec.on_data_loss,
             bounded=bounded,
         )
-        end = self._kept(begun, end, ends)
-        self._promise = (
-            None if most is None or self._feed.name is None else self._promised(ends, end, most, pace)
+        end = self._keep_planned_end(begin, end, ends)
+        self._planned_batch = (
+            None
+            if max_events is None or self._spec.query_name is None
+            else self._plan_following_batch(ends, end, max_events, alignment)
         )
         return (
             start
-            if end.topics == begun.topics and not end.anew(begun) and not self._is_due(begun, end)
-            else _said(end)
+            if end.topics == begin.topics and not end.recreated_topics(begin) and not self._is_due(begin, end)
+            else _to_spark_offsets(end)
         )
 
-    def _is_due(self, begun: Offsets, end: Offsets) -> bool:
+    def _is_due(self, begin: Offsets, end: Offsets) -> bool:
         """Whether a batch comes though nothing is new."""
         from millrace.runners import batches as feed
         from millrace.runners.batches import Offsets
 
-        if self._since is None:
-            self._since = end.clock
-        if begun.clock == 0 or (
-            self._feed.start is not None and begun == Offsets.from_json(self._feed.start)
+        if self._started_at is None:
+            self._started_at = end.clock
+        if begin.clock == 0 or (
+            self._spec.start_offsets is not None and begin == Offsets.from_json(self._spec.start_offsets)
         ):
             return True
-        if self._target is not None:
-            return feed.closes_empty(begun, end)
-        waits = self._feed.ticks or feed.waits_for_empty(end, self._since, self._feed.tick)
-        return waits and end.clock - begun.clock >= self._feed.tick
+        if self._target_ends is not None:
+            return feed.has_to_close_empty(begin, end)
+        waits = self._spec.has_ticks or feed.is_waiting_for_empty(end, self._started_at, self._spec.tick_ms)
+        return waits and end.clock - begin.clock >= self._spec.tick_ms
 
-    def _kept(self, begun: Offsets, end: Offsets, ends: _Frozen) -> Offsets:
+    def _keep_planned_end(self, begin: Offsets, end: Offsets, ends: _FrozenEnds) -> Offsets:
         """The end that was promised for the batch that begins here, if it is there and the same partitions go on; else `end`."""
         from millrace.runners.batches import Offsets
 
-        if self._promise is None or self._promise[0] != begun.topics or end.anew(begun):
+        if (
+            self._planned_batch is None
+            or self._planned_batch[0] != begin.topics
+            or end.recreated_topics(begin)
+        ):
             return end
-        promised = Offsets(self._promise[1], end.clock, end.bounded, end.ids)
+        planned = Offsets(self._planned_batch[1], end.clock, end.bounded, end.ids)
         return (
-            promised
-            if promised.moved(begun) == end.moved(begun) and promised.reached(Offsets(ends.at, 0))
+            planned
+            if planned.moved_partitions(begin) == end.moved_partitions(begin)
+            and planned.is_reached_by(Offsets(ends.offsets, 0))
             else end
         )
 
-    def _promised(self, ends: _Frozen, end: Offsets, most: int, pace: Pace | None) -> _Promise | None:
+    def _plan_following_batch(
+        self, ends: _FrozenEnds, end: Offsets, max_events: int, alignment: WatermarkAlignment | None
+    ) -> _PlannedBatch | None:
         """Where the batch after this one ends, if there is enough for a whole one."""
         from millrace.runners import batches as feed
 
-        following = feed.advance(ends, end, now=end.clock, limit=most, pace=pace, lost=self._feed.lost)
+        following = feed.plan_batch_end(
+            ends,
+            end,
+            now=end.clock,
+            limit=max_events,
+            alignment=alignment,
+            on_data_loss=self._spec.on_data_loss,
+        )
         rows = sum(
             stop - end.topics[topic][p]
             for topic, partitions in following.topics.items()
             for p, stop in partitions.items()
         )
-        return (end.topics, following.topics) if rows >= most else None
+        return (end.topics, following.topics) if rows >= max_events else None
 
-    def _pace(self) -> Pace | None:
-        from millrace.runners.spark.batch_ends import told
+    def _read_alignment(self) -> WatermarkAlignment | None:
+        from millrace.runners.spark.batch_ends import read_alignment
 
-        return told(Path(self._feed.pace), self._feed.ahead) if self._feed.pace else None
+        return (
+            read_alignment(Path(self._spec.watermark_file), self._spec.max_ahead_ms)
+            if self._spec.watermark_file
+            else None
+        )
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Share]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
         """Every known partition in one of a few tasks, those without news too: their silence counts."""
         if start == end:
             return []
-        begun, done = _offsets(start), _offsets(end)
-        dealt = self._dealt(begun, done)
-        if self._feed.one_task:
-            dealt[0].following += dealt[1:]
-        if self._promise is not None and self._promise[0] == done.topics:
-            dealt[0].following += self._dealt(done, replace(done, topics=self._promise[1]))
-        return dealt
+        begin, stop = _parse_offsets(start), _parse_offsets(end)
+        tasks = self._make_read_tasks(begin, stop)
+        if self._spec.one_task:
+            tasks[0].following += tasks[1:]
+        if self._planned_batch is not None and self._planned_batch[0] == stop.topics:
+            tasks[0].following += self._make_read_tasks(stop, replace(stop, topics=self._planned_batch[1]))
+        return tasks
 
-    def _dealt(self, begun: Offsets, done: Offsets) -> list[Share]:
+    def _make_read_tasks(self, begin: Offsets, stop: Offsets) -> list[ReadTask]:
         from millrace.runners import batches as feed
-        from millrace.runners.spark.open_logs import opened
+        from millrace.runners.spark.open_logs import get_log
 
-        ranges = feed.ranges(opened(self._feed.log), begun, done, self._feed.lost)
-        dealt = shares(ranges, done.clock, most=self._feed.tasks, rows_per_task=self._feed.rows_per_task)
-        for share in dealt:
-            share.bounded = done.bounded
-        return dealt
+        ranges = feed.plan_ranges(get_log(self._spec.log), begin, stop, self._spec.on_data_loss)
+        tasks = deal_ranges(
+            ranges, stop.clock, max_tasks=self._spec.max_tasks, rows_per_task=self._spec.rows_per_task
+        )
+        for task in tasks:
+            task.bounded = stop.bounded
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes and routes, or takes what was read ahead; runs in a worker."""
         from millrace.engine.exchange import Body, Packet
         from millrace.runners.spark import read_ahead as ahead
 
-        assert isinstance(partition, Share)
-        found = ahead.taken(self._feed, partition)
-        for share in partition.following:
-            ahead.ask(self._feed, share)
+        assert isinstance(partition, ReadTask)
+        found = ahead.take_packets(self._spec, partition)
+        for task in partition.following:
+            ahead.request_read(self._spec, task)
         if found is None:
-            found = packets(self._feed, partition)
+            found = read_packets(self._spec, partition)
         else:  # they know the clock of the batch before
-            found += [Packet(slot, Body(partition.now).encode()) for slot in range(len(self._feed.labels))]
-        yield as_rows(found, self._feed.labels)
+            found += [Packet(slot, Body(partition.now).encode()) for slot in range(len(self._spec.labels))]
+        yield to_record_batch(found, self._spec.labels)
 
 
-def packets(feed: Feed, share: Share) -> list[Packet]:
+def read_packets(spec: SourceSpec, task: ReadTask) -> list[Packet]:
     """What a share brings to every slot."""
-    from millrace.engine.source import route
-    from millrace.runners.batches import read_piece
-    from millrace.runners.spark.open_logs import opened
+    from millrace.engine.source import route_batch
+    from millrace.runners.batches import read_partition
+    from millrace.runners.spark.open_logs import get_log
 
-    plan, log = feed.plan.unpack(), opened(feed.log)
+    plan, log = spec.plan.unpack(), get_log(spec.log)
     topics = {topic.name: topic for topic in plan.topics}
-    pieces = [
-        read_piece(log, topics[topic], number, start, end, lost=feed.lost, wanted=plan.wanted[topic])
-        for topic, number, start, end in share.ranges
+    partition_batches = [
+        read_partition(
+            log,
+            topics[topic],
+            number,
+            start,
+            end,
+            on_data_loss=spec.on_data_loss,
+            columns=plan.needed_columns[topic],
+        )
+        for topic, number, start, end in task.ranges
     ]
-    return route(plan, pieces, share.now, bounded=share.bounded)
+    return route_batch(plan, partition_batches, task.now, bounded=task.bounded)
 
 
 @dataclass(frozen=True)
-class _Frozen:
+class _FrozenEnds:
     """The ends of a log as they once were: what a query reads that is to stop when it has caught up."""
 
-    at: dict[str, dict[int, int]]
+    offsets: dict[str, dict[int, int]]
     ids: dict[str, str | None]
 
     @classmethod
-    def of(cls, log: Ends, topics: Iterable[str]) -> _Frozen:
+    def of(cls, log: TopicEnds, topics: Iterable[str]) -> _FrozenEnds:
         return cls(
-            {topic: log.ends(topic) for topic in topics}, {topic: log.identity(topic) for topic in topics}
+            {topic: log.end_offsets(topic) for topic in topics},
+            {topic: log.identity(topic) for topic in topics},
         )
 
-    def ends(self, topic: str) -> dict[int, int]:
-        return self.at[topic]
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        return self.offsets[topic]
 
     def identity(self, topic: str) -> str | None:
         return self.ids[topic]
 
 
-def shares(ranges: Sequence[Range], now: int, *, most: int, rows_per_task: int) -> list[Share]:
+def deal_ranges(
+    ranges: Sequence[ReadRange], now: int, *, max_tasks: int, rows_per_task: int
+) -> list[ReadTask]:
     """The ranges dealt out to few tasks, about equally; a partition stays whole."""
-    rows, busy = sum(end - start for *_, start, end in ranges), sum(end > start for *_, start, end in ranges)
-    dealt = [Share(now) for _ in range(max(1, min(most, busy, rows // rows_per_task)))]
+    rows, busy_partitions = (
+        sum(end - start for *_, start, end in ranges),
+        sum(end > start for *_, start, end in ranges),
+    )
+    tasks = [ReadTask(now) for _ in range(max(1, min(max_tasks, busy_partitions, rows // rows_per_task)))]
     for each in sorted(ranges, key=lambda each: each[2] - each[3]):
-        min(dealt, key=lambda share: share.rows).ranges.append(each)
-    for share in dealt:
-        share.ranges.sort()
-    return dealt
+        min(tasks, key=lambda task: task.rows).ranges.append(each)
+    for task in tasks:
+        task.ranges.sort()
+    return tasks
 
 
-def as_rows(packets: Sequence[Packet], labels: tuple[int, ...]) -> pa.RecordBatch:
+def to_record_batch(packets: Sequence[Packet], labels: tuple[int, ...]) -> pa.RecordBatch:
     """Packets as Spark's rows."""
     slots = pa.array([labels[packet.slot] for packet in packets], pa.int32())
     return pa.RecordBatch.from_arrays(
-        [slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW
+        [slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW_SCHEMA
     )
 
 
-def _offsets(said: dict[str, Any]) -> Offsets:
+def _parse_offsets(stored: dict[str, Any]) -> Offsets:
     from millrace.runners.batches import Offsets
 
-    return Offsets.from_json(json.dumps(said))
+    return Offsets.from_json(json.dumps(stored))
 
 
-def _said(offsets: Offsets) -> dict[str, Any]:
+def _to_spark_offsets(offsets: Offsets) -> dict[str, Any]:
     """As Spark stores it."""
     return cast(dict[str, Any], json.loads(offsets.to_json()))

@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace.runners.spark.serialized_plan import Shipped
+from millrace.runners.spark.serialized_plan import SerializedPlan
 
 if TYPE_CHECKING:
     from millrace.engine.exchange import Packet
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _BODY = StructType([StructField("body", BinaryType())])
 _ID = StructType([StructField("id", LongType())])
 """Schemas as objects: as text, each task would ask the JVM to parse them."""
-META = -1
+META_ID = -1
 """No chunk has this number, nor a smaller one."""
-STRIDE = 1 << 40
+CHUNK_STRIDE = 1 << 40
 """No depth has so many chunks: the numbers of the next one start here."""
 
 
@@ -39,7 +39,7 @@ class Stage(StatefulProcessor):
     """
 
     def __init__(
-        self, plan: Shipped, depths: Sequence[int], labels: tuple[int, ...], seed: str | None = None
+        self, plan: SerializedPlan, depths: Sequence[int], labels: tuple[int, ...], seed: str | None = None
     ) -> None:
         """`seed`: a file that holds what slots begin with that have stored nothing yet."""
         self._seed = seed
@@ -49,7 +49,7 @@ class Stage(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Names the state."""
-        self._stored = handle.getMapState("chunks", _ID, _BODY)
+        self._chunks = handle.getMapState("chunks", _ID, _BODY)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
         """One slot's part of a batch."""
@@ -57,43 +57,43 @@ class Stage(StatefulProcessor):
 
         slot = self._labels.index(int(key[0]))
         packets = [Packet(slot, bytes(row.packet)) for row in rows]
-        for place, depth in enumerate(self._depths):
-            packets = self._step(place, depth, slot, packets)
+        for position, depth in enumerate(self._depths):
+            packets = self._step(position, depth, slot, packets)
         for packet in packets:
             yield Row(slot=self._labels[packet.slot], packet=packet.body)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _step(self, place: int, depth: int, slot: int, packets: Sequence[Packet]) -> list[Packet]:
+    def _step(self, position: int, depth: int, slot: int, packets: Sequence[Packet]) -> list[Packet]:
         """One depth; `place` says which part of the map is its own."""
         from millrace.engine.stage import step
         from millrace.engine.state import SlotState
 
-        meta = self._stored.getValue((META - place,))
+        meta = self._chunks.getValue((META_ID - position,))
         before = SlotState.open(
             None if meta is None else bytes(meta[0]),
-            partial(self._load, place * STRIDE),
+            partial(self._load_chunk, position * CHUNK_STRIDE),
             f"Spark's checkpoint, stage {depth}, slot {slot},",
         )
-        begin = self._begin(depth, slot) if meta is None and self._seed is not None else before
-        after, onward = step(self._plan.unpack(), depth, slot, begin, [packet.body for packet in packets])
+        initial = self._initial_state(depth, slot) if meta is None and self._seed is not None else before
+        after, outgoing = step(self._plan.unpack(), depth, slot, initial, [packet.body for packet in packets])
         changes = after.changes_since(before)
         for number, body in changes.put.items():
-            self._stored.updateValue((place * STRIDE + number,), (body,))
+            self._chunks.updateValue((position * CHUNK_STRIDE + number,), (body,))
         for number in changes.delete:
-            self._stored.removeKey((place * STRIDE + number,))
-        self._stored.updateValue((META - place,), (changes.meta,))
-        return onward
+            self._chunks.removeKey((position * CHUNK_STRIDE + number,))
+        self._chunks.updateValue((META_ID - position,), (changes.meta,))
+        return outgoing
 
-    def _begin(self, depth: int, slot: int) -> SlotState:
+    def _initial_state(self, depth: int, slot: int) -> SlotState:
         from millrace.engine.state import SlotState
-        from millrace.runners.state.savepoint import load
+        from millrace.runners.state.savepoint import load_savepoint
 
         assert self._seed is not None
-        return load(Path(self._seed)).states.get((depth, slot), SlotState())
+        return load_savepoint(Path(self._seed)).states.get((depth, slot), SlotState())
 
-    def _load(self, start: int, number: int) -> bytes:
-        found = self._stored.getValue((start + number,))
+    def _load_chunk(self, start: int, number: int) -> bytes:
+        found = self._chunks.getValue((start + number,))
         assert found is not None, f"chunk {number} is named by the state but not stored"
         return bytes(found[0])

@@ -55,19 +55,19 @@ def preload() -> None:
 
 def serve() -> None:
     """Forks workers on demand, until Spark closes the line. Spark has several daemons, and only that of the tasks has heavy work."""
-    _without_zips()
+    _remove_zips_from_path()
     import pyspark.daemon
 
-    heavy = sys.argv[1:2] == ["pyspark.worker"]
-    if heavy:
+    is_task_daemon = sys.argv[1:2] == ["pyspark.worker"]
+    if is_task_daemon:
         preload()
     os.register_at_fork(after_in_child=die_with_parent)
-    if heavy:
-        read_ahead.begin()
+    if is_task_daemon:
+        read_ahead.start_processes()
     pyspark.daemon.manager()
 
 
-def _without_zips() -> None:
+def _remove_zips_from_path() -> None:
     """Spark puts a zip of PySpark first on the path, from which Python compiles every module anew; the installed one is compiled already."""
     rest = [path for path in sys.path if not path.endswith(".zip")]
     if importlib.machinery.PathFinder.find_spec("pyspark", rest) is not None:

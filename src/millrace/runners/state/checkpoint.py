@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from millrace.engine.plan import Plan
-from millrace.engine.state import Changes, SlotState, damaged
+from millrace.engine.state import Changes, SlotState, damage_error
 from millrace.errors import StateMismatch, StateUnwritable
 from millrace.runners.batches import Offsets
-from millrace.runners.state.evolution import Wishes, evolved
+from millrace.runners.state.evolution import StateChanges, evolve
 from millrace.runners.state.folder import Identity, StateFolder
 
 TABLES = """
@@ -25,55 +25,55 @@ create table if not exists facts (name text primary key, value text not null);
 create table if not exists metas (stage integer, slot integer, meta blob not null, primary key (stage, slot));
 create table if not exists chunks (stage integer, slot integer, id integer, data blob not null, primary key (stage, slot, id));
 """
-Place = tuple[int, int]
+StageSlot = tuple[int, int]
 """A stage and a slot."""
-States = dict[Place, SlotState]
+SlotStates = dict[StageSlot, SlotState]
 
 
 class Checkpoint:
     """Use as a context manager. Whoever holds the folder has it to himself."""
 
-    def __init__(self, folder: StateFolder, plan: Plan, wishes: Wishes | None = None) -> None:
+    def __init__(self, folder: StateFolder, plan: Plan, state_changes: StateChanges | None = None) -> None:
         """Finds out where the last run in this folder stopped, and whose it was; jobs may have joined, left or changed since, as far as wished."""
-        if folder.of_spark:
+        if folder.is_spark:
             raise StateMismatch(
                 f"{folder.path} holds state of the Spark runner; go on with --on spark, or take it to this runner: millrace savepoint FILE, then run with another state.dir and --restore FILE"
             )
         self._path, self._folder = folder.path, folder
-        known = folder.identity()
+        known = folder.read_identity()
         if known is None or not known.operators:
             names = tuple(job.name for job in plan.jobs)
             bound = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=1)
             known = replace(bound, operators=plan.fingerprints)
-        with self._writing():
-            self._db = self._opened(folder.path / "local.db")
+        with self._explain_write_errors():
+            self._db = self._open_database(folder.path / "local.db")
             self._facts: dict[str, str] = read_facts(self._db, folder.path / "local.db")
-        self.identity = self._evolved(known, plan, wishes or Wishes())
+        self.identity = self._evolve(known, plan, state_changes or StateChanges())
 
     @property
     def id(self) -> str:
         """What names the marker in the log."""
         return self.identity.id
 
-    def _evolved(self, known: Identity, plan: Plan, wishes: Wishes) -> Identity:
-        after = evolved(known, plan, self.restore({}), wishes, str(self._path))
+    def _evolve(self, known: Identity, plan: Plan, state_changes: StateChanges) -> Identity:
+        after = evolve(known, plan, self.restore({}), state_changes, str(self._path))
         if after.states is not None:
-            if self.planned is not None:
+            if self.planned_offsets is not None:
                 raise StateMismatch(
                     f"{self._path}: a batch was begun by {', '.join(known.jobs)} and not finished, as the run was killed; run them as they were with --until-caught-up first, then change them"
                 )
-            self.adopt(after.states)
+            self.replace_states(after.states)
         self._folder.rebind(after.identity)
         return after.identity
 
-    def adopt(self, states: Mapping[Place, SlotState], offsets: Offsets | None = None) -> None:
+    def replace_states(self, states: Mapping[StageSlot, SlotState], offsets: Offsets | None = None) -> None:
         """Puts other states in the place of those that are stored, and goes on from these offsets."""
-        changes = {place: state.changes_since(SlotState()) for place, state in states.items()}
-        with self._writing(), self._db:
+        changes = {stage_slot: state.changes_since(SlotState()) for stage_slot, state in states.items()}
+        with self._explain_write_errors(), self._db:
             self._db.execute("delete from metas")
             self._db.execute("delete from chunks")
-            store(self._db, changes)
-            self._put({} if offsets is None else {"committed": offsets.to_json()})
+            store_changes(self._db, changes)
+            self._put_facts({} if offsets is None else {"committed": offsets.to_json()})
 
     def __enter__(self) -> Self:
         """Already open."""
@@ -91,12 +91,12 @@ class Checkpoint:
         return int(self._facts.get("batch", "-1")) + 1
 
     @property
-    def committed(self) -> Offsets | None:
+    def committed_offsets(self) -> Offsets | None:
         """Where the last finished batch ended."""
         return Offsets.from_json(self._facts["committed"]) if "committed" in self._facts else None
 
     @property
-    def planned(self) -> Offsets | None:
+    def planned_offsets(self) -> Offsets | None:
         """Where a batch that was begun but not finished ends; it must be repeated as it was."""
         return Offsets.from_json(self._facts["planned"]) if self._facts.get("planned") else None
 
@@ -108,47 +108,49 @@ class Checkpoint:
         """Forgets a batch that was begun and of which nothing was committed."""
         self._write({"planned": ""}, {})
 
-    def commit_batch(self, before: Mapping[Place, SlotState], after: Mapping[Place, SlotState]) -> None:
+    def commit_batch(
+        self, before: Mapping[StageSlot, SlotState], after: Mapping[StageSlot, SlotState]
+    ) -> None:
         """Stores the state after a batch, whose results are in the log."""
         changes = {key: after[key].changes_since(before[key]) for key in after}
         facts = {"committed": self._facts["planned"], "planned": "", "batch": str(self.batch)}
         self._write(facts, changes)
 
-    def restore(self, states: States) -> States:
+    def restore(self, states: SlotStates) -> SlotStates:
         """The states after the last finished batch."""
         restored = dict(states)
-        with self._writing():
-            check_places(self._db, self._facts, self._path / "local.db")
+        with self._explain_write_errors():
+            check_stage_slots(self._db, self._facts, self._path / "local.db")
             restored.update(read_states(self._db, self._path / "local.db"))
         return restored
 
-    def _write(self, facts: dict[str, str], changes: Mapping[Place, Changes]) -> None:
-        with self._writing(), self._db:
-            store(self._db, changes)
-            self._put(facts)
+    def _write(self, facts: dict[str, str], changes: Mapping[StageSlot, Changes]) -> None:
+        with self._explain_write_errors(), self._db:
+            store_changes(self._db, changes)
+            self._put_facts(facts)
 
-    def _put(self, facts: dict[str, str]) -> None:
+    def _put_facts(self, facts: dict[str, str]) -> None:
         """Facts, among them which places have state, in the transaction that is open."""
-        after = checked_facts({**self._facts, **facts, "places": _places(self._db)})
+        after = add_checksum({**self._facts, **facts, "places": _list_stage_slots(self._db)})
         self._db.executemany("insert or replace into facts values (?, ?)", after.items())
         self._facts = after
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _explain_write_errors(self) -> Iterator[None]:
         try:
             yield
         except UnicodeDecodeError as error:
-            raise damaged(str(self._path / "local.db"), "some page", str(error)) from error
+            raise damage_error(str(self._path / "local.db"), "some page", str(error)) from error
         except sqlite3.Error as error:
             if is_damage(error):
-                raise damaged(str(self._path / "local.db"), "some page", str(error)) from error
+                raise damage_error(str(self._path / "local.db"), "some page", str(error)) from error
             raise StateUnwritable(
                 f"state folder {self._path}: {error}; make space or allow writing, or move the folder to where there is room (and set state.dir). "
                 "Nothing is lost: the run goes on from its last complete batch"
             ) from error
 
     @staticmethod
-    def _opened(path: Path) -> sqlite3.Connection:
+    def _open_database(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=5)
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
@@ -156,41 +158,41 @@ class Checkpoint:
         return db
 
 
-def store(db: sqlite3.Connection, changes: Mapping[Place, Changes]) -> None:
+def store_changes(db: sqlite3.Connection, changes: Mapping[StageSlot, Changes]) -> None:
     """What batches changed in each place."""
-    for place, change in changes.items():
-        db.execute("insert or replace into metas values (?, ?, ?)", (*place, change.meta))
+    for stage_slot, change in changes.items():
+        db.execute("insert or replace into metas values (?, ?, ?)", (*stage_slot, change.meta))
         db.executemany(
             "insert or replace into chunks values (?, ?, ?, ?)",
-            [(*place, id, data) for id, data in change.put.items()],
+            [(*stage_slot, chunk_id, data) for chunk_id, data in change.put.items()],
         )
         db.executemany(
             "delete from chunks where stage = ? and slot = ? and id = ?",
-            [(*place, id) for id in change.delete],
+            [(*stage_slot, chunk_id) for chunk_id in change.delete],
         )
 
 
-def read_states(db: sqlite3.Connection, path: Path) -> States:
+def read_states(db: sqlite3.Connection, path: Path) -> SlotStates:
     """The states in a file; their chunks are fetched, and checked, when needed."""
 
-    def fetch(stage: int, slot: int, id: int) -> bytes:
+    def fetch(stage: int, slot: int, chunk_id: int) -> bytes:
         row: Any = db.execute(
-            "select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, id)
+            "select data from chunks where stage = ? and slot = ? and id = ?", (stage, slot, chunk_id)
         ).fetchone()
         if row is None:
             raise LookupError("it is not there")
         return bytes(row[0])
 
-    states: States = {}
+    states: SlotStates = {}
     for stage, slot, meta in db.execute("select stage, slot, meta from metas"):
-        where = f"{path}, stage {stage}, slot {slot},"
+        location = f"{path}, stage {stage}, slot {slot},"
         if not isinstance(meta, bytes):
-            raise damaged(where, "its description", f"it is {meta!r}")
-        states[stage, slot] = SlotState.open(meta, partial(fetch, stage, slot), where)
+            raise damage_error(location, "its description", f"it is {meta!r}")
+        states[stage, slot] = SlotState.open(meta, partial(fetch, stage, slot), location)
     return states
 
 
-def checked_facts(facts: Mapping[str, str]) -> dict[str, str]:
+def add_checksum(facts: Mapping[str, str]) -> dict[str, str]:
     """Facts with a checksum over all of them, as one of them."""
     rest = {name: value for name, value in facts.items() if name != "check"}
     return {**rest, "check": f"{zlib.crc32(json.dumps(sorted(rest.items())).encode()):08x}"}
@@ -202,21 +204,21 @@ def read_facts(db: sqlite3.Connection, path: Path) -> dict[str, str]:
         rows = db.execute("select cast(name as blob), cast(value as blob) from facts")
         facts = {str(name, "utf-8"): str(value, "utf-8") for name, value in rows}
     except (UnicodeDecodeError, TypeError) as error:
-        raise damaged(str(path), "its facts", str(error)) from error
-    if ("check" in facts or "places" in facts) and checked_facts(facts) != facts:
-        raise damaged(str(path), "its facts", "their checksum does not fit")
+        raise damage_error(str(path), "its facts", str(error)) from error
+    if ("check" in facts or "places" in facts) and add_checksum(facts) != facts:
+        raise damage_error(str(path), "its facts", "their checksum does not fit")
     return facts
 
 
-def check_places(db: sqlite3.Connection, facts: Mapping[str, str], path: Path) -> None:
+def check_stage_slots(db: sqlite3.Connection, facts: Mapping[str, str], path: Path) -> None:
     """That state is there for the stages and slots that it was stored for: what is missing would be taken for none."""
-    if "places" in facts and (found := _places(db)) != facts["places"]:
-        raise damaged(
+    if "places" in facts and (found := _list_stage_slots(db)) != facts["places"]:
+        raise damage_error(
             str(path), "its descriptions", f"they are there for the places {found}, not for {facts['places']}"
         )
 
 
-def _places(db: sqlite3.Connection) -> str:
+def _list_stage_slots(db: sqlite3.Connection) -> str:
     return json.dumps(db.execute("select stage, slot from metas not indexed order by stage, slot").fetchall())
 
 
@@ -230,7 +232,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     )
 
 
-def begun(db: sqlite3.Connection) -> bool:
+def has_unfinished_batch(db: sqlite3.Connection) -> bool:
     """Whether a batch was begun and not finished."""
     row = db.execute("select value from facts where name = 'planned'").fetchone()
     return bool(row and row[0])

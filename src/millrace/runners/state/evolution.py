@@ -13,9 +13,9 @@ from typing import TypeAlias
 import polars as pl
 
 from millrace.engine import fingerprints
-from millrace.engine.adapt import adapted
+from millrace.engine.adapt import adapt_state
 from millrace.engine.plan import Plan
-from millrace.engine.rescale import Place, recut
+from millrace.engine.rescale import StageSlot, redistribute
 from millrace.engine.state import SlotState
 from millrace.errors import DefinitionError, StateMismatch
 from millrace.runners.state.folder import Identity
@@ -27,7 +27,7 @@ Migration: TypeAlias = Callable[[str, str, pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class StateChanges:
     """What is to become of the state of jobs that have changed."""
 
     reset: Sequence[str] = ()
@@ -36,92 +36,109 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Evolved:
+class EvolvedState:
     """State as the jobs of now can go on with it, and what the folder is bound to from now on."""
 
     identity: Identity
-    states: dict[Place, SlotState] | None
+    states: dict[StageSlot, SlotState] | None
     """None: as it was."""
 
 
-def evolved(
-    known: Identity, plan: Plan, states: Mapping[Place, SlotState], wishes: Wishes, where: str
-) -> Evolved:
+def evolve(
+    old_identity: Identity,
+    plan: Plan,
+    states: Mapping[StageSlot, SlotState],
+    state_changes: StateChanges,
+    location: str,
+) -> EvolvedState:
     """Refuses operators that changed, with the choices; lets jobs join at the present and leave, and cuts state anew where slots changed."""
     names = [job.name for job in plan.jobs]
-    if strange := sorted({*wishes.reset, *wishes.migrate} - {*names}):
+    if unknown := sorted({*state_changes.reset, *state_changes.migrate} - {*names}):
         raise DefinitionError(
-            f"reset or migrate {', '.join(strange)}: there is no such job in this run; it has {', '.join(names)}"
+            f"reset or migrate {', '.join(unknown)}: there is no such job in this run; it has {', '.join(names)}"
         )
-    if not {*names} & {*known.jobs}:
+    if not {*names} & {*old_identity.jobs}:
         raise StateMismatch(
-            f"{where} holds the state of {', '.join(known.jobs)}, not of {', '.join(names)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
+            f"{location} holds the state of {', '.join(old_identity.jobs)}, not of {', '.join(names)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
         )
-    for job in (job for job in known.jobs if job not in names and states):
+    for job in (job for job in old_identity.jobs if job not in names and states):
         _log.warning("job %s has left: its state goes", job)
-    fresh = {*wishes.reset} | {name for name in names if name not in known.jobs}
+    new_jobs = {*state_changes.reset} | {name for name in names if name not in old_identity.jobs}
     for operator in plan.operators:
-        was = known.operators.get(operator.id)
-        old = [job for job in operator.jobs if job not in fresh]
-        if old and was is None and any(id.split("/")[0] in operator.jobs for id in known.operators):
-            raise StateMismatch(_refused(where, operator.id, "is new in a job that has state", old[0]))
+        old_fingerprint = old_identity.operators.get(operator.id)
+        continuing_jobs = [job for job in operator.jobs if job not in new_jobs]
         if (
-            old
-            and was is not None
-            and not {*operator.jobs} & {*wishes.migrate}
-            and (why := fingerprints.difference(was, operator))
+            continuing_jobs
+            and old_fingerprint is None
+            and any(id.split("/")[0] in operator.jobs for id in old_identity.operators)
         ):
-            raise StateMismatch(_refused(where, operator.id, why, old[0]))
-    gone = {o.id for o in plan.operators if {*o.jobs} <= fresh}
-    birth = _present(states)
-    births = {job: at for job, at in known.births.items() if job in names and job not in fresh}
-    births |= {job: birth for job in fresh if birth is not None}
+            raise StateMismatch(
+                _describe_refusal(location, operator.id, "is new in a job that has state", continuing_jobs[0])
+            )
+        if (
+            continuing_jobs
+            and old_fingerprint is not None
+            and not {*operator.jobs} & {*state_changes.migrate}
+            and (difference := fingerprints.find_difference(old_fingerprint, operator))
+        ):
+            raise StateMismatch(_describe_refusal(location, operator.id, difference, continuing_jobs[0]))
+    dropped_operators = {o.id for o in plan.operators if {*o.jobs} <= new_jobs}
+    present = _latest_event_time(states)
+    births = {job: at for job, at in old_identity.births.items() if job in names and job not in new_jobs}
+    births |= {job: present for job in new_jobs if present is not None}
     identity = replace(
-        known,
+        old_identity,
         jobs=tuple(names),
         fingerprint=plan.fingerprint,
         slots=plan.slots,
         operators=dict(plan.fingerprints),
         births=births,
     )
-    adapting = {
-        o: asked
+    adaptations = {
+        o: adaptation
         for o in plan.operators
-        if not {*o.jobs} <= fresh
-        and not {*o.jobs} & {*wishes.migrate}
-        and (asked := fingerprints.adaptation(known.operators.get(o.id, ""), o))
+        if not {*o.jobs} <= new_jobs
+        and not {*o.jobs} & {*state_changes.migrate}
+        and (adaptation := fingerprints.find_adaptation(old_identity.operators.get(o.id, ""), o))
     }
     fits = all(
-        o.id in known.operators and fingerprints.difference(known.operators[o.id], o) is None
+        o.id in old_identity.operators
+        and fingerprints.find_difference(old_identity.operators[o.id], o) is None
         for o in plan.operators
     )
-    fits = fits and not adapting
-    same = (
+    fits = fits and not adaptations
+    is_unchanged = (
         fits
-        and len(known.operators) == len(identity.operators)
-        and known.slots == plan.slots
-        and not fresh
-        and not wishes.migrate
+        and len(old_identity.operators) == len(identity.operators)
+        and old_identity.slots == plan.slots
+        and not new_jobs
+        and not state_changes.migrate
     )
-    if same and sorted(known.jobs) == sorted(names):
-        return Evolved(identity, None)
-    left = {place: state.only({*known.operators} - gone) for place, state in states.items()}
-    for job, fn in wishes.migrate.items():
-        mine = {o.id for o in plan.operators if job in o.jobs}
-        left = {place: _migrated(state, mine, fn) for place, state in left.items()}
-    for operator, asked in adapting.items():
-        left = adapted(operator, asked, left)
-    return Evolved(identity, recut(plan, left))
+    if is_unchanged and sorted(old_identity.jobs) == sorted(names):
+        return EvolvedState(identity, None)
+    kept_states = {
+        stage_slot: state.only_operators({*old_identity.operators} - dropped_operators)
+        for stage_slot, state in states.items()
+    }
+    for job, migration in state_changes.migrate.items():
+        job_operators = {o.id for o in plan.operators if job in o.jobs}
+        kept_states = {
+            stage_slot: _migrate_state(state, job_operators, migration)
+            for stage_slot, state in kept_states.items()
+        }
+    for operator, adaptation in adaptations.items():
+        kept_states = adapt_state(operator, adaptation, kept_states)
+    return EvolvedState(identity, redistribute(plan, kept_states))
 
 
-def _refused(where: str, operator: str, why: str, job: str) -> str:
+def _describe_refusal(location: str, operator: str, difference: str, job: str) -> str:
     return (
-        f"{where}: {operator} {why}, so its state does not fit. Undo the change; or start this job at the present, without its state: --reset {job}; "
+        f"{location}: {operator} {difference}, so its state does not fit. Undo the change; or start this job at the present, without its state: --reset {job}; "
         f"or give the changed job another name, so that it starts at the present and {job} may go on beside it; or rewrite its state: mr.run(..., migrate={{{job!r}: fn}})"
     )
 
 
-def _present(states: Mapping[Place, SlotState]) -> int | None:
+def _latest_event_time(states: Mapping[StageSlot, SlotState]) -> int | None:
     """How far event time has come, as far as any operator knows."""
     found = []
     for state in states.values():
@@ -132,8 +149,8 @@ def _present(states: Mapping[Place, SlotState]) -> int | None:
     return max(found, default=None)
 
 
-def _migrated(state: SlotState, operators: set[str], fn: Migration) -> SlotState:
-    made = replace(
+def _migrate_state(state: SlotState, operators: set[str], migration: Migration) -> SlotState:
+    migrated = replace(
         state,
         tables={
             name: table for name, table in state.tables.items() if name.rsplit(":", 1)[0] not in operators
@@ -143,5 +160,5 @@ def _migrated(state: SlotState, operators: set[str], fn: Migration) -> SlotState
         operator, _, short = name.rpartition(":")
         if operator in operators:
             for chunk in table.chunks:
-                made = made.with_part(name, fn(operator, short, chunk.frame), chunk)
-    return made
+                migrated = migrated.with_chunk_part(name, migration(operator, short, chunk.frame), chunk)
+    return migrated

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from millrace.errors import StateInUse, StateMismatch, StateUnreadable, StateUnwritable
-from millrace.runners.processes import alive
+from millrace.runners.processes import is_alive
 
 VERSION = 1
-PATIENCE = 20.0
+LOCK_TIMEOUT = 20.0
 """How many seconds a run waits for the JVM of one that has died to let go."""
 
 
@@ -54,11 +54,11 @@ class StateFolder:
     """The file descriptor that holds the lock; whoever inherits it holds it too."""
 
     @property
-    def of_spark(self) -> bool:
+    def is_spark(self) -> bool:
         """Whether a run on Spark has been here, or is to begin with what was restored."""
-        known = self.identity()
+        known = self.read_identity()
         return known is not None and (
-            checkpoint_of(self.path, known).exists() or seed_of(self.path, known).exists()
+            checkpoint_path(self.path, known).exists() or seed_path(self.path, known).exists()
         )
 
     @property
@@ -67,74 +67,74 @@ class StateFolder:
         return self.path / "scratch"
 
     @property
-    def output(self) -> Path:
+    def spark_log(self) -> Path:
         """What Spark and the workers print."""
         return self.path / "spark.log"
 
     @property
-    def task(self) -> Path:
+    def task_file(self) -> Path:
         """The plan and settings, for the process that runs the query."""
         return self.path / "task.pickle"
 
-    def identity(self) -> Identity | None:
+    def read_identity(self) -> Identity | None:
         """What the folder is bound to; None for a new one."""
         try:
-            said = read_checked((self.path / "identity.json").read_bytes())
+            fields = decode_checked((self.path / "identity.json").read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise unwritable(self.path, error) from error
+            raise unwritable_error(self.path, error) from error
         except ValueError as error:
             raise StateUnreadable(
                 f"{self.path}/identity.json is damaged ({error}), so it cannot be told whose state this is; restore the folder from a backup, or start a new one from a savepoint (--restore FILE)"
             ) from error
-        if said.get("version") != VERSION:
+        if fields.get("version") != VERSION:
             raise StateMismatch(
-                f"{self.path} was written by another version of millrace (state {said.get('version')}, here {VERSION}); go on with that version, or compute results anew into a new version of the topics (millrace backfill)"
+                f"{self.path} was written by another version of millrace (state {fields.get('version')}, here {VERSION}); go on with that version, or compute results anew into a new version of the topics (millrace backfill)"
             )
         try:
-            return Identity(**{**said, "jobs": tuple(said["jobs"])})
+            return Identity(**{**fields, "jobs": tuple(fields["jobs"])})
         except (TypeError, KeyError) as error:
             raise StateUnreadable(
                 f"{self.path}/identity.json is damaged ({error}); restore the folder from a backup"
             ) from error
 
     @contextlib.contextmanager
-    def restoring(self) -> Iterator[None]:
+    def mark_restoring(self) -> Iterator[None]:
         """Around what puts a savepoint into the folder: until that is done, no run goes on with what is there."""
-        with writing(self.path):
-            self._unfinished.touch()
+        with explain_write_errors(self.path):
+            self._restoring_marker.touch()
         yield
-        with writing(self.path):
-            self._unfinished.unlink()
+        with explain_write_errors(self.path):
+            self._restoring_marker.unlink()
 
     def check_restored(self) -> None:
         """Refuses a folder into which a savepoint was put only in part."""
-        if self._unfinished.exists():
+        if self._restoring_marker.exists():
             raise StateMismatch(
                 f"{self.path} has only a part of a savepoint, as the run was killed while it was restored; run it with --restore FILE again"
             )
 
     @property
-    def _unfinished(self) -> Path:
+    def _restoring_marker(self) -> Path:
         return self.path / "restoring"
 
     def check_new(self) -> None:
         """Refuses to restore a savepoint over other state; what was restored in part makes room."""
-        if self._unfinished.exists():
+        if self._restoring_marker.exists():
             for file in (self.path / "identity.json", *self.path.glob("local.db*")):
                 file.unlink(missing_ok=True)
-        if self.identity() is not None:
+        if self.read_identity() is not None:
             raise StateMismatch(
                 f"{self.path} holds state already; leave out --restore to go on with it, or restore into another state.dir, which then takes its topics over"
             )
 
     def bind(self, *, jobs: tuple[str, ...], fingerprint: str, slots: int, partitions: int) -> Identity:
         """Binds a new folder to these jobs, or checks that it is theirs."""
-        known = self.identity()
+        known = self.read_identity()
         if known is None:
             known = Identity(uuid.uuid4().hex, jobs, fingerprint, slots, partitions)
-            self._write("identity.json", write_checked(asdict(known)))
+            self._write("identity.json", encode_checked(asdict(known)))
         if sorted(known.jobs) != sorted(jobs):
             raise StateMismatch(
                 f"{self.path} holds the state of {', '.join(known.jobs)}, not of {', '.join(jobs)}; run those jobs, or give the jobs that write other topics a run of their own (run.name or state.dir)"
@@ -147,13 +147,13 @@ class StateFolder:
 
     def rebind(self, identity: Identity) -> None:
         """Binds the folder to jobs as they are now."""
-        self._write("identity.json", write_checked(asdict(identity)))
+        self._write("identity.json", encode_checked(asdict(identity)))
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
+    def with_scratch(self) -> Iterator[None]:
         """With an empty scratch folder, which is gone afterwards; so is what a run that was killed had left in it."""
         shutil.rmtree(self.scratch, ignore_errors=True)
-        with writing(self.path):
+        with explain_write_errors(self.path):
             self.scratch.mkdir(exist_ok=True)
         try:
             yield
@@ -166,7 +166,7 @@ class StateFolder:
 
     def _write(self, name: str, body: bytes) -> None:
         """All or nothing, and on disk when it returns."""
-        with writing(self.path):
+        with explain_write_errors(self.path):
             draft = self.path / f".{name}"
             with draft.open("wb") as file:
                 file.write(body)
@@ -175,78 +175,78 @@ class StateFolder:
             draft.replace(self.path / name)
 
 
-def write_checked(said: Mapping[str, Any]) -> bytes:
+def encode_checked(fields: Mapping[str, Any]) -> bytes:
     """An object as JSON, with a checksum of all else under `check`."""
-    return json.dumps({**said, "check": _check(said)}, indent=1).encode()
+    return json.dumps({**fields, "check": _checksum(fields)}, indent=1).encode()
 
 
-def read_checked(body: bytes) -> dict[str, Any]:
+def decode_checked(body: bytes) -> dict[str, Any]:
     """The object of `write_checked`, or one of an earlier version, without a checksum; `ValueError` where it does not fit."""
-    said = json.loads(body)
-    if not isinstance(said, dict):
+    fields = json.loads(body)
+    if not isinstance(fields, dict):
         raise ValueError("it is not an object")  # noqa: TRY004 - what is stored is wrong, not a type in code
-    check = said.pop("check", None)
-    if check is not None and check != _check(said):
+    check = fields.pop("check", None)
+    if check is not None and check != _checksum(fields):
         raise ValueError("its checksum does not fit")
-    return said
+    return fields
 
 
-def _check(said: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(said, sort_keys=True).encode()):08x}"
+def _checksum(fields: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
 
 
-def checkpoint_of(path: Path, identity: Identity) -> Path:
+def checkpoint_path(path: Path, identity: Identity) -> Path:
     """Where Spark keeps its own."""
     return path / ("checkpoint" if not identity.base else f"checkpoint-{identity.base}")
 
 
-def seed_of(path: Path, identity: Identity) -> Path:
+def seed_path(path: Path, identity: Identity) -> Path:
     """The state with which that checkpoint begins, if it does not begin with none."""
     return path / f"seed-{identity.base}-{identity.fingerprint}.savepoint"
 
 
-_held: set[int] = set()
+_locks: set[int] = set()
 """The locks of this process. A process that is forked, by a job's own code say, closes them: it would hold the folder after the run has ended."""
 
 
-def _let_go() -> None:
-    while _held:
-        os.close(_held.pop())
+def _close_locks() -> None:
+    while _locks:
+        os.close(_locks.pop())
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_locks)
 
 
 @contextlib.contextmanager
-def hold(path: Path, *, patience: float = PATIENCE) -> Iterator[StateFolder]:
+def lock_folder(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Iterator[StateFolder]:
     """Takes the folder, making it if need be; `StateInUse` names who has it."""
     path = path.absolute()
-    with writing(path):
+    with explain_write_errors(path):
         path.mkdir(parents=True, exist_ok=True)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    _held.add(lock)
+    _locks.add(lock)
     try:
-        _take(path, lock, patience)
-        with writing(path):
+        _acquire_lock(path, lock, timeout)
+        with explain_write_errors(path):
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield StateFolder(path, lock)
     finally:
-        if lock in _held:
-            _held.discard(lock)
+        if lock in _locks:
+            _locks.discard(lock)
             os.close(lock)
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def explain_write_errors(path: Path) -> Iterator[None]:
     """Says what to do where the folder cannot be written."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable_error(path, error) from error
 
 
-def unwritable(path: Path, error: OSError) -> StateUnwritable:
+def unwritable_error(path: Path, error: OSError) -> StateUnwritable:
     """The error of the operating system, with the remedy."""
     remedy = {
         errno.ENOSPC: "free some space on that disk",
@@ -261,18 +261,18 @@ def unwritable(path: Path, error: OSError) -> StateUnwritable:
     )
 
 
-def _take(path: Path, lock: int, patience: float) -> None:
-    deadline = time.monotonic() + patience
+def _acquire_lock(path: Path, lock: int, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise unwritable(path, error) from error
+                raise unwritable_error(path, error) from error
         else:
             return
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-        if (holder.isdigit() and alive(int(holder))) or time.monotonic() > deadline:
+        if (holder.isdigit() and is_alive(int(holder))) or time.monotonic() > deadline:
             raise StateInUse(
                 f"state folder {path} is in use by process {holder or 'unknown'}; stop that run first; jobs that write other topics can have a run of their own (run.name or state.dir)"
             )

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import polars as pl
 
-from millrace.engine.exchange import dump, load
+from millrace.engine.exchange import decode_frame, encode_frame
 from millrace.engine.isolation import Failure
 from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError, JobQuarantined, StateUnreadable
-from millrace.log.dead import DEAD, dead_topic
-from millrace.runners.state.folder import read_checked, write_checked
+from millrace.log.dead import DEAD_SCHEMA, dead_topic
+from millrace.runners.state.folder import decode_checked, encode_checked
 
 _log = logging.getLogger("millrace.run")
 
@@ -46,7 +46,7 @@ class Case:
     @property
     def rows(self) -> pl.DataFrame:
         """The offending rows, in the columns of a dead letter."""
-        return load(base64.b64decode(self.letters)).cast(DEAD)
+        return decode_frame(base64.b64decode(self.letters)).cast(DEAD_SCHEMA)
 
 
 class Quarantine:
@@ -56,11 +56,11 @@ class Quarantine:
         """Finds those of earlier runs."""
         self._path = folder / "quarantine.json"
         try:
-            said = read_checked(self._path.read_bytes())
-            said = (
-                said["jobs"] if said.keys() == {"jobs"} and "batch" not in said["jobs"] else said
+            stored = decode_checked(self._path.read_bytes())
+            stored = (
+                stored["jobs"] if stored.keys() == {"jobs"} and "batch" not in stored["jobs"] else stored
             )  # earlier versions had only the jobs
-            self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in said.items()}
+            self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in stored.items()}
         except FileNotFoundError:
             self.cases = {}
         except (ValueError, TypeError, AttributeError) as error:
@@ -70,13 +70,13 @@ class Quarantine:
 
     def release(self, jobs: Sequence[str], known: Iterable[str]) -> None:
         """These jobs are to be tried again."""
-        if strange := sorted(set(jobs) - set(known)):
+        if unknown := sorted(set(jobs) - set(known)):
             raise DefinitionError(
-                f"retry {', '.join(strange)}: there is no such job in this run; it has {', '.join(known)}"
+                f"retry {', '.join(unknown)}: there is no such job in this run; it has {', '.join(known)}"
             )
         if set(jobs) & set(self.cases):
             for job in jobs:
-                self._trace_of(job).unlink(missing_ok=True)
+                self._trace_path(job).unlink(missing_ok=True)
             self._write({job: case for job, case in self.cases.items() if job not in jobs})
 
     def commit_failures(self, batch: int, now: int, failures: Sequence[Failure]) -> None:
@@ -85,23 +85,29 @@ class Quarantine:
         for failure in failures:
             rows = [new[failure.job].rows] if failure.job in new else []
             reason = new[failure.job].reason if failure.job in new else failure.reason
-            letters = pl.concat([*rows, failure.rows if failure.rows.height else _no_row(failure.reason)])
+            letters = pl.concat(
+                [*rows, failure.rows if failure.rows.height else _letter_without_row(failure.reason)]
+            )
             new[failure.job] = Case(
-                batch, now, reason, base64.b64encode(dump(letters)).decode(), self._keep_trace(failure)
+                batch,
+                now,
+                reason,
+                base64.b64encode(encode_frame(letters)).decode(),
+                self._write_trace(failure),
             )
         self._write({**self.cases, **new})
         for job, case in new.items():
             _log.error("%s", describe(job, case))
 
-    def plan(self, plan: Plan) -> Plan:
+    def pause_jobs(self, plan: Plan) -> Plan:
         """The plan without the jobs under quarantine; it may have none left."""
-        return replace(plan, isolates=True, paused=frozenset(self.cases))
+        return replace(plan, isolates_jobs=True, paused=frozenset(self.cases))
 
     def stops_all(self, plan: Plan) -> bool:
         """Whether no job is left."""
         return all(job.name in self.cases for job in plan.jobs)
 
-    def dead(self, batch: int) -> dict[str, pl.DataFrame]:
+    def dead_rows(self, batch: int) -> dict[str, pl.DataFrame]:
         """The offending rows of the jobs that failed in `batch`, by topic."""
         return {
             dead_topic(job): case.rows
@@ -109,7 +115,7 @@ class Quarantine:
             if case.batch == batch and case.marker is None
         }
 
-    def number(self, marker: int, *, last: int) -> bool:
+    def number_letters(self, marker: int, *, last: int) -> bool:
         """Gives letters that no batch up to `last` brought, and none will, a number of their own; whether there are any. On disk when it returns."""
         waiting = {job: case for job, case in self.cases.items() if case.batch > last and case.marker is None}
         if waiting:
@@ -118,7 +124,7 @@ class Quarantine:
             )
         return bool(waiting)
 
-    def numbered(self, *, after: int) -> dict[int, dict[str, pl.DataFrame]]:
+    def numbered_letters(self, *, after: int) -> dict[int, dict[str, pl.DataFrame]]:
         """Letters that are committed alone and have a later number than `after`: rows by topic, by number."""
         found: dict[int, dict[str, pl.DataFrame]] = {}
         for job, case in self.cases.items():
@@ -134,18 +140,18 @@ class Quarantine:
     def check(self) -> None:
         """Raises `JobQuarantined` if there is any."""
         if self.cases:
-            raise self.error()
+            raise self.to_error()
 
-    def error(self) -> JobQuarantined:
+    def to_error(self) -> JobQuarantined:
         """What to say of all of them."""
         return JobQuarantined(". ".join(describe(job, case) for job, case in self.cases.items()))
 
-    def _trace_of(self, job: str) -> Path:
+    def _trace_path(self, job: str) -> Path:
         return self._path.with_name(f"quarantine-{job}.txt")
 
-    def _keep_trace(self, failure: Failure) -> str:
+    def _write_trace(self, failure: Failure) -> str:
         """The file of a failure's traceback; none where it cannot be written, as the quarantine matters more."""
-        path = self._trace_of(failure.job)
+        path = self._trace_path(failure.job)
         try:
             path.write_text(failure.trace, errors="replace")
         except OSError as error:
@@ -162,7 +168,7 @@ class Quarantine:
     def _write(self, cases: Mapping[str, Case]) -> None:
         draft = self._path.with_suffix(".draft")
         with draft.open("wb") as file:
-            file.write(write_checked({"jobs": {job: asdict(case) for job, case in cases.items()}}))
+            file.write(encode_checked({"jobs": {job: asdict(case) for job, case in cases.items()}}))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)
@@ -170,7 +176,7 @@ class Quarantine:
 
 
 @contextmanager
-def quarantined(folder: Path, plan: Plan, retry: Sequence[str] = ()) -> Iterator[Quarantine]:
+def open_quarantine(folder: Path, plan: Plan, retry: Sequence[str] = ()) -> Iterator[Quarantine]:
     """The quarantine of a state folder that is held, without the jobs that are to be tried again."""
     quarantine = Quarantine(folder)
     quarantine.release(retry, [job.name for job in plan.jobs])
@@ -188,9 +194,9 @@ def describe(job: str, case: Case) -> str:
     )
 
 
-def _no_row(reason: str) -> pl.DataFrame:
+def _letter_without_row(reason: str) -> pl.DataFrame:
     """A letter that says why, where no row is to blame: an answer that could not be read off what was kept."""
     return pl.DataFrame({"value": [b""], "reason": [reason]}, schema_overrides={"value": pl.Binary}).select(
         pl.col(name) if name in ("value", "reason") else pl.lit(None, dtype).alias(name)
-        for name, dtype in DEAD.items()
+        for name, dtype in DEAD_SCHEMA.items()
     )

@@ -12,23 +12,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from millrace.engine.plan import Plan
-from millrace.engine.rescale import recut
-from millrace.engine.state import SlotState, damaged
+from millrace.engine.rescale import redistribute
+from millrace.engine.state import SlotState, damage_error
 from millrace.errors import StateMismatch, StateUnwritable
 from millrace.runners.batches import Offsets
 from millrace.runners.state.checkpoint import (
     TABLES,
-    Place,
-    begun,
-    checked_facts,
+    StageSlot,
+    add_checksum,
+    has_unfinished_batch,
     is_damage,
     read_facts,
     read_states,
-    store,
+    store_changes,
 )
-from millrace.runners.state.evolution import Wishes, evolved
+from millrace.runners.state.evolution import StateChanges, evolve
 from millrace.runners.state.folder import Identity, StateFolder
-from millrace.values.local_paths import local
+from millrace.values.local_paths import require_local
 
 
 @dataclass(frozen=True)
@@ -37,43 +37,54 @@ class Savepoint:
 
     identity: Identity
     offsets: Offsets
-    states: Mapping[Place, SlotState]
+    states: Mapping[StageSlot, SlotState]
 
 
 def save(folder: StateFolder, target: Path) -> Savepoint:
     """Writes the state of a local run whose folder is held; refuses a batch that was begun and not finished, which another run could not tell from one that was."""
-    identity, source = folder.identity(), folder.path / "local.db"
+    identity, source = folder.read_identity(), folder.path / "local.db"
     if identity is None or not source.exists():
         raise StateMismatch(
             f"{folder.path} holds no state; name the folder (state.dir) and run (run.name) of a run"
         )
     check_target(target)
-    with _making(target):
+    with _explain_write_errors(target):
         with sqlite3.connect(source) as db:
-            if begun(db):
-                raise StateMismatch(unfinished(folder.path, "make the savepoint"))
+            if has_unfinished_batch(db):
+                raise StateMismatch(describe_unfinished(folder.path, "make the savepoint"))
             db.execute("vacuum into ?", (str(target),))
         with sqlite3.connect(target) as copy:
             facts = {
                 **dict(copy.execute("select name, value from facts")),
                 "identity": json.dumps(asdict(identity)),
             }
-            copy.executemany("insert or replace into facts values (?, ?)", _whole(copy, facts).items())
-    return load(target)
+            copy.executemany(
+                "insert or replace into facts values (?, ?)", _add_full_checksum(copy, facts).items()
+            )
+    return load_savepoint(target)
 
 
-def write(saved: Savepoint, target: Path) -> None:
+def write_savepoint(savepoint: Savepoint, target: Path) -> None:
     """Writes a state that is at hand: the file is there as a whole or not at all."""
     draft = target.with_name(f".{target.name}")
-    with _making(target):
+    with _explain_write_errors(target):
         draft.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(draft)) as db, db:
             db.execute("pragma journal_mode = off")
             db.execute("pragma synchronous = off")
             db.executescript(TABLES)
-            facts = {"identity": json.dumps(asdict(saved.identity)), "committed": saved.offsets.to_json()}
-            store(db, {place: state.changes_since(SlotState()) for place, state in saved.states.items()})
-            db.executemany("insert into facts values (?, ?)", _whole(db, facts).items())
+            facts = {
+                "identity": json.dumps(asdict(savepoint.identity)),
+                "committed": savepoint.offsets.to_json(),
+            }
+            store_changes(
+                db,
+                {
+                    stage_slot: state.changes_since(SlotState())
+                    for stage_slot, state in savepoint.states.items()
+                },
+            )
+            db.executemany("insert into facts values (?, ?)", _add_full_checksum(db, facts).items())
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         draft.replace(target)
@@ -81,13 +92,13 @@ def write(saved: Savepoint, target: Path) -> None:
 
 def check_target(target: Path) -> None:
     """Refuses to write over a file."""
-    local(target, "the savepoint")
+    require_local(target, "the savepoint")
     if target.exists():
         raise StateUnwritable(f"savepoint {target} is there already; name another file, or remove it")
 
 
 @contextlib.contextmanager
-def _making(target: Path) -> Iterator[None]:
+def _explain_write_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -96,20 +107,20 @@ def _making(target: Path) -> Iterator[None]:
         ) from error
 
 
-def unfinished(path: Path, then: str) -> str:
+def describe_unfinished(path: Path, next_step: str) -> str:
     """What to do about a batch that was begun and not finished."""
-    return f"{path}: a batch was begun and not finished, as the run was killed; run the same jobs with --until-caught-up first, then {then}"
+    return f"{path}: a batch was begun and not finished, as the run was killed; run the same jobs with --until-caught-up first, then {next_step}"
 
 
-def restored(path: Path, plan: Plan, wishes: Wishes) -> Savepoint:
+def adapt_savepoint(path: Path, plan: Plan, state_changes: StateChanges) -> Savepoint:
     """A savepoint as jobs of now can go on with it: under no id yet, in the stages and slots of the plan."""
-    saved = load(path)
-    after = evolved(saved.identity, plan, saved.states, wishes, str(path))
-    states = recut(plan, saved.states) if after.states is None else after.states
-    return Savepoint(replace(after.identity, base=0), saved.offsets, states)
+    savepoint = load_savepoint(path)
+    after = evolve(savepoint.identity, plan, savepoint.states, state_changes, str(path))
+    states = redistribute(plan, savepoint.states) if after.states is None else after.states
+    return Savepoint(replace(after.identity, base=0), savepoint.offsets, states)
 
 
-def _whole(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
+def _add_full_checksum(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
     """Facts with a checksum over all that the file holds."""
     check = 0
     rest = {name: value for name, value in facts.items() if name not in ("whole", "check")}
@@ -121,7 +132,7 @@ def _whole(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
         "select stage, slot, id, data from chunks order by stage, slot, id"
     ):
         check = zlib.crc32(data, zlib.crc32(f"{stage} {slot} {id}".encode(), check))
-    return checked_facts({**rest, "whole": f"{check:08x}"})
+    return add_checksum({**rest, "whole": f"{check:08x}"})
 
 
 def _begins_like_sqlite(path: Path) -> bool:
@@ -129,21 +140,21 @@ def _begins_like_sqlite(path: Path) -> bool:
         return file.read(6) == b"SQLite"
 
 
-def load(path: Path) -> Savepoint:
+def load_savepoint(path: Path) -> Savepoint:
     """The savepoint in a file."""
-    local(path, "the savepoint")
+    require_local(path, "the savepoint")
     try:
         db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
         facts = read_facts(db, path)
-        said = json.loads(facts["identity"])
-        if "whole" in facts and _whole(db, facts) != facts:
-            raise damaged(str(path), "some place", "the checksum over all of it does not fit")
+        identity_fields = json.loads(facts["identity"])
+        if "whole" in facts and _add_full_checksum(db, facts) != facts:
+            raise damage_error(str(path), "some place", "the checksum over all of it does not fit")
         states = read_states(db, path)
     except (sqlite3.Error, KeyError, ValueError) as error:
         if isinstance(error, sqlite3.Error) and is_damage(error) and _begins_like_sqlite(path):
-            raise damaged(str(path), "some page", str(error)) from error
+            raise damage_error(str(path), "some page", str(error)) from error
         raise StateMismatch(
             f"{path} is no savepoint ({error}); make one with millrace savepoint FILE"
         ) from error
     offsets = Offsets.from_json(facts["committed"]) if facts.get("committed") else Offsets({}, 0)
-    return Savepoint(Identity(**{**said, "jobs": tuple(said["jobs"])}), offsets, states)
+    return Savepoint(Identity(**{**identity_fields, "jobs": tuple(identity_fields["jobs"])}), offsets, states)

@@ -9,28 +9,28 @@ from pathlib import Path
 
 from millrace.engine.state import SlotState
 from millrace.errors import MillraceError
-from millrace.log.embedded.verify import Damage, Walked, open_readonly, verify_pages
-from millrace.runners.state.checkpoint import check_places, read_facts, read_states
+from millrace.log.embedded.verify import Damage, VerificationCounts, open_readonly, verify_pages
+from millrace.runners.state.checkpoint import check_stage_slots, read_facts, read_states
 from millrace.runners.state.folder import StateFolder
-from millrace.runners.state.hadoop_checksums import fits
+from millrace.runners.state.hadoop_checksums import is_intact
 from millrace.runners.state.quarantine import Quarantine
-from millrace.runners.state.savepoint import load
-from millrace.values.local_paths import local
+from millrace.runners.state.savepoint import load_savepoint
+from millrace.values.local_paths import require_local
 
 _RESTORE = "restore the state folder and the log from one backup, or start a new state folder from a savepoint (--restore FILE)"
 
 
-def verify_state(folder: Path, walked: Walked) -> Iterator[Damage]:
+def verify_state(folder: Path, counts: VerificationCounts) -> Iterator[Damage]:
     """All that is damaged in the state folders below a folder (`state.dir`)."""
     for identity in sorted(folder.glob("*/identity.json")):
         path = identity.parent
-        walked.files += 1
+        counts.files += 1
         try:
-            StateFolder(path, -1).identity()
+            StateFolder(path, -1).read_identity()
         except MillraceError as error:
             yield Damage(str(identity), "all of it", str(error), "whose state this is", _RESTORE)
         if (path / "quarantine.json").exists():
-            walked.files += 1
+            counts.files += 1
             try:
                 Quarantine(path)
             except MillraceError as error:
@@ -42,11 +42,11 @@ def verify_state(folder: Path, walked: Walked) -> Iterator[Damage]:
                     _RESTORE,
                 )
         if (path / "local.db").exists():
-            yield from _verify_database(path / "local.db", walked)
+            yield from _verify_database(path / "local.db", counts)
         for file in sorted(path.glob("checkpoint*/**/*")):
             if file.is_file() and file.suffix != ".crc":
-                walked.files += 1
-                if not fits(file):
+                counts.files += 1
+                if not is_intact(file):
                     yield Damage(
                         str(file),
                         "some place",
@@ -55,44 +55,44 @@ def verify_state(folder: Path, walked: Walked) -> Iterator[Damage]:
                         _RESTORE,
                     )
         for seed in sorted(path.glob("seed-*.savepoint")):
-            yield from verify_savepoint(seed, walked)
+            yield from verify_savepoint(seed, counts)
 
 
-def verify_savepoint(path: Path, walked: Walked) -> Iterator[Damage]:
+def verify_savepoint(path: Path, counts: VerificationCounts) -> Iterator[Damage]:
     """All that is damaged in a savepoint."""
-    local(path, "the savepoint")
+    require_local(path, "the savepoint")
     remedy = "use another savepoint, or make a new one with millrace savepoint"
-    walked.files += 1
+    counts.files += 1
     try:
-        saved = load(path)
-        for state in saved.states.values():
-            yield from _verify_chunks(path, state, walked, remedy)
+        savepoint = load_savepoint(path)
+        for state in savepoint.states.values():
+            yield from _verify_chunks(path, state, counts, remedy)
     except MillraceError as error:
         yield Damage(str(path), "all of it", str(error), "the savepoint", remedy)
 
 
-def _verify_database(path: Path, walked: Walked) -> Iterator[Damage]:
-    walked.files += 1
+def _verify_database(path: Path, counts: VerificationCounts) -> Iterator[Damage]:
+    counts.files += 1
     try:
         with closing(open_readonly(path)) as db:
             yield from verify_pages(db, path, _RESTORE)
-            check_places(db, read_facts(db, path), path)
+            check_stage_slots(db, read_facts(db, path), path)
             for state in read_states(db, path).values():
-                yield from _verify_chunks(path, state, walked, _RESTORE)
+                yield from _verify_chunks(path, state, counts, _RESTORE)
     except (sqlite3.Error, MillraceError) as error:
         yield Damage(str(path), "all of it", str(error), "what the jobs remember", _RESTORE)
 
 
-def _verify_chunks(path: Path, state: SlotState, walked: Walked, remedy: str) -> Iterator[Damage]:
+def _verify_chunks(path: Path, state: SlotState, counts: VerificationCounts, remedy: str) -> Iterator[Damage]:
     for name, table in state.tables.items():
         for chunk in table.chunks:
-            walked.chunks += 1
+            counts.chunks += 1
             try:
-                chunk.checked()
+                chunk.read_bytes()
             except MillraceError as error:
                 yield Damage(
                     str(path),
-                    f"{chunk.where} chunk {chunk.id}",
+                    f"{chunk.location} chunk {chunk.id}",
                     str(error),
                     f"{chunk.rows} rows of {name}",
                     remedy,

@@ -15,32 +15,32 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from millrace import durations, graph, panes
-from millrace.engine.trigger_state import END
+from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.graph.build.join import IntervalJoin, TableJoin
 from millrace.stream import Job
-from millrace.testing.model.deduplicate import FirstRows
-from millrace.testing.model.interval_join import IntervalRows
-from millrace.testing.model.ordered_windows import OrderedWindows
+from millrace.testing.model.deduplicate import ModelDeduplicate
+from millrace.testing.model.interval_join import ModelIntervalJoin
+from millrace.testing.model.ordered_windows import ModelOrderedWindows
 from millrace.testing.model.patterns import RECOGNIZERS
-from millrace.testing.model.process import ProcessedRows
-from millrace.testing.model.table_join import TableRows
-from millrace.testing.model.values import Row, canonical, sortable, value_of
-from millrace.testing.model.windows import Arrival, Change, Key, Outcome, RowWindows, netted
+from millrace.testing.model.process import ModelProcess
+from millrace.testing.model.table_join import ModelTableJoin
+from millrace.testing.model.values import Row, compute_aggregate, to_canonical, to_sort_key
+from millrace.testing.model.windows import Arrival, Change, Key, ModelWindows, OperatorOutcome, net_changes
 from millrace.watermarks import (
-    EMPTY,
+    EMPTY_PARTITION_TIMEOUT,
     Bounded,
     IngestionTime,
     Percentile,
     Punctuation,
     Watermark,
-    learned_at,
-    size_of,
+    lag_bucket,
+    last_update_offset,
 )
 from millrace.windows import Window
 
 
-class Event(NamedTuple):
+class SourceEvent(NamedTuple):
     """One row of a source: where it lies in the log, its times, and the fields of its type."""
 
     topic: str
@@ -52,71 +52,71 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Channel:
+class SourcePartition:
     """A source partition as one operator sees it."""
 
     read: graph.Read
     partition: int
     clock: float = -math.inf
     floor: float = -math.inf
-    active_at: int | None = None
-    idle: bool = False
+    last_active: int | None = None
+    is_idle: bool = False
     is_empty: bool = True
     """Whether it has never brought an event."""
-    mark: float = -math.inf
+    furthest_watermark: float = -math.inf
     lags: list[tuple[int, int]] = field(default_factory=list)
     """Offset and lag of every row, where the delay is learned."""
 
     @property
     def watermark(self) -> float:
         """The furthest that the clock less the delay ever came, and not below where the operator stood when the partition woke up."""
-        return max(self.mark, self.floor)
+        return max(self.furthest_watermark, self.floor)
 
-    def read_clock(self, event: Event) -> None:
+    def advance(self, event: SourceEvent) -> None:
         """The clock and the watermark move on with a row."""
         watermark = self.read.watermark
-        self.clock = max(self.clock, vouched(watermark, event, self.read.schema))
+        self.clock = max(self.clock, event_clock(watermark, event, self.read.schema))
         delay = watermark.delay
         if isinstance(watermark, Percentile):
-            delay = watermark.delay_after(
-                Counter(size_of(lag) for at, lag in self.lags if at < learned_at(event.offset))
+            delay = watermark.delay_for(
+                Counter(lag_bucket(lag) for at, lag in self.lags if at < last_update_offset(event.offset))
             )
             self.lags.append((event.offset, int(self.clock) - event.event_time))
-        self.mark = max(self.mark, self.clock - delay)
+        self.furthest_watermark = max(self.furthest_watermark, self.clock - delay)
 
-    def wake(self, low: float, now: int) -> None:
+    def wake(self, watermark: float, now: int) -> None:
         """It brings rows in this batch."""
-        if self.idle:
-            self.floor = low
-        self.idle, self.active_at, self.is_empty = False, now, False
+        if self.is_idle:
+            self.floor = watermark
+        self.is_idle, self.last_active, self.is_empty = False, now, False
 
-    def doze(self, now: int) -> None:
+    def note_silence(self, now: int) -> None:
         """It brings none."""
-        if self.active_at is None:
-            self.active_at = now
-        patience = self.read.watermark.idle
-        if patience is None and self.is_empty:
-            patience = EMPTY
-        self.idle = patience is not None and now - self.active_at >= patience
+        if self.last_active is None:
+            self.last_active = now
+        idle_after = self.read.watermark.idle
+        if idle_after is None and self.is_empty:
+            idle_after = EMPTY_PARTITION_TIMEOUT
+        self.is_idle = idle_after is not None and now - self.last_active >= idle_after
 
 
 @dataclass
-class Cell:
+class ChainedWindow:
     """All that an operator knows of one key in one window."""
 
     rows: list[Change] = field(default_factory=list)
-    touched: bool = False
-    index: int = 0
-    settled: int = 0
-    shown: Row | None = None
-    travelled: Row | None = None
+    has_changed: bool = False
+    pane_count: int = 0
+    settled_count: int = 0
+    last_pane: Row | None = None
+    last_sent: Row | None = None
 
 
-class Operator:
+class ModelOperator:
     """One aggregation of one job."""
 
     def __init__(
-        self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, Operator]
+        self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, ModelOperator]
     ) -> None:
         """`upstream` holds the operators before this one."""
         self.node, self.name = node, name
@@ -127,20 +127,22 @@ class Operator:
             for edge in self.edges
             if isinstance(edge.origin, graph.Operation) and edge.read is None
         ]
-        self.cells: dict[tuple[Key, Window], Cell] = defaultdict(Cell)
-        self.low: float = -math.inf
+        self.chained_windows: dict[tuple[Key, Window], ChainedWindow] = defaultdict(ChainedWindow)
+        self.time: float = -math.inf
         """The low watermark; where windows lie in processing time, the clock."""
-        self.outcome = Outcome()
+        self.outcome = OperatorOutcome()
 
     @property
-    def patience(self) -> int:
+    def max_lateness(self) -> int:
         """How long after a window's end, in watermark time, its value may still change."""
-        return max([self.windowing.lateness, *(operator.patience for operator in self.upstream)])
+        return max([self.windowing.lateness, *(operator.max_lateness for operator in self.upstream)])
 
     @property
-    def read(self) -> list[str]:
+    def read_columns(self) -> list[str]:
         """The columns that the aggregates read."""
-        return sorted({column for aggregate in self.node.aggregates.values() for column in aggregate.needs()})
+        return sorted(
+            {column for aggregate in self.node.aggregates.values() for column in aggregate.input_columns()}
+        )
 
     def windows_of(self, row: Row) -> list[Window]:
         """The windows a pane belongs to; those of the same windowing keep theirs."""
@@ -148,79 +150,90 @@ class Operator:
             return [(row["window_start"], row["window_end"])]
         return self.windowing.window.assign(row["event_time"])
 
-    def cell(self, row: Row, window: Window) -> Cell:
+    def chained_window(self, row: Row, window: Window) -> ChainedWindow:
         """Where a row is kept."""
-        return self.cells[tuple(row[column] for column in self.node.keys), window]
+        return self.chained_windows[tuple(row[column] for column in self.node.keys), window]
 
-    def fire(self, low: float) -> None:
+    def fire(self, time: float) -> None:
         """The watermark moves from where it stood to `low`, and panes become due."""
-        before, self.low = self.low, max(self.low, low)
-        for (key, window), cell in self.cells.items():
-            timing = self.due(window, cell, before)
+        old_time, self.time = self.time, max(self.time, time)
+        for (key, window), state in self.chained_windows.items():
+            timing = self.pane_timing(window, state, old_time)
             if timing is not None:
-                self.show(key, window, cell, timing)
-            cell.touched = False
+                self.emit_pane(key, window, state, timing)
+            state.has_changed = False
 
-    def due(self, window: Window, cell: Cell, before: float) -> str | None:
+    def pane_timing(self, window: Window, state: ChainedWindow, old_time: float) -> str | None:
         """The timing of the pane that this window shows now, or None."""
-        if before < window[1] <= self.low:
+        if old_time < window[1] <= self.time:
             return "on_time"
-        if not cell.touched:
+        if not state.has_changed:
             return None
-        if window[1] <= before:
+        if window[1] <= old_time:
             return "late"
         return "early" if self.node.same_window and self.upstream else None
 
-    def show(self, key: Key, window: Window, cell: Cell, timing: str) -> None:
+    def emit_pane(self, key: Key, window: Window, state: ChainedWindow, timing: str) -> None:
         """Computes a pane anew from all rows, and says how it differs from the last one."""
-        old, new = cell.shown, None
-        if not cell.rows and old is None:
+        old, new = state.last_pane, None
+        if not state.rows and old is None:
             return
-        settled = cell.settled if timing != "early" else -1
-        final = self.low >= window[1] + self.patience
-        about = {"index": cell.index, "settled_index": settled, "timing": timing, "final": final}
-        if cell.rows:
+        settled_index = state.settled_count if timing != "early" else -1
+        final = self.time >= window[1] + self.max_lateness
+        history = {
+            "index": state.pane_count,
+            "settled_index": settled_index,
+            "timing": timing,
+            "final": final,
+        }
+        if state.rows:
             times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
             new = {
                 **dict(zip(self.node.keys, key, strict=True)),
-                **self.values(cell.rows),
+                **self.compute_values(state.rows),
                 **times,
-                **about,
+                **history,
                 "op": panes.ADD,
             }
         if old is not None:
-            self.outcome.records.append(((key, window), {**old, **about, "op": panes.RETRACT}))
+            self.outcome.records.append(((key, window), {**old, **history, "op": panes.RETRACT}))
         if new is not None:
             self.outcome.records.append(((key, window), new))
-        self.travel(cell, new)
-        cell.shown = new
-        cell.index += 1
-        cell.settled += timing != "early"
+        self.emit_change(state, new)
+        state.last_pane = new
+        state.pane_count += 1
+        state.settled_count += timing != "early"
 
-    def travel(self, cell: Cell, new: Row | None) -> None:
+    def emit_change(self, state: ChainedWindow, new: Row | None) -> None:
         """Between operators panes are changes; an equal value is none."""
-        old = cell.travelled
+        old = state.last_sent
         names = list(self.node.aggregates)
-        if old is not None and new is not None and canonical(old, names) == canonical(new, names):
+        if old is not None and new is not None and to_canonical(old, names) == to_canonical(new, names):
             return
         if old is not None:
             self.outcome.changes.append(Change(panes.RETRACT, {**old, "op": panes.RETRACT}))
         if new is not None:
             self.outcome.changes.append(Change(panes.ADD, new))
-        cell.travelled = new
+        state.last_sent = new
 
-    def values(self, rows: Sequence[Change]) -> Row:
+    def compute_values(self, rows: Sequence[Change]) -> Row:
         """The aggregates of the rows, in order of event time, topic, partition, offset; panes have no offset, but what is read of them."""
-        read = self.read if self.upstream else []
+        compared = self.read_columns if self.upstream else []
 
-        def place(taken: Change) -> Any:
-            return taken.row["event_time"], taken.place, [sortable(taken.row[column]) for column in read]
+        def row_order(change: Change) -> Any:
+            return (
+                change.row["event_time"],
+                change.row_order,
+                [to_sort_key(change.row[column]) for column in compared],
+            )
 
-        ordered = [taken.row for taken in sorted(rows, key=place)]
-        return {name: value_of(aggregate, ordered) for name, aggregate in self.node.aggregates.items()}
+        ordered = [change.row for change in sorted(rows, key=row_order)]
+        return {
+            name: compute_aggregate(aggregate, ordered) for name, aggregate in self.node.aggregates.items()
+        }
 
 
-class FirstOperator(Operator):
+class RowOperator(ModelOperator):
     """An aggregation over rows of topics: it judges whether they are late, and has the source partitions for channels."""
 
     def __init__(
@@ -228,108 +241,115 @@ class FirstOperator(Operator):
         node: graph.Operation,
         name: str,
         partitions: Mapping[str, int],
-        before: Mapping[graph.Operation, Operator],
+        preceding: Mapping[graph.Operation, ModelOperator],
     ) -> None:
         """`partitions`: how many each topic has; `before`: the operators that may hand on rows to this one."""
         super().__init__(node, name, {})
-        self.before = before
+        self.preceding = preceding
         reads = {id(edge.read): edge.read for edge in self.edges if edge.read is not None}
-        self.channels = [
-            Channel(read, p) for read in reads.values() for p in range(partitions[read.topic.name])
+        self.partitions = [
+            SourcePartition(read, p) for read in reads.values() for p in range(partitions[read.topic.name])
         ]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
-        usual = OrderedWindows if self.windowing.ordered else RowWindows
-        joins = {IntervalJoin: IntervalRows, TableJoin: TableRows}
-        own: dict[type, Any] = {
+        default = ModelOrderedWindows if self.windowing.is_ordered else ModelWindows
+        joins = {IntervalJoin: ModelIntervalJoin, TableJoin: ModelTableJoin}
+        by_node: dict[type, Any] = {
             **RECOGNIZERS,
             **joins,
-            graph.Deduplication: FirstRows,
-            graph.Process: ProcessedRows,
+            graph.Deduplication: ModelDeduplicate,
+            graph.Process: ModelProcess,
         }
-        self.windows: Any = own.get(type(node), usual)(node, self.values)
+        self.recognizer: Any = by_node.get(type(node), default)(node, self.compute_values)
 
-    def step(self, batch: Sequence[Event], now: int, end: bool) -> None:
+    def step(self, batch: Sequence[SourceEvent], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""
         arrivals: list[Arrival] = []
-        for channel in self.channels:
-            here = (channel.read.topic.name, channel.partition)
-            events = sorted((e for e in batch if (e.topic, e.partition) == here), key=lambda e: e.offset)
+        for partition in self.partitions:
+            partition_id = (partition.read.topic.name, partition.partition)
+            events = sorted(
+                (e for e in batch if (e.topic, e.partition) == partition_id), key=lambda e: e.offset
+            )
             if events:
-                channel.wake(self.watermark, now)
+                partition.wake(self.watermark, now)
             else:
-                channel.doze(now)
+                partition.note_silence(now)
             for event in events:
-                arrivals += self.take(event, channel)
-        arrivals += self.handed_on()
-        self.watermark = max(self.watermark, END if end else self.candidate())
-        self.low = (
-            self.watermark if not self.windowing.by_clock or self.watermark >= END else max(self.low, now)
+                arrivals += self.read_event(event, partition)
+        arrivals += self.forwarded_rows()
+        self.watermark = max(self.watermark, END_OF_STREAM if end else self.minimum_watermark())
+        self.time = (
+            self.watermark
+            if not self.windowing.is_processing_time or self.watermark >= END_OF_STREAM
+            else max(self.time, now)
         )
-        self.windows.step(arrivals, self.low, now, self.outcome)
-        if isinstance(self.node, IntervalJoin) and self.watermark < END:
-            self.low = self.watermark - self.node.hold
+        self.recognizer.step(arrivals, self.time, now, self.outcome)
+        if isinstance(self.node, IntervalJoin) and self.watermark < END_OF_STREAM:
+            self.time = self.watermark - self.node.output_delay
 
-    def take(self, event: Event, channel: Channel) -> Iterator[Arrival]:
+    def read_event(self, event: SourceEvent, partition: SourcePartition) -> Iterator[Arrival]:
         """One row: it moves its partition's clock, and goes through the stateless steps."""
-        watermark = channel.read.watermark
-        future = event.event_time > event.ingestion_time + watermark.ahead
-        if not future:
-            channel.read_clock(event)
+        watermark = partition.read.watermark
+        is_future = event.event_time > event.ingestion_time + watermark.ahead
+        if not is_future:
+            partition.advance(event)
         row = source_row(event)
-        for way, edge in enumerate(self.edges):
-            if edge.origin is channel.read:
-                for made in through(edge, row):
+        for input_number, edge in enumerate(self.edges):
+            if edge.origin is partition.read:
+                for result in apply_steps(edge, row):
                     yield Arrival(
-                        made, (event.topic, event.partition, way, event.offset), channel.watermark, future
+                        result,
+                        (event.topic, event.partition, input_number, event.offset),
+                        partition.watermark,
+                        is_future,
                     )
 
-    def handed_on(self) -> Iterator[Arrival]:
+    def forwarded_rows(self) -> Iterator[Arrival]:
         """Rows that came to an operator before this one, which passes them on."""
-        for way, edge in enumerate(self.edges):
+        for input_number, edge in enumerate(self.edges):
             if isinstance(edge.origin, graph.Deduplication):
-                for arrival in self.before[edge.origin].outcome.rows:
-                    topic, partition, via, offset = arrival.place
-                    if via == edge.via:
+                for arrival in self.preceding[edge.origin].outcome.forwarded:
+                    topic, partition, output_number, offset = arrival.row_order
+                    if output_number == edge.input_edge:
                         yield from (
-                            arrival._replace(row=made, place=(topic, partition, way, offset))
-                            for made in through(edge, arrival.row)
+                            arrival._replace(row=result, row_order=(topic, partition, input_number, offset))
+                            for result in apply_steps(edge, arrival.row)
                         )
 
-    def candidate(self) -> float:
+    def minimum_watermark(self) -> float:
         """Where the watermark would stand, were it not forbidden to go back."""
-        awake = [channel.watermark for channel in self.channels if not channel.idle]
-        return min(awake) if awake else max(channel.watermark for channel in self.channels)
+        awake = [partition.watermark for partition in self.partitions if not partition.is_idle]
+        return min(awake) if awake else max(partition.watermark for partition in self.partitions)
 
 
-class LaterOperator(Operator):
+class ChainedOperator(ModelOperator):
     """An aggregation over what other operators show: it drops nothing, and takes back what no longer holds."""
 
     def step(self) -> None:
         """Changes of this batch are taken, the watermark follows the operators before, panes fire."""
-        before = {place: self.contents(cell) for place, cell in self.cells.items()}
-        for change in self.incoming():
+        old_contents = {window_id: self.contents(state) for window_id, state in self.chained_windows.items()}
+        for change in self.incoming_changes():
             for window in self.windows_of(change.row):
-                self.cell(change.row, window).rows.append(change)
-        for place, cell in self.cells.items():
-            cell.rows = settled(cell.rows)
-            cell.touched = self.contents(cell) != before.get(place, Counter())
-        self.fire(min(operator.low for operator in self.upstream))
+                self.chained_window(change.row, window).rows.append(change)
+        for window_id, state in self.chained_windows.items():
+            state.rows = cancel_retractions(state.rows)
+            state.has_changed = self.contents(state) != old_contents.get(window_id, Counter())
+        self.fire(min(operator.time for operator in self.upstream))
 
-    def incoming(self) -> Iterator[Change]:
+    def incoming_changes(self) -> Iterator[Change]:
         """What the operators before say in this batch, after the stateless steps."""
         for edge in self.edges:
             operator = next(operator for operator in self.upstream if operator.node is edge.origin)
-            said = [Change(panes.ADD, row) for row in operator.outcome.sides.get(edge.port, [])]
-            for change in operator.outcome.changes if edge.port == "out" else said:
-                yield from (Change(change.op, made) for made in through(edge, change.row))
+            side_rows = [Change(panes.ADD, row) for row in operator.outcome.side_outputs.get(edge.output, [])]
+            for change in operator.outcome.changes if edge.output == "out" else side_rows:
+                yield from (Change(change.op, result) for result in apply_steps(edge, change.row))
 
-    def contents(self, cell: Cell) -> Counter[Any]:
+    def contents(self, state: ChainedWindow) -> Counter[Any]:
         """The rows as a multiset of what the aggregates read of them, with the time where that decides which is the latest."""
-        ordered = any(aggregate.ordered for aggregate in self.node.aggregates.values())
+        is_ordered = any(aggregate.ordered for aggregate in self.node.aggregates.values())
         return Counter(
-            canonical(change.row, [*self.read, "event_time"] if ordered else self.read)
-            for change in cell.rows
+            to_canonical(change.row, [*self.read_columns, "event_time"] if is_ordered else self.read_columns)
+            for change in state.rows
         )
 
 
@@ -339,57 +359,63 @@ class JobModel:
     def __init__(self, job: Job, partitions: Mapping[str, int]) -> None:
         """`partitions`: how many each topic has."""
         self.job, self.partitions = job, partitions
-        self.operators: dict[graph.Operation, Operator] = {}
+        self.operators: dict[graph.Operation, ModelOperator] = {}
         for node, name in job.operator_ids.items():
             over_rows = all(edge.read is not None for edge in graph.edges(node))
             self.operators[node] = (
-                FirstOperator(node, name, partitions, self.operators)
+                RowOperator(node, name, partitions, self.operators)
                 if over_rows
-                else LaterOperator(node, name, self.operators)
+                else ChainedOperator(node, name, self.operators)
             )
 
-    def step(self, batch: Sequence[Event], now: int, end: bool) -> tuple[dict[str, list[Row]], list[Row]]:
+    def step(
+        self, batch: Sequence[SourceEvent], now: int, end: bool
+    ) -> tuple[dict[str, list[Row]], list[Row]]:
         """What the job writes to each topic, and what it refused."""
         for operator in self.operators.values():
-            operator.outcome = Outcome()
-            if isinstance(operator, FirstOperator):
+            operator.outcome = OperatorOutcome()
+            if isinstance(operator, RowOperator):
                 operator.step(batch, now, end)
-            elif isinstance(operator, LaterOperator):
+            elif isinstance(operator, ChainedOperator):
                 operator.step()
         written: dict[str, list[Row]] = defaultdict(list)
         for write in self.job.outputs:
             for edge in graph.edges(write):
-                written[write.topic.name] += self.leaving(edge, batch)
+                written[write.topic.name] += self.written_rows(edge, batch)
         return written, [
             report for operator in self.operators.values() for report in operator.outcome.reports
         ]
 
-    def leaving(self, edge: graph.Edge, batch: Sequence[Event]) -> list[Row]:
+    def written_rows(self, edge: graph.Edge, batch: Sequence[SourceEvent]) -> list[Row]:
         """The rows that reach a topic on one way."""
         origin = edge.origin
         if isinstance(origin, graph.Read):  # without windows no row is too late or too early
             events = [event for event in batch if event.topic == origin.topic.name]
-            return [made for event in events for made in through(edge, source_row(event))]
+            return [result for event in events for result in apply_steps(edge, source_row(event))]
         outcome = self.operators[origin].outcome
-        if isinstance(origin, graph.Deduplication) and edge.port == "out":
+        if isinstance(origin, graph.Deduplication) and edge.output == "out":
             return [
-                made
-                for arrival in outcome.rows
-                if arrival.place[2] == edge.via
-                for made in through(edge, arrival.row)
+                result
+                for arrival in outcome.forwarded
+                if arrival.row_order[2] == edge.input_edge
+                for result in apply_steps(edge, arrival.row)
             ]
-        if edge.port == "late":
-            return [made for row in outcome.refused for made in through(edge, row)]
-        if edge.port != "out":
-            return [made for row in outcome.sides.get(edge.port, []) for made in through(edge, row)]
-        records = [(about, made) for about, row in outcome.records for made in through(edge, row)]
-        if edge.by_row:
-            return list(netted(records))
+        if edge.output == "late":
+            return [result for row in outcome.refused for result in apply_steps(edge, row)]
+        if edge.output != "out":
+            return [
+                result
+                for row in outcome.side_outputs.get(edge.output, [])
+                for result in apply_steps(edge, row)
+            ]
+        records = [(pane_id, result) for pane_id, row in outcome.records for result in apply_steps(edge, row)]
+        if edge.makes_join_rows:
+            return list(net_changes(records))
         if origin.windowing.output != "value":
             return [row for _, row in records]
-        shown = [about for about, row in records if row["op"] == panes.ADD]
-        gone = [made for row in outcome.withdrawn for made in through(edge, row)]
-        return gone + [row for about, row in records if row["op"] == panes.ADD or about not in shown]
+        added = [pane_id for pane_id, row in records if row["op"] == panes.ADD]
+        withdrawn = [result for row in outcome.withdrawn for result in apply_steps(edge, row)]
+        return withdrawn + [row for pane_id, row in records if row["op"] == panes.ADD or pane_id not in added]
 
 
 class Model:
@@ -400,15 +426,15 @@ class Model:
         self.jobs = [JobModel(job, partitions) for job in jobs]
 
     def step(
-        self, batch: Sequence[Event], now: int, *, end: bool = False
+        self, batch: Sequence[SourceEvent], now: int, *, end: bool = False
     ) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """The rows written to each topic, and for each job the reports of what it refused; `end`: nothing follows this batch."""
         written: dict[str, list[Row]] = defaultdict(list)
         late: dict[str, list[Row]] = {}
         for model in self.jobs:
             rows, late[model.job.name] = model.step(batch, now, end)
-            for topic, more in rows.items():
-                written[topic] += more
+            for topic, job_rows in rows.items():
+                written[topic] += job_rows
         return dict(written), late
 
     @property
@@ -416,55 +442,58 @@ class Model:
         """The low watermark of each operator, None where there is none yet."""
         operators = [operator for model in self.jobs for operator in model.operators.values()]
         return {
-            operator.name: None if operator.low == -math.inf else int(operator.low) for operator in operators
+            operator.name: None if operator.time == -math.inf else int(operator.time)
+            for operator in operators
         }
 
 
-def source_row(event: Event) -> Row:
+def source_row(event: SourceEvent) -> Row:
     """The columns that a read gives to what follows."""
     return {**event.values, "event_time": event.event_time, "ingestion_time": event.ingestion_time}
 
 
-def vouched(watermark: Watermark, event: Event, schema: pl.Schema) -> float:
+def event_clock(watermark: Watermark, event: SourceEvent, schema: pl.Schema) -> float:
     """How far the row says that time has come; -inf where it says nothing."""
     if isinstance(watermark, Bounded):
         return min(event.event_time, event.ingestion_time)
     if isinstance(watermark, IngestionTime):
         return event.ingestion_time
     assert isinstance(watermark, Punctuation)
-    said = pl.DataFrame([source_row(event)], schema=schema).select(said=watermark.said)["said"][0]
+    claimed = pl.DataFrame([source_row(event)], schema=schema).select(said=watermark.time_in_millis)["said"][
+        0
+    ]
     if (
-        said is None
-        or said < durations.FIRST
-        or (watermark.is_limited and said > event.ingestion_time + watermark.ahead)
+        claimed is None
+        or claimed < durations.MIN_TIME
+        or (watermark.is_limited and claimed > event.ingestion_time + watermark.ahead)
     ):
         return -math.inf
-    return int(said)
+    return int(claimed)
 
 
-def through(edge: graph.Edge, row: Row) -> list[Row]:
+def apply_steps(edge: graph.Edge, row: Row) -> list[Row]:
     """The rows that the stateless steps make of one row."""
     if not edge.steps:
         return [row]
     return edge.apply(pl.DataFrame([row], schema=edge.schema)).to_dicts()
 
 
-def settled(rows: Sequence[Change]) -> list[Change]:
+def cancel_retractions(rows: Sequence[Change]) -> list[Change]:
     """The rows that still hold: each withdrawal takes one equal row with it."""
-    gone = Counter(
-        canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT
+    retracted = Counter(
+        to_canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT
     )
     kept = []
     for change in rows:
-        row = canonical(change.row, set(change.row) - {"op"})
+        row = to_canonical(change.row, set(change.row) - {"op"})
         if change.op == panes.RETRACT:
             continue
-        if gone[row]:
-            gone[row] -= 1
+        if retracted[row]:
+            retracted[row] -= 1
         else:
             kept.append(change)
-    if gone.total():
+    if retracted.total():
         raise DefinitionError(
-            f"withdrawn but never there: {+gone}; a stateless step must make the same of the same row every time"
+            f"withdrawn but never there: {+retracted}; a stateless step must make the same of the same row every time"
         )
     return kept

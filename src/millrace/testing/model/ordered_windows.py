@@ -10,126 +10,142 @@ from typing import Any
 import polars as pl
 
 from millrace import graph, panes
-from millrace.engine.trigger_state import END
-from millrace.testing.model.windows import Arrival, Change, Key, Outcome, Values
+from millrace.engine.trigger_state import END_OF_STREAM
+from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome
 from millrace.windows import Counted, Delta, Ordered, Punctuated
 
 
 @dataclass
-class Course:
+class FillingWindow:
     """What one key has come to."""
 
     rows: list[Change] = field(default_factory=list)
     """Those of the window that is being filled, or that the next one may still show."""
-    since: int = 0
+    new_count: int = 0
     """How many came since the last window."""
-    mark: Any = None
+    reference: Any = None
     """The value from which differences are measured."""
-    shown: int = 0
+    shown_count: int = 0
 
 
-class OrderedWindows:
+class ModelOrderedWindows:
     """The windows of one aggregation over rows, each shown once, when it is full; at the end of the stream also what is left."""
 
-    def __init__(self, node: graph.Operation, values: Values) -> None:
+    def __init__(self, node: graph.Operation, values: ComputeValues) -> None:
         """`values`: the aggregates of some rows."""
         self.node, self.windowing, self.values = node, node.windowing, values
         self.waiting: list[tuple[Key, Change]] = []
-        self.courses: dict[Key, Course] = defaultdict(Course)
+        self.filling: dict[Key, FillingWindow] = defaultdict(FillingWindow)
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """A batch: rows behind their watermark are refused, those before the new one are taken in order."""
         for arrival in arrivals:
-            behind = not self.windowing.by_clock and arrival.row["event_time"] < arrival.watermark
-            if arrival.future or behind:
-                outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
+            is_behind = (
+                not self.windowing.is_processing_time and arrival.row["event_time"] < arrival.watermark
+            )
+            if arrival.is_future or is_behind:
+                outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
             else:
                 key = tuple(arrival.row[column] for column in self.node.keys)
-                self.waiting.append((key, Change(panes.ADD, arrival.row, arrival.place)))
-        free = [
-            taken for taken in self.waiting if self.windowing.by_clock or taken[1].row["event_time"] < time
+                self.waiting.append((key, Change(panes.ADD, arrival.row, arrival.row_order)))
+        ready = [
+            waiting_row
+            for waiting_row in self.waiting
+            if self.windowing.is_processing_time or waiting_row[1].row["event_time"] < time
         ]
         self.waiting = (
-            [taken for taken in self.waiting if taken not in free] if len(free) < len(self.waiting) else []
+            [waiting_row for waiting_row in self.waiting if waiting_row not in ready]
+            if len(ready) < len(self.waiting)
+            else []
         )
-        for key, change in sorted(free, key=lambda taken: (taken[1].row["event_time"], taken[1].place)):
-            for rows in cut(self.windowing.places, self.courses[key], change, self.node.inputs[0].schema):
-                self.show(key, rows, outcome)
-        if time >= END:
-            for key, course in self.courses.items():
-                if course.since:
-                    self.show(key, course.rows, outcome)
-                    course.rows, course.since = [], 0
+        for key, change in sorted(
+            ready, key=lambda waiting_row: (waiting_row[1].row["event_time"], waiting_row[1].row_order)
+        ):
+            for rows in cut_windows(
+                self.windowing.assigner, self.filling[key], change, self.node.inputs[0].schema
+            ):
+                self.emit_pane(key, rows, outcome)
+        if time >= END_OF_STREAM:
+            for key, filling_window in self.filling.items():
+                if filling_window.new_count:
+                    self.emit_pane(key, filling_window.rows, outcome)
+                    filling_window.rows, filling_window.new_count = [], 0
 
-    def show(self, key: Key, rows: Sequence[Change], outcome: Outcome) -> None:
+    def emit_pane(self, key: Key, rows: Sequence[Change], outcome: OperatorOutcome) -> None:
         """A window: from its first row to just after its last. The index counts those of the key."""
-        course = self.courses[key]
+        filling_window = self.filling[key]
         times = [change.row["event_time"] for change in rows]
         window = min(times), max(times) + 1
-        about = {
-            "index": course.shown,
-            "settled_index": course.shown,
+        history = {
+            "index": filling_window.shown_count,
+            "settled_index": filling_window.shown_count,
             "timing": "on_time",
             "final": True,
             "op": panes.ADD,
         }
-        place = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
-        pane = {**dict(zip(self.node.keys, key, strict=True)), **self.values(rows), **place, **about}
+        pane_times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
+        pane = {**dict(zip(self.node.keys, key, strict=True)), **self.values(rows), **pane_times, **history}
         outcome.records.append(((key, window), pane))
         outcome.changes.append(Change(panes.ADD, pane))
-        course.shown += 1
+        filling_window.shown_count += 1
 
 
-def cut(window: Any, course: Course, change: Change, schema: pl.Schema) -> Iterator[list[Change]]:
+def cut_windows(
+    window: Any, filling: FillingWindow, change: Change, schema: pl.Schema
+) -> Iterator[list[Change]]:
     """The windows that are full now that one more row has come."""
     match window:
         case Counted():
-            yield from _counted(window, course, change)
+            yield from _cut_counted(window, filling, change)
         case Delta(every=None):
-            yield from _stretch(window, course, change)
+            yield from _cut_delta(window, filling, change)
         case Delta():
-            yield from _sliding_stretch(window, course, change)
+            yield from _cut_sliding_delta(window, filling, change)
         case Punctuated(expr=expr):
-            course.rows.append(change)
-            course.since += 1
+            filling.rows.append(change)
+            filling.new_count += 1
             if pl.DataFrame([change.row], schema=schema).select(ends=expr)["ends"][0]:
-                yield list(course.rows)
-                course.rows, course.since = [], 0
+                yield list(filling.rows)
+                filling.rows, filling.new_count = [], 0
         case Ordered():
             raise TypeError(f"{window} is not known to the model")
 
 
-def _counted(window: Counted, course: Course, change: Change) -> Iterator[list[Change]]:
-    course.rows = [*course.rows, change][-window.size :]
-    course.since += 1
-    if course.since == window.every:
-        yield list(course.rows)
-        course.rows, course.since = course.rows if window.every < window.size else [], 0
+def _cut_counted(window: Counted, filling: FillingWindow, change: Change) -> Iterator[list[Change]]:
+    filling.rows = [*filling.rows, change][-window.size :]
+    filling.new_count += 1
+    if filling.new_count == window.every:
+        yield list(filling.rows)
+        filling.rows, filling.new_count = filling.rows if window.every < window.size else [], 0
 
 
-def _stretch(window: Delta, course: Course, change: Change) -> Iterator[list[Change]]:
+def _cut_delta(window: Delta, filling: FillingWindow, change: Change) -> Iterator[list[Change]]:
     value = change.row[window.column]
-    if value is not None and course.mark is not None and abs(value - course.mark) > window.threshold:
-        yield list(course.rows)
-        course.rows, course.since, course.mark = [], 0, None
-    course.mark = value if course.mark is None else course.mark
-    course.rows.append(change)
-    course.since += 1
+    if (
+        value is not None
+        and filling.reference is not None
+        and abs(value - filling.reference) > window.threshold
+    ):
+        yield list(filling.rows)
+        filling.rows, filling.new_count, filling.reference = [], 0, None
+    filling.reference = value if filling.reference is None else filling.reference
+    filling.rows.append(change)
+    filling.new_count += 1
 
 
-def _sliding_stretch(window: Delta, course: Course, change: Change) -> Iterator[list[Change]]:
+def _cut_sliding_delta(window: Delta, filling: FillingWindow, change: Change) -> Iterator[list[Change]]:
     value = change.row[window.column]
-    course.rows.append(change)
-    course.since += 1
+    filling.rows.append(change)
+    filling.new_count += 1
     if value is None:
         return
-    course.mark = value if course.mark is None else course.mark
+    filling.reference = value if filling.reference is None else filling.reference
     near = [
-        c
-        for c in course.rows
-        if c.row[window.column] is None or abs(c.row[window.column] - value) <= window.threshold
+        other
+        for other in filling.rows
+        if other.row[window.column] is None or abs(other.row[window.column] - value) <= window.threshold
     ]
-    course.rows = near
-    if window.every is not None and abs(value - course.mark) > window.every:
+    filling.rows = near
+    if window.every is not None and abs(value - filling.reference) > window.every:
         yield list(near)
-        course.since, course.mark = 0, value
+        filling.new_count, filling.reference = 0, value

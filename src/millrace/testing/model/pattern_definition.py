@@ -16,51 +16,51 @@ import polars as pl
 from millrace.errors import NoPlaceToSkip
 from millrace.patterns import conditions
 from millrace.patterns.builder import Pattern
-from millrace.patterns.conditions import Asked, Condition
-from millrace.patterns.parts import CONTIGUITY, Inner, Part
+from millrace.patterns.conditions import Condition, EarlierValue
+from millrace.patterns.parts import CONTIGUITY, InnerContiguity, PatternPart
 
-Path = tuple[tuple[str, int], ...]
+MatchPath = tuple[tuple[str, int], ...]
 """The events of a match in order: which step took which."""
 
 Row = Mapping[str, Any]
 
 
-class Guard(NamedTuple):
-    """What a greedy loop keeps for itself; `once`: only at the event right after it."""
+class LoopGuard(NamedTuple):
+    """What a greedy loop keeps for itself; `next_event_only`: only at the event right after it."""
 
-    part: Part
-    once: bool
+    part: PatternPart
+    next_event_only: bool
     may_end: bool = False
     """Whether it ends if the loop's `until` holds at the event right after the loop."""
 
 
-class Stop(NamedTuple):
+class ForbiddenNext(NamedTuple):
     """What must not come as the very next event, since another way from here would see it."""
 
-    part: Part
-    behind: bool = False
+    part: PatternPart
+    is_behind_optional: bool = False
     """Whether that way leads through a part that is left out."""
-    unless: Part | None = None
+    unless_kept_by: PatternPart | None = None
     """A greedy loop that keeps the event for itself, so that the other way is not open."""
 
 
-class Found(NamedTuple):
+class CertainMatch(NamedTuple):
     """A match, and when it was certain: at an event, or, before the event of that place, at a time."""
 
-    path: Path
-    known: tuple[int, int, int]
+    path: MatchPath
+    certain_at: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class So:
+class Choice:
     """How far a choice has come, and what still binds it."""
 
-    path: Path = ()
-    nots: tuple[Part, ...] = ()
-    guards: tuple[Guard, ...] = ()
-    stops: tuple[Stop, ...] = ()
+    path: MatchPath = ()
+    forbidden: tuple[PatternPart, ...] = ()
+    guards: tuple[LoopGuard, ...] = ()
+    forbidden_next: tuple[ForbiddenNext, ...] = ()
     """What must not come as the very next event: what another way from here must not see."""
-    over: bool = False
+    is_over: bool = False
     """Whether no event may follow: the newest one must not have come, so it counts only if it completes the match."""
 
     @property
@@ -70,314 +70,417 @@ class So:
 
 
 @dataclass(frozen=True)
-class Bound:
+class Constraints:
     """What binds the first event of a part, and all its events: the link of the group it begins, and the ends of the groups it is in."""
 
-    link: Inner | None = None
+    link: InnerContiguity | None = None
     gap: int | None = None
     untils: tuple[Condition, ...] = ()
-    leavable: bool = False
+    is_skippable: bool = False
     """Whether the group may be left in place of this."""
-    again: bool = False
+    is_repeated: bool = False
     """Whether the part has had a turn before."""
-    leaving: tuple[Stop, ...] = ()
+    forbidden_when_left: tuple[ForbiddenNext, ...] = ()
     """What must not come where the group is left: what follows it."""
-    following: tuple[Part, ...] = ()
+    forbidden_in_loop: tuple[PatternPart, ...] = ()
     """What must not come between the events of a loop that ends a group without turns: what must not follow the group."""
 
 
 @dataclass
-class Definition:
+class PatternDefinition:
     """A pattern and the events of one key in order of time."""
 
     pattern: Pattern
     schema: pl.Schema
     rows: Sequence[Row]
     time: str = "event_time"
-    _known: dict[Any, bool] = field(default_factory=dict)
-    _answers: dict[int, list[Any]] = field(default_factory=dict)
+    _condition_cache: dict[Any, bool] = field(default_factory=dict)
+    _term_cache: dict[int, list[Any]] = field(default_factory=dict)
 
-    def matches(self) -> list[Path]:
+    def find_matches(self) -> list[MatchPath]:
         """Exactly the matches, in the order in which they are shown."""
-        found = list(self._all())
+        found = list(self._all_matches())
         if self.pattern.skip.kind == "none":
-            return [match.path for match in sorted(found, key=lambda match: match.known)]
+            return [match.path for match in sorted(found, key=lambda match: match.certain_at)]
         steps = [step.name for step in self.pattern.steps]
-        order = sorted(
+        ordered = sorted(
             found,
-            key=lambda m: (m.path[0][1], m.known, [(event, steps.index(step)) for step, event in m.path]),
+            key=lambda m: (
+                m.path[0][1],
+                m.certain_at,
+                [(event, steps.index(step)) for step, event in m.path],
+            ),
         )
-        shown: list[Path] = []
-        least = 0
-        for match in order:
-            if match.path[0][1] >= least:
+        shown: list[MatchPath] = []
+        next_start = 0
+        for match in ordered:
+            if match.path[0][1] >= next_start:
                 shown.append(match.path)
-                least = max(least, self._least(match.path))
+                next_start = max(next_start, self._next_start(match.path))
         return shown
 
-    def _least(self, path: Path) -> int:
+    def _next_start(self, path: MatchPath) -> int:
         skip = self.pattern.skip
         if skip.kind == "to_next":
             return path[0][1] + 1
         if skip.kind == "past_last":
             return path[-1][1] + 1
         events = [event for step, event in path if step == skip.step]
-        place = 0 if skip.kind == "to_first" else -1
-        if skip.on_miss == "error" and (not events or events[place] == path[0][1]):
+        position = 0 if skip.kind == "to_first" else -1
+        if skip.on_miss == "error" and (not events or events[position] == path[0][1]):
             raise NoPlaceToSkip(f"skip {skip}: there is no such event in {path}, or it is the first")
-        return events[place] if events else 0
+        return events[position] if events else 0
 
-    def _all(self) -> Iterator[Found]:
+    def _all_matches(self) -> Iterator[CertainMatch]:
         end = self.pattern.parts[-1]
-        for so in self._parts(self.pattern.parts, 0, So(), Bound()):
-            if not so.path or (so.over and end.negative):
+        for choice in self._go_through_parts(self.pattern.parts, 0, Choice(), Constraints()):
+            if not choice.path or (choice.is_over and end.is_negative):
                 continue
             if end.link == "not_next":
-                yield from self._without_next(so, end)
+                yield from self._match_unless_next(choice, end)
             elif end.link == "not_followed_by":
-                yield from self._without(so, end)
+                yield from self._match_unless_followed(choice, end)
             else:
-                yield Found(so.path, (so.last, 1, 0))
+                yield CertainMatch(choice.path, (choice.last, 1, 0))
 
-    def _without_next(self, so: So, end: Part) -> Iterator[Found]:
-        after = so.last + 1
+    def _match_unless_next(self, choice: Choice, end: PatternPart) -> Iterator[CertainMatch]:
+        after = choice.last + 1
         if (
             after < len(self.rows)
-            and self._in_time(so, after, None)
-            and not self._holds(end.where, after, so)
-            and not self._kept(so, after)
+            and self._is_in_time(choice, after, None)
+            and not self._holds(end.where, after, choice)
+            and not self._is_kept(choice, after)
         ):
-            yield Found(so.path, (after, 1, 0))
+            yield CertainMatch(choice.path, (after, 1, 0))
 
-    def _without(self, so: So, end: Part) -> Iterator[Found]:
-        ends = [self._at(so.path[0][1]) + self.pattern.span] if self.pattern.span is not None else []
-        until = min([*ends, *([self._at(so.last) + end.gap] if end.gap is not None else [])])
-        for event in range(so.last + 1, len(self.rows)):
-            if self._at(event) >= until:
-                yield Found(so.path, (event, 0, until))
+    def _match_unless_followed(self, choice: Choice, end: PatternPart) -> Iterator[CertainMatch]:
+        ends = [self._time_of(choice.path[0][1]) + self.pattern.span] if self.pattern.span is not None else []
+        until = min([*ends, *([self._time_of(choice.last) + end.gap] if end.gap is not None else [])])
+        for event in range(choice.last + 1, len(self.rows)):
+            if self._time_of(event) >= until:
+                yield CertainMatch(choice.path, (event, 0, until))
                 return
-            if self._holds(end.where, event, so) or self._refused(so, event) or self._kept(so, event):
+            if (
+                self._holds(end.where, event, choice)
+                or self._is_forbidden(choice, event)
+                or self._is_kept(choice, event)
+            ):
                 return
-        yield Found(so.path, (len(self.rows), 0, until))
+        yield CertainMatch(choice.path, (len(self.rows), 0, until))
 
-    def _parts(self, parts: tuple[Part, ...], place: int, so: So, bound: Bound) -> Iterator[So]:
+    def _go_through_parts(
+        self, parts: tuple[PatternPart, ...], position: int, choice: Choice, constraints: Constraints
+    ) -> Iterator[Choice]:
         """Every way to go through the parts from `place` on."""
-        if place == len(parts) or (place == len(parts) - 1 and parts[place].negative):
-            yield so
+        if position == len(parts) or (position == len(parts) - 1 and parts[position].is_negative):
+            yield choice
             return
         part, later = (
-            parts[place],
-            Bound(untils=bound.untils, leaving=bound.leaving, following=bound.following),
+            parts[position],
+            Constraints(
+                untils=constraints.untils,
+                forbidden_when_left=constraints.forbidden_when_left,
+                forbidden_in_loop=constraints.forbidden_in_loop,
+            ),
         )
         if part.link == "not_followed_by":
-            yield from self._parts(parts, place + 1, replace(so, nots=(*so.nots, part)), later)
-        elif part.link == "not_next":
-            after = so.last + 1
-            blocked = after < len(self.rows) and (self._holds(part.where, after, so) or self._kept(so, after))
-            yield from self._parts(parts, place + 1, replace(so, guards=(), over=so.over or blocked), later)
-        else:
-            here = (
-                bound if place + 1 == len(parts) else replace(bound, following=_following(parts[place + 1 :]))
+            yield from self._go_through_parts(
+                parts, position + 1, replace(choice, forbidden=(*choice.forbidden, part)), later
             )
-            for through in self._part(part, so, here, _heads(parts[place + 1 :], bound.leaving)):
-                yield from self._parts(parts, place + 1, through, later)
+        elif part.link == "not_next":
+            after = choice.last + 1
+            blocked = after < len(self.rows) and (
+                self._holds(part.where, after, choice) or self._is_kept(choice, after)
+            )
+            yield from self._go_through_parts(
+                parts, position + 1, replace(choice, guards=(), is_over=choice.is_over or blocked), later
+            )
+        else:
+            part_constraints = (
+                constraints
+                if position + 1 == len(parts)
+                else replace(constraints, forbidden_in_loop=_forbidden_in_loop(parts[position + 1 :]))
+            )
+            for extended in self._go_through_part(
+                part,
+                choice,
+                part_constraints,
+                _forbidden_before(parts[position + 1 :], constraints.forbidden_when_left),
+            ):
+                yield from self._go_through_parts(parts, position + 1, extended, later)
 
-    def _part(self, part: Part, so: So, bound: Bound, nexts: tuple[Stop, ...]) -> Iterator[So]:
+    def _go_through_part(
+        self,
+        part: PatternPart,
+        choice: Choice,
+        constraints: Constraints,
+        forbidden_after: tuple[ForbiddenNext, ...],
+    ) -> Iterator[Choice]:
         """Every way to go through one part: left out, or repeated as often as it may be. `nexts`: what must not follow it."""
-        once = tuple(map(replace_once, so.guards))
-        kept = () if part.inside else _kept_by(part)
+        next_event_guards = tuple(map(for_next_event, choice.guards))
+        loop_guards = () if part.parts else _loop_guards(part)
         if part.optional:
-            yield replace(so, guards=(*once, *_kept_by(part)))
-        seen = (*so.stops, *nexts) if part.optional else so.stops
-        turns = [replace(so, guards=once if part.optional or bound.leavable else so.guards, stops=seen)]
-        link = bound.link or CONTIGUITY[part.link]
-        here = replace(
-            bound,
-            link=link,
-            gap=part.gap if bound.gap is None else bound.gap,
-            leavable=part.optional or bound.leavable,
-            again=False,
+            yield replace(choice, guards=(*next_event_guards, *_loop_guards(part)))
+        forbidden_next = (
+            (*choice.forbidden_next, *forbidden_after) if part.optional else choice.forbidden_next
         )
-        number = 0
-        while turns and (part.most is None or number < part.most):
-            number += 1
-            here = replace(here, leaving=_leaving(part, nexts, number))
-            turns = [done for turn in turns for done in self._turn(part, turn, here)]
-            if number != part.most and number >= part.least:
-                turns = [replace(turn, guards=tuple(map(replace_once, turn.guards))) for turn in turns]
-            enough = number >= part.least
-            if enough:
-                left = tuple(guard._replace(may_end=number != part.most) for guard in kept)
-                yield from (replace(_leave(part, turn, number), guards=left or turn.guards) for turn in turns)
-            here = Bound(
+        turns = [
+            replace(
+                choice,
+                guards=next_event_guards if part.optional or constraints.is_skippable else choice.guards,
+                forbidden_next=forbidden_next,
+            )
+        ]
+        link = constraints.link or CONTIGUITY[part.link]
+        turn_constraints = replace(
+            constraints,
+            link=link,
+            gap=part.gap if constraints.gap is None else constraints.gap,
+            is_skippable=part.optional or constraints.is_skippable,
+            is_repeated=False,
+        )
+        turn_count = 0
+        while turns and (part.most is None or turn_count < part.most):
+            turn_count += 1
+            turn_constraints = replace(
+                turn_constraints, forbidden_when_left=_forbidden_when_left(part, forbidden_after, turn_count)
+            )
+            turns = [extended for turn in turns for extended in self._take_turn(part, turn, turn_constraints)]
+            if turn_count != part.most and turn_count >= part.least:
+                turns = [replace(turn, guards=tuple(map(for_next_event, turn.guards))) for turn in turns]
+            is_enough = turn_count >= part.least
+            if is_enough:
+                left_guards = tuple(guard._replace(may_end=turn_count != part.most) for guard in loop_guards)
+                yield from (
+                    replace(_leave_loop(part, turn, turn_count), guards=left_guards or turn.guards)
+                    for turn in turns
+                )
+            turn_constraints = Constraints(
                 part.inner,
                 part.loop_gap,
-                bound.untils,
-                leavable=enough,
-                again=True,
-                following=bound.following,
+                constraints.untils,
+                is_skippable=is_enough,
+                is_repeated=True,
+                forbidden_in_loop=constraints.forbidden_in_loop,
             )
             turns = [
-                _repeat(part, turn, nexts if enough else (), bound.following, enough=enough) for turn in turns
+                _repeat_loop(
+                    part,
+                    turn,
+                    forbidden_after if is_enough else (),
+                    constraints.forbidden_in_loop,
+                    is_enough=is_enough,
+                )
+                for turn in turns
             ]
 
-    def _turn(self, part: Part, so: So, bound: Bound) -> Iterator[So]:
-        if part.inside:
-            untils = (*bound.untils, *((part.until,) if part.until is not None else ()))
-            yield from self._parts(part.inside, 0, so, replace(bound, untils=untils))
+    def _take_turn(self, part: PatternPart, choice: Choice, constraints: Constraints) -> Iterator[Choice]:
+        if part.parts:
+            untils = (*constraints.untils, *((part.until,) if part.until is not None else ()))
+            yield from self._go_through_parts(part.parts, 0, choice, replace(constraints, untils=untils))
             return
-        for event in range(so.last + 1, len(self.rows) if not so.over else 0):
-            if not self._may_come(so, event, bound):
-                if so.path:
+        for event in range(choice.last + 1, len(self.rows) if not choice.is_over else 0):
+            if not self._may_come(choice, event, constraints):
+                if choice.path:
                     return
                 continue
-            refused = self._refused(so, event)
-            if self._takes(part, event, so):
-                yield So((*so.path, (part.name, event)), over=refused)
-            if refused:
+            is_forbidden = self._is_forbidden(choice, event)
+            if self._can_take(part, event, choice):
+                yield Choice((*choice.path, (part.name, event)), is_over=is_forbidden)
+            if is_forbidden:
                 return
-            passed = bound.link == "any" or (
-                bound.link == "relaxed" and not self._holds(part.where, event, so)
+            may_pass = constraints.link == "any" or (
+                constraints.link == "relaxed" and not self._holds(part.where, event, choice)
             )
-            ended = bound.again and part.until is not None and self._holds(part.until, event, so)
-            if so.path and (not passed or ended):
+            is_ended = (
+                constraints.is_repeated and part.until is not None and self._holds(part.until, event, choice)
+            )
+            if choice.path and (not may_pass or is_ended):
                 return
 
-    def _may_come(self, so: So, event: int, bound: Bound) -> bool:
+    def _may_come(self, choice: Choice, event: int, constraints: Constraints) -> bool:
         """Whether an event may be taken or passed over at all, but for what must not come."""
-        ended = any(self._holds(until, event, so) for until in bound.untils)
+        is_ended = any(self._holds(until, event, choice) for until in constraints.untils)
         return (
-            not ended and not self._kept(so, event) and (not so.path or self._in_time(so, event, bound.gap))
+            not is_ended
+            and not self._is_kept(choice, event)
+            and (not choice.path or self._is_in_time(choice, event, constraints.gap))
         )
 
-    def _refused(self, so: So, event: int) -> bool:
+    def _is_forbidden(self, choice: Choice, event: int) -> bool:
         """Whether an event must not come."""
-        if event == so.last + 1 and any(self._stops(stop, event, so) for stop in so.stops):
+        if event == choice.last + 1 and any(
+            self._is_forbidden_next(stop, event, choice) for stop in choice.forbidden_next
+        ):
             return True
-        return any(self._holds(part.where, event, so) for part in so.nots)
+        return any(self._holds(part.where, event, choice) for part in choice.forbidden)
 
-    def _stops(self, stop: Stop, event: int, so: So) -> bool:
-        kept = stop.unless is not None and self._takes(stop.unless, event, so)
-        return not kept and self._holds(stop.part.where, event, so)
+    def _is_forbidden_next(self, stop: ForbiddenNext, event: int, choice: Choice) -> bool:
+        is_kept = stop.unless_kept_by is not None and self._can_take(stop.unless_kept_by, event, choice)
+        return not is_kept and self._holds(stop.part.where, event, choice)
 
-    def _kept(self, so: So, event: int) -> bool:
-        first = so.last + 1 if so.path else event
-        return any(self._keeps(guard, event, first, so) for guard in so.guards)
+    def _is_kept(self, choice: Choice, event: int) -> bool:
+        first = choice.last + 1 if choice.path else event
+        return any(self._guard_keeps(guard, event, first, choice) for guard in choice.guards)
 
-    def _keeps(self, guard: Guard, event: int, first: int, so: So) -> bool:
-        if guard.may_end and guard.part.until is not None and self._holds(guard.part.until, first, so):
+    def _guard_keeps(self, guard: LoopGuard, event: int, first: int, choice: Choice) -> bool:
+        if guard.may_end and guard.part.until is not None and self._holds(guard.part.until, first, choice):
             return False
-        return (not guard.once or not so.path or event == so.last + 1) and self._takes(guard.part, event, so)
-
-    def _takes(self, part: Part, event: int, so: So) -> bool:
-        return self._holds(part.where, event, so) and not (
-            part.until is not None and self._holds(part.until, event, so)
+        return (not guard.next_event_only or not choice.path or event == choice.last + 1) and self._can_take(
+            guard.part, event, choice
         )
 
-    def _in_time(self, so: So, event: int, gap: int | None) -> bool:
-        span = self.pattern.span
-        early = span is None or self._at(event) < self._at(so.path[0][1]) + span
-        return early and (gap is None or self._at(event) < self._at(so.last) + gap)
+    def _can_take(self, part: PatternPart, event: int, choice: Choice) -> bool:
+        return self._holds(part.where, event, choice) and not (
+            part.until is not None and self._holds(part.until, event, choice)
+        )
 
-    def _at(self, event: int) -> int:
+    def _is_in_time(self, choice: Choice, event: int, gap: int | None) -> bool:
+        span = self.pattern.span
+        is_within_span = span is None or self._time_of(event) < self._time_of(choice.path[0][1]) + span
+        return is_within_span and (gap is None or self._time_of(event) < self._time_of(choice.last) + gap)
+
+    def _time_of(self, event: int) -> int:
         return int(self.rows[event][self.time])
 
-    def _holds(self, condition: Condition | None, event: int, so: So) -> bool:
+    def _holds(self, condition: Condition | None, event: int, choice: Choice) -> bool:
         if condition is None:
             return True
-        asked = (id(condition), event, so.path)
-        if asked not in self._known:
-            self._known[asked] = self._ask(condition, event, so)
-        return self._known[asked]
+        question = (id(condition), event, choice.path)
+        if question not in self._condition_cache:
+            self._condition_cache[question] = self._evaluate(condition, event, choice)
+        return self._condition_cache[question]
 
-    def _ask(self, condition: Condition, event: int, so: So) -> bool:
-        answers = [self._term(term, event, so) for term in condition.terms]
-        return any(answers) if condition.any else all(answers)
+    def _evaluate(self, condition: Condition, event: int, choice: Choice) -> bool:
+        answers = [self._evaluate_term(term, event, choice) for term in condition.terms]
+        return any(answers) if condition.is_any else all(answers)
 
-    def _term(self, term: Any, event: int, so: So) -> bool:
+    def _evaluate_term(self, term: Any, event: int, choice: Choice) -> bool:
         if isinstance(term, Condition):
-            return self._ask(term, event, so)
+            return self._evaluate(term, event, choice)
         if not isinstance(term, pl.Expr):
             match: dict[str, list[Any]] = {}
-            for step, taken in so.path:
-                match.setdefault(step, []).append(self.rows[taken])
+            for step, number in choice.path:
+                match.setdefault(step, []).append(self.rows[number])
             return bool(term(self.rows[event], match))
-        more = [pl.lit(self._earlier(one, so)).alias(one.name) for one in conditions.asked(term)]
-        frame = self._frame[event : event + 1].with_columns(more) if more else self._frame
-        answers = self._answers.get(id(term)) or frame.with_columns(term.alias("_holds"))["_holds"].to_list()
-        if not more:
-            self._answers[id(term)] = answers
-        return answers[0 if more else event] is True
+        lookups = [
+            pl.lit(self._look_back(lookup, choice)).alias(lookup.name)
+            for lookup in conditions.earlier_values(term)
+        ]
+        frame = self._frame[event : event + 1].with_columns(lookups) if lookups else self._frame
+        answers = (
+            self._term_cache.get(id(term)) or frame.with_columns(term.alias("_holds"))["_holds"].to_list()
+        )
+        if not lookups:
+            self._term_cache[id(term)] = answers
+        return answers[0 if lookups else event] is True
 
     @cached_property
     def _frame(self) -> pl.DataFrame:
         return pl.DataFrame([dict(row) for row in self.rows], schema=self.schema)
 
-    def _earlier(self, asked: Asked, so: So) -> Any:
-        if asked.kind == "previous":
-            return self.rows[so.last][asked.column or ""] if so.path else None
-        events = [event for step, event in so.path if step == asked.step]
-        if asked.kind == "count":
+    def _look_back(self, lookup: EarlierValue, choice: Choice) -> Any:
+        if lookup.kind == "previous":
+            return self.rows[choice.last][lookup.column or ""] if choice.path else None
+        events = [event for step, event in choice.path if step == lookup.step]
+        if lookup.kind == "count":
             return len(events)
-        values = [self.rows[event][asked.column or ""] for event in events]
-        if asked.kind in ("first", "last"):
-            return values[0 if asked.kind == "first" else -1] if values else None
-        series = pl.Series(values, dtype=self.schema[asked.column or ""])
-        return {"sum": series.sum, "avg": series.mean, "min": series.min, "max": series.max}[asked.kind]()
+        values = [self.rows[event][lookup.column or ""] for event in events]
+        if lookup.kind in ("first", "last"):
+            return values[0 if lookup.kind == "first" else -1] if values else None
+        series = pl.Series(values, dtype=self.schema[lookup.column or ""])
+        return {"sum": series.sum, "avg": series.mean, "min": series.min, "max": series.max}[lookup.kind]()
 
 
-def _kept_by(part: Part) -> tuple[Guard, ...]:
+def _loop_guards(part: PatternPart) -> tuple[LoopGuard, ...]:
     """What the greedy loop at the end of a part keeps for itself, even where the part is left out."""
-    while part.inside:
-        part = part.inside[-1]
-    return (Guard(part, once=False, may_end=True),) if part.greedy and part.least != part.most else ()
+    while part.parts:
+        part = part.parts[-1]
+    return (
+        (LoopGuard(part, next_event_only=False, may_end=True),)
+        if part.greedy and part.least != part.most
+        else ()
+    )
 
 
-def replace_once(guard: Guard) -> Guard:
+def for_next_event(guard: LoopGuard) -> LoopGuard:
     """The same, for the next event only."""
-    return guard._replace(once=True)
+    return guard._replace(next_event_only=True)
 
 
-def _following(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _forbidden_in_loop(parts: tuple[PatternPart, ...]) -> tuple[PatternPart, ...]:
     """What must not come, said right at the beginning of these parts."""
     return tuple(itertools.takewhile(lambda part: part.link == "not_followed_by", parts))
 
 
-def _heads(parts: tuple[Part, ...], leaving: tuple[Stop, ...]) -> tuple[Stop, ...]:
+def _forbidden_before(
+    parts: tuple[PatternPart, ...], leaving: tuple[ForbiddenNext, ...]
+) -> tuple[ForbiddenNext, ...]:
     """What must not come before these parts, or after them if all of them may be left out."""
-    found: list[Stop] = []
-    behind = False
+    found: list[ForbiddenNext] = []
+    is_behind_optional = False
     for part in parts:
-        if part.negative:
-            found.append(Stop(part, behind))
-            behind = behind or part.link == "not_next"
-        elif part.skippable:
-            behind = True
+        if part.is_negative:
+            found.append(ForbiddenNext(part, is_behind_optional))
+            is_behind_optional = is_behind_optional or part.link == "not_next"
+        elif part.is_skippable:
+            is_behind_optional = True
         else:
             return tuple(found)
-    return (*found, *(stop._replace(behind=behind or stop.behind) for stop in leaving))
-
-
-def _leaving(part: Part, nexts: tuple[Stop, ...], number: int) -> tuple[Stop, ...]:
-    """What must not come where a group ends after so many turns, of which the last leads nowhere else."""
-    if number < part.least:
-        return ()
-    return nexts if number == part.most else tuple(stop._replace(behind=True) for stop in nexts)
-
-
-def _leave(part: Part, so: So, number: int) -> So:
-    """A choice that leaves a loop after some turns. What must not come after an optional end of a group binds it on its last turn."""
-    if not part.inside or number == part.most:
-        return so
-    return replace(so, nots=(), stops=() if part.most is None else tuple(map(Stop, so.nots)))
-
-
-def _repeat(part: Part, so: So, nexts: tuple[Stop, ...], following: tuple[Part, ...], *, enough: bool) -> So:
-    """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
-    if part.inside:
-        return replace(so, nots=() if enough and part.most is None else (*so.nots, *following), stops=nexts)
-    own = tuple(
-        stop._replace(unless=part if part.greedy and (stop.behind or stop.part.link == "not_next") else None)
-        for stop in nexts
+    return (
+        *found,
+        *(
+            stop._replace(is_behind_optional=is_behind_optional or stop.is_behind_optional)
+            for stop in leaving
+        ),
     )
-    return replace(so, nots=following, stops=own)
+
+
+def _forbidden_when_left(
+    part: PatternPart, forbidden_after: tuple[ForbiddenNext, ...], turn_count: int
+) -> tuple[ForbiddenNext, ...]:
+    """What must not come where a group ends after so many turns, of which the last leads nowhere else."""
+    if turn_count < part.least:
+        return ()
+    return (
+        forbidden_after
+        if turn_count == part.most
+        else tuple(stop._replace(is_behind_optional=True) for stop in forbidden_after)
+    )
+
+
+def _leave_loop(part: PatternPart, choice: Choice, turn_count: int) -> Choice:
+    """A choice that leaves a loop after some turns. What must not come after an optional end of a group binds it on its last turn."""
+    if not part.parts or turn_count == part.most:
+        return choice
+    return replace(
+        choice,
+        forbidden=(),
+        forbidden_next=() if part.most is None else tuple(map(ForbiddenNext, choice.forbidden)),
+    )
+
+
+def _repeat_loop(
+    part: PatternPart,
+    choice: Choice,
+    forbidden_after: tuple[ForbiddenNext, ...],
+    following: tuple[PatternPart, ...],
+    *,
+    is_enough: bool,
+) -> Choice:
+    """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
+    if part.parts:
+        return replace(
+            choice,
+            forbidden=() if is_enough and part.most is None else (*choice.forbidden, *following),
+            forbidden_next=forbidden_after,
+        )
+    own_forbidden = tuple(
+        stop._replace(
+            unless_kept_by=part
+            if part.greedy and (stop.is_behind_optional or stop.part.link == "not_next")
+            else None
+        )
+        for stop in forbidden_after
+    )
+    return replace(choice, forbidden=following, forbidden_next=own_forbidden)

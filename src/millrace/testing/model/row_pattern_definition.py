@@ -9,111 +9,121 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from millrace.errors import PatternFailed
-from millrace.patterns.sql.compiled import Looking, Shown
-from millrace.patterns.sql.grammar import Alternatives, Anchor, Excluded, Part, Repeated, Variable
-from millrace.patterns.sql.grammar import Sequence as InOrder
-from millrace.patterns.sql.scene import Row, Scene
-from millrace.patterns.sql.search import Found
+from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
+from millrace.patterns.sql.grammar import Alternation, Anchor, Exclusion, Repetition, RowPatternPart, Variable
+from millrace.patterns.sql.grammar import Concatenation as InOrder
+from millrace.patterns.sql.scene import MatchScene, Row
+from millrace.patterns.sql.search import RowMatch
 
 MOST_TRIED = 20_000
 """How much is tried for one match."""
 
-Way = tuple[tuple[str, bool], ...]
+RowMapping = tuple[tuple[str, bool], ...]
 """Rows mapped to variables, each shown or not."""
 
 
-def by_definition(looking: Looking, rows: Sequence[Row]) -> Iterator[Shown]:
+def match_by_definition(compiled: CompiledPattern, rows: Sequence[Row]) -> Iterator[ResultRow]:
     """Everything that is shown of the rows of one partition."""
-    scene, start, number, matched = Scene(list(rows)), 0, 1, 0
+    scene, start, match_number, matched_until = MatchScene(list(rows)), 0, 1, 0
     while start < len(rows):
-        found = preferred(looking, scene, start, number)
+        found = find_preferred(compiled, scene, start, match_number)
         if found is None:
-            if start >= matched:
-                yield from looking.unmatched(rows[start])
+            if start >= matched_until:
+                yield from compiled.unmatched_rows(rows[start])
             start += 1
             continue
-        yield from looking.shown(scene, found, start, number)
-        matched = max(matched, start + len(found.labels))
-        start, number = looking.next_start(found.labels, start), number + 1
+        yield from compiled.result_rows(scene, found, start, match_number)
+        matched_until = max(matched_until, start + len(found.labels))
+        start, match_number = compiled.next_start(found.labels, start), match_number + 1
 
 
-def preferred(looking: Looking, scene: Scene, start: int, number: int) -> Found | None:
+def find_preferred(
+    compiled: CompiledPattern, scene: MatchScene, start: int, match_number: int
+) -> RowMatch | None:
     """The preferred match that begins at a row."""
-    names = looking.said.variables
-    for way in Ways(len(scene.rows)).of(looking.said.pattern, start):
-        labels = [names.index(name) for name, _ in way]
-        if in_time(looking, scene, start, len(labels)) and all(
-            fits(looking, scene, start, labels[: place + 1], number) for place in range(len(labels))
+    names = compiled.row_pattern.variables
+    for mapping in RowMappings(len(scene.rows)).enumerate_part(compiled.row_pattern.pattern, start):
+        labels = [names.index(name) for name, _ in mapping]
+        if is_in_time(compiled, scene, start, len(labels)) and all(
+            fits_condition(compiled, scene, start, labels[: position + 1], match_number)
+            for position in range(len(labels))
         ):
-            return Found(labels, [shown for _, shown in way])
+            return RowMatch(labels, [is_shown for _, is_shown in mapping])
     return None
 
 
-def fits(looking: Looking, scene: Scene, start: int, labels: list[int], number: int) -> bool:
+def fits_condition(
+    compiled: CompiledPattern, scene: MatchScene, start: int, labels: list[int], match_number: int
+) -> bool:
     """Whether the last of some rows fulfils the condition of its variable."""
-    scene.start, scene.labels, scene.here, scene.number = start, labels, len(labels) - 1, number
-    condition = looking.conditions.get(looking.said.variables[labels[-1]])
-    return condition is None or condition[0].answer(scene, None) is True
+    scene.start, scene.labels, scene.current, scene.match_number = (
+        start,
+        labels,
+        len(labels) - 1,
+        match_number,
+    )
+    condition = compiled.conditions.get(compiled.row_pattern.variables[labels[-1]])
+    return condition is None or condition[0].evaluate(scene, None) is True
 
 
-def in_time(looking: Looking, scene: Scene, start: int, length: int) -> bool:
+def is_in_time(compiled: CompiledPattern, scene: MatchScene, start: int, length: int) -> bool:
     """Whether a match is shorter than it must be."""
-    span, time = looking.search.span, looking.search.time
+    span, time = compiled.search.span, compiled.search.time_index
     return (
         span is None or length == 0 or scene.rows[start + length - 1][time] < scene.rows[start][time] + span
     )
 
 
 @dataclass
-class Ways:
+class RowMappings:
     """Enumerates ways to map rows, whatever their conditions say, and gives up when there are too many to try."""
 
     end: int
-    left: int = MOST_TRIED
+    remaining: int = MOST_TRIED
 
-    def of(self, part: Part, at: int, *, shown: bool = True) -> Iterator[Way]:
+    def enumerate_part(self, part: RowPatternPart, at: int, *, is_shown: bool = True) -> Iterator[RowMapping]:
         """All ways from a row on, the preferred first."""
-        self.left -= 1
-        if self.left < 0:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise PatternFailed(
                 f"the definition allows more than {MOST_TRIED:,} ways to begin; use fewer rows"
             )
         match part:
             case Variable(name):
                 if at < self.end:
-                    yield ((name, shown),)
+                    yield ((name, is_shown),)
             case Anchor():
-                if at == (self.end if part.end else 0):
+                if at == (self.end if part.is_end else 0):
                     yield ()
             case InOrder(parts):
-                yield from self._in_order(parts, at, shown=shown)
-            case Alternatives(parts):
-                for one in parts:
-                    yield from self.of(one, at, shown=shown)
-            case Excluded(inner):
-                yield from self.of(inner, at, shown=False)
-            case Repeated():
-                yield from self._repeated(part, 0, at, shown=shown)
+                yield from self._in_order(parts, at, is_shown=is_shown)
+            case Alternation(parts):
+                for alternative in parts:
+                    yield from self.enumerate_part(alternative, at, is_shown=is_shown)
+            case Exclusion(inner):
+                yield from self.enumerate_part(inner, at, is_shown=False)
+            case Repetition():
+                yield from self._repeated(part, 0, at, is_shown=is_shown)
 
-    def _in_order(self, parts: Sequence[Part], at: int, *, shown: bool) -> Iterator[Way]:
+    def _in_order(self, parts: Sequence[RowPatternPart], at: int, *, is_shown: bool) -> Iterator[RowMapping]:
         if not parts:
             yield ()
             return
-        for first in self.of(parts[0], at, shown=shown):
-            for rest in self._in_order(parts[1:], at + len(first), shown=shown):
+        for first in self.enumerate_part(parts[0], at, is_shown=is_shown):
+            for rest in self._in_order(parts[1:], at + len(first), is_shown=is_shown):
                 yield first + rest
 
-    def _repeated(self, part: Repeated, times: int, at: int, *, shown: bool) -> Iterator[Way]:
+    def _repeated(self, part: Repetition, times: int, at: int, *, is_shown: bool) -> Iterator[RowMapping]:
         """Once more, and so on. Of a repetition without end that has come often enough, a turn that takes no row is the last."""
-        enough = times >= part.least
-        if enough and part.reluctant:
+        is_enough = times >= part.least
+        if is_enough and part.is_reluctant:
             yield ()
         if part.most is None or times < part.most:
-            for one in self.of(part.part, at, shown=shown):
-                if enough and not one and part.most is None:
-                    yield one
+            for turn in self.enumerate_part(part.part, at, is_shown=is_shown):
+                if is_enough and not turn and part.most is None:
+                    yield turn
                 else:
-                    for rest in self._repeated(part, times + 1, at + len(one), shown=shown):
-                        yield one + rest
-        if enough and not part.reluctant:
+                    for rest in self._repeated(part, times + 1, at + len(turn), is_shown=is_shown):
+                        yield turn + rest
+        if is_enough and not part.is_reluctant:
             yield ()

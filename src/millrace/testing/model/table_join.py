@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace import graph, panes
-from millrace.graph.build.join import SIDES, THERE, TableJoin
+from millrace.graph.build.join import PRESENT, SIDE_COLUMNS, TableJoin
 from millrace.testing.model.values import Row
-from millrace.testing.model.windows import Arrival, Change, Key, Outcome, Values, released
+from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 
 
-class TableRows:
+class ModelTableJoin:
     """The rows of one join with a table, each shown once."""
 
-    def __init__(self, node: graph.Operation, values: Values) -> None:  # noqa: ARG002 - a join has no aggregates
+    def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a join has no aggregates
         assert isinstance(node, TableJoin)
         self.node = node
         self.waiting: list[Arrival] = []
         self.table: dict[Key, Row] = {}
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:  # noqa: ARG002 - the clock decides nothing
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """A batch: rows behind their watermark are refused, those before the new one are taken in order, versions first."""
-        left, right = SIDES
-        free = released(self.waiting, arrivals, time, outcome)
+        left, right = SIDE_COLUMNS
+        ready = release_rows(self.waiting, arrivals, time, outcome)
         for row in sorted(
-            (arrival.row for arrival in free), key=lambda row: (row["event_time"], row[right] is None)
+            (arrival.row for arrival in ready), key=lambda row: (row["event_time"], row[right] is None)
         ):
             key = tuple(row[column] for column in self.node.keys)
             if row[right] is not None:
                 self.table[key] = row[right]
             if row[left] is not None:
-                self.show(key, row, outcome)
+                self.emit_row(key, row, outcome)
 
-    def show(self, key: Key, row: Row, outcome: Outcome) -> None:
+    def emit_row(self, key: Key, row: Row, outcome: OperatorOutcome) -> None:
         """A row beside the version that holds."""
         version = self.table.get(key) if None not in key else None
-        version = version if version is not None and version[THERE] else None
+        version = version if version is not None and version[PRESENT] else None
         if version is None and self.node.how == "inner":
             return
         pane = dict(zip(self.node.keys, key, strict=True))
-        for side, names in zip((row[SIDES[0]], version), self.node.names, strict=True):
+        for side, names in zip((row[SIDE_COLUMNS[0]], version), self.node.column_names, strict=True):
             pane |= {name: None if side is None else side[column] for column, name in names.items()}
         at = row["event_time"]
         pane |= {"event_time": at, "window_start": at, "window_end": at + 1}

@@ -14,39 +14,39 @@ from millrace.errors import DefinitionError
 Row: TypeAlias = dict[str, Any]
 
 
-def canonical(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
+def to_canonical(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
     """A row as something that can be compared and counted: not-a-number equals itself, lists are tuples."""
-    return tuple((column, comparable(row[column])) for column in sorted(columns))
+    return tuple((column, to_comparable(row[column])) for column in sorted(columns))
 
 
-def comparable(value: Any) -> Any:
+def to_comparable(value: Any) -> Any:
     """A value that equals itself and can be put into a set."""
     if isinstance(value, list):
-        return tuple(map(comparable, value))
+        return tuple(map(to_comparable, value))
     if isinstance(value, dict):
-        return canonical(value, value)
+        return to_canonical(value, value)
     return "not a number" if isinstance(value, float) and math.isnan(value) else value
 
 
-def sortable(value: Any) -> tuple[Any, ...]:
+def to_sort_key(value: Any) -> tuple[Any, ...]:
     """Nulls first, not-a-number last."""
     if value is None:
         return (0,)
     if isinstance(value, dict | list):
-        return (1, [sortable(part) for part in (value.values() if isinstance(value, dict) else value)])
+        return (1, [to_sort_key(part) for part in (value.values() if isinstance(value, dict) else value)])
     return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)
 
 
-def value_of(aggregate: Reduction, rows: Sequence[Row]) -> Any:
+def compute_aggregate(aggregate: Reduction, rows: Sequence[Row]) -> Any:
     """An aggregate over rows that are in order."""
     if isinstance(aggregate, aggregates.Own):
-        return own_value(aggregate.inner, rows)
+        return compute_user_aggregate(aggregate.inner, rows)
     if isinstance(aggregate, aggregates.Top):
-        return best(aggregate, rows)
+        return top_rows(aggregate, rows)
     if aggregate.column is None:
         return len(rows)
     values = [row[aggregate.column] for row in rows if row[aggregate.column] is not None]
-    compute = _PLAIN.get(type(aggregate))
+    compute = _COMPUTE.get(type(aggregate))
     if compute is None:
         raise DefinitionError(
             f"{aggregate} is not known to the model; add it to millrace.testing.model.values"
@@ -54,7 +54,7 @@ def value_of(aggregate: Reduction, rows: Sequence[Row]) -> Any:
     return compute(aggregate, values)
 
 
-def own_value(aggregate: aggregates.Aggregate, rows: Sequence[Row]) -> Any:
+def compute_user_aggregate(aggregate: aggregates.Aggregate, rows: Sequence[Row]) -> Any:
     """A user's aggregate, a value at a time."""
     state = aggregate.begin()
     for row in rows:
@@ -65,35 +65,39 @@ def own_value(aggregate: aggregates.Aggregate, rows: Sequence[Row]) -> Any:
     return aggregate.result(state)
 
 
-def best(aggregate: aggregates.Top, rows: Sequence[Row]) -> list[Row]:
+def top_rows(aggregate: aggregates.Top, rows: Sequence[Row]) -> list[Row]:
     """The rows with the greatest value of a column."""
-    shown = [
-        {column: row[column] for column in aggregate.needs()} for row in rows if row[aggregate.by] is not None
+    candidates = [
+        {column: row[column] for column in aggregate.input_columns()}
+        for row in rows
+        if row[aggregate.by] is not None
     ]
     order = [aggregate.by, *(column for column in aggregate.columns if column != aggregate.by)]
-    return sorted(shown, key=lambda row: [sortable(row[column]) for column in order], reverse=True)[
+    return sorted(candidates, key=lambda row: [to_sort_key(row[column]) for column in order], reverse=True)[
         : aggregate.k
     ]
 
 
-def at_ranks(aggregate: aggregates.Quantiles, values: list[Any]) -> list[Any] | None:
+def quantile_values(aggregate: aggregates.Quantiles, values: list[Any]) -> list[Any] | None:
     """The smallest value that a share of all does not exceed."""
-    ordered = sorted(values, key=sortable)
-    places = [
+    ordered = sorted(values, key=to_sort_key)
+    positions = [
         max(0, math.ceil(Fraction(round(rank * 10**9), 10**9) * len(ordered)) - 1) for rank in aggregate.ranks
     ]
-    return [ordered[place] for place in places] if ordered else None
+    return [ordered[place] for place in positions] if ordered else None
 
 
-def most_frequent(aggregate: aggregates.Frequent, values: list[Any]) -> list[Row]:
+def count_most_frequent(aggregate: aggregates.Frequent, values: list[Any]) -> list[Row]:
     """The values that occur most often."""
-    counts = Counter(map(comparable, values))
-    first = {comparable(value): value for value in values}
-    ranked = sorted(counts, key=lambda value: (-counts[value], sortable(first[value])))
-    return [{aggregate.given: first[value], "count": counts[value]} for value in ranked[: aggregate.k]]
+    counts = Counter(map(to_comparable, values))
+    first = {to_comparable(value): value for value in values}
+    ranked = sorted(counts, key=lambda value: (-counts[value], to_sort_key(first[value])))
+    return [
+        {aggregate.required_column: first[value], "count": counts[value]} for value in ranked[: aggregate.k]
+    ]
 
 
-def deviation(values: list[Any]) -> float | None:
+def sample_deviation(values: list[Any]) -> float | None:
     """The standard deviation of a sample, in fractions."""
     if len(values) < 2:
         return None
@@ -106,29 +110,29 @@ def deviation(values: list[Any]) -> float | None:
         return float((Decimal(square.numerator) / Decimal(square.denominator)).sqrt())
 
 
-def numbers(values: list[Any]) -> list[Any]:
+def without_nan(values: list[Any]) -> list[Any]:
     """Without what is not a number, unless there is nothing else."""
     return [value for value in values if value == value] or values  # only not-a-number differs from itself
 
 
-def total(values: list[Any]) -> Any:
+def exact_sum(values: list[Any]) -> Any:
     """The sum; of floats, the exact one rounded once."""
     if not any(isinstance(value, float) for value in values):
-        return whole_total(values)
+        return integer_sum(values)
     if all(map(math.isfinite, values)):
-        return rounded(sum(map(Fraction, values)))
+        return round_to_float(sum(map(Fraction, values)))
     return sum(value for value in values if not math.isfinite(value))
 
 
-def whole_total(values: list[Any]) -> int:
+def integer_sum(values: list[Any]) -> int:
     """The sum of whole numbers; what 64 bits do not hold is an error, as it is for the engine."""
-    found = sum(map(int, values))
-    if not -(2**63) <= found < 2**63:
-        raise OverflowError(f"the sum {found} does not fit 64 bits; cast the column to Float64 first")
-    return found
+    result = sum(map(int, values))
+    if not -(2**63) <= result < 2**63:
+        raise OverflowError(f"the sum {result} does not fit 64 bits; cast the column to Float64 first")
+    return result
 
 
-def rounded(exact: Fraction | int) -> float:
+def round_to_float(exact: Fraction | int) -> float:
     """The nearest float; beyond the greatest, infinity."""
     try:
         return float(exact)
@@ -136,23 +140,23 @@ def rounded(exact: Fraction | int) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-def mean(values: list[Any]) -> float:
+def exact_mean(values: list[Any]) -> float:
     """The sum as a float, divided by the number of values."""
     is_real = any(isinstance(value, float) for value in values)
-    return (total(values) if is_real else rounded(sum(map(int, values)))) / len(values)
+    return (exact_sum(values) if is_real else round_to_float(sum(map(int, values)))) / len(values)
 
 
-_PLAIN: dict[type[Reduction], Callable[[Any, list[Any]], Any]] = {
+_COMPUTE: dict[type[Reduction], Callable[[Any, list[Any]], Any]] = {
     aggregates.Count: lambda _, values: len(values),
-    aggregates.Distinct: lambda _, values: len(set(map(comparable, values))),
-    aggregates.Mean: lambda _, values: mean(values) if values else None,
-    aggregates.Sum: lambda _, values: total(values) if values else None,
-    aggregates.StdDev: lambda _, values: deviation(values),
-    aggregates.Max: lambda _, values: max(numbers(values), default=None),
-    aggregates.Min: lambda _, values: min(numbers(values), default=None),
+    aggregates.Distinct: lambda _, values: len(set(map(to_comparable, values))),
+    aggregates.Mean: lambda _, values: exact_mean(values) if values else None,
+    aggregates.Sum: lambda _, values: exact_sum(values) if values else None,
+    aggregates.StdDev: lambda _, values: sample_deviation(values),
+    aggregates.Max: lambda _, values: max(without_nan(values), default=None),
+    aggregates.Min: lambda _, values: min(without_nan(values), default=None),
     aggregates.Latest: lambda _, values: values[-1] if values else None,
     aggregates.Earliest: lambda _, values: values[0] if values else None,
     aggregates.Collect: lambda _, values: values,
-    aggregates.Quantiles: at_ranks,
-    aggregates.Frequent: most_frequent,
+    aggregates.Quantiles: quantile_values,
+    aggregates.Frequent: count_most_frequent,
 }

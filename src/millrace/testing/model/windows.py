@@ -12,14 +12,14 @@ import polars as pl
 
 from millrace import graph, panes
 from millrace.engine import trigger_state
-from millrace.engine.trigger_state import Moment, Rows, State
-from millrace.testing.model.values import Row, canonical
+from millrace.engine.trigger_state import FiringContext, NewRows, TriggerState
+from millrace.testing.model.values import Row, to_canonical
 from millrace.windows import FOREVER, Unaligned, Window
 
 Key: TypeAlias = tuple[Any, ...]
-Place: TypeAlias = tuple[str, int, int, int]
+RowOrder: TypeAlias = tuple[str, int, int, int]
 """Topic, partition, which of the ways into the operator (a topic may be read twice), offset: the order of rows of equal time."""
-Values: TypeAlias = Callable[[Sequence["Change"]], Row]
+ComputeValues: TypeAlias = Callable[[Sequence["Change"]], Row]
 
 
 class Change(NamedTuple):
@@ -27,312 +27,358 @@ class Change(NamedTuple):
 
     op: str
     row: Row
-    place: Place = ("", 0, 0, 0)
+    row_order: RowOrder = ("", 0, 0, 0)
 
 
 @dataclass
-class Outcome:
+class OperatorOutcome:
     """What one operator made of one batch: what leaves the job, what travels on, what was refused."""
 
     records: list[tuple[tuple[Key, Window], Row]] = field(default_factory=list)
     """Values and those they replace; which pane a row belongs to, so that an old value can be found beside the new one that takes its place."""
     changes: list[Change] = field(default_factory=list)
-    sides: dict[str, list[Row]] = field(default_factory=dict)
+    side_outputs: dict[str, list[Row]] = field(default_factory=dict)
     """What is said besides, by port; each row once."""
-    rows: list[Arrival] = field(default_factory=list)
+    forwarded: list[Arrival] = field(default_factory=list)
     """Rows that go on as rows."""
     refused: list[Row] = field(default_factory=list)
     reports: list[Row] = field(default_factory=list)
     withdrawn: list[Row] = field(default_factory=list)
     """Panes of windows that are no more, because they have become part of others."""
 
-    def refuse(self, row: Row, place: Place, reason: str, missed: int) -> None:
+    def refuse(self, row: Row, row_order: RowOrder, reason: str, missed: int) -> None:
         """A row that some window did not take."""
-        topic, partition, _, offset = place
-        why = {"reason": reason, "missed": missed}
-        self.refused.append({**row, **why})
-        self.reports.append({"topic": topic, "partition": partition, "offset": offset, **why})
+        topic, partition, _, offset = row_order
+        cause = {"reason": reason, "missed": missed}
+        self.refused.append({**row, **cause})
+        self.reports.append({"topic": topic, "partition": partition, "offset": offset, **cause})
 
 
 class Arrival(NamedTuple):
     """A row that came, with the watermark of its own partition as it stood at that row."""
 
     row: Row
-    place: Place
+    row_order: RowOrder
     watermark: float
-    future: bool
+    is_future: bool
 
 
-def released(
-    waiting: list[Arrival], arrivals: Sequence[Arrival], time: float, outcome: Outcome
+def release_rows(
+    waiting: list[Arrival], arrivals: Sequence[Arrival], watermark: float, outcome: OperatorOutcome
 ) -> list[Arrival]:
     """Where rows are taken in order: those behind their watermark are refused, the others wait, and those before `time` no longer do."""
     for arrival in arrivals:
-        if arrival.future or arrival.row["event_time"] < arrival.watermark:
-            outcome.refuse(arrival.row, arrival.place, "future" if arrival.future else "late", 1)
+        if arrival.is_future or arrival.row["event_time"] < arrival.watermark:
+            outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
         else:
             waiting.append(arrival)
-    free = [arrival for arrival in waiting if arrival.row["event_time"] < time]
-    waiting[:] = [arrival for arrival in waiting if not arrival.row["event_time"] < time]
-    return sorted(free, key=lambda arrival: (arrival.row["event_time"], arrival.place))
+    ready = [arrival for arrival in waiting if arrival.row["event_time"] < watermark]
+    waiting[:] = [arrival for arrival in waiting if not arrival.row["event_time"] < watermark]
+    return sorted(ready, key=lambda arrival: (arrival.row["event_time"], arrival.row_order))
 
 
 @dataclass
-class Held:
+class OpenWindow:
     """All that is known of one key in one window."""
 
     rows: list[Change] = field(default_factory=list)
-    fresh: list[Change] = field(default_factory=list)
+    new_rows: list[Change] = field(default_factory=list)
     """Those that no pane has shown yet."""
-    times: list[int] = field(default_factory=list)
+    new_times: list[int] = field(default_factory=list)
     """The event times of those among them that were not late."""
-    came: int = 0
+    arrived: int = 0
     """How many came in this batch."""
-    states: list[State] = field(default_factory=list)
+    trigger_states: list[TriggerState] = field(default_factory=list)
     """The trigger's state; after a merge those of all windows that are one now, until the batch's rows are counted."""
-    closed: bool = False
-    index: int = 0
-    settled: int = 0
+    is_closed: bool = False
+    pane_count: int = 0
+    settled_count: int = 0
     """How many panes there were, also of the windows that have become this one."""
-    before: tuple[int, int] = (0, 0)
+    inherited_counts: tuple[int, int] = (0, 0)
     """How many of them were those of other windows: a window that has grown or was merged counts its own panes anew."""
-    shown: list[Row] = field(default_factory=list)
+    shown_panes: list[Row] = field(default_factory=list)
     """What the last pane held, or after a merge those of several windows: the next pane takes their place."""
-    sent: list[Row] = field(default_factory=list)
+    sent_panes: list[Row] = field(default_factory=list)
     """What stands downstream; where the window has grown since, nothing."""
 
-    def absorb(self, other: Held) -> None:
+    def absorb(self, other: OpenWindow) -> None:
         """Two windows are one."""
         self.rows += other.rows
-        self.fresh += other.fresh
-        self.shown += other.shown
-        self.sent += other.sent
-        self.times += other.times
-        self.states += other.states
-        self.came += other.came
-        self.index += other.index
-        self.settled += other.settled
+        self.new_rows += other.new_rows
+        self.shown_panes += other.shown_panes
+        self.sent_panes += other.sent_panes
+        self.new_times += other.new_times
+        self.trigger_states += other.trigger_states
+        self.arrived += other.arrived
+        self.pane_count += other.pane_count
+        self.settled_count += other.settled_count
 
 
 @dataclass
-class Clocks:
+class ModelClocks:
     """Where time stands in the windows' own domain, and on the wall, before and after a batch."""
 
-    before: float = -math.inf
+    old_time: float = -math.inf
     time: float = -math.inf
-    clock_before: float = -math.inf
+    old_clock: float = -math.inf
     clock: int = 0
 
 
-class RowWindows:
+class ModelWindows:
     """The windows of one aggregation over rows."""
 
-    def __init__(self, node: graph.Operation, values: Values) -> None:
+    def __init__(self, node: graph.Operation, values: ComputeValues) -> None:
         """`values`: the aggregates of some rows."""
         self.node, self.windowing, self.values = node, node.windowing, values
-        self.held: dict[Key, dict[Window, Held]] = defaultdict(dict)
-        self.clocks = Clocks()
+        self.open_windows: dict[Key, dict[Window, OpenWindow]] = defaultdict(dict)
+        self.clocks = ModelClocks()
 
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: Outcome) -> None:
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:
         """A batch: rows are judged and taken, time moves, panes fire, what has expired is dropped."""
-        if self.windowing.by_clock:
+        if self.windowing.is_processing_time:
             self.clocks.time = max(self.clocks.time, now)
-        for arrival in sorted(arrivals, key=lambda a: (a.row["event_time"], a.place)):
+        for arrival in sorted(arrivals, key=lambda a: (a.row["event_time"], a.row_order)):
             self.judge(arrival, now, outcome)
-        self.count(now)
-        clocks = Clocks(self.clocks.time, max(self.clocks.time, time), self.clocks.clock, now)
-        clocks.before = self.clocks.before if self.windowing.by_clock else self.clocks.time
-        for key, windows in self.held.items():
-            for window, held in windows.items():
-                if not held.closed:
-                    self.look(key, window, held, clocks, outcome)
-                held.came = 0
-            self.held[key] = {
-                w: held for w, held in windows.items() if clocks.time < w[1] + self.windowing.lateness
+        self.update_triggers(now)
+        clocks = ModelClocks(self.clocks.time, max(self.clocks.time, time), self.clocks.clock, now)
+        clocks.old_time = self.clocks.old_time if self.windowing.is_processing_time else self.clocks.time
+        for key, windows in self.open_windows.items():
+            for window, state in windows.items():
+                if not state.is_closed:
+                    self.check_trigger(key, window, state, clocks, outcome)
+                state.arrived = 0
+            self.open_windows[key] = {
+                w: state for w, state in windows.items() if clocks.time < w[1] + self.windowing.lateness
             }
-        self.clocks = Clocks(clocks.time, clocks.time, now, now)
+        self.clocks = ModelClocks(clocks.time, clocks.time, now, now)
 
     def windows_of(self, row: Row, now: int) -> list[Window]:
         """The windows that a row belongs to, each by itself."""
-        places = self.windowing.places
-        at = now if self.windowing.by_clock else row["event_time"]
-        if isinstance(places, Unaligned):
-            offset = pl.DataFrame([row], schema=self.node.inputs[0].schema).select(offset=places.offset)[
+        window_fn = self.windowing.assigner
+        at = now if self.windowing.is_processing_time else row["event_time"]
+        if isinstance(window_fn, Unaligned):
+            offset = pl.DataFrame([row], schema=self.node.inputs[0].schema).select(offset=window_fn.offset)[
                 "offset"
             ][0]
-            return places.aligned(offset or 0).assign(at)
-        return places.assign(at)
+            return window_fn.align(offset or 0).assign(at)
+        return window_fn.assign(at)
 
-    def judge(self, arrival: Arrival, now: int, outcome: Outcome) -> None:
+    def judge(self, arrival: Arrival, now: int, outcome: OperatorOutcome) -> None:
         """Into which of its windows the row still comes; refused by any, it is reported once."""
         key = tuple(arrival.row[column] for column in self.node.keys)
         late = closed = 0
-        for own in self.windows_of(arrival.row, now):
-            group = self.group(key, own)
+        for own_window in self.windows_of(arrival.row, now):
+            group = self.find_group(key, own_window)
             window = min(start for start, _ in group), max(end for _, end in group)
-            watermark = self.clocks.time if self.windowing.by_clock else arrival.watermark
-            if arrival.future or watermark >= window[1] + self.windowing.lateness:
+            watermark = self.clocks.time if self.windowing.is_processing_time else arrival.watermark
+            if arrival.is_future or watermark >= window[1] + self.windowing.lateness:
                 late += 1
-            elif self.shut(key, own):
+            elif self.is_shut(key, own_window):
                 closed += 1
             else:
-                self.take(key, window, group, arrival, outcome)
+                self.accept(key, window, group, arrival, outcome)
         if late or closed:
-            reason = "future" if arrival.future else "late" if late else "closed"
-            outcome.refuse(arrival.row, arrival.place, reason, late + closed)
+            reason = "future" if arrival.is_future else "late" if late else "closed"
+            outcome.refuse(arrival.row, arrival.row_order, reason, late + closed)
 
-    def group(self, key: Key, own: Window) -> list[Window]:
+    def find_group(self, key: Key, own_window: Window) -> list[Window]:
         """The window of a row, with those held that it grows into."""
         if not self.windowing.window.merging:
-            return [own]
-        known = [window for window, held in self.held[key].items() if not held.closed]
-        return next(group for group in self.windowing.window.merge(sorted({*known, own})) if own in group)
+            return [own_window]
+        known = [window for window, state in self.open_windows[key].items() if not state.is_closed]
+        return next(
+            group
+            for group in self.windowing.window.merge(sorted({*known, own_window}))
+            if own_window in group
+        )
 
-    def shut(self, key: Key, own: Window) -> bool:
+    def is_shut(self, key: Key, own_window: Window) -> bool:
         """Whether the row belongs to a window whose trigger has finished."""
-        closed = [window for window, held in self.held[key].items() if held.closed]
+        closed = [window for window, state in self.open_windows[key].items() if state.is_closed]
         if not self.windowing.window.merging:
-            return own in closed
-        return any(len(self.windowing.window.merge(sorted({window, own}))) == 1 for window in closed)
+            return own_window in closed
+        return any(len(self.windowing.window.merge(sorted({window, own_window}))) == 1 for window in closed)
 
-    def take(
-        self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: Outcome
+    def accept(
+        self, key: Key, window: Window, group: Sequence[Window], arrival: Arrival, outcome: OperatorOutcome
     ) -> None:
         """The row becomes part of a window, and the windows it belongs to become one; those that are no more are taken back downstream."""
-        parts, same = [], None
-        for own in (own for own in group if own in self.held[key]):
-            part = self.held[key].pop(own)
-            if own == window:
-                same = part.index - part.before[0], part.settled - part.before[1]
+        merged, own_counts = [], None
+        for own_window in (own_window for own_window in group if own_window in self.open_windows[key]):
+            state = self.open_windows[key].pop(own_window)
+            if own_window == window:
+                own_counts = (
+                    state.pane_count - state.inherited_counts[0],
+                    state.settled_count - state.inherited_counts[1],
+                )
             else:
-                self.withdraw(own, part, outcome)
-            parts.append(part)
-        held = parts[0] if parts else Held()
-        for part in parts[1:]:
-            held.absorb(part)
-        counted = same or (0, 0)
-        held.before = held.index - counted[0], held.settled - counted[1]
-        change = Change(panes.ADD, arrival.row, arrival.place)
-        held.rows.append(change)
-        held.fresh.append(change)
-        held.came += 1
+                self.withdraw(own_window, state, outcome)
+            merged.append(state)
+        merged_window = merged[0] if merged else OpenWindow()
+        for state in merged[1:]:
+            merged_window.absorb(state)
+        counts = own_counts or (0, 0)
+        merged_window.inherited_counts = (
+            merged_window.pane_count - counts[0],
+            merged_window.settled_count - counts[1],
+        )
+        change = Change(panes.ADD, arrival.row, arrival.row_order)
+        merged_window.rows.append(change)
+        merged_window.new_rows.append(change)
+        merged_window.arrived += 1
         if arrival.row["event_time"] >= arrival.watermark:
-            held.times.append(arrival.row["event_time"])
-        self.held[key][window] = held
+            merged_window.new_times.append(arrival.row["event_time"])
+        self.open_windows[key][window] = merged_window
 
-    def withdraw(self, own: Window, part: Held, outcome: Outcome) -> None:
+    def withdraw(self, window: Window, state: OpenWindow, outcome: OperatorOutcome) -> None:
         """A window is no more: what it had shown is taken back downstream, and where tables are kept by window."""
-        outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in part.sent]
-        part.sent = []
-        early = self.clocks.time < own[1]
-        about = {
-            "index": part.index,
-            "settled_index": -1 if early else part.settled,
-            "timing": "early" if early else "late",
+        outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in state.sent_panes]
+        state.sent_panes = []
+        is_early = self.clocks.time < window[1]
+        history = {
+            "index": state.pane_count,
+            "settled_index": -1 if is_early else state.settled_count,
+            "timing": "early" if is_early else "late",
         }
-        standing = [old for old in part.shown if (old["window_start"], old["window_end"]) == own]
+        standing = [old for old in state.shown_panes if (old["window_start"], old["window_end"]) == window]
         if self.windowing.output == "value":
-            outcome.withdrawn += [{**old, **about, "final": True, "op": panes.RETRACT} for old in standing]
+            outcome.withdrawn += [{**old, **history, "final": True, "op": panes.RETRACT} for old in standing]
 
-    def count(self, now: int) -> None:
+    def update_triggers(self, now: int) -> None:
         """Triggers are told of the batch's rows."""
         trigger, time = self.windowing.trigger, self.clocks.time
-        for window, held in ((w, h) for windows in self.held.values() for w, h in windows.items() if h.came):
-            state = trigger_state.begin(trigger)
-            if held.states:
+        for window, open_window in (
+            (w, h) for windows in self.open_windows.values() for w, h in windows.items() if h.arrived
+        ):
+            state = trigger_state.initial_state(trigger)
+            if open_window.trigger_states:
                 merges = self.windowing.window.merging
                 state = (
-                    trigger_state.merged(trigger, held.states, passed=time >= window[1])
+                    trigger_state.merge_states(
+                        trigger, open_window.trigger_states, is_past_end=time >= window[1]
+                    )
                     if merges
-                    else held.states[0]
+                    else open_window.trigger_states[0]
                 )
             start = (
                 window[0]
                 if window != FOREVER
-                else min(change.row["event_time"] for change in held.fresh[-held.came :])
+                else min(change.row["event_time"] for change in open_window.new_rows[-open_window.arrived :])
             )
             base = start if time == -math.inf else int(time)
-            held.states = [trigger_state.taken(trigger, state, Rows(held.came, now, base, time >= window[1]))]
+            open_window.trigger_states = [
+                trigger_state.add_rows(
+                    trigger, state, NewRows(open_window.arrived, now, base, time >= window[1])
+                )
+            ]
 
-    def look(self, key: Key, window: Window, held: Held, clocks: Clocks, outcome: Outcome) -> None:
+    def check_trigger(
+        self, key: Key, window: Window, open_window: OpenWindow, clocks: ModelClocks, outcome: OperatorOutcome
+    ) -> None:
         """Whether the window fires now, or shows itself a last time before it is dropped."""
-        trigger, [state] = self.windowing.trigger, held.states
-        moment = Moment(
-            int(max(clocks.time, -trigger_state.END)),
+        trigger, [state] = self.windowing.trigger, open_window.trigger_states
+        moment = FiringContext(
+            int(max(clocks.time, -trigger_state.END_OF_STREAM)),
             clocks.clock,
-            passed=clocks.time >= window[1],
-            elapsed=clocks.clock >= window[1],
+            is_past_end=clocks.time >= window[1],
+            is_clock_past_end=clocks.clock >= window[1],
         )
-        fires = (held.came > 0 or self.came_due(window, state, clocks)) and trigger_state.ready(
-            trigger, state, moment
+        is_firing = (
+            open_window.arrived > 0 or self.has_come_due(window, state, clocks)
+        ) and trigger_state.is_ready(trigger, state, moment)
+        is_expiring = clocks.time >= window[1] + self.windowing.lateness
+        timing = "early" if clocks.time < window[1] else "on_time" if clocks.old_time < window[1] else "late"
+        if is_firing:
+            after, open_window.is_closed = trigger_state.fire(trigger, state, moment)
+            open_window.trigger_states = [after]
+        is_forced = self.windowing.closing == "always" and (is_expiring or open_window.is_closed)
+        is_wanted = is_firing and (
+            bool(open_window.new_rows) or (timing == "on_time" and self.windowing.on_time == "always")
         )
-        expires = clocks.time >= window[1] + self.windowing.lateness
-        timing = "early" if clocks.time < window[1] else "on_time" if clocks.before < window[1] else "late"
-        if fires:
-            after, held.closed = trigger_state.fired(trigger, state, moment)
-            held.states = [after]
-        always = self.windowing.closing == "always" and (expires or held.closed)
-        wanted = fires and (bool(held.fresh) or (timing == "on_time" and self.windowing.on_time == "always"))
-        last = expires and self.windowing.closing != "none" and bool(held.fresh)
-        if wanted or last or always:
-            self.show(key, window, held, timing, held.closed or expires, outcome)
+        is_last = is_expiring and self.windowing.closing != "none" and bool(open_window.new_rows)
+        if is_wanted or is_last or is_forced:
+            self.emit_pane(key, window, open_window, timing, open_window.is_closed or is_expiring, outcome)
 
-    def came_due(self, window: Window, state: State, clocks: Clocks) -> bool:
+    def has_come_due(self, window: Window, state: TriggerState, clocks: ModelClocks) -> bool:
         """Whether a time for which the trigger waits came in this batch."""
-        for due in trigger_state.dues(self.windowing.trigger, state):
+        for due in trigger_state.deadlines(self.windowing.trigger, state):
             at = window[1] if due.at is None else due.at
-            before, after = (clocks.clock_before, clocks.clock) if due.clock else (clocks.before, clocks.time)
-            if before < at <= after:
+            earlier, later = (
+                (clocks.old_clock, clocks.clock) if due.is_clock else (clocks.old_time, clocks.time)
+            )
+            if earlier < at <= later:
                 return True
         return False
 
-    def show(self, key: Key, window: Window, held: Held, timing: str, final: bool, outcome: Outcome) -> None:
+    def emit_pane(
+        self,
+        key: Key,
+        window: Window,
+        open_window: OpenWindow,
+        timing: str,
+        final: bool,
+        outcome: OperatorOutcome,
+    ) -> None:
         """A pane, computed anew from all rows; what it replaces is taken back."""
-        own_index, own_settled = held.index - held.before[0], held.settled - held.before[1]
-        settled = own_settled if timing != "early" else -1
-        about = {"index": own_index, "settled_index": settled, "timing": timing, "final": final}
-        named = dict(zip(self.node.keys, key, strict=True))
-        place = {
-            "event_time": self.pane_time(window, held),
+        own_index, own_settled_count = (
+            open_window.pane_count - open_window.inherited_counts[0],
+            open_window.settled_count - open_window.inherited_counts[1],
+        )
+        settled_index = own_settled_count if timing != "early" else -1
+        history = {"index": own_index, "settled_index": settled_index, "timing": timing, "final": final}
+        key_columns = dict(zip(self.node.keys, key, strict=True))
+        pane_fields = {
+            "event_time": self.pane_time(window, open_window),
             "window_start": window[0],
             "window_end": window[1],
-            **about,
+            **history,
             "op": panes.ADD,
         }
-        whole = {**named, **self.values(held.rows), **place}
-        pane = {**named, **self.values(held.fresh), **place} if self.windowing.output == "delta" else whole
+        whole = {**key_columns, **self.values(open_window.rows), **pane_fields}
+        pane = (
+            {**key_columns, **self.values(open_window.new_rows), **pane_fields}
+            if self.windowing.output == "delta"
+            else whole
+        )
         if self.windowing.output != "delta":
-            for old in held.shown:
-                grown = (old["window_start"], old["window_end"]) != window
-                index = held.index if grown else own_index
-                outcome.records.append(((key, window), {**old, **about, "index": index, "op": panes.RETRACT}))
+            for old in open_window.shown_panes:
+                has_grown = (old["window_start"], old["window_end"]) != window
+                index = open_window.pane_count if has_grown else own_index
+                outcome.records.append(
+                    ((key, window), {**old, **history, "index": index, "op": panes.RETRACT})
+                )
         outcome.records.append(((key, window), pane))
-        if not (len(held.sent) == 1 and self.identity(held.sent[0]) == self.identity(whole)):
-            outcome.changes += [Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in held.sent]
+        if not (
+            len(open_window.sent_panes) == 1
+            and self.pane_identity(open_window.sent_panes[0]) == self.pane_identity(whole)
+        ):
+            outcome.changes += [
+                Change(panes.RETRACT, {**old, "op": panes.RETRACT}) for old in open_window.sent_panes
+            ]
             outcome.changes.append(Change(panes.ADD, whole))
-            held.sent = [whole]
-        held.shown, held.fresh, held.times = [whole], [], []
-        held.index += 1
-        held.settled += timing != "early"
+            open_window.sent_panes = [whole]
+        open_window.shown_panes, open_window.new_rows, open_window.new_times = [whole], [], []
+        open_window.pane_count += 1
+        open_window.settled_count += timing != "early"
 
-    def identity(self, row: Row) -> Any:
+    def pane_identity(self, row: Row) -> Any:
         """What of a pane matters downstream."""
-        return canonical(row, [*self.node.aggregates, "event_time", "window_start", "window_end"])
+        return to_canonical(row, [*self.node.aggregates, "event_time", "window_start", "window_end"])
 
-    def pane_time(self, window: Window, held: Held) -> int:
+    def pane_time(self, window: Window, open_window: OpenWindow) -> int:
         """The end, or the earliest or latest of the rows that are new and were not late."""
-        if self.windowing.time == "end" or not held.times:
+        if self.windowing.time == "end" or not open_window.new_times:
             return window[1] - 1
-        return min(held.times) if self.windowing.time == "earliest" else max(held.times)
+        return min(open_window.new_times) if self.windowing.time == "earliest" else max(open_window.new_times)
 
 
-def netted(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
+def net_changes(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
     """Where a pane stands for many rows: those that its new value has and the old one had not, and the other way round."""
     counts: Counter[Any] = Counter()
     rows: dict[Any, Row] = {}
-    for about, row in records:
-        same = about, canonical(row, set(row) - set(panes.HISTORY))
-        counts[same] += 1 if row["op"] == panes.ADD else -1
-        rows[same] = row
-    for same, count in counts.items():
-        yield from [{**rows[same], "op": panes.ADD if count > 0 else panes.RETRACT}] * abs(count)
+    for pane_id, row in records:
+        identity = pane_id, to_canonical(row, set(row) - set(panes.HISTORY_COLUMNS))
+        counts[identity] += 1 if row["op"] == panes.ADD else -1
+        rows[identity] = row
+    for identity, count in counts.items():
+        yield from [{**rows[identity], "op": panes.ADD if count > 0 else panes.RETRACT}] * abs(count)

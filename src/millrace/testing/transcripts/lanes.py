@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace.stream import Job
-from millrace.testing.model.model import Event
-from millrace.testing.script import Backend, Fed, Making
+from millrace.testing.model.model import SourceEvent
+from millrace.testing.script import Backend, BatchResult, MakeBackend
 
 
 class LaneFailed(RuntimeError):
@@ -21,16 +21,16 @@ class LaneFailed(RuntimeError):
 
 
 @dataclass
-class _Turn:
+class LaneTurn:
     """What one lane has to say in this turn, and what came of it."""
 
-    events: Sequence[Event] = ()
+    events: Sequence[SourceEvent] = ()
     now: int = 0
-    restart: bool = False
-    fed: Fed | None = None
+    has_restart: bool = False
+    result: BatchResult | None = None
 
 
-def _clock(turns: Sequence[_Turn]) -> int:
+def _shared_clock(turns: Sequence[LaneTurn]) -> int:
     clocks = {turn.now for turn in turns}
     if len(clocks) > 1:
         raise LaneFailed(
@@ -43,18 +43,18 @@ def _clock(turns: Sequence[_Turn]) -> int:
 class Lanes:
     """A query that several scripts share; `make` is asked for it once all lanes are known."""
 
-    make: Making
+    make_backend: MakeBackend
     count: int
     _jobs: list[Job] = field(default_factory=list)
     _partitions: dict[str, int] = field(default_factory=dict)
-    _turns: dict[int, _Turn] = field(default_factory=dict)
+    _turns: dict[int, LaneTurn] = field(default_factory=dict)
     _waiting: set[int] = field(default_factory=set)
-    _done: set[int] = field(default_factory=set)
+    _left: set[int] = field(default_factory=set)
     _backend: Backend | None = None
     _failed: Exception | None = None
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def lane(self, number: int) -> Making:
+    def make_lane(self, number: int) -> MakeBackend:
         """What the script of a lane runs on."""
 
         def making(jobs: Sequence[Job], partitions: Mapping[str, int]) -> Backend:
@@ -62,40 +62,42 @@ class Lanes:
                 self._jobs += jobs
                 self._partitions |= partitions
             topics = {output.topic.name for job in jobs for output in job.outputs}
-            return Lane(self, number, topics, {job.name for job in jobs})
+            return LaneBackend(self, number, topics, {job.name for job in jobs})
 
         return making
 
-    def take_turn(self, number: int, turn: _Turn) -> Fed:
+    def take_turn(self, number: int, turn: LaneTurn) -> BatchResult:
         """Waits for the others; the last to come runs the batch of all."""
         with self._changed:
             self._turns[number] = turn
             self._waiting.add(number)
             self._run_if_all_wait()
-            self._changed.wait_for(lambda: turn.fed is not None or self._failed is not None)
-            if turn.fed is None:
+            self._changed.wait_for(lambda: turn.result is not None or self._failed is not None)
+            if turn.result is None:
                 raise LaneFailed(str(self._failed)) from self._failed
-            return turn.fed
+            return turn.result
 
     def leave(self, number: int) -> None:
         """A lane that is done, or never began, is waited for no longer."""
         with self._changed:
-            if number not in self._done:
-                self._done.add(number)
+            if number not in self._left:
+                self._left.add(number)
                 self._run_if_all_wait()
 
     def _run_if_all_wait(self) -> None:
-        if not self._waiting or len(self._waiting) + len(self._done) < self.count or self._failed is not None:
+        if not self._waiting or len(self._waiting) + len(self._left) < self.count or self._failed is not None:
             return
         turns = [self._turns[number] for number in sorted(self._waiting)]
         try:
             if self._backend is None:
-                self._backend = self.make(self._jobs, self._partitions)
-            if any(turn.restart for turn in turns):
+                self._backend = self.make_backend(self._jobs, self._partitions)
+            if any(turn.has_restart for turn in turns):
                 self._backend.restart()
-            fed = self._backend.feed([event for turn in turns for event in turn.events], _clock(turns))
+            result = self._backend.feed(
+                [event for turn in turns for event in turn.events], _shared_clock(turns)
+            )
             for turn in turns:
-                turn.fed = fed
+                turn.result = result
         except Exception as error:  # noqa: BLE001 - each lane is told
             self._failed = error
         self._waiting.clear()
@@ -108,45 +110,45 @@ class Lanes:
 
 
 @dataclass
-class Lane:
+class LaneBackend:
     """One script's part of a shared query."""
 
     shared: Lanes
     number: int
     topics: set[str]
     jobs: set[str]
-    _restart: bool = False
+    _has_restart: bool = False
 
-    def feed(self, batch: Sequence[Event], now: int, *, end: bool = False) -> Fed:
+    def feed(self, batch: Sequence[SourceEvent], now: int, *, end: bool = False) -> BatchResult:
         """A batch, together with those of all lanes."""
         if end:
             raise LaneFailed("a script that ends the stream cannot share a query")
-        fed = self.shared.take_turn(self.number, _Turn(batch, now, self._restart))
-        self._restart = False
-        written = {topic: rows for topic, rows in fed.written.items() if topic in self.topics}
-        return Fed(written, {job: rows for job, rows in fed.late.items() if job in self.jobs})
+        result = self.shared.take_turn(self.number, LaneTurn(batch, now, self._has_restart))
+        self._has_restart = False
+        written = {topic: rows for topic, rows in result.written.items() if topic in self.topics}
+        return BatchResult(written, {job: rows for job, rows in result.late.items() if job in self.jobs})
 
     def restart(self) -> None:
         """Before the next batch, everything is started anew."""
-        self._restart = True
+        self._has_restart = True
 
     def close(self) -> None:
         """The lane is done."""
         self.shared.leave(self.number)
 
 
-def run_together(
-    make: Making, runs: Sequence[Callable[[Making], str | None]]
+def run_lanes(
+    make: MakeBackend, runs: Sequence[Callable[[MakeBackend], str | None]]
 ) -> list[str | LaneFailed | None]:
     """Runs each on a lane of its own; what each says, or that the query they shared has failed."""
     shared = Lanes(make, len(runs))
-    answers: list[str | LaneFailed | None] = [None] * len(runs)
+    results: list[str | LaneFailed | None] = [None] * len(runs)
 
     def go(number: int) -> None:
         try:
-            answers[number] = runs[number](shared.lane(number))
-        except LaneFailed as failed:
-            answers[number] = failed
+            results[number] = runs[number](shared.make_lane(number))
+        except LaneFailed as failure:
+            results[number] = failure
         finally:
             shared.leave(number)
 
@@ -156,4 +158,4 @@ def run_together(
     for thread in threads:
         thread.join()
     shared.close()
-    return answers
+    return results

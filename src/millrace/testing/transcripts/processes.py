@@ -11,7 +11,7 @@ import polars as pl
 
 from millrace import processors
 from millrace.processors import Context, Processor
-from millrace.testing.transcripts.words import Wrong, known, number, text
+from millrace.testing.transcripts.words import TranscriptError, check_keys, parse_integer, to_text
 
 CALLS = ("append", "put", "drop", "forget", "timer", "after", "alarm", "cancel", "emit", "aside")
 CELLS = ("total", "items", "entries")
@@ -20,7 +20,7 @@ SHARED = ("put", "drop")
 
 
 @dataclass(frozen=True)
-class Processing:
+class ProcessSpec:
     """What a document says under `process`."""
 
     ttl: int | None = None
@@ -29,38 +29,50 @@ class Processing:
     """What a timer does, by its name; others emit their name."""
 
 
-def understand(said: Any) -> Processing:
+def parse_document(spec: Any) -> ProcessSpec:
     """What stands under `process`; refuses calls that do not exist."""
-    if not isinstance(said, dict):
-        raise Wrong(f"`process: {text(said)}` is no map; it may have ttl and on_timer, or be empty")
-    known(said, ("ttl", "on_timer"), "process")
-    ttl = None if said.get("ttl") is None else number(said["ttl"], "ttl", least=1)
-    rings = said.get("on_timer", {})
-    if not isinstance(rings, dict):
-        raise Wrong(f"`on_timer: {text(rings)}` is no map from the names of timers to calls")
-    return Processing(ttl, {str(name): checked(calls, "on_timer") for name, calls in rings.items()})
+    if not isinstance(spec, dict):
+        raise TranscriptError(
+            f"`process: {to_text(spec)}` is no map; it may have ttl and on_timer, or be empty"
+        )
+    check_keys(spec, ("ttl", "on_timer"), "process")
+    ttl = None if spec.get("ttl") is None else parse_integer(spec["ttl"], "ttl", least=1)
+    timer_calls = spec.get("on_timer", {})
+    if not isinstance(timer_calls, dict):
+        raise TranscriptError(
+            f"`on_timer: {to_text(timer_calls)}` is no map from the names of timers to calls"
+        )
+    return ProcessSpec(
+        ttl, {str(name): check_calls(calls, "on_timer") for name, calls in timer_calls.items()}
+    )
 
 
-def checked(said: Any, where: str, *, shared: bool = False) -> list[Any]:
+def check_calls(value: Any, where: str, *, is_shared: bool = False) -> list[Any]:
     """One call or a list of them; a number is added to `total`."""
-    calls = said if isinstance(said, list) else [said]
+    calls = value if isinstance(value, list) else [value]
     for call in calls:
-        if isinstance(call, int) and not isinstance(call, bool) and not shared:
+        if isinstance(call, int) and not isinstance(call, bool) and not is_shared:
             continue
         if not isinstance(call, dict) or len(call) != 1:
-            raise Wrong(
-                f"{where}: {text(call)} is no call of a processor; write a number, or one of {', '.join(CALLS)}"
+            raise TranscriptError(
+                f"{where}: {to_text(call)} is no call of a processor; write a number, or one of {', '.join(CALLS)}"
             )
-        known(call, SHARED if shared else CALLS, f"{where}, {'a broadcast row' if shared else 'a call'}")
-        ((name, what),) = call.items()
-        if name in ("put", "timer", "after", "alarm") and not isinstance(what, dict):
-            raise Wrong(f"{where}: `{name}: {text(what)}` is no map, such as {{{name}: {{a: 1}}}}")
-        if name == "forget" and what not in CELLS:
-            raise Wrong(f"{where}: `forget: {text(what)}` is unknown; use {' or '.join(CELLS)}")
+        check_keys(
+            call, SHARED if is_shared else CALLS, f"{where}, {'a broadcast row' if is_shared else 'a call'}"
+        )
+        ((name, argument),) = call.items()
+        if name in ("put", "timer", "after", "alarm") and not isinstance(argument, dict):
+            raise TranscriptError(
+                f"{where}: `{name}: {to_text(argument)}` is no map, such as {{{name}: {{a: 1}}}}"
+            )
+        if name == "forget" and argument not in CELLS:
+            raise TranscriptError(
+                f"{where}: `forget: {to_text(argument)}` is unknown; use {' or '.join(CELLS)}"
+            )
     return calls
 
 
-class Scripted(Processor):
+class ScriptedProcessor(Processor):
     """Does what the values of events say."""
 
     shows: ClassVar = {"emits": pl.String}
@@ -72,72 +84,72 @@ class Scripted(Processor):
 
     def __init__(self, on_timer: Mapping[str, list[Any]]) -> None:
         """`on_timer`: what timers do, by name."""
-        self.rings = on_timer
+        self.timer_calls = on_timer
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         """The calls of an event."""
-        self.do(_listed(json.loads(row["value"])), ctx)
+        self.run_calls(_as_list(json.loads(row["value"])), ctx)
 
     def on_timer(self, ctx: Context, name: str) -> None:
         """Those of a timer."""
-        self.do(self.rings.get(name, [{"emit": name}]), ctx)
+        self.run_calls(self.timer_calls.get(name, [{"emit": name}]), ctx)
 
     def process_broadcast(self, row: dict[str, Any], ctx: Context) -> None:  # noqa: ARG002 - shared cells need none
         """Those of a rule."""
-        for call in _listed(json.loads(row["value"])):
+        for call in _as_list(json.loads(row["value"])):
             if "put" in call:
                 self.rules.update(call["put"])
             else:
                 self.rules.pop(call["drop"], None)
 
-    def do(self, calls: Iterable[Any], ctx: Context) -> None:
+    def run_calls(self, calls: Iterable[Any], ctx: Context) -> None:
         """One call after the other."""
         for call in calls:
-            name, what = next(iter(call.items())) if isinstance(call, dict) else ("add", call)
+            name, argument = next(iter(call.items())) if isinstance(call, dict) else ("add", call)
             match name:
                 case "add":
-                    self.total += what
+                    self.total += argument
                 case "append":
-                    self.items.append(what)
+                    self.items.append(argument)
                 case "put":
-                    self.entries.update(what)
+                    self.entries.update(argument)
                 case "drop":
-                    self.entries.pop(what, None)
+                    self.entries.pop(argument, None)
                 case "forget":
-                    delattr(self, what)
+                    delattr(self, argument)
                 case "emit":
-                    ctx.emit(emits=self.told(what))
+                    ctx.emit(emits=self.read_cell(argument))
                 case "aside":
-                    ctx.emit_to("aside", aside=self.told(what))
+                    ctx.emit_to("aside", aside=self.read_cell(argument))
                 case "cancel":
-                    ctx.cancel(what)
+                    ctx.cancel(argument)
                 case _:
-                    _set(ctx, name, what)
+                    _set_timers(ctx, name, argument)
 
-    def told(self, what: Any) -> str:
+    def read_cell(self, value: Any) -> str:
         """What a cell holds now, or the value itself, as JSON."""
-        match what:
+        match value:
             case "total":
-                what = self.total
+                value = self.total
             case "items":
-                what = list(self.items)
+                value = list(self.items)
             case "entries" | "rules":
-                what = dict(getattr(self, what))
-        return json.dumps(what, ensure_ascii=False)
+                value = dict(getattr(self, value))
+        return json.dumps(value, ensure_ascii=False)
 
 
-def processor(said: Processing) -> Processor:
+def make_processor(spec: ProcessSpec) -> Processor:
     """The processor of a transcript, whose cells live as long as it says."""
-    makes = {"items": processors.items, "entries": processors.entries}
+    collections_by_name = {"items": processors.items, "entries": processors.entries}
     cells = {
-        "total": processors.value(0, ttl=said.ttl),
-        **{name: make(ttl=said.ttl) for name, make in makes.items()},
+        "total": processors.value(0, ttl=spec.ttl),
+        **{name: make(ttl=spec.ttl) for name, make in collections_by_name.items()},
     }
-    made: Processor = type("Lasting", (Scripted,), cells)(said.on_timer)
-    return made
+    instance: Processor = type("Lasting", (ScriptedProcessor,), cells)(spec.on_timer)
+    return instance
 
 
-def _set(ctx: Context, call: str, times: Mapping[str, int]) -> None:
+def _set_timers(ctx: Context, call: str, times: Mapping[str, int]) -> None:
     for name, at in times.items():
         if call == "alarm":
             ctx.set_alarm(name, at)
@@ -145,5 +157,5 @@ def _set(ctx: Context, call: str, times: Mapping[str, int]) -> None:
             ctx.set_timer(name, at + ctx.time if call == "after" else at)
 
 
-def _listed(said: Any) -> list[Any]:
-    return said if isinstance(said, list) else [said]
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -12,75 +12,79 @@ import polars as pl
 
 from millrace import graph, stream, watermarks
 from millrace.graph.build import match
-from millrace.patterns.sql.compiled import Looking, Shown
+from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.scene import Row as Values
 from millrace.testing.model.values import Row
-from millrace.testing.script import Making, On, Script
-from millrace.testing.transcripts.words import Unavailable, Wrong
+from millrace.testing.script import MakeBackend, On, Script
+from millrace.testing.transcripts.words import TranscriptError, Unavailable
 from millrace.topics import Topic
 
-LANE = "lane_of_rows"
+PARTITION_NUMBER = "lane_of_rows"
 """The key: which partition a row is of."""
-LONG = 2**40
+LONG_SPAN = 2**40
 """A bound that no transcript comes to, since a stream needs one."""
 
 
 @dataclass(frozen=True)
-class RowSubject:
+class RowTranscriptJob:
     """A row pattern and the rows of its partitions; `number` keeps jobs apart that run together."""
 
-    looking: Looking
-    lanes: Sequence[Sequence[Values]]
+    compiled: CompiledPattern
+    partitions: Sequence[Sequence[Values]]
     number: int = 0
 
-    def job(self) -> stream.Job:
+    def build_job(self) -> stream.Job:
         """Of each row of the result its partition, its time, which is its place there, and its measures."""
-        for name in self.looking.schema:
-            if name in graph.TIMES or name.startswith("_") or name == LANE:
-                raise Wrong(
+        for name in self.compiled.schema:
+            if name in graph.TIME_COLUMNS or name.startswith("_") or name == PARTITION_NUMBER:
+                raise TranscriptError(
                     f"the table has a column `{name}`, a name that rows of streams use for themselves; rename it"
                 )
         read = stream.read(
-            Topic(f"input.transcript-{self.number}", self._event), watermark=watermarks.bounded(0)
+            Topic(f"input.transcript-{self.number}", self._event_type), watermark=watermarks.bounded(0)
         )
         fields = {
-            name: pl.col(f"field_{place}").cast(dtype)
-            for place, (name, dtype) in enumerate(self.looking.schema.items())
+            name: pl.col(f"field_{position}").cast(dtype)
+            for position, (name, dtype) in enumerate(self.compiled.schema.items())
         }
-        said = replace(self.looking.said, partition=(), order=(), span=LONG)
-        found = stream.Stream(
-            match.match_recognize(read.select(LANE, **fields).node, (LANE,), said, endless=False), None
+        clause = replace(self.compiled.row_pattern, partition=(), order=(), span=LONG_SPAN)
+        matched = stream.Stream(
+            match.build_match_recognize(
+                read.select(PARTITION_NUMBER, **fields).node, (PARTITION_NUMBER,), clause, unbounded=False
+            ),
+            None,
         )
-        shown = found.select(
-            LANE, **{f"measure_{place}": pl.col(name) for place, name in enumerate(self.looking.measures)}
+        shown = matched.select(
+            PARTITION_NUMBER,
+            **{f"measure_{position}": pl.col(name) for position, name in enumerate(self.compiled.measures)},
         )
         return stream.Job(
             f"transcript-{self.number}",
-            shown.write(Topic(f"analytics.transcript-{self.number}", self._result)),
+            shown.write(Topic(f"analytics.transcript-{self.number}", self._result_type)),
         )
 
     @property
-    def _event(self) -> type:
+    def _event_type(self) -> type:
         fields = [
-            (f"field_{place}", _kind(name, dtype))
-            for place, (name, dtype) in enumerate(self.looking.schema.items())
+            (f"field_{place}", _python_type(name, dtype))
+            for place, (name, dtype) in enumerate(self.compiled.schema.items())
         ]
-        return make_dataclass("Event", [(LANE, int), *fields], frozen=True)
+        return make_dataclass("Event", [(PARTITION_NUMBER, int), *fields], frozen=True)
 
     @property
-    def _result(self) -> type:
-        measures = [(name, made.dtype) for name, (made, _) in self.looking.measures.items()]
-        fields = [(f"measure_{place}", _kind(*measure)) for place, measure in enumerate(measures)]
-        return make_dataclass("Shown", [(LANE, int), *fields], frozen=True)
+    def _result_type(self) -> type:
+        measures = [(name, measure_type.dtype) for name, (measure_type, _) in self.compiled.measures.items()]
+        fields = [(f"measure_{place}", _python_type(*measure)) for place, measure in enumerate(measures)]
+        return make_dataclass("Shown", [(PARTITION_NUMBER, int), *fields], frozen=True)
 
-    def play(self, on: On | Making, seed: int) -> Iterator[Shown]:
+    def play(self, on: On | MakeBackend, seed: int) -> Iterator[ResultRow]:
         """What the operator shows, however batches are cut."""
-        with closing(Script(self.job(), on=on, partitions=2)) as script:
-            rest, chance, batches = self._rows(), random.Random(seed), 0  # noqa: S311 - cuts are no secret
+        with closing(Script(self.build_job(), on=on, partitions=2)) as script:
+            rest, chance, batches = self._interleave_rows(), random.Random(seed), 0  # noqa: S311 - cuts are no secret
             while rest:
                 length = chance.randint(1, 3)
                 batch, rest = rest[:length], rest[length:]
-                script.events(*batch, partition=[row[LANE] % 2 for row in batch])
+                script.events(*batch, partition=[row[PARTITION_NUMBER] % 2 for row in batch])
                 batches += 1
                 if batches == 2:
                     script.restart()
@@ -88,27 +92,29 @@ class RowSubject:
                     script.watermark(rest[0]["event_time"])
             script.end()
             panes = script.panes()
-        for pane in sorted(panes, key=lambda pane: (pane[LANE], pane["window_start"], pane["index"])):
-            row = self.lanes[pane[LANE]][pane["event_time"]]
-            yield Shown(
-                row, tuple(pane[f"measure_{place}"] for place in range(len(self.looking.measures))), row, row
+        for pane in sorted(
+            panes, key=lambda pane: (pane[PARTITION_NUMBER], pane["window_start"], pane["index"])
+        ):
+            row = self.partitions[pane[PARTITION_NUMBER]][pane["event_time"]]
+            yield ResultRow(
+                row, tuple(pane[f"measure_{place}"] for place in range(len(self.compiled.measures))), row, row
             )
 
-    def _rows(self) -> list[Row]:
+    def _interleave_rows(self) -> list[Row]:
         """The rows of all partitions side by side, each at its place."""
         rows = [
             {
-                LANE: lane,
-                "event_time": place,
+                PARTITION_NUMBER: partition,
+                "event_time": position,
                 **{f"field_{column}": value for column, value in enumerate(values)},
             }
-            for lane, given in enumerate(self.lanes)
-            for place, values in enumerate(given)
+            for partition, given in enumerate(self.partitions)
+            for position, values in enumerate(given)
         ]
         return sorted(rows, key=lambda row: row["event_time"])
 
 
-def _kind(name: str, dtype: pl.DataType) -> Any:
+def _python_type(name: str, dtype: pl.DataType) -> Any:
     """The type of a field."""
     inner = dtype.inner if isinstance(dtype, pl.List) else dtype
     kinds: dict[Any, type] = {

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.errors import MillraceError
-from millrace.patterns.sql import need_sqlglot
+from millrace.patterns.sql import require_sqlglot
 
 
-class Wrong(MillraceError, ValueError):
+class TranscriptError(MillraceError, ValueError):
     """A transcript that says something impossible."""
 
 
@@ -16,41 +16,41 @@ class Unavailable(MillraceError):
     """A transcript that asks for what this version does not have."""
 
 
-def text(thing: Any) -> str:
+def to_text(value: Any) -> str:
     """Anything, as it would stand in a transcript on one line."""
-    return thing if isinstance(thing, str) else json.dumps(thing, default=str, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
-def plain(value: Any) -> str:
+def to_canonical_text(value: Any) -> str:
     """A value as text that is equal for equal values, be a whole number written 1 or 1.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(plain, value))}]"
+        return f"[{', '.join(map(to_canonical_text, value))}]"
     return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
 
 
-def number(said: Any, key: str, *, least: int | None = None) -> int:
+def parse_integer(value: Any, key: str, *, least: int | None = None) -> int:
     """A whole number under a key."""
-    if isinstance(said, bool) or not isinstance(said, int):
-        raise Wrong(f"`{key}: {text(said)}` is no whole number")
-    if least is not None and said < least:
-        raise Wrong(f"`{key}: {said}` is less than {least}")
-    return said
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TranscriptError(f"`{key}: {to_text(value)}` is no whole number")
+    if least is not None and value < least:
+        raise TranscriptError(f"`{key}: {value}` is less than {least}")
+    return value
 
 
-def known(said: Mapping[Any, Any], keys: tuple[str, ...], where: str) -> None:
+def check_keys(document: Mapping[Any, Any], keys: tuple[str, ...], where: str) -> None:
     """Refuses keys that do not exist."""
-    for key in said:
+    for key in document:
         if key not in keys:
-            raise Wrong(f"unknown key `{key}` in {where}; there are {', '.join(keys)}")
+            raise TranscriptError(f"unknown key `{key}` in {where}; there are {', '.join(keys)}")
 
 
 def is_row_transcript(document: Any) -> bool:
     """Whether a document is about row patterns; where the parser of SQL is missing, that is said."""
-    found = isinstance(document, dict) and any(
+    is_row_pattern = isinstance(document, dict) and any(
         key in document for key in ("table", "match_recognize", "query")
     )
-    if found:
-        need_sqlglot()
-    return found
+    if is_row_pattern:
+        require_sqlglot()
+    return is_row_pattern

@@ -3,16 +3,16 @@
 import polars as pl
 
 from millrace import aggregates, windows
-from millrace.durations import Duration, millis
-from millrace.geo import RESOLUTION, geocell
+from millrace.durations import Duration, parse_millis
+from millrace.geo import DEFAULT_RESOLUTION, geocell
 from millrace.stream import Job, read
-from millrace.transit.jobs.parameters import patience, speaking
+from millrace.transit.jobs.parameters import trigger_from, watermark_from
 from millrace.transit.topics import ARRIVALS, DELAYS
 
 
 def delay_distribution(
     *,
-    resolution: int = RESOLUTION,
+    resolution: int = DEFAULT_RESOLUTION,
     window: Duration = "5m",
     every: Duration = "5s",
     watermark: Duration = "1s",
@@ -23,11 +23,11 @@ def delay_distribution(
     """The delay that half, nine of ten and 99 of 100 arrivals do not exceed. An arrival counts once, however often it was told."""
     return Job(
         "delay-distribution",
-        read(ARRIVALS, watermark=patience(watermark, idle))
+        read(ARRIVALS, watermark=watermark_from(watermark, idle))
         .select("vehicle_id", "delay", geocell=geocell(resolution=resolution))
         .filter(pl.col("geocell").is_not_null(), pl.col("delay").is_not_null())
-        .by("vehicle_id").deduplicate("event_time", within=millis(window) + millis(lateness))
-        .window(windows.sliding(window, every=every), trigger=speaking(early), lateness=lateness)
+        .by("vehicle_id").deduplicate("event_time", within=parse_millis(window) + parse_millis(lateness))
+        .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)
         .by("geocell").aggregate(delays=aggregates.quantiles("delay", [0.5, 0.9, 0.99]), count=aggregates.count())
         .select("geocell", "count", **{name: pl.col("delays").list.get(place) for place, name in enumerate(("p50", "p90", "p99"))})
         .write(DELAYS),

@@ -6,7 +6,7 @@ from millrace import patterns
 from millrace.durations import Duration
 from millrace.patterns import Pattern, RowPattern, match_recognize, pattern
 from millrace.stream import Job, Stream, read
-from millrace.transit.jobs.parameters import patience
+from millrace.transit.jobs.parameters import watermark_from
 from millrace.transit.topics import EMERGENCY_STOPS, POSITIONS
 
 
@@ -41,7 +41,7 @@ def emergency_stop(
     """By how much the speed fell, and how hard it was braked. A longer `watermark` finds more where links are slow, and later."""
     return Job(
         "emergency-stop",
-        _movements(watermark, idle)
+        _read_movements(watermark, idle)
         .by("vehicle_id").match(
             hard_stop(within),
             select={
@@ -61,15 +61,15 @@ def emergency_stop_in_sql(
     """The same job with the row pattern, under the same name: its results are equal."""
     return Job(
         "emergency-stop",
-        _movements(watermark, idle)
+        _read_movements(watermark, idle)
         .by("vehicle_id")
         .match_recognize(hard_stop_in_sql(within))
         .write(EMERGENCY_STOPS),
     )
 
 
-def _movements(watermark: Duration, idle: Duration | None) -> Stream:
+def _read_movements(watermark: Duration, idle: Duration | None) -> Stream:
     """Each position once: links deliver some twice. Copies are known for as long as a pattern takes rows, which is until the watermark."""
-    positions = read(POSITIONS, watermark=patience(watermark, idle))
+    positions = read(POSITIONS, watermark=watermark_from(watermark, idle))
     moving = positions.select("vehicle_id", "latitude", "longitude", "speed", "acceleration")
     return moving.by("vehicle_id").deduplicate("event_time", within="1s")

@@ -11,10 +11,10 @@ from millrace.watermarks import Watermark
 _PERCENTILE = re.compile(r"percentile\((0?\.\d+|0|1(?:\.0*)?)\)")
 
 
-def patience(watermark: Duration, idle: Duration | None) -> Watermark:
+def watermark_from(watermark: Duration, idle: Duration | None) -> Watermark:
     """`"1s"`: a second behind the newest event; `"percentile(0.99)"`: as far as 99 of 100 events need, learned from those seen."""
-    if isinstance(watermark, str) and (learned := _PERCENTILE.fullmatch(watermark.replace(" ", ""))):
-        return watermarks.percentile(float(learned[1]), idle=idle)
+    if isinstance(watermark, str) and (percentile := _PERCENTILE.fullmatch(watermark.replace(" ", ""))):
+        return watermarks.percentile(float(percentile[1]), idle=idle)
     try:
         return watermarks.bounded(watermark, idle=idle)
     except DefinitionError as error:
@@ -23,6 +23,6 @@ def patience(watermark: Duration, idle: Duration | None) -> Watermark:
         ) from error
 
 
-def speaking(early: Duration | None) -> Trigger:
+def trigger_from(early: Duration | None) -> Trigger:
     """When the watermark says that a window is complete and, with `early`, as often before; late events correct what was said."""
     return triggers.at_watermark(early=None if early is None else triggers.every(early))

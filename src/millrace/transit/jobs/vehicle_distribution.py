@@ -4,15 +4,15 @@ import polars as pl
 
 from millrace import windows
 from millrace.durations import Duration
-from millrace.geo import RESOLUTION, geocell
+from millrace.geo import DEFAULT_RESOLUTION, geocell
 from millrace.stream import Job, read
-from millrace.transit.jobs.parameters import patience, speaking
+from millrace.transit.jobs.parameters import trigger_from, watermark_from
 from millrace.transit.topics import CELL_COUNTS, POSITIONS
 
 
 def vehicle_distribution(
     *,
-    resolution: int = RESOLUTION,
+    resolution: int = DEFAULT_RESOLUTION,
     window: Duration = "30s",
     every: Duration = "5s",
     watermark: Duration = "1s",
@@ -23,10 +23,10 @@ def vehicle_distribution(
     """A vehicle counts once in each window, in the cell where it was last; repeats of a message change nothing."""
     return Job(
         "vehicle-distribution",
-        read(POSITIONS, watermark=patience(watermark, idle))
+        read(POSITIONS, watermark=watermark_from(watermark, idle))
         .select("vehicle_id", geocell=geocell(resolution=resolution))
         .filter(pl.col("geocell").is_not_null())
-        .window(windows.sliding(window, every=every), trigger=speaking(early), lateness=lateness)
+        .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)
         .by("vehicle_id").latest("geocell")
         .by("geocell").count()
         .write(CELL_COUNTS),

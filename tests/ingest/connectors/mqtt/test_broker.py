@@ -103,7 +103,7 @@ def test_an_encrypted_connection_needs_the_right_authority(tmp_path: Path) -> No
     with running(tmp_path / "broker", *settings) as broker:
         url = broker.url.replace("mqtt:", "mqtts:")
         with Mqtt(url, topics="a", client_id="one", ca_file=tmp_path / "ours.pem") as connector:
-            connector._opened().publish("a", b"said in private", qos=1)
+            connector._require_client().publish("a", b"said in private", qos=1)
             batch = connector.poll(limit=1, wait=20_000)
             assert batch is not None
             assert list(batch.payloads) == [b"said in private"]

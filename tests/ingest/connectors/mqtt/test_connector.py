@@ -11,11 +11,11 @@ import pytest
 
 from ingest.connectors.mqtt.mosquitto import Mosquitto, eventually
 from millrace.errors import InputError
-from millrace.ingest import Batch, Event, Processor, Raw
+from millrace.ingest import Event, MessageBatch, MessageProcessor, RawMessage
 from millrace.ingest.connectors.mqtt import Mqtt
-from millrace.ingest.pipeline import Stop, ingest
+from millrace.ingest.pipeline import StopSignal, ingest
 from millrace.log import Log, open_log
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 from millrace.topics import Topic
 
 pytestmark = pytest.mark.mqtt
@@ -54,7 +54,7 @@ def connected(broker: Mosquitto, client_id: str = "one", **options: object) -> I
 
 def abandon(connector: Mqtt) -> None:
     """As when the process dies: the connection ends and nothing more is said."""
-    there = connector._opened().socket()
+    there = connector._require_client().socket()
     assert there is not None
     there.close()
 
@@ -62,7 +62,7 @@ def abandon(connector: Mqtt) -> None:
 def test_messages_come_as_they_were_said(broker: Mosquitto) -> None:
     with connected(broker) as connector:
         broker.publish([("things/a", b"1"), ("elsewhere", b"2"), ("things/b/c", b"\xff\x00")])
-        found: list[Batch] = []
+        found: list[MessageBatch] = []
 
         def both() -> bool:
             batch = connector.poll(limit=10, wait=20)
@@ -141,17 +141,18 @@ def test_a_lost_connection_is_made_again_and_nothing_is_lost(broker: Mosquitto) 
         assert before is not None
         assert len(before) == 2
         broker.stop()
-        while len(batch := connector.poll(limit=10, wait=20) or Batch()):
+        while len(batch := connector.poll(limit=10, wait=20) or MessageBatch()):
             connector.acknowledge(batch)
         eventually(
-            lambda: (connector.poll(limit=10, wait=10), connector.troubles())[1], "the loss is noticed"
+            lambda: (connector.poll(limit=10, wait=10), connector.recovered_errors())[1],
+            "the loss is noticed",
         )
         broker.start()
         connector.acknowledge(before)  # by a connection that is no more: the broker is not told
         broker.publish(numbered(3))
         assert gathered(connector, 3) == [1, 2, 3]
         assert nothing_more(connector)
-        assert connector.troubles() == {"connections lost": 1}
+        assert connector.recovered_errors() == {"connections lost": 1}
 
 
 def test_nodes_of_one_group_divide_the_messages(broker: Mosquitto) -> None:
@@ -196,12 +197,12 @@ class Reading:
 READINGS = Topic("input.readings", Reading, key="sensor")
 
 
-class Sensors(Processor):
+class Sensors(MessageProcessor):
     """Readings in JSON; it raises where a sensor is named "broken"."""
 
     topics = (READINGS,)
 
-    def process(self, raw: Raw) -> Event | None:
+    def process(self, raw: RawMessage) -> Event | None:
         values = json.loads(raw.payload)
         if values["sensor"] == "broken":
             raise ZeroDivisionError("of a user")
@@ -223,17 +224,17 @@ def test_a_message_that_does_not_fit_is_a_dead_letter_and_does_not_come_again(
         pass  # from here on the broker keeps messages for it
     broker.publish([("things/a", payload) for payload in (good[0], *bad, good[1])])
     log = open_log(f"embedded:{tmp_path / 'log'}")
-    stop = Stop()
+    stop = StopSignal()
     node = Mqtt(broker.url, topics="things/#", client_id="one")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(ingest, node, Sensors(), log, stop=stop)
         try:
             eventually(lambda: running.done() or _records(log) == (2, 5), "all seven are in the log")
         finally:
-            stop.ask()
+            stop.request()
         counts = running.result(timeout=60)
     assert (counts.received, counts.written.total(), counts.rejected.total()) == (7, 2, 5)
-    letters = read_letters(log.read("dead.input.readings", 0, 0, 5))
+    letters = parse_letters(log.read("dead.input.readings", 0, 0, 5))
     details = dict(letters.select("value", "detail").rows())
     assert ["'count'" in details[payload] for payload in bad] == [True, True, False, False, False]
     assert details[bad[2]] == "ZeroDivisionError: of a user"
@@ -243,9 +244,9 @@ def test_a_message_that_does_not_fit_is_a_dead_letter_and_does_not_come_again(
 
 
 def _records(log: Log) -> tuple[int, int]:
-    known = set(log.list())
+    known = set(log.list_topics())
     read, dead = (
-        sum(log.ends(name).values()) if name in known else 0
+        sum(log.end_offsets(name).values()) if name in known else 0
         for name in ("input.readings", "dead.input.readings")
     )
     return read, dead

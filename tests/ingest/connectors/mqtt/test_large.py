@@ -7,10 +7,10 @@ import pytest
 from ingest.connectors.mqtt.mosquitto import Mosquitto
 from millrace.ingest.connectors.mqtt import connector as mqtt
 from millrace.ingest.connectors.mqtt.connector import Mqtt
-from millrace.ingest.pipeline import Counts, Stop, ingest
+from millrace.ingest.pipeline import IngestCounts, StopSignal, ingest
 from millrace.ingest.processors.hsl import Hsl
 from millrace.log import open_log
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 
 pytestmark = pytest.mark.mqtt
 
@@ -23,29 +23,29 @@ def test_a_malformed_message_of_more_than_a_megabyte_is_one_letter_and_what_foll
 ) -> None:
     large = b"\xff" * 1_200_000
     log = open_log(f"embedded:{tmp_path / 'log'}")
-    connector, stop = Mqtt(broker.url, topics=["#"], client_id="one"), Stop()
+    connector, stop = Mqtt(broker.url, topics=["#"], client_id="one"), StopSignal()
     with connector:
         pass  # the session is there from now on
     broker.publish([(TOPIC, large), (TOPIC, GOOD)])
 
-    def report(counts: Counts) -> None:
+    def report(counts: IngestCounts) -> None:
         if counts.received >= 2:
-            stop.ask()
+            stop.request()
 
     counts = ingest(connector, Hsl(), log, stop=stop, report=report)
     assert (counts.received, counts.written.total(), counts.rejected.total()) == (2, 1, 1)
     dead = "dead.input.vehicle-positions"
     [letter] = [
         row
-        for p, end in log.ends(dead).items()
-        for row in read_letters(log.read(dead, p, 0, end)).rows(named=True)
+        for p, end in log.end_offsets(dead).items()
+        for row in parse_letters(log.read(dead, p, 0, end)).rows(named=True)
     ]
     assert letter["value"] == large, "the embedded log takes it whole"
     log.close()
 
 
 def test_batches_are_bounded_in_bytes(broker: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mqtt, "MOST_BYTES", 250)
+    monkeypatch.setattr(mqtt, "MAX_BATCH_BYTES", 250)
     with Mqtt(broker.url, topics=["#"], client_id="one") as connector:
         broker.publish([("t", b"x" * 100)] * 9)
         sizes: list[int] = []

@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 from ingest.connectors.mqtt.mosquitto import Mosquitto, eventually
-from millrace.ingest.connectors.recording_frames import recorded
+from millrace.ingest.connectors.recording_frames import read_frames
 from millrace.ingest.processors.hsl import Hsl
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import read_letters
+from millrace.log.dead import parse_letters
 from millrace.runners.replay import replay
 from millrace.testing.script import reads
 from transit.jobs import five
@@ -86,7 +86,7 @@ def nodes(broker: Mosquitto, log: Log) -> Iterator[tuple[Node, Node]]:
 
 def held(log: Log) -> int:
     """How many records the log holds, events and dead letters."""
-    return sum(sum(log.ends(name).values()) for name in log.list())
+    return sum(sum(log.end_offsets(name).values()) for name in log.list_topics())
 
 
 def events(log: Log) -> dict[str, pl.DataFrame]:
@@ -94,7 +94,7 @@ def events(log: Log) -> dict[str, pl.DataFrame]:
     topics = Hsl().topics
     found = {
         t.name: pl.concat(
-            [decode(t, p, log.read(t.name, p, 0, end)).rows for p, end in log.ends(t.name).items()]
+            [decode(t, p, log.read(t.name, p, 0, end)).rows for p, end in log.end_offsets(t.name).items()]
         )
         for t in topics
     }
@@ -111,8 +111,8 @@ def distinct(rows: pl.DataFrame) -> pl.DataFrame:
 def dead_letters(log: Log) -> set[bytes]:
     return {
         value
-        for p, end in log.ends(DEAD).items()
-        for value in read_letters(log.read(DEAD, p, 0, end))["value"].to_list()
+        for p, end in log.end_offsets(DEAD).items()
+        for value in parse_letters(log.read(DEAD, p, 0, end))["value"].to_list()
     }
 
 
@@ -141,7 +141,7 @@ def test_a_node_that_is_killed_again_and_again_loses_nothing(
         lambda: sum(map(len, events(log).values())) + len(dead_letters(log)) >= 5_133,
         "every distinct event is in the log",
     )
-    expected = recorded(path, processor="hsl")
+    expected = read_frames(path, processor="hsl")
     for topic in Hsl().topics:
         found = events(log)[topic.name]
         assert found.equals(distinct(expected[topic.name].select(found.columns))), topic.name
@@ -179,7 +179,7 @@ def test_ctrl_c_acknowledges_what_the_log_has(broker: Mosquitto, log: Log, nodes
         node.end(signal.SIGINT)
         node.start()
     broker.publish([("/hfp/v2/journey/ongoing/vp/bus/0012", b"the last")])
-    eventually(lambda: DEAD in log.list() and held(log) >= 201, "nodes are at work again")
+    eventually(lambda: DEAD in log.list_topics() and held(log) >= 201, "nodes are at work again")
     for node in nodes:
         node.end(signal.SIGTERM)
     assert held(log) == 201

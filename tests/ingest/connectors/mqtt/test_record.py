@@ -14,10 +14,10 @@ from ingest.connectors.mqtt.mosquitto import Mosquitto, eventually
 from millrace.errors import InputError
 from millrace.ingest.connectors.mqtt import Mqtt
 from millrace.ingest.connectors.recording import Recording
-from millrace.ingest.contract import Batch, Raw
-from millrace.ingest.pipeline import Stop
-from millrace.ingest.progress import Progress
-from millrace.ingest.record import line, record
+from millrace.ingest.contract import MessageBatch, RawMessage
+from millrace.ingest.pipeline import StopSignal
+from millrace.ingest.progress import IngestProgress
+from millrace.ingest.record import encode_line, record
 
 PAYLOADS = [
     b'{"a": 1}',
@@ -34,9 +34,9 @@ PAYLOADS = [
 ]
 
 
-def played(path: Path) -> list[Raw]:
+def played(path: Path) -> list[RawMessage]:
     with Recording(path, speed="max") as recording:
-        batches: list[Batch] = []
+        batches: list[MessageBatch] = []
         while (batch := recording.poll(limit=1_000, wait=0)) is not None:
             assert not batch.rejects
             batches.append(batch)
@@ -51,7 +51,7 @@ def played(path: Path) -> list[Raw]:
     )
 )
 def test_any_payload_comes_back_byte_for_byte(payloads: list[bytes]) -> None:
-    data = b"".join(line(Raw("t/ä", payload, 5)) for payload in payloads)
+    data = b"".join(encode_line(RawMessage("t/ä", payload, 5)) for payload in payloads)
     path = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp")
     file = path / f"millrace-{id(payloads)}.jsonl"
     file.write_bytes(data)
@@ -71,7 +71,11 @@ def test_what_a_broker_sends_is_recorded_and_plays_back(broker: Mosquitto, tmp_p
         pass
     broker.publish([(f"t/{n}", payload) for n, payload in enumerate(PAYLOADS)])
     counts = record(
-        connector, tmp_path / name, stop=Stop(), progress=Progress("r", io.StringIO()), messages=len(PAYLOADS)
+        connector,
+        tmp_path / name,
+        stop=StopSignal(),
+        progress=IngestProgress("r", io.StringIO()),
+        messages=len(PAYLOADS),
     )
     assert counts.received == len(PAYLOADS)
     raws = played(tmp_path / name)
@@ -79,7 +83,7 @@ def test_what_a_broker_sends_is_recorded_and_plays_back(broker: Mosquitto, tmp_p
         (f"t/{n}", payload) for n, payload in enumerate(PAYLOADS)
     ]
     with pytest.raises(InputError, match="is there already"):
-        record(connector, tmp_path / name, stop=Stop(), progress=Progress("r", io.StringIO()))
+        record(connector, tmp_path / name, stop=StopSignal(), progress=IngestProgress("r", io.StringIO()))
 
 
 @pytest.mark.mqtt

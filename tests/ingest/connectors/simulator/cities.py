@@ -4,13 +4,13 @@ import polars as pl
 
 from ingest.clocks import FakeClock
 from millrace.ingest.connectors.simulator import Simulator
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 
 MORNING = 1_772_431_200_000
 """2026-03-02 08:00 in Helsinki, a Monday."""
 
 
-def events(plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30) -> pl.DataFrame:
+def events(plan: CityPlan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30) -> pl.DataFrame:
     """All positions that come within some seconds, made in stretches."""
     city = City(plan, start=start)
     return pl.concat(
@@ -23,7 +23,7 @@ def events(plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int 
 
 
 def calls(
-    plan: Plan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30
+    plan: CityPlan, *, start: int = MORNING, seconds: int = 60, stretch: int = 30
 ) -> dict[str, pl.DataFrame]:
     """What happened at stops, by topic."""
     city = City(plan, start=start)

@@ -11,9 +11,9 @@ import pytest
 from ingest.connectors.simulator.cities import MORNING, events
 from millrace.ingest.connectors.simulator import daytime
 from millrace.ingest.connectors.simulator.arrivals import Links
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 
-MEAN = Plan(volume="mean")
+MEAN = CityPlan(volume="mean")
 
 
 @cache
@@ -77,7 +77,7 @@ def test_local_time_follows_the_clock_changes() -> None:
         for day, hours in (("01-15", 2), ("03-29", 2), ("03-30", 3), ("07-01", 3), ("10-25", 3), ("10-26", 2))
     ]
     utc = pl.Series([time for time, _ in times]).str.to_datetime(time_unit="ms").cast(pl.Int64).to_numpy()
-    assert ((daytime.local(utc) - utc) // 3_600_000).tolist() == [hours for _, hours in times]
+    assert ((daytime.local_time(utc) - utc) // 3_600_000).tolist() == [hours for _, hours in times]
 
 
 def test_the_day_has_two_peaks_and_a_night() -> None:
@@ -91,13 +91,13 @@ def test_the_day_has_two_peaks_and_a_night() -> None:
 @pytest.mark.parametrize(("hour", "rate"), [(4, 6.7), (6, 664), (12, 842), (16, 1115)])
 def test_the_volume_follows_the_day(hour: int, rate: float) -> None:
     start = MORNING + (hour - 8) * 3_600_000
-    came = events(Plan(), start=start - 160_000, seconds=170).filter(pl.col("ingestion_time") >= start)
+    came = events(CityPlan(), start=start - 160_000, seconds=170).filter(pl.col("ingestion_time") >= start)
     assert len(came) / 10 == pytest.approx(rate, rel=0.04, abs=12)
 
 
 def test_the_scale_multiplies_the_fleet() -> None:
-    assert Plan(scale=256, volume="mean").vehicles == pytest.approx(256 * MEAN.vehicles, rel=0.01)
-    assert Plan(volume="peak").vehicles == pytest.approx(1122 * 0.98, rel=0.01)
+    assert CityPlan(scale=256, volume="mean").vehicles == pytest.approx(256 * MEAN.vehicles, rel=0.01)
+    assert CityPlan(volume="peak").vehicles == pytest.approx(1122 * 0.98, rel=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_a_whole_day_brings_as_much_as_a_real_one(recordings: Path) -> None:
         .sort("minute_of_day")["eps"]
         .to_numpy()
     )
-    plan, midnight = Plan(scale=0.25), MORNING - 8 * 3_600_000
+    plan, midnight = CityPlan(scale=0.25), MORNING - 8 * 3_600_000
     city = City(plan, start=midnight - 160_000)
     city.advance(midnight)
     rates = np.array(

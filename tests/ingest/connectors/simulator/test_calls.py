@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from ingest.connectors.simulator.cities import MORNING, calls
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 from millrace.transit import ARRIVALS, DEPARTURES, DOOR_EVENTS, POSITIONS
 
-PLAN = Plan(scale=0.3, volume="mean", calls=True)
+PLAN = CityPlan(scale=0.3, volume="mean", calls=True)
 KEY = "vehicle_id", "event_time"
 
 

@@ -11,13 +11,13 @@ from ingest.connectors.simulator.cities import MORNING, calls, events, live, pol
 from millrace.errors import ConfigError
 from millrace.ingest import connector
 from millrace.ingest.connectors.simulator import Simulator
-from millrace.ingest.connectors.simulator.city import Plan
-from millrace.ingest.contract import Batch, Ready
+from millrace.ingest.connectors.simulator.city import CityPlan
+from millrace.ingest.contract import EventPassthrough, MessageBatch
 from millrace.ingest.pipeline import ingest
 from millrace.log import open_log
 from millrace.transit import ARRIVALS, DEPARTURES, DOOR_EVENTS, POSITIONS
 
-SMALL = Plan(scale=0.05, volume="mean")
+SMALL = CityPlan(scale=0.05, volume="mean")
 
 
 def test_events_do_not_depend_on_how_much_is_made_or_taken_at_once() -> None:
@@ -42,7 +42,7 @@ def test_as_fast_as_possible_gives_the_same_events() -> None:
 
 
 def test_what_happens_at_stops_does_not_depend_on_it_either() -> None:
-    plan = Plan(scale=0.2, volume="mean", calls=True)
+    plan = CityPlan(scale=0.2, volume="mean", calls=True)
     expected, *others = (calls(plan, seconds=40, stretch=stretch) for stretch in (40, 1, 7))
     assert list(expected) == [ARRIVALS.name, DEPARTURES.name, DOOR_EVENTS.name]
     for name, frame in expected.items():
@@ -63,7 +63,8 @@ def test_no_batch_is_larger_than_asked_for_though_it_holds_several_topics() -> N
 
 def test_another_seed_is_another_city() -> None:
     one, other = (
-        events(Plan(seed=seed, scale=0.05, volume="mean"), seconds=3)["latitude"].sort() for seed in (1, 2)
+        events(CityPlan(seed=seed, scale=0.05, volume="mean"), seconds=3)["latitude"].sort()
+        for seed in (1, 2)
     )
     assert not one.equals(other)
 
@@ -115,14 +116,16 @@ def test_a_city_that_is_started_again_goes_on_where_it_would_have_been() -> None
 def test_events_go_to_the_log_without_a_processor(tmp_path: Path) -> None:
     log, clock = open_log(str(tmp_path / "log")), FakeClock(MORNING)
     simulator = live(clock)
-    counts = ingest(simulator, Ready(simulator.topics), log, clock=clock, wait=1_000)
+    counts = ingest(simulator, EventPassthrough(simulator.topics), log, clock=clock, wait=1_000)
     assert counts.written == {POSITIONS.name: counts.received}
-    assert sum(log.ends(POSITIONS.name).values()) == counts.received == simulator.acknowledged > 500
+    assert (
+        sum(log.end_offsets(POSITIONS.name).values()) == counts.received == simulator.acknowledged_count > 500
+    )
     log.close()
 
 
 def test_a_message_where_events_are_expected_is_a_reject() -> None:
-    done = Ready((POSITIONS,)).process_many(Batch([""], [b"x"], [1], [1], "s"))
+    done = EventPassthrough((POSITIONS,)).process_many(MessageBatch([""], [b"x"], [1], [1], "s"))
     assert [reject.reason for reject in done.rejects] == ["no processor"]
 
 

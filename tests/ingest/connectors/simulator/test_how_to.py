@@ -12,7 +12,7 @@ from millrace.config import IngestSettings
 from millrace.ingest import connector
 from millrace.ingest.connectors.simulator import Simulator
 
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "simulate.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "how-to" / "simulate.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

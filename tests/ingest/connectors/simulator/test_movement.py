@@ -9,10 +9,10 @@ import pytest
 from ingest.connectors.simulator.cities import MORNING, events
 from millrace.ingest.connectors.simulator import legs, routes, streets
 from millrace.ingest.connectors.simulator.arrivals import Links
-from millrace.ingest.connectors.simulator.city import Plan
+from millrace.ingest.connectors.simulator.city import CityPlan
 from millrace.transit import POSITIONS
 
-PLAN = Plan(scale=0.3, volume="mean", hard_stops=5)
+PLAN = CityPlan(scale=0.3, volume="mean", hard_stops=5)
 PAIR = pl.col("event_time").diff().over("vehicle_id") == 1000
 
 
@@ -108,7 +108,7 @@ def test_vehicle_numbers_repeat_between_operators_but_identities_do_not() -> Non
 
 
 def test_a_few_clocks_are_fast() -> None:
-    fast = Links(1, 20_000).fast
+    fast = Links(1, 20_000).clock_ahead
     assert (fast > 0).mean() == pytest.approx(0.006, abs=0.002)
     assert fast[fast > 0].min() >= 1000
     assert fast.max() <= 10_000
@@ -118,7 +118,7 @@ def test_a_few_clocks_are_fast() -> None:
 def test_routes_stay_on_land_and_reach_the_centre(seed: int) -> None:
     city = routes.build(seed)
     assert len(city) > 90
-    east, north = streets.metres(city.latitude, city.longitude)
+    east, north = streets.to_metres(city.latitude, city.longitude)
     assert streets.on_land(east, north).mean() > 0.99
     central = np.hypot(east, north) < 3_000
     assert central.mean() > 0.1

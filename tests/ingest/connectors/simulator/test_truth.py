@@ -8,9 +8,9 @@ import pytest
 from ingest.connectors.simulator.cities import MORNING
 from millrace.errors import InputError
 from millrace.ingest.connectors.simulator import legs
-from millrace.ingest.connectors.simulator.city import City, Plan
+from millrace.ingest.connectors.simulator.city import City, CityPlan
 
-PLAN = Plan(scale=0.5, volume="mean", hard_stops=4)
+PLAN = CityPlan(scale=0.5, volume="mean", hard_stops=4)
 MINUTES = 20
 
 
@@ -73,7 +73,7 @@ def test_hard_stops_happen_at_the_rate_that_was_asked_for(events: pl.DataFrame, 
 def test_hard_stops_are_hard(events: pl.DataFrame, folder: Path) -> None:
     truth = read(folder, "hard-stops")
     assert truth["deceleration"].is_between(*legs.HARD_BRAKE).all()
-    assert truth["speed"].min() >= legs.HARD_FROM  # type: ignore[operator]  # a number
+    assert truth["speed"].min() >= legs.MIN_HARD_BRAKE_SPEED  # type: ignore[operator]  # a number
     lasted = (truth["stopped_at"] - truth["braked_at"]) / 1000
     assert ((truth["speed"] - truth["deceleration"] * lasted).abs() < 0.02).all()
 
@@ -107,4 +107,4 @@ def test_stops_and_routes_are_told_as_events_name_them(events: pl.DataFrame, fol
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be a folder"):
-        City(Plan(scale=0.01), start=MORNING, truth=tmp_path / "file" / "truth")
+        City(CityPlan(scale=0.01), start=MORNING, truth=tmp_path / "file" / "truth")

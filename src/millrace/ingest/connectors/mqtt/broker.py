@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from paho.mqtt.client import Client
     from paho.mqtt.properties import Properties
 
-_PORTS = {"mqtt": 1883, "mqtts": 8883}
+_DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Broker:
             raise ConfigError(
                 f"a password needs a user; write url = '{parts.scheme}://USER@{parts.hostname}'"
             )
-        if not self.encrypted and (self.ca_file or self.cert_file or self.key_file):
+        if not self.is_encrypted and (self.ca_file or self.cert_file or self.key_file):
             raise ConfigError(
                 f"ca_file, cert_file and key_file have no effect on an open connection; write url = 'mqtts://{parts.hostname}'"
             )
@@ -53,15 +53,15 @@ class Broker:
     def _parts(self) -> SplitResult:
         try:
             parts = urlsplit(str(self.url))
-            named = (
-                parts.scheme in _PORTS
+            is_valid = (
+                parts.scheme in _DEFAULT_PORTS
                 and parts.hostname
                 and parts.path in ("", "/")
                 and (parts.port or 1) > 0
             )
         except ValueError:
-            named = None
-        if not named:
+            is_valid = None
+        if not is_valid:
             raise ConfigError(
                 "url is no address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' (mqtts: encrypted)"
             )
@@ -75,10 +75,10 @@ class Broker:
     @property
     def port(self) -> int:
         """As given, or the usual one."""
-        return self._parts.port or _PORTS[self._parts.scheme]
+        return self._parts.port or _DEFAULT_PORTS[self._parts.scheme]
 
     @property
-    def encrypted(self) -> bool:
+    def is_encrypted(self) -> bool:
         """Whether the connection is."""
         return self._parts.scheme == "mqtts"
 
@@ -95,50 +95,52 @@ class Broker:
             raise ComponentMissing(
                 "MQTT needs paho-mqtt, which is not installed; install it with: pip install 'millrace[mqtt]'"
             ) from error
-        made = paho.Client(
+        client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5, manual_ack=True
         )
         if self._parts.username:
-            made.username_pw_set(self._parts.username, self._secret())
-        if self.encrypted:
+            client.username_pw_set(self._parts.username, self._read_password())
+        if self.is_encrypted:
             try:
-                made.tls_set(*map(_path, (self.ca_file, self.cert_file, self.key_file)))
+                client.tls_set(*map(_expand_path, (self.ca_file, self.cert_file, self.key_file)))
             except (OSError, ValueError) as error:
                 raise ConfigError(
                     f"the certificates for {self} cannot be used ({error}); check ca_file, cert_file and key_file"
                 ) from error
-        return made
+        return client
 
-    def _secret(self) -> str | None:
+    def _read_password(self) -> str | None:
         if self.password_file is None:
             return self.password
         try:
             return Path(self.password_file).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ConfigError(f"password_file={str(self.password_file)!r} cannot be read: {told}") from error
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigError(
+                f"password_file={str(self.password_file)!r} cannot be read: {reason}"
+            ) from error
 
 
-def _path(given: str | Path | None) -> Any:
-    return None if given is None else str(Path(given).expanduser())
+def _expand_path(path: str | Path | None) -> Any:
+    return None if path is None else str(Path(path).expanduser())
 
 
-MAX_PACKET = 16 << 20
+MAX_PACKET_BYTES = 16 << 20
 """The largest message, in bytes, that the broker may send; it drops larger ones itself, as MQTT 5 says."""
 
 
-def connecting(*, window: int, session_ms: int) -> Properties:
+def connect_properties(*, window: int, session_ms: int) -> Properties:
     """What a client asks of the broker: a session that outlives connections, and no more unacknowledged messages than `window`."""
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
-    asked = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho leaves it untyped
-    asked.SessionExpiryInterval = min(-(-session_ms // 1000), 2**32 - 1)
-    asked.ReceiveMaximum = window
-    asked.MaximumPacketSize = MAX_PACKET
-    return asked
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho leaves it untyped
+    properties.SessionExpiryInterval = min(-(-session_ms // 1000), 2**32 - 1)
+    properties.ReceiveMaximum = window
+    properties.MaximumPacketSize = MAX_PACKET_BYTES
+    return properties
 
 
-def own_name() -> str:
+def default_client_id() -> str:
     """The client id of this machine, where none is given."""
     return f"millrace-{socket.gethostname()}"

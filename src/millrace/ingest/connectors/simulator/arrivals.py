@@ -11,12 +11,12 @@ import numpy as np
 from millrace.ingest.connectors.simulator import chance
 from millrace.ingest.connectors.simulator.chance import Floats, Ints
 
-DUPLICATES = 0.0199
+DUPLICATE_SHARE = 0.0199
 """The share of messages that repeat another."""
-_FAST_CLOCKS = 0.006
+_FAST_CLOCK_SHARE = 0.006
 """The share of vehicles whose clock is fast, by some seconds."""
 
-_LAG = (
+_LAG_QUANTILES = (
     (0.0, 0.001, 0.0106, 0.053, 0.106, 0.264, 0.53, 0.79, 0.845, 0.897, 0.948, 0.972, 0.995, 1.0),
     (4, 6, 23, 31, 36, 47, 69, 116, 148, 249, 402, 640, 853, 1000),
 )
@@ -27,10 +27,10 @@ _LAG = (
 class _Outages:
     """At most one in each `slot` of milliseconds, with probability `often`; its length by quantiles, in milliseconds."""
 
-    about: int
+    purpose: int
     slot: int
-    often: float
-    shares: tuple[float, ...]
+    probability: float
+    length_shares: tuple[float, ...]
     lengths: tuple[int, ...]
 
 
@@ -44,7 +44,7 @@ _OUTAGES = (
 )  # fmt: skip
 """Short ones, which every vehicle has every few minutes, and long ones."""
 
-_LONGEST_FLUSH = 3_000.0
+_MAX_FLUSH = 3_000.0
 
 
 class Links:
@@ -53,30 +53,40 @@ class Links:
     def __init__(self, seed: int, vehicles: int) -> None:
         self.seed = seed
         numbers = np.arange(vehicles)
-        whether, much = chance.halves(chance.bits(seed, 30, numbers))
-        self.fast = np.where(whether < _FAST_CLOCKS, 1000 + (much**2 * 9_000).astype(np.int64), 0)
+        is_fast_draw, ahead_draw = chance.split_uniform(chance.random_bits(seed, 30, numbers))
+        self.clock_ahead = np.where(
+            is_fast_draw < _FAST_CLOCK_SHARE, 1000 + (ahead_draw**2 * 9_000).astype(np.int64), 0
+        )
         """By how much each clock is ahead, in milliseconds."""
 
     def arrivals(self, vehicle: Ints, time: Ints) -> tuple[Ints, Ints]:
         """For each message when it comes, and how many times."""
-        drawn, twice = chance.halves(chance.bits(self.seed, 31, vehicle, time))
-        arrival = time + _lag(drawn)
+        lag_draw, duplicate_draw = chance.split_uniform(chance.random_bits(self.seed, 31, vehicle, time))
+        arrival = time + _link_lag(lag_draw)
         for outages in _OUTAGES:
-            arrival = np.maximum(arrival, self._after(outages, vehicle, time))
-        return np.ceil(arrival).astype(np.int64), 1 + (twice < DUPLICATES / (1 - DUPLICATES))
+            arrival = np.maximum(arrival, self._delayed_arrival(outages, vehicle, time))
+        return np.ceil(arrival).astype(np.int64), 1 + (
+            duplicate_draw < DUPLICATE_SHARE / (1 - DUPLICATE_SHARE)
+        )
 
-    def _after(self, outages: _Outages, vehicle: Ints, time: Ints) -> Floats:
+    def _delayed_arrival(self, outages: _Outages, vehicle: Ints, time: Ints) -> Floats:
         """When a message comes that was held up; where there was no outage, at its own time."""
         slot = time // outages.slot
-        whether, long = chance.halves(chance.bits(self.seed, outages.about, vehicle, slot))
-        where, slowly = chance.halves(chance.bits(self.seed, outages.about + 1, vehicle, slot))
-        length = np.interp(long, outages.shares, outages.lengths)
-        flush = np.minimum(20.0 * np.exp(5 * slowly), np.minimum(length * 0.4, _LONGEST_FLUSH))
-        start = slot * outages.slot + where * (outages.slot - length - flush)
-        into = time - start
-        held = (whether < outages.often) & (into >= 0) & (into < length + flush)
-        return np.where(held, start + length + flush * into / (length + flush) + _lag(where), time)
+        outage_draw, length_draw = chance.split_uniform(
+            chance.random_bits(self.seed, outages.purpose, vehicle, slot)
+        )
+        start_draw, flush_draw = chance.split_uniform(
+            chance.random_bits(self.seed, outages.purpose + 1, vehicle, slot)
+        )
+        length = np.interp(length_draw, outages.length_shares, outages.lengths)
+        flush = np.minimum(20.0 * np.exp(5 * flush_draw), np.minimum(length * 0.4, _MAX_FLUSH))
+        start = slot * outages.slot + start_draw * (outages.slot - length - flush)
+        elapsed = time - start
+        is_delayed = (outage_draw < outages.probability) & (elapsed >= 0) & (elapsed < length + flush)
+        return np.where(
+            is_delayed, start + length + flush * elapsed / (length + flush) + _link_lag(start_draw), time
+        )
 
 
-def _lag(share: Floats) -> Floats:
-    return np.interp(share, *_LAG)
+def _link_lag(share: Floats) -> Floats:
+    return np.interp(share, *_LAG_QUANTILES)

@@ -6,70 +6,74 @@ import numpy as np
 
 from millrace.ingest.connectors.simulator import daytime
 from millrace.ingest.connectors.simulator.chance import Flags, Floats, Ints
-from millrace.ingest.connectors.simulator.legs import STANDING, Legs, joined
+from millrace.ingest.connectors.simulator.legs import STANDING, Legs, concat_legs
 from millrace.ingest.connectors.simulator.messages import Columns
-from millrace.ingest.connectors.simulator.routes import GRANTED, Routes
+from millrace.ingest.connectors.simulator.routes import SCHEDULED_CONGESTION, Routes
 from millrace.topics import Topic
 from millrace.transit.topics import ARRIVALS, DEPARTURES, DOOR_EVENTS
 
 TOPICS = ARRIVALS, DEPARTURES, DOOR_EVENTS
 
 
-def happened(legs: Legs, routes: Routes, start: int, end: int) -> Iterator[tuple[Topic, Legs, Columns]]:
+def stop_events(legs: Legs, routes: Routes, start: int, end: int) -> Iterator[tuple[Topic, Legs, Columns]]:
     """For each topic the legs on which something happened in a stretch of time, and the columns of what it was.
 
     A leg ends with the arrival at its next stop. Legs that end with a stretch are not among those of the following one.
     """
-    arrives, leaves = legs.end[:, -1], legs.end[:, STANDING]
-    arrived = legs.rows((arrives > start) & (arrives <= end))
-    yield ARRIVALS, arrived, _arrivals(arrived, routes)
-    left = legs.rows((leaves >= start) & (leaves < end))
+    arrival_time, departure_time = legs.end[:, -1], legs.end[:, STANDING]
+    arrived = legs.select((arrival_time > start) & (arrival_time <= end))
+    yield ARRIVALS, arrived, _arrival_columns(arrived, routes)
+    left = legs.select((departure_time >= start) & (departure_time < end))
     yield (
         DEPARTURES,
         left,
-        {**_at_start(left, routes, left.end[:, STANDING]), "delay": left.delay.astype(np.int32)},
+        {**_columns_at_start(left, routes, left.end[:, STANDING]), "delay": left.delay.astype(np.int32)},
     )
-    moved, time, opening = _doors(legs, start, end)
-    yield DOOR_EVENTS, moved, {**_at_start(moved, routes, time), "open": opening}
+    moved, time, has_opened = _door_events(legs, start, end)
+    yield DOOR_EVENTS, moved, {**_columns_at_start(moved, routes, time), "open": has_opened}
 
 
-def _doors(legs: Legs, start: int, end: int) -> tuple[Legs, Ints, Flags]:
+def _door_events(legs: Legs, start: int, end: int) -> tuple[Legs, Ints, Flags]:
     """The legs at whose beginning doors moved, when they did, and whether they opened."""
     opened, closed = legs.doors()
-    opens, closes = ((opened < closed) & (time >= start) & (time < end) for time in (opened, closed))
-    moved = joined([legs.rows(opens), legs.rows(closes)])
-    opening = np.arange(len(moved)) < opens.sum()
-    return moved, np.concatenate([opened[opens], closed[closes]]), opening
+    is_opening, is_closing = ((opened < closed) & (time >= start) & (time < end) for time in (opened, closed))
+    moved = concat_legs([legs.select(is_opening), legs.select(is_closing)])
+    has_opened = np.arange(len(moved)) < is_opening.sum()
+    return moved, np.concatenate([opened[is_opening], closed[is_closing]]), has_opened
 
 
-def _arrivals(legs: Legs, routes: Routes) -> Columns:
+def _arrival_columns(legs: Legs, routes: Routes) -> Columns:
     due = legs.scheduled + (
-        routes.arrives[legs.leg] * (1 + GRANTED * daytime.load(legs.scheduled)) * 1000
+        routes.arrival_offset[legs.leg]
+        * (1 + SCHEDULED_CONGESTION * daytime.traffic_load(legs.scheduled))
+        * 1000
     ).astype(np.int64)
-    last = legs.place + 1 == routes.legs[legs.way]
-    after = np.where(
-        last, routes.stops, routes.next_stop[np.minimum(legs.leg + 1, len(routes.next_stop) - 1)]
+    is_last = legs.leg_index + 1 == routes.legs[legs.directed_route]
+    following_stop = np.where(
+        is_last, routes.stops, routes.next_stop[np.minimum(legs.leg + 1, len(routes.next_stop) - 1)]
     )
-    place = _place(legs, routes, routes.start[legs.leg] + routes.distance[legs.leg], legs.end[:, -1])
+    position = _position_columns(
+        legs, routes, routes.start[legs.leg] + routes.distance[legs.leg], legs.end[:, -1]
+    )
     return {
-        **place,
+        **position,
         "stop": routes.next_stop[legs.leg],
-        "next_stop": after,
+        "next_stop": following_stop,
         "delay": ((legs.end[:, -1] - due) // 1000).astype(np.int32),
     }
 
 
-def _at_start(legs: Legs, routes: Routes, time: Ints) -> Columns:
-    place = _place(legs, routes, routes.start[legs.leg], time)
-    return {**place, "stop": routes.stop[legs.leg], "next_stop": routes.next_stop[legs.leg]}
+def _columns_at_start(legs: Legs, routes: Routes, time: Ints) -> Columns:
+    position = _position_columns(legs, routes, routes.start[legs.leg], time)
+    return {**position, "stop": routes.stop[legs.leg], "next_stop": routes.next_stop[legs.leg]}
 
 
-def _place(legs: Legs, routes: Routes, odometer: Floats, time: Ints) -> Columns:
-    latitude, longitude, _ = routes.where(legs.way, odometer)
+def _position_columns(legs: Legs, routes: Routes, odometer: Floats, time: Ints) -> Columns:
+    latitude, longitude, _ = routes.locate(legs.directed_route, odometer)
     return {
         "event_time": time,
         "vehicle": legs.vehicle,
-        "way": legs.way,
+        "way": legs.directed_route,
         "scheduled": legs.scheduled,
         "latitude": np.round(latitude, 6),
         "longitude": np.round(longitude, 6),

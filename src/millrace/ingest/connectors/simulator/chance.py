@@ -11,37 +11,37 @@ Flags: TypeAlias = NDArray[np.bool_]
 Bits: TypeAlias = NDArray[np.uint64]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_LOW = np.uint64(0xFFFFFFFF)
+_FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
-def bits(seed: int, about: int, *counters: Ints | int) -> Bits:
+def random_bits(seed: int, purpose: int, *counters: Ints | int) -> Bits:
     """64 random bits for each element of the counters, which say whom the draw concerns; `about` says what it decides."""
-    state = _mixed(np.array([(seed + about * int(_STEP)) % 2**64], np.uint64))
+    state = _mix(np.array([(seed + purpose * int(_STEP)) % 2**64], np.uint64))
     for counter in counters:
-        state = _mixed(state ^ np.atleast_1d(np.asarray(counter, np.int64)).view(np.uint64) * _STEP)
+        state = _mix(state ^ np.atleast_1d(np.asarray(counter, np.int64)).view(np.uint64) * _STEP)
     return state
 
 
-def uniform(seed: int, about: int, *counters: Ints | int) -> Floats:
+def uniform(seed: int, purpose: int, *counters: Ints | int) -> Floats:
     """Between 0 and 1, 1 excluded."""
-    return np.asarray((bits(seed, about, *counters) >> np.uint64(11)) * 2.0**-53, np.float64)
+    return np.asarray((random_bits(seed, purpose, *counters) >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
-def halves(drawn: Bits) -> tuple[Floats, Floats]:
+def split_uniform(drawn_bits: Bits) -> tuple[Floats, Floats]:
     """Two uniform numbers from one draw, good to 32 bits each."""
-    return np.asarray((drawn >> np.uint64(32)) * 2.0**-32, np.float64), np.asarray(
-        (drawn & _LOW) * 2.0**-32, np.float64
+    return np.asarray((drawn_bits >> np.uint64(32)) * 2.0**-32, np.float64), np.asarray(
+        (drawn_bits & _LOW_HALF) * 2.0**-32, np.float64
     )
 
 
-def between(low: float, high: float, share: Floats) -> Floats:
+def interpolate(low: float, high: float, share: Floats) -> Floats:
     """The number that lies at `share` of the way."""
     return low + (high - low) * share
 
 
-def _mixed(state: Bits) -> Bits:
+def _mix(state: Bits) -> Bits:
     """Each bit of the result depends on each of the input (the last step of splitmix64)."""
-    state = (state ^ (state >> np.uint64(30))) * _FIRST
-    state = (state ^ (state >> np.uint64(27))) * _SECOND
+    state = (state ^ (state >> np.uint64(30))) * _FIRST_FACTOR
+    state = (state ^ (state >> np.uint64(27))) * _SECOND_FACTOR
     return np.asarray(state ^ (state >> np.uint64(31)), np.uint64)

@@ -8,18 +8,18 @@ import numpy as np
 import polars as pl
 
 from millrace.ingest.connectors.simulator import calls, daytime, routes
-from millrace.ingest.connectors.simulator.arrivals import DUPLICATES, Links
+from millrace.ingest.connectors.simulator.arrivals import DUPLICATE_SHARE, Links
 from millrace.ingest.connectors.simulator.chance import Flags, Ints
 from millrace.ingest.connectors.simulator.fleet import SECOND, Fleet
 from millrace.ingest.connectors.simulator.legs import BRAKING, STANDING, Legs
 from millrace.ingest.connectors.simulator.messages import Columns, Messages
-from millrace.ingest.connectors.simulator.truth import Witness
+from millrace.ingest.connectors.simulator.truth import TruthWriter
 from millrace.topics import Topic
 from millrace.transit.topics import POSITIONS
 
 
 @dataclass(frozen=True)
-class Plan:
+class CityPlan:
     """What makes a city: with the same plan and the same start, everything that happens is the same."""
 
     seed: int = 1
@@ -39,20 +39,22 @@ class Plan:
     @property
     def vehicles(self) -> int:
         """How many are needed."""
-        return self._reporting(daytime.MEAN if self.volume == "mean" else daytime.PEAK)
+        return self._count_vehicles(
+            daytime.MEAN_EVENTS_PER_SECOND if self.volume == "mean" else daytime.PEAK_EVENTS_PER_SECOND
+        )
 
-    def reporting(self, times: Ints) -> Ints:
+    def count_reporting(self, times: Ints) -> Ints:
         """How many vehicles are in service: those of the lowest numbers."""
-        return np.rint(daytime.events_per_second(times) * (1 - DUPLICATES) * self.scale).astype(np.int64)
+        return np.rint(daytime.events_per_second(times) * (1 - DUPLICATE_SHARE) * self.scale).astype(np.int64)
 
-    def _reporting(self, events: float) -> int:
-        return max(1, round(events * (1 - DUPLICATES) * self.scale))
+    def _count_vehicles(self, events: float) -> int:
+        return max(1, round(events * (1 - DUPLICATE_SHARE) * self.scale))
 
 
 class City:
     """Goes on from `start`, a time in milliseconds, stretch by stretch. How long the stretches are makes no difference."""
 
-    def __init__(self, plan: Plan, *, start: int, truth: Path | None = None) -> None:
+    def __init__(self, plan: CityPlan, *, start: int, truth: Path | None = None) -> None:
         self.plan = plan
         self.now = -(-start // SECOND) * SECOND
         """Up to here all messages that come are known."""
@@ -65,64 +67,69 @@ class City:
         )
         self.messages = Messages(self.fleet)
         self._links = Links(plan.seed, plan.vehicles)
-        self._on_the_way: dict[str, Columns] = {}
-        self._witness = None if truth is None else Witness(truth, self.messages)
+        self._in_transit: dict[str, Columns] = {}
+        self._truth_writer = None if truth is None else TruthWriter(truth, self.messages)
 
     def advance(self, end: int) -> list[tuple[Topic, pl.DataFrame]]:
         """The messages that come until a whole second, by topic, in order."""
-        driven = self.fleet.drive(self.now, end)
-        samples = driven.where(
-            self._in_service(driven.vehicle, driven.time, driven.legs.end[driven.row, STANDING])
+        measured = self.fleet.drive(self.now, end)
+        samples = measured.filter(
+            self._in_service(measured.vehicle, measured.time, measured.legs.end[measured.row, STANDING])
         )
-        if self._witness is not None:
-            self._witness.saw(samples, self._hard_stops(driven.legs, end), self._links.fast)
-        sent = [(POSITIONS, self.messages.columns(samples))]
+        if self._truth_writer is not None:
+            self._truth_writer.add(samples, self._hard_stops(measured.legs, end), self._links.clock_ahead)
+        topic_columns = [(POSITIONS, self.messages.columns(samples))]
         if self.plan.calls:
-            sent += self._calls(driven.legs, end)
+            topic_columns += self._calls(measured.legs, end)
         self.now = end
-        return [(topic, self.messages.frame(topic, self._coming(topic, columns))) for topic, columns in sent]
+        return [
+            (topic, self.messages.frame(topic, self._take_arrived(topic, columns)))
+            for topic, columns in topic_columns
+        ]
 
     def close(self) -> None:
         """Writes down what was seen last."""
-        if self._witness is not None:
-            self._witness.close()
+        if self._truth_writer is not None:
+            self._truth_writer.close()
 
     def _hard_stops(self, legs: Legs, end: int) -> Legs:
         """The legs on which vehicles in service braked hard in the stretch that ends here."""
-        braked = legs.begin[:, BRAKING]
-        found = legs.rows(legs.hard & (braked >= self.now) & (braked < end))
-        return found.rows(self._in_service(found.vehicle, found.begin[:, BRAKING], found.end[:, STANDING]))
+        braked_at = legs.begin[:, BRAKING]
+        braked_legs = legs.select(legs.has_hard_brake & (braked_at >= self.now) & (braked_at < end))
+        return braked_legs.select(
+            self._in_service(braked_legs.vehicle, braked_legs.begin[:, BRAKING], braked_legs.end[:, STANDING])
+        )
 
     def _calls(self, legs: Legs, end: int) -> list[tuple[Topic, Columns]]:
         """What vehicles in service did at stops in the stretch that ends here."""
-        happened = []
-        for topic, found, columns in calls.happened(legs, self.fleet.routes, self.now, end):
-            kept = self._in_service(
-                found.vehicle, np.asarray(columns["event_time"], np.int64), found.end[:, STANDING]
+        topic_columns = []
+        for topic, stop_legs, columns in calls.stop_events(legs, self.fleet.routes, self.now, end):
+            in_service = self._in_service(
+                stop_legs.vehicle, np.asarray(columns["event_time"], np.int64), stop_legs.end[:, STANDING]
             )
-            happened.append((topic, {name: column[kept] for name, column in columns.items()}))
-        return happened
+            topic_columns.append((topic, {name: column[in_service] for name, column in columns.items()}))
+        return topic_columns
 
-    def _in_service(self, vehicle: Ints, time: Ints, leaving: Ints) -> Flags:
+    def _in_service(self, vehicle: Ints, time: Ints, departure: Ints) -> Flags:
         """Whether vehicles report at a time; they begin and end their service while they stand at a stop, which they are leaving then."""
         if self.plan.volume != "curve":
             return np.ones(len(vehicle), np.bool_)
-        return np.asarray(vehicle < self.plan.reporting(np.minimum(time, leaving)))
+        return np.asarray(vehicle < self.plan.count_reporting(np.minimum(time, departure)))
 
-    def _coming(self, topic: Topic, columns: Columns) -> Columns:
+    def _take_arrived(self, topic: Topic, columns: Columns) -> Columns:
         """What comes until now, in order; the rest is on its way."""
         vehicle, time = np.asarray(columns["vehicle"], np.int64), np.asarray(columns["event_time"], np.int64)
-        arrival, times = self._links.arrivals(vehicle, time)
-        sent = {**columns, "event_time": time + self._links.fast[vehicle], "ingestion_time": arrival}
-        waiting = {name: np.repeat(column, times) for name, column in sent.items()}
-        if topic.name in self._on_the_way:
+        arrival, copies = self._links.arrivals(vehicle, time)
+        sent = {**columns, "event_time": time + self._links.clock_ahead[vehicle], "ingestion_time": arrival}
+        waiting = {name: np.repeat(column, copies) for name, column in sent.items()}
+        if topic.name in self._in_transit:
             waiting = {
-                name: np.concatenate([before, waiting[name]])
-                for name, before in self._on_the_way[topic.name].items()
+                name: np.concatenate([earlier, waiting[name]])
+                for name, earlier in self._in_transit[topic.name].items()
             }
-        there = np.asarray(waiting["ingestion_time"], np.int64) < self.now
-        self._on_the_way[topic.name] = {name: column[~there] for name, column in waiting.items()}
-        order = np.flatnonzero(there)
+        has_arrived = np.asarray(waiting["ingestion_time"], np.int64) < self.now
+        self._in_transit[topic.name] = {name: column[~has_arrived] for name, column in waiting.items()}
+        order = np.flatnonzero(has_arrived)
         order = order[
             np.lexsort([waiting[name][order] for name in ("event_time", "vehicle", "ingestion_time")])
         ]

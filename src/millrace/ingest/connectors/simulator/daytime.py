@@ -10,7 +10,7 @@ from millrace.ingest.connectors.simulator.chance import Floats, Ints
 _HOUR = 3_600_000
 DAY = 24 * _HOUR
 
-MEAN, PEAK = 676.0, 1122.0
+MEAN_EVENTS_PER_SECOND, PEAK_EVENTS_PER_SECOND = 676.0, 1122.0
 """Events per second of one city: over the day, and in its busiest minute."""
 
 _CURVE = """
@@ -32,23 +32,23 @@ def _curve() -> tuple[Floats, Floats]:
 
 def events_per_second(times: Ints) -> Floats:
     """Of one city, following the day."""
-    at, rate = _curve()
-    return np.interp(local(times) % DAY, at, rate)
+    time_of_day, rate = _curve()
+    return np.interp(local_time(times) % DAY, time_of_day, rate)
 
 
-def load(times: Ints) -> Floats:
+def traffic_load(times: Ints) -> Floats:
     """How full the streets are, from 0 in the dead of night to 1 in the rush hour."""
-    return events_per_second(times) / PEAK
+    return events_per_second(times) / PEAK_EVENTS_PER_SECOND
 
 
-def local(times: Ints) -> Ints:
+def local_time(times: Ints) -> Ints:
     """Milliseconds since 1970-01-01 00:00 by the clocks of Helsinki."""
-    switches, offsets = _offsets()
+    switches, offsets = _utc_offsets()
     return times + offsets[np.searchsorted(switches, times, side="right")]
 
 
 @cache
-def _offsets() -> tuple[Ints, Ints]:
+def _utc_offsets() -> tuple[Ints, Ints]:
     """When clocks are put forward and back, and what is added to UTC before, between and after: the rule of the European Union."""
     switches = [_last_sunday(year, month) for year in range(1997, 2100) for month in (3, 10)]
     return np.array(switches), np.array([2 * _HOUR, *([3 * _HOUR, 2 * _HOUR] * (len(switches) // 2))])

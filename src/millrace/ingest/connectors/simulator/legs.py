@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from millrace.ingest.connectors.simulator.chance import Flags, Floats, Ints, between
+from millrace.ingest.connectors.simulator.chance import Flags, Floats, Ints, interpolate
 
 PHASES = 8
 STANDING, BRAKING = 0, 3
@@ -20,11 +20,11 @@ ACCELERATION = 0.6, 1.2
 SERVICE_BRAKE = 0.6, 0.9
 """Metres per second squared, least and most. From 10 m/s to a walk this takes 10 s or longer: nobody would call it an emergency."""
 HARD_BRAKE = 3.0, 6.0
-HARD_FROM = 11.5
+MIN_HARD_BRAKE_SPEED = 11.5
 """Who brakes hard was at least this fast, in m/s."""
-_OPENING, _CLOSING, _BOARDING = 1_500, 2_500, 45_000
+_DOOR_OPENING, _DOOR_CLOSING, _MAX_BOARDING = 1_500, 2_500, 45_000
 """Milliseconds that doors take to open after the arrival, that they are closed before the departure, and that they are open at most."""
-_STEADY = 2.5
+_CRUISE_BEFORE_HARD_BRAKE = 2.5
 """Seconds of cruising before a driver brakes hard."""
 
 
@@ -34,9 +34,9 @@ class Legs:
 
     vehicle: Ints
     trip: Ints
-    way: Ints
+    directed_route: Ints
     """Its number in `Routes`."""
-    place: Ints
+    leg_index: Ints
     """Which of its way's legs it is, from 0."""
     leg: Ints
     """Its number in `Routes`."""
@@ -44,7 +44,7 @@ class Legs:
     """Seconds behind the timetable when leaving the stop."""
     scheduled: Ints
     """When the trip should have left its first stop."""
-    hard: Flags
+    has_hard_brake: Flags
     begin: Ints
     """Of each phase."""
     end: Ints
@@ -57,22 +57,22 @@ class Legs:
     def __len__(self) -> int:
         return len(self.vehicle)
 
-    def rows(self, which: Ints | Flags) -> Self:
+    def select(self, selection: Ints | Flags) -> Self:
         """Some of them."""
-        return type(self)(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+        return type(self)(**{field.name: getattr(self, field.name)[selection] for field in fields(self)})
 
     def doors(self) -> tuple[Ints, Ints]:
         """When doors open after the arrival and close before the departure; at the end of a long stand, if it is one."""
-        closed = self.end[:, STANDING] - _CLOSING
-        return np.maximum(self.begin[:, STANDING] + _OPENING, closed - _BOARDING), closed
+        closed = self.end[:, STANDING] - _DOOR_CLOSING
+        return np.maximum(self.begin[:, STANDING] + _DOOR_OPENING, closed - _MAX_BOARDING), closed
 
-    def replaced(self, which: Ints, others: "Legs") -> None:
+    def replace_rows(self, selection: Ints, others: "Legs") -> None:
         """Puts others in the place of some."""
         for field in fields(self):
-            getattr(self, field.name)[which] = getattr(others, field.name)
+            getattr(self, field.name)[selection] = getattr(others, field.name)
 
 
-def joined(parts: "list[Legs]") -> Legs:
+def concat_legs(parts: "list[Legs]") -> Legs:
     """One below the other."""
     return Legs(
         **{
@@ -89,21 +89,21 @@ class Drive:
     distance: Floats
     cruise: Floats
     """The speed that the driver has in mind."""
-    interrupted: Flags
+    is_interrupted: Flags
     """By a red light."""
-    hard: Flags
+    wants_hard_brake: Flags
     """By something that makes the driver brake hard, where the distance allows for it."""
-    where: Floats
+    interruption_draw: Floats
     """The draw of where on the leg an interruption happens, from a third to two thirds."""
     wait: Floats
     """How long it lasts, in seconds."""
-    pull: Floats
+    acceleration_draw: Floats
     """The draws of acceleration and braking."""
-    brake: Floats
+    braking_draw: Floats
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class DriveProfile:
     """The phases of drives, the stand at the stop left out: a column for each of seven."""
 
     seconds: Floats
@@ -111,36 +111,61 @@ class Profile:
     distance: Floats
     """Covered since the stop when the phase begins."""
     acceleration: Floats
-    hard: Flags
+    has_hard_brake: Flags
     """Where the driver did brake hard."""
 
 
-def profile(drive: Drive) -> Profile:
+def build_profile(drive: Drive) -> DriveProfile:
     """Seven phases for each drive; the last ends at the next stop."""
-    pull, brake = between(*ACCELERATION, drive.pull), between(*SERVICE_BRAKE, drive.brake)
-    strong = between(*HARD_BRAKE, drive.brake)
-    cruise = np.where(drive.hard, np.maximum(drive.cruise, HARD_FROM), drive.cruise)
-    room = cruise**2 / (2 * pull) + cruise**2 / (2 * strong) + _STEADY * cruise
-    hard = drive.hard & (room <= drive.distance)
-    part = drive.distance * between(1 / 3, 2 / 3, drive.where)
-    part = np.where(hard, np.maximum(part, room), np.where(drive.interrupted, part, 0.0))
-    first = _hop(part, cruise, pull, np.where(hard, strong, brake))
-    second = _hop(drive.distance - part, cruise, pull, brake)
-    count, zero = len(part), np.zeros(len(part))
-    wait = np.where(part > 0, drive.wait, 0.0)
+    acceleration_rate, brake = (
+        interpolate(*ACCELERATION, drive.acceleration_draw),
+        interpolate(*SERVICE_BRAKE, drive.braking_draw),
+    )
+    hard_brake = interpolate(*HARD_BRAKE, drive.braking_draw)
+    cruise = np.where(drive.wants_hard_brake, np.maximum(drive.cruise, MIN_HARD_BRAKE_SPEED), drive.cruise)
+    needed_distance = (
+        cruise**2 / (2 * acceleration_rate)
+        + cruise**2 / (2 * hard_brake)
+        + _CRUISE_BEFORE_HARD_BRAKE * cruise
+    )
+    has_hard_brake = drive.wants_hard_brake & (needed_distance <= drive.distance)
+    interruption_distance = drive.distance * interpolate(1 / 3, 2 / 3, drive.interruption_draw)
+    interruption_distance = np.where(
+        has_hard_brake,
+        np.maximum(interruption_distance, needed_distance),
+        np.where(drive.is_interrupted, interruption_distance, 0.0),
+    )
+    first = _drive_and_stop(
+        interruption_distance, cruise, acceleration_rate, np.where(has_hard_brake, hard_brake, brake)
+    )
+    second = _drive_and_stop(drive.distance - interruption_distance, cruise, acceleration_rate, brake)
+    count, zero = len(interruption_distance), np.zeros(len(interruption_distance))
+    wait = np.where(interruption_distance > 0, drive.wait, 0.0)
     seconds = np.column_stack([first[0], first[1], first[2], wait, second[0], second[1], second[2]])
     speed = np.column_stack([zero, first[3], first[3], zero, zero, second[3], second[3]])
-    acceleration = np.column_stack([pull, zero, -np.where(hard, strong, brake), zero, pull, zero, -brake])
+    acceleration = np.column_stack(
+        [
+            acceleration_rate,
+            zero,
+            -np.where(has_hard_brake, hard_brake, brake),
+            zero,
+            acceleration_rate,
+            zero,
+            -brake,
+        ]
+    )
     covered = speed * seconds + acceleration * seconds**2 / 2
     distance = np.concatenate([np.zeros((count, 1)), np.cumsum(covered, axis=1)[:, :-1]], axis=1)
-    return Profile(seconds, speed, distance, acceleration, hard)
+    return DriveProfile(seconds, speed, distance, acceleration, has_hard_brake)
 
 
-def _hop(
-    distance: Floats, cruise: Floats, pull: Floats, brake: Floats
+def _drive_and_stop(
+    distance: Floats, cruise: Floats, acceleration: Floats, brake: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """From standing to standing: seconds of accelerating, cruising and braking, and the speed in between."""
-    top = np.minimum(cruise, np.sqrt(2 * distance * pull * brake / (pull + brake)))
-    rest = distance - top**2 / (2 * pull) - top**2 / (2 * brake)
-    steady = np.divide(np.maximum(rest, 0), top, out=np.zeros_like(top), where=top > 0)
-    return top / pull, steady, top / brake, top
+    top_speed = np.minimum(cruise, np.sqrt(2 * distance * acceleration * brake / (acceleration + brake)))
+    cruise_distance = distance - top_speed**2 / (2 * acceleration) - top_speed**2 / (2 * brake)
+    cruise_seconds = np.divide(
+        np.maximum(cruise_distance, 0), top_speed, out=np.zeros_like(top_speed), where=top_speed > 0
+    )
+    return top_speed / acceleration, cruise_seconds, top_speed / brake, top_speed

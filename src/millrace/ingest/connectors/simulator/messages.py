@@ -28,21 +28,21 @@ class Messages:
         self.routes: Routes = fleet.routes
         numbers = np.arange(fleet.size)
         operators = pl.Series([str(operator) for operator in _OPERATORS])
-        self._operator = operators.gather(numbers % len(_OPERATORS))
-        self.vehicles = self._operator + "/" + pl.Series(1 + numbers // len(_OPERATORS)).cast(pl.String)
+        self._operators = operators.gather(numbers % len(_OPERATORS))
+        self.vehicle_ids = self._operators + "/" + pl.Series(1 + numbers // len(_OPERATORS)).cast(pl.String)
         """The identity of each vehicle, by number."""
-        self.route = pl.Series([str(1001 + route) for route in range(len(self.routes))])
-        self.stop = pl.Series([*(str(1_000_001 + stop) for stop in range(self.routes.stops)), None])
+        self.route_names = pl.Series([str(1001 + route) for route in range(len(self.routes))])
+        self.stop_names = pl.Series([*(str(1_000_001 + stop) for stop in range(self.routes.stops)), None])
         """The names of routes and stops, by number; the last of the stops is none."""
-        self._clock = pl.Series([f"{minute // 60:02}:{minute % 60:02}" for minute in range(24 * 60)])
+        self._clock_texts = pl.Series([f"{minute // 60:02}:{minute % 60:02}" for minute in range(24 * 60)])
 
     def columns(self, samples: Samples) -> Columns:
         """Everything but the names, which are looked up when a message comes."""
         legs, row = samples.legs, samples.row
-        leg, way = legs.leg[row], legs.way[row]
-        standing = samples.phase == STANDING
+        leg, directed_route = legs.leg[row], legs.directed_route[row]
+        is_standing = samples.phase == STANDING
         opened, closed = legs.doors()
-        latitude, longitude, heading = self.routes.where(way, samples.odometer)
+        latitude, longitude, heading = self.routes.locate(directed_route, samples.odometer)
         return {
             "event_time": samples.time,
             "vehicle": samples.vehicle,
@@ -53,32 +53,34 @@ class Messages:
             "acceleration": np.round(samples.acceleration, 2),
             "delay": legs.delay[row].astype(np.int32),
             "odometer": np.round(samples.odometer),
-            "doors_open": standing & (samples.time >= opened[row]) & (samples.time < closed[row]),
-            "way": way,
+            "doors_open": is_standing & (samples.time >= opened[row]) & (samples.time < closed[row]),
+            "way": directed_route,
             "scheduled": legs.scheduled[row],
-            "stop": np.where(standing, self.routes.stop[leg], self.routes.stops),
+            "stop": np.where(is_standing, self.routes.stop[leg], self.routes.stops),
             "next_stop": self.routes.next_stop[leg],
         }
 
     def frame(self, topic: Topic, columns: Columns) -> pl.DataFrame:
         """The columns of a topic, with both times."""
-        vehicle, way = columns["vehicle"], columns["way"]
-        scheduled = daytime.local(np.asarray(columns["scheduled"], np.int64))
-        named: Mapping[str, Callable[[], pl.Series]] = {
-            "vehicle_id": lambda: self.vehicles.gather(vehicle),
-            "operator": lambda: self._operator.gather(vehicle),
-            "route": lambda: self.route.gather(way // 2),
-            "direction": lambda: pl.Series((way % 2 + 1).astype(np.int32)),
-            "trip_day": lambda: _days(scheduled // daytime.DAY),
-            "trip_start": lambda: self._clock.gather(scheduled % daytime.DAY // 60_000),
-            "stop": lambda: self.stop.gather(columns["stop"]),
-            "next_stop": lambda: self.stop.gather(columns["next_stop"]),
+        vehicle, directed_route = columns["vehicle"], columns["way"]
+        scheduled = daytime.local_time(np.asarray(columns["scheduled"], np.int64))
+        named_columns: Mapping[str, Callable[[], pl.Series]] = {
+            "vehicle_id": lambda: self.vehicle_ids.gather(vehicle),
+            "operator": lambda: self._operators.gather(vehicle),
+            "route": lambda: self.route_names.gather(directed_route // 2),
+            "direction": lambda: pl.Series((directed_route % 2 + 1).astype(np.int32)),
+            "trip_day": lambda: _format_days(scheduled // daytime.DAY),
+            "trip_start": lambda: self._clock_texts.gather(scheduled % daytime.DAY // 60_000),
+            "stop": lambda: self.stop_names.gather(columns["stop"]),
+            "next_stop": lambda: self.stop_names.gather(columns["next_stop"]),
         }
         names = (*topic.schema, "event_time", "ingestion_time")
-        return pl.DataFrame({name: named[name]() if name in named else columns[name] for name in names})
+        return pl.DataFrame(
+            {name: named_columns[name]() if name in named_columns else columns[name] for name in names}
+        )
 
 
-def _days(days: Ints) -> pl.Series:
+def _format_days(days: Ints) -> pl.Series:
     """As text; events that come together are of few days."""
     first = int(days.min()) if len(days) else 0
     names = [

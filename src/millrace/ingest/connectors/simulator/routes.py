@@ -11,22 +11,22 @@ from millrace.ingest.connectors.simulator import chance, streets
 from millrace.ingest.connectors.simulator.chance import Floats, Ints
 from millrace.ingest.connectors.simulator.streets import Streets
 
-STEP = 20.0
+POINT_DISTANCE = 20.0
 """Metres between two points of a way, so that the place at an odometer is found by division."""
 CONGESTION = 0.35
 """How much slower one drives in the rush hour than in the dead of night."""
-GRANTED = 0.26
+SCHEDULED_CONGESTION = 0.26
 """How much more time the timetable grants in the rush hour: too little, so delays are greatest then."""
-DWELL = 14.0
+DWELL_SECONDS = 14.0
 """Seconds at a stop, typically."""
 
-_RADIAL, _ACROSS, _INNER = 64, 36, 20
+_RADIAL_ROUTES, _SUBURB_ROUTES, _INNER_ROUTES = 64, 36, 20
 _HUBS = (60.1712, 24.9440), (60.1690, 24.9310), (60.1800, 24.9500), (60.1990, 24.9340)
 _SUBURBS = (60.176, 24.805), (60.219, 24.813), (60.210, 25.080), (60.251, 25.010), (60.292, 25.040), (60.262, 24.855), (60.205, 24.656), (60.238, 25.085)  # fmt: skip
-_LEAST = 6
+_MIN_CROSSINGS = 6
 """Crossings of a route; shorter ones are not worth a bus."""
 _LONG_BLOCK = 900.0
-_NEAREST_STOPS = 150.0
+_MIN_STOP_DISTANCE = 150.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +49,9 @@ class Routes:
     """Where the leg begins on its way, in metres."""
     cruise: Floats
     """Metres per second that one drives here when streets are empty."""
-    due: Floats
+    departure_offset: Floats
     """Seconds from the first stop until the departure from the stop where the leg begins, when streets are empty."""
-    arrives: Floats
+    arrival_offset: Floats
     """The same until the arrival at the stop where the leg ends."""
     duration: Floats
     """Seconds from the first stop to the last when streets are empty, by way."""
@@ -63,11 +63,11 @@ class Routes:
     def __len__(self) -> int:
         return len(self.length) // 2
 
-    def where(self, way: Ints, odometer: Floats) -> tuple[Floats, Floats, Floats]:
+    def locate(self, directed_route: Ints, odometer: Floats) -> tuple[Floats, Floats, Floats]:
         """Latitude, longitude and heading of places on ways."""
-        place = np.clip(odometer, 0, self.length[way]) / STEP
-        before = place.astype(np.int64)
-        point, share = self.first_point[way] + before, place - before
+        point_position = np.clip(odometer, 0, self.length[directed_route]) / POINT_DISTANCE
+        point_index = point_position.astype(np.int64)
+        point, share = self.first_point[directed_route] + point_index, point_position - point_index
         latitude, longitude = (
             degrees[point] + (degrees[point + 1] - degrees[point]) * share
             for degrees in (self.latitude, self.longitude)
@@ -76,60 +76,80 @@ class Routes:
 
 
 @dataclass
-class _Way:
+class _DirectedRoute:
     latitude: Floats
     longitude: Floats
     heading: Floats
-    places: Floats
+    stop_distances: Floats
     """Metres along the way, of each stop."""
     cruise: Floats
-    due: Floats
+    departure_offset: Floats
     stops: list[int]
 
 
 @lru_cache(maxsize=4)
 def build(seed: int) -> Routes:
     """The routes of the city of this seed."""
-    numbers: dict[tuple[int, int, int], int] = {}
-    ways: list[_Way] = []
+    stop_numbers: dict[tuple[int, int, int], int] = {}
+    directed_routes: list[_DirectedRoute] = []
     network = streets.build(seed)
     for path in _paths(network, seed):
-        ways += [_way(network, path, numbers, direction=1), _way(network, path[::-1], numbers, direction=2)]
-    points, legs = [len(way.latitude) for way in ways], [len(way.places) - 1 for way in ways]
+        directed_routes += [
+            _build_directed_route(network, path, stop_numbers, direction=1),
+            _build_directed_route(network, path[::-1], stop_numbers, direction=2),
+        ]
+    points, legs = (
+        [len(directed_route.latitude) for directed_route in directed_routes],
+        [len(directed_route.stop_distances) - 1 for directed_route in directed_routes],
+    )
     return Routes(
-        latitude=np.concatenate([way.latitude for way in ways]),
-        longitude=np.concatenate([way.longitude for way in ways]),
-        heading=np.concatenate([way.heading for way in ways]),
+        latitude=np.concatenate([directed_route.latitude for directed_route in directed_routes]),
+        longitude=np.concatenate([directed_route.longitude for directed_route in directed_routes]),
+        heading=np.concatenate([directed_route.heading for directed_route in directed_routes]),
         first_point=np.cumsum([0, *points])[:-1],
-        length=np.array([way.places[-1] for way in ways]),
+        length=np.array([directed_route.stop_distances[-1] for directed_route in directed_routes]),
         first_leg=np.cumsum([0, *legs])[:-1],
         legs=np.array(legs),
-        distance=np.concatenate([np.diff(way.places) for way in ways]),
-        start=np.concatenate([way.places[:-1] for way in ways]),
-        cruise=np.concatenate([way.cruise for way in ways]),
-        due=np.concatenate([way.due[:-1] for way in ways]),
-        arrives=np.concatenate([np.append(way.due[1:-1] - DWELL, way.due[-1]) for way in ways]),
-        duration=np.array([way.due[-1] for way in ways]),
-        stop=np.array([stop for way in ways for stop in way.stops[:-1]]),
-        next_stop=np.array([stop for way in ways for stop in way.stops[1:]]),
-        stops=len(numbers),
+        distance=np.concatenate(
+            [np.diff(directed_route.stop_distances) for directed_route in directed_routes]
+        ),
+        start=np.concatenate([directed_route.stop_distances[:-1] for directed_route in directed_routes]),
+        cruise=np.concatenate([directed_route.cruise for directed_route in directed_routes]),
+        departure_offset=np.concatenate(
+            [directed_route.departure_offset[:-1] for directed_route in directed_routes]
+        ),
+        arrival_offset=np.concatenate(
+            [
+                np.append(
+                    directed_route.departure_offset[1:-1] - DWELL_SECONDS, directed_route.departure_offset[-1]
+                )
+                for directed_route in directed_routes
+            ]
+        ),
+        duration=np.array([directed_route.departure_offset[-1] for directed_route in directed_routes]),
+        stop=np.array([stop for directed_route in directed_routes for stop in directed_route.stops[:-1]]),
+        next_stop=np.array([stop for directed_route in directed_routes for stop in directed_route.stops[1:]]),
+        stops=len(stop_numbers),
     )
 
 
 def _paths(network: Streets, seed: int) -> Iterator[list[int]]:
     """From the suburbs to the centre, between suburbs, and within the centre."""
     hubs, suburbs = (
-        [network.nearest(*map(float, streets.metres(*place))) for place in places]
+        [network.nearest(*map(float, streets.to_metres(*place))) for place in places]
         for places in (_HUBS, _SUBURBS)
     )
-    away = np.hypot(network.east, network.north)
-    outer = np.flatnonzero(away > 5_000)
-    inner = np.flatnonzero((away > 1_800) & (away < 5_000))
-    ends, others = (chance.uniform(seed, about, np.arange(_RADIAL + _ACROSS + _INNER)) for about in (3, 4))
+    radius = np.hypot(network.east, network.north)
+    outer = np.flatnonzero(radius > 5_000)
+    inner = np.flatnonzero((radius > 1_800) & (radius < 5_000))
+    ends, others = (
+        chance.uniform(seed, purpose, np.arange(_RADIAL_ROUTES + _SUBURB_ROUTES + _INNER_ROUTES))
+        for purpose in (3, 4)
+    )
     for number, (end, other) in enumerate(zip(ends, others, strict=True)):
-        if number < _RADIAL:
+        if number < _RADIAL_ROUTES:
             pair = int(outer[int(end * len(outer))]), hubs[int(other * len(hubs))]
-        elif number < _RADIAL + _ACROSS:
+        elif number < _RADIAL_ROUTES + _SUBURB_ROUTES:
             pair = int(outer[int(end * len(outer))]), suburbs[int(other * len(suburbs))]
         else:
             pair = int(inner[int(end * len(inner))]), int(inner[int(other * len(inner))])
@@ -141,32 +161,36 @@ def _paths(network: Streets, seed: int) -> Iterator[list[int]]:
         ):
             pair = pair[0], hubs[number % len(hubs)]
         path = network.path(*pair)
-        if len(path) >= _LEAST:
+        if len(path) >= _MIN_CROSSINGS:
             yield path
 
 
-def _way(
-    network: Streets, path: list[int], numbers: dict[tuple[int, int, int], int], *, direction: int
-) -> _Way:
-    east, north = _rounded(network.east[path]), _rounded(network.north[path])
+def _build_directed_route(
+    network: Streets, path: list[int], stop_numbers: dict[tuple[int, int, int], int], *, direction: int
+) -> _DirectedRoute:
+    east, north = _round_corners(network.east[path]), _round_corners(network.north[path])
     along = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(east), np.diff(north)))])
     length = float(along[-1])
-    marks = np.arange(int(length // STEP) + 2) * STEP
+    marks = np.arange(int(length // POINT_DISTANCE) + 2) * POINT_DISTANCE
     east, north = np.interp(marks, along, east), np.interp(marks, along, north)
     heading = np.degrees(np.arctan2(np.diff(east), np.diff(north))) % 360
     if marks[-2] >= length:
         heading[-1] = heading[-2]
-    places, stops = _stops(network, path, east, north, length, numbers, direction)
-    distance, middle = np.diff(places), (places[:-1] + places[1:]) / 2
-    away = np.hypot(np.interp(middle, marks, east), np.interp(middle, marks, north))
-    cruise = np.clip(10.0 + 0.0012 * away, 10.0, 19.0) * np.clip(distance / 600, 0.85, 1.4)
-    latitude, longitude = streets.degrees(east, north)
-    due = np.concatenate([[0.0], np.cumsum(distance / cruise + 1.17 * cruise + 4.0 + DWELL)])
-    due[-1] -= DWELL
-    return _Way(latitude, longitude, np.append(heading, heading[-1]), places, cruise, due, stops)
+    stop_distances, stops = _place_stops(network, path, east, north, length, stop_numbers, direction)
+    distance, middle = np.diff(stop_distances), (stop_distances[:-1] + stop_distances[1:]) / 2
+    radius = np.hypot(np.interp(middle, marks, east), np.interp(middle, marks, north))
+    cruise = np.clip(10.0 + 0.0012 * radius, 10.0, 19.0) * np.clip(distance / 600, 0.85, 1.4)
+    latitude, longitude = streets.to_degrees(east, north)
+    departure_offset = np.concatenate(
+        [[0.0], np.cumsum(distance / cruise + 1.17 * cruise + 4.0 + DWELL_SECONDS)]
+    )
+    departure_offset[-1] -= DWELL_SECONDS
+    return _DirectedRoute(
+        latitude, longitude, np.append(heading, heading[-1]), stop_distances, cruise, departure_offset, stops
+    )
 
 
-def _rounded(line: Floats) -> Floats:
+def _round_corners(line: Floats) -> Floats:
     """Corners cut twice, as streets bend."""
     for _ in range(2):
         near, far = 0.75 * line[:-1] + 0.25 * line[1:], 0.25 * line[:-1] + 0.75 * line[1:]
@@ -174,34 +198,34 @@ def _rounded(line: Floats) -> Floats:
     return line
 
 
-def _stops(
+def _place_stops(
     network: Streets,
     path: list[int],
     east: Floats,
     north: Floats,
     length: float,
-    numbers: dict[tuple[int, int, int], int],
+    stop_numbers: dict[tuple[int, int, int], int],
     direction: int,
 ) -> tuple[Floats, list[int]]:
     """A stop at each crossing and in the middle of long blocks; ways over the same street share them."""
-    wanted: list[tuple[int, int, float, float]] = []
+    candidates: list[tuple[int, int, float, float]] = []
     for a, b in pairwise(path):
-        wanted.append((a, a, network.east[a], network.north[a]))
+        candidates.append((a, a, network.east[a], network.north[a]))
         if np.hypot(network.east[a] - network.east[b], network.north[a] - network.north[b]) > _LONG_BLOCK:
-            wanted.append(
+            candidates.append(
                 (
                     *sorted((a, b)),
                     (network.east[a] + network.east[b]) / 2,
                     (network.north[a] + network.north[b]) / 2,
                 )
             )
-    places, stops = [0.0], [numbers.setdefault((path[0], path[0], direction), len(numbers))]
-    for a, b, x, y in wanted[1:]:
-        place = float(np.argmin(np.hypot(east - x, north - y))) * STEP
-        if places[-1] + _NEAREST_STOPS < place < length - _NEAREST_STOPS:
-            places.append(place)
-            stops.append(numbers.setdefault((a, b, direction), len(numbers)))
-    return np.array([*places, length]), [
+    stop_distances, stops = [0.0], [stop_numbers.setdefault((path[0], path[0], direction), len(stop_numbers))]
+    for a, b, x, y in candidates[1:]:
+        distance = float(np.argmin(np.hypot(east - x, north - y))) * POINT_DISTANCE
+        if stop_distances[-1] + _MIN_STOP_DISTANCE < distance < length - _MIN_STOP_DISTANCE:
+            stop_distances.append(distance)
+            stops.append(stop_numbers.setdefault((a, b, direction), len(stop_numbers)))
+    return np.array([*stop_distances, length]), [
         *stops,
-        numbers.setdefault((path[-1], path[-1], direction), len(numbers)),
+        stop_numbers.setdefault((path[-1], path[-1], direction), len(stop_numbers)),
     ]

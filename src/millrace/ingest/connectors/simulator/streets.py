@@ -26,10 +26,10 @@ _LAND = np.array([
 ])  # fmt: skip
 """Where streets may be, as (longitude, latitude): a rough outline that stays clear of the shore and of the bays."""
 
-_CROSSINGS = 1_300
-_CANDIDATES = 14_000
-_NEIGHBOURS = 10
-_TRODDEN = 0.75
+_CROSSING_COUNT = 1_300
+_CANDIDATE_COUNT = 14_000
+_NEIGHBOUR_COUNT = 10
+_REUSE_DISCOUNT = 0.75
 """What a street costs after a route has used it: routes share main streets."""
 
 
@@ -40,47 +40,51 @@ class Streets:
     east: Floats
     """Metres from the centre."""
     north: Floats
-    joined: list[dict[int, float]]
+    neighbours: list[dict[int, float]]
     """For each crossing its neighbours, with what it costs to go there; at first, metres."""
 
     def path(self, start: int, end: int) -> list[int]:
         """The cheapest way; it becomes cheaper for those that follow."""
-        before, done = {start: start}, set()
+        previous, done = {start: start}, set()
         costs = {start: 0.0}
         queue = [(0.0, start)]
         while queue:
-            cost, here = heapq.heappop(queue)
-            if here == end:
+            cost, crossing = heapq.heappop(queue)
+            if crossing == end:
                 break
-            if here in done:
+            if crossing in done:
                 continue
-            done.add(here)
-            for there, more in self.joined[here].items():
-                if cost + more < costs.get(there, np.inf):
-                    costs[there], before[there] = cost + more, here
-                    heapq.heappush(queue, (cost + more, there))
-        way = [end]
-        while way[-1] != start:
-            way.append(before[way[-1]])
-        self._tread(way)
-        return way[::-1]
+            done.add(crossing)
+            for neighbour, step_cost in self.neighbours[crossing].items():
+                if cost + step_cost < costs.get(neighbour, np.inf):
+                    costs[neighbour], previous[neighbour] = cost + step_cost, crossing
+                    heapq.heappush(queue, (cost + step_cost, neighbour))
+        path = [end]
+        while path[-1] != start:
+            path.append(previous[path[-1]])
+        self._discount(path)
+        return path[::-1]
 
-    def _tread(self, way: list[int]) -> None:
-        for a, b in pairwise(way):
-            least = _TRODDEN**2 * float(np.hypot(self.east[a] - self.east[b], self.north[a] - self.north[b]))
-            self.joined[a][b] = self.joined[b][a] = max(least, self.joined[a][b] * _TRODDEN)
+    def _discount(self, path: list[int]) -> None:
+        for a, b in pairwise(path):
+            min_cost = _REUSE_DISCOUNT**2 * float(
+                np.hypot(self.east[a] - self.east[b], self.north[a] - self.north[b])
+            )
+            self.neighbours[a][b] = self.neighbours[b][a] = max(
+                min_cost, self.neighbours[a][b] * _REUSE_DISCOUNT
+            )
 
     def nearest(self, east: float, north: float) -> int:
         """The crossing closest to a place."""
         return int(np.argmin(np.hypot(self.east - east, self.north - north)))
 
 
-def degrees(east: Floats, north: Floats) -> tuple[Floats, Floats]:
+def to_degrees(east: Floats, north: Floats) -> tuple[Floats, Floats]:
     """Latitude and longitude of places given in metres from the centre."""
     return CENTRE[0] + north / _METRES_NORTH, CENTRE[1] + east / _METRES_EAST
 
 
-def metres(latitude: Floats | float, longitude: Floats | float) -> tuple[Floats, Floats]:
+def to_metres(latitude: Floats | float, longitude: Floats | float) -> tuple[Floats, Floats]:
     """Metres from the centre to the east and to the north."""
     return np.asarray((longitude - CENTRE[1]) * _METRES_EAST), np.asarray(
         (latitude - CENTRE[0]) * _METRES_NORTH
@@ -89,7 +93,7 @@ def metres(latitude: Floats | float, longitude: Floats | float) -> tuple[Floats,
 
 def on_land(east: Floats, north: Floats) -> Flags:
     """Whether places lie inside the outline."""
-    latitude, longitude = degrees(east, north)
+    latitude, longitude = to_degrees(east, north)
     inside = np.zeros(latitude.shape, np.bool_)
     for (x0, y0), (x1, y1) in zip(_LAND, np.roll(_LAND, 1, axis=0), strict=True):
         if y0 != y1:
@@ -101,60 +105,64 @@ def on_land(east: Floats, north: Floats) -> Flags:
 
 def build(seed: int) -> Streets:
     """The streets of the city of this seed."""
-    east, north = _crossings(seed)
-    pairs = _streets(east, north)
-    kept = _reachable(len(east), pairs, start=int(np.argmin(np.hypot(east, north))))
+    east, north = _place_crossings(seed)
+    pairs = _connect_crossings(east, north)
+    kept = _find_reachable(len(east), pairs, start=int(np.argmin(np.hypot(east, north))))
     number = {old: new for new, old in enumerate(kept)}
-    joined: list[dict[int, float]] = [{} for _ in kept]
+    neighbours: list[dict[int, float]] = [{} for _ in kept]
     for a, b in pairs:
         if a in number:
             length = float(np.hypot(east[a] - east[b], north[a] - north[b]))
-            joined[number[a]][number[b]] = joined[number[b]][number[a]] = length
-    return Streets(east[kept], north[kept], joined)
+            neighbours[number[a]][number[b]] = neighbours[number[b]][number[a]] = length
+    return Streets(east[kept], north[kept], neighbours)
 
 
-def _crossings(seed: int) -> tuple[Floats, Floats]:
+def _place_crossings(seed: int) -> tuple[Floats, Floats]:
     """Places on land that keep their distance: 300 m in the centre, 620 m far out."""
-    tries = np.arange(_CANDIDATES)
+    tries = np.arange(_CANDIDATE_COUNT)
     angle = 2 * np.pi * chance.uniform(seed, 1, tries)
-    away = 19_000 * chance.uniform(seed, 2, tries) ** 0.8
-    east, north = away * np.cos(angle), away * np.sin(angle)
-    there = on_land(east, north)
-    east, north, away = east[there], north[there], away[there]
-    apart = np.clip(300 + 0.028 * away, 0, 620)
+    radius = 19_000 * chance.uniform(seed, 2, tries) ** 0.8
+    east, north = radius * np.cos(angle), radius * np.sin(angle)
+    is_land = on_land(east, north)
+    east, north, radius = east[is_land], north[is_land], radius[is_land]
+    min_distance = np.clip(300 + 0.028 * radius, 0, 620)
     kept: list[int] = []
-    for one in range(len(east)):
-        if len(kept) == _CROSSINGS:
+    for candidate in range(len(east)):
+        if len(kept) == _CROSSING_COUNT:
             break
-        if not kept or np.min(np.hypot(east[kept] - east[one], north[kept] - north[one])) > apart[one]:
-            kept.append(one)
+        if (
+            not kept
+            or np.min(np.hypot(east[kept] - east[candidate], north[kept] - north[candidate]))
+            > min_distance[candidate]
+        ):
+            kept.append(candidate)
     return east[kept], north[kept]
 
 
-def _streets(east: Floats, north: Floats) -> list[tuple[int, int]]:
+def _connect_crossings(east: Floats, north: Floats) -> list[tuple[int, int]]:
     """Two crossings are joined if no third lies in the circle between them, and no water on the way."""
     distance = np.hypot(east[:, None] - east, north[:, None] - north)
-    near = np.argsort(distance, axis=1)[:, 1 : _NEIGHBOURS + 1]
-    a, b = np.repeat(np.arange(len(east)), _NEIGHBOURS), near.ravel()
+    near = np.argsort(distance, axis=1)[:, 1 : _NEIGHBOUR_COUNT + 1]
+    a, b = np.repeat(np.arange(len(east)), _NEIGHBOUR_COUNT), near.ravel()
     between = np.minimum(
         distance[a][np.arange(len(a))[:, None], near[a]] ** 2 + distance[b[:, None], near[a]] ** 2, np.inf
     )
     between[near[a] == b[:, None]] = np.inf
-    free = between.min(axis=1) >= distance[a, b] ** 2
+    is_free = between.min(axis=1) >= distance[a, b] ** 2
     for share in np.linspace(0.1, 0.9, 9):
-        free &= on_land(east[a] * share + east[b] * (1 - share), north[a] * share + north[b] * (1 - share))
-    return sorted({(int(min(pair)), int(max(pair))) for pair in zip(a[free], b[free], strict=True)})
+        is_free &= on_land(east[a] * share + east[b] * (1 - share), north[a] * share + north[b] * (1 - share))
+    return sorted({(int(min(pair)), int(max(pair))) for pair in zip(a[is_free], b[is_free], strict=True)})
 
 
-def _reachable(count: int, pairs: Iterable[tuple[int, int]], *, start: int) -> Ints:
+def _find_reachable(count: int, pairs: Iterable[tuple[int, int]], *, start: int) -> Ints:
     neighbours: list[list[int]] = [[] for _ in range(count)]
     for a, b in pairs:
         neighbours[a].append(b)
         neighbours[b].append(a)
     seen, waiting = {start}, [start]
     while waiting:
-        for there in neighbours[waiting.pop()]:
-            if there not in seen:
-                seen.add(there)
-                waiting.append(there)
+        for neighbour in neighbours[waiting.pop()]:
+            if neighbour not in seen:
+                seen.add(neighbour)
+                waiting.append(neighbour)
     return np.array(sorted(seen))

@@ -21,34 +21,36 @@ from millrace.ingest.connectors.simulator.fleet import Samples
 from millrace.ingest.connectors.simulator.legs import BRAKING, Legs
 from millrace.ingest.connectors.simulator.messages import Messages
 
-_PART = 500_000
+_ROWS_PER_FILE = 500_000
 """About how many positions a file holds."""
 
 
-class Witness:
+class TruthWriter:
     """Sees each stretch once and writes it down."""
 
     def __init__(self, folder: Path, messages: Messages) -> None:
         self.folder, self.messages = folder, messages
-        self._seen: dict[str, list[pl.DataFrame]] = {"positions": [], "hard-stops": []}
-        self._held = 0
+        self._buffered: dict[str, list[pl.DataFrame]] = {"positions": [], "hard-stops": []}
+        self._buffered_positions = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
                 f"truth={str(folder)!r} cannot be a folder: {error.strerror}; name one that can be written"
             ) from error
-        self._write("routes", _routes(messages))
-        self._write("stops", _stops(messages))
+        self._write("routes", _route_rows(messages))
+        self._write("stops", _stop_rows(messages))
         self._write_gtfs()
 
-    def saw(self, samples: Samples, hard_stops: Legs, ahead: Ints) -> None:
+    def add(self, samples: Samples, hard_stops: Legs, ahead: Ints) -> None:
         """A stretch: what vehicles measured, the legs on which they braked hard, and by how much their clocks are ahead."""
-        latitude, longitude, _ = self.messages.routes.where(samples.legs.way[samples.row], samples.odometer)
-        self._seen["positions"].append(
+        latitude, longitude, _ = self.messages.routes.locate(
+            samples.legs.directed_route[samples.row], samples.odometer
+        )
+        self._buffered["positions"].append(
             pl.DataFrame(
                 {
-                    "vehicle_id": self.messages.vehicles.gather(samples.vehicle),
+                    "vehicle_id": self.messages.vehicle_ids.gather(samples.vehicle),
                     "time": samples.time,
                     "clock_ahead": ahead[samples.vehicle],
                     "latitude": latitude,
@@ -58,26 +60,28 @@ class Witness:
                 }
             )
         )
-        self._seen["hard-stops"].append(self._braked(hard_stops, ahead))
-        self._held += len(samples.time)
-        if self._held >= _PART:
+        self._buffered["hard-stops"].append(self._hard_stop_rows(hard_stops, ahead))
+        self._buffered_positions += len(samples.time)
+        if self._buffered_positions >= _ROWS_PER_FILE:
             self.close()
 
     def close(self) -> None:
         """Writes what was seen since the last file."""
-        for name, frames in self._seen.items():
+        for name, frames in self._buffered.items():
             rows = pl.concat(frames) if frames else pl.DataFrame()
             if len(rows):
                 first = rows.select(pl.col("^time|braked_at$").min()).item()
                 self._write(f"{name}-{first}", rows)
             frames.clear()
-        self._held = 0
+        self._buffered_positions = 0
 
-    def _braked(self, stops: Legs, ahead: Ints) -> pl.DataFrame:
-        latitude, longitude, _ = self.messages.routes.where(stops.way, stops.odometer[:, BRAKING + 1])
+    def _hard_stop_rows(self, stops: Legs, ahead: Ints) -> pl.DataFrame:
+        latitude, longitude, _ = self.messages.routes.locate(
+            stops.directed_route, stops.odometer[:, BRAKING + 1]
+        )
         return pl.DataFrame(
             {
-                "vehicle_id": self.messages.vehicles.gather(stops.vehicle),
+                "vehicle_id": self.messages.vehicle_ids.gather(stops.vehicle),
                 "braked_at": stops.begin[:, BRAKING],
                 "stopped_at": stops.end[:, BRAKING],
                 "clock_ahead": ahead[stops.vehicle],
@@ -92,7 +96,7 @@ class Witness:
         folder = self.folder / "gtfs"
         try:
             folder.mkdir(exist_ok=True)
-            for name, rows in _gtfs(_routes(self.messages), _stops(self.messages)).items():
+            for name, rows in _build_gtfs(_route_rows(self.messages), _stop_rows(self.messages)).items():
                 rows.write_csv(folder / f"{name}.txt")
         except OSError as error:
             raise InputError(
@@ -111,52 +115,52 @@ class Witness:
             ) from error
 
 
-def _gtfs(routes: pl.DataFrame, stops: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def _build_gtfs(routes: pl.DataFrame, stops: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """The files of a feed that jobs look things up in. GTFS counts directions from 0."""
     trip = pl.format("{}-{}", "route", "direction")
-    ways = routes.select("route", "direction").unique(maintain_order=True)
+    directed_routes = routes.select("route", "direction").unique(maintain_order=True)
     return {
         "stops": stops.select(stop_id="stop", stop_name="stop", stop_lat="latitude", stop_lon="longitude"),
-        "routes": ways.select(route_id="route", route_short_name="route", route_type=pl.lit(3)).unique(
-            maintain_order=True
-        ),
-        "trips": ways.select(
+        "routes": directed_routes.select(
+            route_id="route", route_short_name="route", route_type=pl.lit(3)
+        ).unique(maintain_order=True),
+        "trips": directed_routes.select(
             route_id="route", service_id=pl.lit("daily"), trip_id=trip, direction_id=pl.col("direction") - 1
         ),
         "stop_times": routes.select(trip_id=trip, stop_id="stop", stop_sequence="sequence"),
     }
 
 
-def _routes(messages: Messages) -> pl.DataFrame:
+def _route_rows(messages: Messages) -> pl.DataFrame:
     """One row for each stop of each way, the last one too."""
     routes = messages.routes
-    way = np.repeat(np.arange(len(routes.legs)), routes.legs + 1)
-    place = np.concatenate([np.arange(legs + 1) for legs in routes.legs])
+    directed_route = np.repeat(np.arange(len(routes.legs)), routes.legs + 1)
+    sequence = np.concatenate([np.arange(legs + 1) for legs in routes.legs])
     stop = np.concatenate(
         [
             np.append(routes.stop[first : first + legs], routes.next_stop[first + legs - 1])
             for first, legs in zip(routes.first_leg, routes.legs, strict=True)
         ]
     )
-    along = np.concatenate(
+    odometer = np.concatenate(
         [
             np.append(routes.start[first : first + legs], length)
             for first, legs, length in zip(routes.first_leg, routes.legs, routes.length, strict=True)
         ]
     )
-    latitude, longitude, _ = routes.where(way, along)
+    latitude, longitude, _ = routes.locate(directed_route, odometer)
     return pl.DataFrame(
         {
-            "route": messages.route.gather(way // 2),
-            "direction": (way % 2 + 1).astype(np.int32),
-            "sequence": place,
-            "stop": messages.stop.gather(stop),
-            "metres": along,
+            "route": messages.route_names.gather(directed_route // 2),
+            "direction": (directed_route % 2 + 1).astype(np.int32),
+            "sequence": sequence,
+            "stop": messages.stop_names.gather(stop),
+            "metres": odometer,
             "latitude": latitude,
             "longitude": longitude,
         }
     )
 
 
-def _stops(messages: Messages) -> pl.DataFrame:
-    return _routes(messages).group_by("stop").agg(pl.col("latitude", "longitude").mean()).sort("stop")
+def _stop_rows(messages: Messages) -> pl.DataFrame:
+    return _route_rows(messages).group_by("stop").agg(pl.col("latitude", "longitude").mean()).sort("stop")

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from millrace.errors import MillraceError, RunFailed
-from millrace.runners.processes import end_session
-from millrace.runners.spark.supervisor.failures import rebuilt
-from millrace.runners.state.folder import StateFolder, writing
+from millrace.runners.processes import kill_session
+from millrace.runners.spark.supervisor.failures import rebuild_error
+from millrace.runners.state.folder import StateFolder, explain_write_errors
 
-GRACE = 15.0
+STOP_TIMEOUT = 15.0
 """Seconds that a query has to stop of its own accord."""
 
 Report = Callable[[dict[str, Any]], None]
@@ -33,7 +33,7 @@ _log = logging.getLogger("millrace.run")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptResult:
     """How an attempt ended."""
 
     error: MillraceError | None
@@ -48,12 +48,18 @@ class Attempt:
         """`secrets`: passwords for the process, in its environment, as the task in the folder holds none."""
         self._scratch = folder.scratch / uuid.uuid4().hex
         reader, writer = os.pipe()
-        with writing(folder.path), folder.output.open("ab") as output:
+        with explain_write_errors(folder.path), folder.spark_log.open("ab") as output:
             self._scratch.mkdir()
-            words = [str(folder.task), str(writer), str(folder.lock), str(os.getpid()), str(self._scratch)]
+            arguments = [
+                str(folder.task_file),
+                str(writer),
+                str(folder.lock),
+                str(os.getpid()),
+                str(self._scratch),
+            ]
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "millrace.runners.spark.supervisor.child", *words],
+                    [sys.executable, "-m", "millrace.runners.spark.supervisor.child", *arguments],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
@@ -73,43 +79,43 @@ class Attempt:
         self._reports = os.fdopen(reader, "rb", buffering=0)
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether its process is there."""
         return self._process.poll() is None
 
-    def run(self, report: Report, stopping: threading.Event) -> Outcome:
+    def run(self, report: Report, stopping: threading.Event) -> AttemptResult:
         """Has the query run; takes reports until the process has ended, asks it to end when told to, and insists when it does not."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._stdin, b"go\n")
-        batches, deadline, error, ended = 0, None, None, False
-        for line in self._lines():
+        batches, deadline, error, is_done = 0, None, None, False
+        for line in self._read_lines():
             if stopping.is_set():
                 deadline = self._ask_to_stop(deadline)
             if line is None:
                 continue
-            said = json.loads(line)
-            match said["event"]:
+            message = json.loads(line)
+            match message["event"]:
                 case "batch":
                     batches += 1
-                    report(said)
+                    report(message)
                 case "started":
                     _log.info("Spark has started; the first batch follows")
                 case "failed":
-                    error = rebuilt(said["kind"], said["message"])
+                    error = rebuild_error(message["kind"], message["message"])
                 case "done" | "stopped":
-                    ended = True
+                    is_done = True
         code = self._process.wait()
-        if error is None and not ended and not stopping.is_set():
+        if error is None and not is_done and not stopping.is_set():
             error = RunFailed(
                 f"its process was ended by signal {-code}"
                 if code < 0
                 else f"its process ended with code {code}"
             )
-        return Outcome(error, batches)
+        return AttemptResult(error, batches)
 
     def end(self) -> None:
         """Ends all of its processes, and returns when none is left."""
-        end_session(self._process.pid, patience=GRACE)
+        kill_session(self._process.pid, timeout=STOP_TIMEOUT)
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -124,19 +130,19 @@ class Attempt:
     def _ask_to_stop(self, deadline: float | None) -> float:
         if deadline is None:
             self._process.terminate()
-            return time.monotonic() + GRACE
+            return time.monotonic() + STOP_TIMEOUT
         if time.monotonic() > deadline:
             self._process.kill()
         return deadline
 
-    def _lines(self) -> Iterator[bytes | None]:
+    def _read_lines(self) -> Iterator[bytes | None]:
         """Lines as they come, and None now and then when none does, until the other end is closed."""
         rest, descriptor = b"", self._reports.fileno()
         while True:
             ready, _, _ = select.select([descriptor], [], [], 0.1)
             if not ready:
                 yield None
-                if not self.lives:
+                if not self.is_alive:
                     return
                 continue
             data = os.read(descriptor, 1 << 16)

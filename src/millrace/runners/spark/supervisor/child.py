@@ -22,25 +22,25 @@ from typing import TYPE_CHECKING, Any
 from millrace.engine.sink import Results
 from millrace.runners.processes import die_with_parent
 from millrace.runners.spark import query, session
-from millrace.runners.spark.supervisor.failures import explain
+from millrace.runners.spark.supervisor.failures import explain_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Reports:
+class ReportWriter:
     """What the supervisor is told, one JSON object a line."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self.begun = False
+        self.has_reported = False
         """Whether anything was reported yet; before that, there is nothing to stop."""
 
-    def __call__(self, **said: Any) -> None:
+    def __call__(self, **fields: Any) -> None:
         """One line; a supervisor that is gone needs none."""
-        self.begun = True
+        self.has_reported = True
         try:
-            os.write(self._descriptor, json.dumps(said).encode() + b"\n")
+            os.write(self._descriptor, json.dumps(fields).encode() + b"\n")
         except BrokenPipeError:
             os._exit(1)
 
@@ -51,19 +51,19 @@ class Reports:
             batch=batch,
             counts=dict(results.counts),
             watermarks=dict(results.watermarks),
-            holds={operator: asdict(held) for operator, held in results.holds.items()},
+            holds={operator: asdict(hold) for operator, hold in results.holds.items()},
             quarantined=dict(results.quarantined),
         )
 
 
-def work(
-    task: query.Task,
-    reports: Reports,
+def run_task(
+    task: query.QueryTask,
+    reports: ReportWriter,
     *,
     lock: int | None,
     stopping: threading.Event,
     scratch: Path,
-    wait: Callable[[SparkSession, query.Task, Path], None] = lambda *_: None,
+    wait: Callable[[SparkSession, query.QueryTask, Path], None] = lambda *_: None,
 ) -> None:
     """Runs the query until it ends, fails or is told to stop; `wait` returns when it may begin."""
     spark = session.open_session(
@@ -78,15 +78,15 @@ def work(
     query.run(spark, task, report=reports.batch, stop=stopping.is_set)
 
 
-def stand_by(spark: SparkSession, task: query.Task, scratch: Path) -> None:
+def stand_by(spark: SparkSession, task: query.QueryTask, scratch: Path) -> None:
     """Returns when told to go. Who has to wait makes use of the time: a rehearsal on an empty log loads what the query will need, in the JVM and in Python's workers."""
-    if not _told():
+    if not _has_input():
         folder = scratch / "rehearsal"
         folder.mkdir()
-        done: list[int] = []
-        trial = replace(
+        finished: list[int] = []
+        rehearsal_task = replace(
             task,
-            settings=task.settings.changed(log_url=f"embedded:{folder}/log"),
+            settings=task.settings.with_options(log_url=f"embedded:{folder}/log"),
             identity=replace(task.identity, id=uuid.uuid4().hex, base=0),
             path=folder,
             until_caught_up=False,
@@ -95,10 +95,10 @@ def stand_by(spark: SparkSession, task: query.Task, scratch: Path) -> None:
         try:
             query.run(
                 spark,
-                trial,
-                report=lambda batch, _: done.append(batch),
-                stop=lambda: bool(done) or _told(),
-                patience=0.05,
+                rehearsal_task,
+                report=lambda batch, _: finished.append(batch),
+                stop=lambda: bool(finished) or _has_input(),
+                poll_seconds=0.05,
             )
         except Exception as error:  # noqa: BLE001 - it was for practice
             print(f"the rehearsal failed: {error}", file=sys.stderr, flush=True)
@@ -106,7 +106,7 @@ def stand_by(spark: SparkSession, task: query.Task, scratch: Path) -> None:
         os._exit(0)
 
 
-def _told() -> bool:
+def _has_input() -> bool:
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
@@ -120,20 +120,20 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     if os.getppid() != parent:
         return 1
-    stopping, reports, since = threading.Event(), Reports(report), os.fstat(1).st_size
+    stopping, reports, since = threading.Event(), ReportWriter(report), os.fstat(1).st_size
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interface of signal handlers
         stopping.set()
-        if not reports.begun:
+        if not reports.has_reported:
             os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        task: query.Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - written by the supervisor
-        work(task, reports, lock=lock, stopping=stopping, scratch=scratch, wait=stand_by)
+        task: query.QueryTask = pickle.loads(task_file.read_bytes())  # noqa: S301 - written by the supervisor
+        run_task(task, reports, lock=lock, stopping=stopping, scratch=scratch, wait=stand_by)
     except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor decides
-        cause = explain(error, state=task_file.parent, since=since)
+        cause = explain_failure(error, state=task_file.parent, since=since)
         reports(event="failed", kind=type(cause).__name__, message=str(cause))
         return 1
     reports(event="stopped" if stopping.is_set() else "done")

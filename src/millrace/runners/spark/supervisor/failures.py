@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from millrace import errors
-from millrace.engine.state import damaged
+from millrace.engine.state import damage_error
 from millrace.errors import (
     ComponentMissing,
     ConfigError,
@@ -18,31 +18,33 @@ from millrace.errors import (
     StateUnwritable,
 )
 
-_OURS = re.compile(r"millrace\.errors\.(\w+): (.*)")
-_PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
-_DISK = re.compile(r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded")
+_OWN_ERROR = re.compile(r"millrace\.errors\.(\w+): (.*)")
+_PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
+_DISK_ERROR = re.compile(
+    r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded"
+)
 
-_DAMAGED = re.compile(
+_DAMAGE_ERROR = re.compile(
     r"^.*?((?:Checksum error|ChecksumException|Corruption: |CorruptionException|ZipException|checksum mismatch)[^\n]{0,300})",
     re.MULTILINE,
 )
 """What Hadoop's file system and RocksDB say of bytes that are not those that were written."""
 
-_MEMORY = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}?raise EOFError")
+_MEMORY_ERROR = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}?raise EOFError")
 """Where its heap is full, the JVM also drops the line to a task's state, and the worker finds the end of it."""
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
-_INSTALLATION = re.compile(
+_INSTALLATION_ERROR = re.compile(
     r"PYTHON_VERSION_MISMATCH|ClassNotFoundException|UnsupportedClassVersionError|Can't get attribute"
 )
 """What says that driver and executors have not the same installed: it does not pass."""
-_SETTINGS = re.compile(
+_SETTINGS_ERROR = re.compile(
     r"Could not parse Master URL|JavaSparkContext\.\n: [\w.$]*(?:IllegalArgument|NumberFormat)Exception"
 )
 """What says that Spark's session cannot be made with these settings."""
-_DENIED = re.compile(r"\b\w*(?:Authentication|Authorization|AccessControl|Login)Exception\b.*")
+_ACCESS_ERROR = re.compile(r"\b\w*(?:Authentication|Authorization|AccessControl|Login)Exception\b.*")
 """What Java says of a wrong password, a certificate that is not trusted, or missing rights."""
-_REFUSED = re.compile(
+_JVM_START_ERROR = re.compile(
     r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$',
     re.MULTILINE,
 )
@@ -51,7 +53,7 @@ _TAIL = 20_000
 """How many bytes of what Spark printed are looked through for that."""
 
 
-def explain(error: BaseException, *, state: Path, since: int = 0) -> MillraceError:
+def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> MillraceError:
     """The cause in our own words where it is known; `RunFailed` with its last word where it is not.
 
     `since`: how long the file of what Spark prints was when this attempt began.
@@ -59,47 +61,47 @@ def explain(error: BaseException, *, state: Path, since: int = 0) -> MillraceErr
     if isinstance(error, MillraceError):
         return error
     text = str(error)
-    ours = _OURS.findall(text)
-    if ours:
-        return rebuilt(*ours[-1])
-    disk = _DISK.search(text)
+    own_errors = _OWN_ERROR.findall(text)
+    if own_errors:
+        return rebuild_error(*own_errors[-1])
+    disk = _DISK_ERROR.search(text)
     if disk:
         return StateUnwritable(
             f"state folder {state}: {disk[0]}; make room or make it writable. Nothing is lost: the run goes on from its last complete batch"
         )
-    if broken := _DAMAGED.search(text):
-        return damaged(str(state), "Spark's checkpoint", broken[1].strip())
-    if _MEMORY.search(text):
+    if broken := _DAMAGE_ERROR.search(text):
+        return damage_error(str(state), "Spark's checkpoint", broken[1].strip())
+    if _MEMORY_ERROR.search(text):
         return RunFailed(
             f"the memory of Spark's JVM is too small; raise spark.driver_memory, or take fewer events a batch (run.max_events_per_batch). Its own words are in {state / 'spark.log'}"
         )
-    if "JAVA_GATEWAY_EXITED" in text and (reason := _refusal(state / "spark.log", since)):
-        return _no_session(reason, state)
-    said = summary(text) or type(error).__name__
-    if _SETTINGS.search(text):
-        return _no_session(said, state)
-    if denied := _DENIED.search(said):
+    if "JAVA_GATEWAY_EXITED" in text and (reason := _find_jvm_error(state / "spark.log", since)):
+        return _session_error(reason, state)
+    summary_line = summarize(text) or type(error).__name__
+    if _SETTINGS_ERROR.search(text):
+        return _session_error(summary_line, state)
+    if denied := _ACCESS_ERROR.search(summary_line):
         return LogDenied(
             f"{denied[0]}; mend the password, the certificate or the rights, and run again. Nothing is lost"
         )
-    if missing := _NO_MODULE.search(said):
+    if missing := _NO_MODULE.search(summary_line):
         return ComponentMissing(
             f"module {missing[1]!r} is missing where Spark's workers run, so the jobs cannot be loaded there; install it on every executor, or send it along: spark.submit.pyFiles or spark.archives under [spark.conf]"
         )
-    if _INSTALLATION.search(said):
+    if _INSTALLATION_ERROR.search(summary_line):
         return ComponentMissing(
-            f"{said}; Spark's workers have something else installed than this process: install the same Python, packages and jars on every executor"
+            f"{summary_line}; Spark's workers have something else installed than this process: install the same Python, packages and jars on every executor"
         )
-    return RunFailed(said)
+    return RunFailed(summary_line)
 
 
-def _no_session(reason: str, state: Path) -> ConfigError:
+def _session_error(reason: str, state: Path) -> ConfigError:
     return ConfigError(
         f"Spark does not start with these settings: {reason}; mend spark.master, spark.conf or the environment. Its own words are in {state / 'spark.log'}"
     )
 
 
-def _refusal(output: Path, since: int) -> str | None:
+def _find_jvm_error(output: Path, since: int) -> str | None:
     """The last reason that the JVM gave for not starting; None where it gave none."""
     try:
         with output.open("rb") as file:
@@ -107,31 +109,31 @@ def _refusal(output: Path, since: int) -> str | None:
             text = file.read().decode(errors="replace")
     except OSError:
         return None
-    found = _REFUSED.findall(text)
+    found = _JVM_START_ERROR.findall(text)
     return next(filter(None, found[-1])).strip()[:500] if found else None
 
 
-def rebuilt(kind: str, message: str) -> MillraceError:
+def rebuild_error(kind: str, message: str) -> MillraceError:
     """An error that came from another process by name."""
     cls = getattr(errors, kind, RunFailed)
     found = cls if isinstance(cls, type) and issubclass(cls, MillraceError) else RunFailed
     return found(message)
 
 
-def may_pass(error: MillraceError) -> bool:
+def is_retryable(error: MillraceError) -> bool:
     """Whether trying again could help: what a user must mend is not tried again."""
     return type(error) in (RunFailed, LogError, LogUnreachable)
 
 
-def summary(text: str) -> str:
+def summarize(text: str) -> str:
     """The line of a long report that says most: the last Python exception, else the innermost Java one, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [
-        f"{kind}: {said}"
-        for kind, said in _PYTHON.findall(text)
+        f"{kind}: {message}"
+        for kind, message in _PYTHON_ERROR.findall(text)
         if kind not in ("StreamingQueryException", "SparkException")
     ]
     java = [
-        said for line in lines if (said := line.removeprefix(": ").removeprefix("Caused by: ")) != line
+        message for line in lines if (message := line.removeprefix(": ").removeprefix("Caused by: ")) != line
     ]  # ": " is Py4J's
     return (python or java or lines[:1])[-1][:500] if lines else ""

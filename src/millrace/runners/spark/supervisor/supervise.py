@@ -17,18 +17,18 @@ from millrace.config import Settings, SparkSettings
 from millrace.engine.plan import Plan
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import open_log
-from millrace.log.owners import Owner, claim
+from millrace.log.owners import Owner, claim_topics
 from millrace.runners import java
 from millrace.runners.commit import Committer
 from millrace.runners.signals import stop_signals
 from millrace.runners.spark import session
-from millrace.runners.spark.serialized_plan import pickled
+from millrace.runners.spark.serialized_plan import pickle_by_value
 from millrace.runners.spark.supervisor.attempt import Attempt, Report
-from millrace.runners.spark.supervisor.failures import may_pass
-from millrace.runners.state.evolution import Wishes, evolved
-from millrace.runners.state.folder import Identity, StateFolder, hold, seed_of
+from millrace.runners.spark.supervisor.failures import is_retryable
+from millrace.runners.state.evolution import StateChanges, evolve
+from millrace.runners.state.folder import Identity, StateFolder, lock_folder, seed_path
 from millrace.runners.state.quarantine import Quarantine
-from millrace.runners.state.savepoint import load, restored
+from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0)
@@ -36,7 +36,7 @@ BACK_OFF = (1.0, 2.0, 5.0, 10.0)
 
 STANDBY_AGAIN = 60.0
 """Seconds between two starts of a session that stands by, lest one that cannot live is started again and again."""
-FEW = 2
+FEW_CORES = 2
 """With so many cores or fewer all that is keyed runs in one task, if it is keyed more than once: on two, that is quicker for small batches and large ones, as the other core has the sources, the JVM and the broker."""
 
 _log = logging.getLogger("millrace.run")
@@ -49,7 +49,7 @@ def run(
     until_caught_up: bool = False,
     report: Report | None = None,
     retry: Sequence[str] = (),
-    wishes: Wishes | None = None,
+    state_changes: StateChanges | None = None,
     restore: Path | None = None,
     take_over: bool = False,
 ) -> None:
@@ -63,15 +63,15 @@ def run(
     if settings.log.url.startswith("kafka:"):
         open_log(settings).close()  # whoever waits for brokers says so here, and not in Spark's own output
     with (
-        hold(settings.state.dir / settings.run.name) as folder,
-        stop_signals(lambda: _names(jobs)) as stopping,
+        lock_folder(settings.state.dir / settings.run.name) as folder,
+        stop_signals(lambda: _describe_query(jobs)) as stopping,
     ):
-        task = prepare(
+        task = prepare_task(
             folder,
             jobs,
             settings,
             until_caught_up=until_caught_up,
-            wishes=wishes,
+            state_changes=state_changes,
             restore=restore,
             take_over=take_over,
         )
@@ -80,15 +80,15 @@ def run(
         if quarantine.stops_all(task.plan):
             _refuse_to_start(task, quarantine)
         if "PYSPARK_GATEWAY_PORT" in os.environ:
-            _in_this_process(task, folder, stopping)
+            _run_in_process(task, folder, stopping)
         else:
-            folder.write_task(pickled(task))
+            folder.write_task(pickle_by_value(task))
             _supervise(folder, settings, report or (lambda _: None), stopping)
     if stopping.is_set():
         raise KeyboardInterrupt
 
 
-def _names(jobs: Sequence[Job]) -> str:
+def _describe_query(jobs: Sequence[Job]) -> str:
     return f"the query of {', '.join(job.name for job in jobs)}"
 
 
@@ -101,22 +101,22 @@ def _refuse_to_start(task: Any, quarantine: Quarantine) -> None:
             Committer(log, task.plan, run=run, state=task.identity.id, quarantine=quarantine)
         ) as committer,
     ):
-        committer.check_left()
+        committer.check_all_quarantined()
 
 
-def prepare(
+def prepare_task(
     folder: StateFolder,
     jobs: Sequence[Job],
     settings: Settings,
     *,
     until_caught_up: bool,
-    wishes: Wishes | None = None,
+    state_changes: StateChanges | None = None,
     restore: Path | None = None,
     take_over: bool = False,
 ) -> Any:
     """The task, with slots and partitions as the state has them unless others are asked for; refuses changed operators, with the choices."""
-    from millrace.runners.spark.query import Task
-    from millrace.runners.spark.savepoint import Move, plant
+    from millrace.runners.spark.query import QueryTask
+    from millrace.runners.spark.savepoint import StateMove, write_seed
 
     if (folder.path / "local.db").exists():
         raise StateMismatch(
@@ -125,88 +125,95 @@ def prepare(
     if restore is not None:
         folder.check_new()
     folder.check_restored()
-    known, asked = folder.identity(), wishes or Wishes()
-    partitions, slots = _division(settings.spark, known, Plan.of(jobs, slots=1).depth)
+    identity, pending_changes = folder.read_identity(), state_changes or StateChanges()
+    partitions, slots = _choose_division(settings.spark, identity, Plan.of(jobs, slots=1).depth)
     plan = Plan.of(jobs, slots=slots)
     if restore is not None:
-        saved = restored(restore, plan, asked)
-        heir_of = load(restore).identity.id
-        known, asked = (
-            replace(saved.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of),
-            Wishes(),
+        savepoint = adapt_savepoint(restore, plan, pending_changes)
+        heir_of = load_savepoint(restore).identity.id
+        identity, pending_changes = (
+            replace(savepoint.identity, id=uuid.uuid4().hex, partitions=partitions, heir_of=heir_of),
+            StateChanges(),
         )
         with closing(open_log(settings)) as log:
-            plant(folder.path, replace(saved, identity=known), plan, log)
-        folder.rebind(known)
-    elif known is None or not known.operators:
+            write_seed(folder.path, replace(savepoint, identity=identity), plan, log)
+        folder.rebind(identity)
+    elif identity is None or not identity.operators:
         names = tuple(job.name for job in jobs)
-        known = folder.bind(jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=partitions)
-        known = replace(known, operators=dict(plan.fingerprints))
-        folder.rebind(known)
-        seed_of(folder.path, known).unlink(missing_ok=True)
+        identity = folder.bind(
+            jobs=names, fingerprint=plan.fingerprint, slots=plan.slots, partitions=partitions
+        )
+        identity = replace(identity, operators=dict(plan.fingerprints))
+        folder.rebind(identity)
+        seed_path(folder.path, identity).unlink(missing_ok=True)
     with closing(open_log(settings)) as log:
         outputs = [topic.name for topic in plan.outputs]
-        claim(
+        claim_topics(
             log,
             outputs,
-            Owner(known.id, settings.run.name),
+            Owner(identity.id, settings.run.name),
             folder=str(folder.path),
             take_over=take_over,
-            heir_of=known.heir_of,
+            inherits_from=identity.heir_of,
         )
-    same = evolved(known, plan, {}, asked, str(folder.path)).states is None and known.partitions == partitions
-    move = None if same else Move(known, asked, partitions)
-    return Task(plan, settings, known, folder.path, until_caught_up, move)
+    is_unchanged = (
+        evolve(identity, plan, {}, pending_changes, str(folder.path)).states is None
+        and identity.partitions == partitions
+    )
+    move = None if is_unchanged else StateMove(identity, pending_changes, partitions)
+    return QueryTask(plan, settings, identity, folder.path, until_caught_up, move)
 
 
-def _division(asked: SparkSettings, known: Identity | None, depth: int) -> tuple[int, int]:
+def _choose_division(settings: SparkSettings, identity: Identity | None, depth: int) -> tuple[int, int]:
     """How many partitions Spark shuffles to, and into how many slots keys are divided. On few cores a second slot costs more than it gains where keys change: each change is a stage then."""
-    if known is not None:
-        return asked.partitions or known.partitions, asked.slots or known.slots
-    cores = session.cores(asked)
-    if asked.partitions is None and asked.slots is None and cores <= FEW and depth > 1:
+    if identity is not None:
+        return settings.partitions or identity.partitions, settings.slots or identity.slots
+    cores = session.count_cores(settings)
+    if settings.partitions is None and settings.slots is None and cores <= FEW_CORES and depth > 1:
         return 1, 1
-    partitions = asked.partitions or min(cores, asked.slots or cores)
-    return partitions, asked.slots or min(128, 2 * partitions)
+    partitions = settings.partitions or min(cores, settings.slots or cores)
+    return partitions, settings.slots or min(128, 2 * partitions)
 
 
-def _in_this_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
+def _run_in_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
     """Under spark-submit the JVM is there already, and whoever submitted looks after it."""
-    from millrace.runners.spark.supervisor.child import Reports, work
+    from millrace.runners.spark.supervisor.child import ReportWriter, run_task
 
-    with folder.working(), Path(os.devnull).open("wb") as nowhere:
-        work(task, Reports(nowhere.fileno()), lock=None, stopping=stopping, scratch=folder.scratch)
+    with folder.with_scratch(), Path(os.devnull).open("wb") as null_device:
+        run_task(
+            task, ReportWriter(null_device.fileno()), lock=None, stopping=stopping, scratch=folder.scratch
+        )
 
 
 def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping: threading.Event) -> None:
     """Attempt after attempt. With a standby, the next one gets ready as soon as the present one has done a batch, and takes over when that dies."""
-    failures, secrets, ready, due = 0, settings.kafka.secrets(), list[Attempt](), 0.0
+    failures, secrets, standbys, standby_due = 0, settings.kafka.secret_variables(), list[Attempt](), 0.0
 
-    def told(said: dict[str, Any]) -> None:
-        nonlocal due
-        report(said)
-        if ready and not ready[0].lives:
-            ready.pop().end()
-        if settings.spark.standby and not ready and time.monotonic() >= due:
-            ready.append(Attempt(folder, secrets))
-            due = time.monotonic() + STANDBY_AGAIN
+    def handle_message(message: dict[str, Any]) -> None:
+        nonlocal standby_due
+        report(message)
+        if standbys and not standbys[0].is_alive:
+            standbys.pop().end()
+        if settings.spark.standby and not standbys and time.monotonic() >= standby_due:
+            standbys.append(Attempt(folder, secrets))
+            standby_due = time.monotonic() + STANDBY_AGAIN
 
-    with folder.working():
+    with folder.with_scratch():
         try:
             while not stopping.is_set():
-                now = ready.pop() if ready else Attempt(folder, secrets)
+                attempt = standbys.pop() if standbys else Attempt(folder, secrets)
                 try:
-                    outcome = now.run(told, stopping)
+                    outcome = attempt.run(handle_message, stopping)
                 finally:
-                    now.end()
+                    attempt.end()
                 if outcome.error is None or stopping.is_set():
                     return
-                if not may_pass(outcome.error):
+                if not is_retryable(outcome.error):
                     raise outcome.error
                 failures = 0 if outcome.batches else failures
                 if failures == len(BACK_OFF):
                     raise RunFailed(
-                        f"the query failed {failures + 1} times in a row without completing a batch; the last time: {outcome.error}. Nothing is lost: mend the cause and run again. Spark's own words are in {folder.output}"
+                        f"the query failed {failures + 1} times in a row without completing a batch; the last time: {outcome.error}. Nothing is lost: mend the cause and run again. Spark's own words are in {folder.spark_log}"
                     )
                 wait = 0.0 if outcome.batches else BACK_OFF[failures]
                 failures += 1
@@ -219,5 +226,5 @@ def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping
                 )
                 stopping.wait(wait)
         finally:
-            for one in ready:
-                one.end()
+            for standby in standbys:
+                standby.end()
