@@ -26,7 +26,7 @@ HEAVY = {"run", "replay", "backfill", "from_dataframe", "to_dataframe", "sql"}
 """What reads files, logs or starts a runner: their arguments are tried below."""
 
 
-INTERNAL = {"checked", "greatest_of", "learned_at", "size_of", "walk"}
+INTERNAL = {"check_trigger", "lag_bucket", "largest_lag", "last_update_offset", "walk"}
 """Functions of these modules that are not for users."""
 
 

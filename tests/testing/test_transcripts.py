@@ -11,7 +11,7 @@ from millrace.testing.transcripts.running import find_failure, run_documents
 
 FILES = sorted(
     path
-    for path in (Path(__file__).parent / "transcripts").rglob("*.yaml")
+    for path in (Path(__file__).parents[1] / "transcripts").rglob("*.yaml")
     if not path.stem.startswith("woven-")
 )
 """Those written by hand; the others are in test_woven.py."""

@@ -244,10 +244,10 @@ def test_without_sqlglot_everything_else_works_and_row_patterns_say_what_to_inst
     program = """
 import sys
 sys.modules["sqlglot"] = None
-from millrace.testing.transcripts.running import why_failed
+from millrace.testing.transcripts.running import find_failure
 from millrace.transit.jobs import emergency_stop, emergency_stop_in_sql
 emergency_stop()
-print(why_failed({"table": {}, "expect": {}}, "model"))
+print(find_failure({"table": {}, "expect": {}}, "model"))
 try:
     emergency_stop_in_sql()
 except Exception as error:

@@ -208,7 +208,7 @@ def test_slots_and_partitions_are_those_of_the_state(settings: Settings) -> None
         task = supervise.prepare_task(
             folder, [totals()], settings.with_options(spark_slots=4), until_caught_up=True
         )
-        assert (task.plan.slots, task.move.known.slots) == (4, 6), (
+        assert (task.plan.slots, task.move.old_identity.slots) == (4, 6), (
             "where others are asked for, the state is moved first"
         )
         with pytest.raises(StateMismatch, match="holds the state of totals, not of spreads"):

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from millrace.errors import DefinitionError
-from millrace.patterns.sql.clause import RowPattern, match_recognize
+from millrace.patterns.sql.clause import RowPattern, parse_match_recognize
 from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.expressions import ExpressionCompiler
 from millrace.patterns.sql.matcher import RowPatternMatcher
@@ -94,7 +94,7 @@ class _QueryRunner:
             if names:
                 frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
             row_pattern = self._resolve_queries(
-                match_recognize(text[found[place + 1].end : found[end].start])
+                parse_match_recognize(text[found[place + 1].end : found[end].start])
             )
             name = f"_matched_{len(self.temporary_names)}"
             self.temporary_names.append(name)
