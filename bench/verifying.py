@@ -11,7 +11,7 @@ from bench.oracle import expected_counts as expected_by_oracle
 from millrace import panes
 from millrace.log import Log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import dead_topic, late_topic, parse_letters
+from millrace.log.dead_letters import dead_topic, late_topic, parse_letters
 from millrace.runners import batches
 from millrace.runners.local import Engine
 from millrace.stream import Job

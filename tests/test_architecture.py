@@ -35,7 +35,7 @@ VOCABULARY = {
 }
 """The modules with which jobs are written: they know nothing but each other."""
 
-RECORDS = {"log.codecs", "log.contract", "log.dead"}
+RECORDS = {"log.codecs", "log.contract", "log.dead_letters"}
 """What a record looks like, without the log that keeps it."""
 
 ALLOWED: dict[str, set[str]] = {

@@ -20,7 +20,7 @@ from millrace.ingest.processors.gtfs_realtime_pb2 import FeedMessage
 from millrace.ingest.registry import processor
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 from millrace.topics import Topic
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from millrace.ingest import Connector, MessageBatch, MessageProcessor, ingest, processor
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 
 ODD: dict[str, Any] = {
     "nulled": None, "retyped": {"not": ["this"]}, "a list": [[]], "text": "💥\0ä", "empty": "", "true": True, "negative": -1, "huge": 10**400,

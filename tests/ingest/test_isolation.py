@@ -21,7 +21,7 @@ from millrace.ingest.contract import (
 from millrace.ingest.isolation import isolate, process_isolated
 from millrace.ingest.pipeline import ingest
 from millrace.log import open_log
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 from millrace.topics import Topic
 
 

@@ -19,7 +19,7 @@ from millrace.ingest.pipeline import IngestCounts, StopSignal, ingest
 from millrace.ingest.processors.hsl import Hsl
 from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 from millrace.transit import POSITIONS
 
 DEAD = "dead.input.vehicle-positions"

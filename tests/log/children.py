@@ -39,7 +39,7 @@ def commit_until(url: str, name: str, sizes: dict[str, int], fault: str) -> None
 
 def commit_next(writer: Any, sizes: dict[str, int]) -> None:
     """The next marker, with records that name it."""
-    marker = writer.last + 1
+    marker = writer.last_marker + 1
     writer.commit(
         marker, {topic: texts(*(f"{marker}.{i}" for i in range(size))) for topic, size in sizes.items()}
     )

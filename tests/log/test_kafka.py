@@ -123,7 +123,7 @@ def test_a_reader_that_is_a_little_behind_reads_on_and_one_that_is_ahead_goes_ba
 def test_partitions_that_were_added_are_found(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     from confluent_kafka.cimpl import NewPartitions
 
-    monkeypatch.setattr("millrace.log.kafka.topics.FRESH", 0.0)
+    monkeypatch.setattr("millrace.log.kafka.topics.FRESH_SECONDS", 0.0)
     declared = Topic("stops", Stop, "name", partitions=2)
     log.ensure(declared)
     log._admin.create_partitions([NewPartitions(log.kafka_name("stops"), 5)])[log.kafka_name("stops")].result(
@@ -260,7 +260,7 @@ def test_what_brokers_refuse_is_said_and_the_next_commit_goes_through(
 ) -> None:
     log.ensure_raw("t")
     with monkeypatch.context() as patched:  # as if the limit had been lowered since it was asked for
-        patched.setattr(log._topics, "largest", lambda topic: 5_000_000)
+        patched.setattr(log._topics, "max_record_bytes", lambda topic: 5_000_000)
         writer = log.writer("w")
         with pytest.raises(LogError, match="a record is larger than Kafka takes"):
             writer.commit(0, {"t": OutgoingRecords(pa.array([b"small", b"x" * 2_000_000]))})

@@ -74,7 +74,7 @@ def test_a_topic_that_one_broker_lists_and_another_does_not_know_is_waited_for(
     log.ensure_raw("out.sums")
     log._topics._known.clear()
     count, deaf = log._topics._count_partitions, [0, 0, 0]
-    monkeypatch.setattr(log._topics, "_counted", lambda topic: deaf.pop() if deaf else count(topic))
+    monkeypatch.setattr(log._topics, "_count_partitions", lambda topic: deaf.pop() if deaf else count(topic))
     assert log.end_offsets("out.sums") == {0: 0}
     assert not deaf
 
@@ -94,7 +94,7 @@ def test_housekeeping_passes_over_a_topic_without_a_leader(
         log.append(name, texts("old"), now=1_000)
     listed = log._topics._list_metadata()
     next(iter(listed.topics[log.kafka_name("leaderless")].partitions.values())).leader = -1
-    monkeypatch.setattr(log._topics, "_listed", lambda: listed)
+    monkeypatch.setattr(log._topics, "_list_metadata", lambda: listed)
     began = time.monotonic()
     log.expire(10_000_000)
     assert time.monotonic() - began < 5

@@ -18,7 +18,7 @@ from millrace.devtools.brokers import Cluster
 from millrace.errors import LogError
 from millrace.log import OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import parse_letters, truncate_letters
+from millrace.log.dead_letters import parse_letters, truncate_letters
 from millrace.log.kafka.log import KafkaLog
 from millrace.log.record_sizes import RECORD_OVERHEAD, record_sizes
 from millrace.runners.local import run_local

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.log import OutgoingRecords
-from millrace.log.dead import (
+from millrace.log.dead_letters import (
     DEAD_SCHEMA,
     MAX_REASON_CHARS,
     dead_letters,

@@ -12,7 +12,7 @@ from log.shapes import shape
 from millrace.log import Records
 from millrace.log.codecs.codec import decode
 from millrace.log.codecs.event_pb2 import Event
-from millrace.log.dead import DEAD_SCHEMA
+from millrace.log.dead_letters import DEAD_SCHEMA
 from millrace.topics import Codec, Topic
 from strategies import examples
 

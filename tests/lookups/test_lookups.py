@@ -21,7 +21,7 @@ from millrace.engine.source import PartitionBatch, route_batch
 from millrace.errors import DefinitionError, JobQuarantined, LookupFailed
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import Decoded, decode, encode
-from millrace.log.dead import DEAD_SCHEMA
+from millrace.log.dead_letters import DEAD_SCHEMA
 from millrace.log.status import parse_statuses, status_topic
 from millrace.lookups import LookupOptions
 from millrace.lookups.client import CircuitBreaker

@@ -13,7 +13,7 @@ from millrace.aggregates import Aggregate
 from millrace.config import Settings
 from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import decode, encode
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 from millrace.runners.local import run_local
 from millrace.stream import Stream
 

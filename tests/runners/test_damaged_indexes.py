@@ -13,7 +13,7 @@ from millrace.engine.isolation import Failure
 from millrace.errors import LogDamaged, MillraceError, StateUnreadable
 from millrace.log import open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import DEAD_SCHEMA
+from millrace.log.dead_letters import DEAD_SCHEMA
 from millrace.runners.spark.supervisor.failures import is_retryable
 from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.quarantine import Quarantine

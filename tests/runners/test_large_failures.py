@@ -12,7 +12,7 @@ from millrace.devtools.brokers import Cluster
 from millrace.errors import JobQuarantined
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import MAX_REASON_CHARS, parse_letters
+from millrace.log.dead_letters import MAX_REASON_CHARS, parse_letters
 from millrace.log.status import parse_statuses
 from millrace.runners.local import run_local
 from runners.stopping_jobs import BAD, EVENTS, GOOD, events, fill, good, settings, written

@@ -21,7 +21,7 @@ from millrace.devtools.brokers import Cluster
 from millrace.errors import LogUnreachable, OffsetGone, StateMismatch
 from millrace.log import Log, OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import dead_topic, parse_letters
+from millrace.log.dead_letters import dead_topic, parse_letters
 from millrace.log.fault_points import POINTS
 from millrace.log.kafka.log import KafkaLog
 from millrace.runners.local import run_local

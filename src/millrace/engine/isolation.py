@@ -14,7 +14,7 @@ import polars as pl
 
 from millrace.engine.exchange import Block
 from millrace.errors import LogError, StateError
-from millrace.log.dead import DEAD_SCHEMA, MAX_REASON_CHARS, replace_surrogates
+from millrace.log.dead_letters import DEAD_SCHEMA, MAX_REASON_CHARS, replace_surrogates
 from millrace.values.calls import UserCodeExit, ordinary_errors
 
 NOT_USER_ERRORS = (MemoryError, LogError, StateError)

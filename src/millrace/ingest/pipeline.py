@@ -15,7 +15,7 @@ from millrace.ingest.clock import Clock, WallClock
 from millrace.ingest.contract import Connector, MessageBatch, MessageProcessor, Reject
 from millrace.ingest.isolation import isolate
 from millrace.log.contract import Headers, Log, OutgoingRecords
-from millrace.log.dead import dead_topic, split_letters, truncate_letters
+from millrace.log.dead_letters import dead_topic, split_letters, truncate_letters
 
 BATCH_LIMIT = 10_000
 """The most messages that are written together."""

@@ -30,7 +30,7 @@ from millrace.engine.sink import Results
 from millrace.errors import DefinitionError, LogUnreachable, StateMismatch
 from millrace.log import Log, OutgoingRecords, fault_points
 from millrace.log.codecs.codec import encode
-from millrace.log.dead import (
+from millrace.log.dead_letters import (
     dead_letters,
     dead_topic,
     late_letters,

@@ -18,7 +18,7 @@ from millrace.engine.source import PartitionBatch
 from millrace.errors import DefinitionError, InputError
 from millrace.log import Log, LogAddress, open_log
 from millrace.log.codecs.codec import Decoded
-from millrace.log.dead import DEAD_SCHEMA
+from millrace.log.dead_letters import DEAD_SCHEMA
 from millrace.runners import batches as feed
 from millrace.runners import frame_files
 from millrace.runners.local import Engine

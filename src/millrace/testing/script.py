@@ -132,7 +132,7 @@ class OnEngine:
 def decode_events(topic: Topic, events: Sequence[SourceEvent]) -> Any:
     """Events of one partition as the log's codec would give them."""
     from millrace.log.codecs.codec import Decoded
-    from millrace.log.dead import DEAD_SCHEMA
+    from millrace.log.dead_letters import DEAD_SCHEMA
 
     schema = pl.Schema({**topic.schema, **graph.TIME_COLUMNS, "_off": pl.Int64()})
     rows = [

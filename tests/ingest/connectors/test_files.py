@@ -18,7 +18,7 @@ from millrace.ingest.connectors.files import Files
 from millrace.ingest.contract import EventPassthrough
 from millrace.log import open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 
 
 @dataclass

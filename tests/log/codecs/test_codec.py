@@ -16,7 +16,7 @@ from millrace.errors import DefinitionError
 from millrace.log import Records
 from millrace.log.codecs.codec import MAX_TIME, MIN_TIME, decode, encode
 from millrace.log.codecs.event_pb2 import Event
-from millrace.log.dead import DEAD_SCHEMA
+from millrace.log.dead_letters import DEAD_SCHEMA
 from millrace.panes import COLUMNS
 from millrace.topics import Codec, Topic
 

@@ -12,7 +12,7 @@ import millrace as mr
 from millrace import panes, patterns, watermarks, windows
 from millrace.log import Log, OutgoingRecords
 from millrace.log.codecs.codec import decode, encode
-from millrace.log.dead import dead_topic, late_topic, parse_letters
+from millrace.log.dead_letters import dead_topic, late_topic, parse_letters
 from millrace.runners import batches
 from millrace.runners.local import Engine
 

@@ -12,7 +12,7 @@ from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import Log
-from millrace.log.dead import dead_topic
+from millrace.log.dead_letters import dead_topic
 from millrace.log.status import parse_statuses
 from millrace.panes import Delivery
 from millrace.runners.spark.foreground import run

@@ -15,7 +15,7 @@ from millrace.engine.source import PartitionBatch
 from millrace.errors import DefinitionError
 from millrace.log import LogAddress
 from millrace.log.codecs.codec import Decoded
-from millrace.log.dead import DEAD_SCHEMA
+from millrace.log.dead_letters import DEAD_SCHEMA
 from millrace.runners.local import Engine
 from millrace.runners.replay import ReplayInput, TopicPartition, read_all_rows
 from millrace.stream import Job

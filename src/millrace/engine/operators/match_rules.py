@@ -29,7 +29,7 @@ from millrace.graph.build.rules import (
     MatchRules,
     collect_matches,
 )
-from millrace.log.dead import DEAD_SCHEMA, replace_surrogates
+from millrace.log.dead_letters import DEAD_SCHEMA, replace_surrogates
 from millrace.patterns.cep import encoding
 from millrace.patterns.cep.matcher import Key, Matcher, MatcherResult
 from millrace.patterns.cep.partial_matches import WorkBudget

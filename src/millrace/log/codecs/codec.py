@@ -19,7 +19,7 @@ from millrace.errors import DefinitionError
 from millrace.log import tombstones
 from millrace.log.codecs import avro, binary, confluent, event_pb2, json_lines, json_records
 from millrace.log.contract import BinaryArray, OutgoingRecords, Records
-from millrace.log.dead import DEAD_SCHEMA, replace_surrogates
+from millrace.log.dead_letters import DEAD_SCHEMA, replace_surrogates
 from millrace.topics import Topic
 from millrace.values import event_types
 

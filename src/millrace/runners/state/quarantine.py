@@ -21,7 +21,7 @@ from millrace.engine.exchange import decode_frame, encode_frame
 from millrace.engine.isolation import Failure
 from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError, JobQuarantined, StateUnreadable
-from millrace.log.dead import DEAD_SCHEMA, dead_topic
+from millrace.log.dead_letters import DEAD_SCHEMA, dead_topic
 from millrace.runners.state.folder import decode_checked, encode_checked
 
 _log = logging.getLogger("millrace.run")

@@ -15,7 +15,7 @@ from millrace.ingest import Event, MessageBatch, MessageProcessor, RawMessage
 from millrace.ingest.connectors.mqtt import Mqtt
 from millrace.ingest.pipeline import StopSignal, ingest
 from millrace.log import Log, open_log
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 from millrace.topics import Topic
 
 pytestmark = pytest.mark.mqtt

@@ -10,7 +10,7 @@ from millrace.ingest.connectors.mqtt.connector import Mqtt
 from millrace.ingest.pipeline import IngestCounts, StopSignal, ingest
 from millrace.ingest.processors.hsl import Hsl
 from millrace.log import open_log
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 
 pytestmark = pytest.mark.mqtt
 

@@ -18,7 +18,7 @@ from millrace.ingest.connectors.recording_frames import read_frames
 from millrace.ingest.processors.hsl import Hsl
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
-from millrace.log.dead import parse_letters
+from millrace.log.dead_letters import parse_letters
 from millrace.runners.replay import replay
 from millrace.testing.script import reads
 from transit.jobs import five

@@ -2,7 +2,14 @@ import polars as pl
 import pyarrow as pa
 
 from millrace.log import Log, OutgoingRecords
-from millrace.log.dead import DEAD_SCHEMA, dead_letters, dead_topic, late_letters, late_topic, parse_letters
+from millrace.log.dead_letters import (
+    DEAD_SCHEMA,
+    dead_letters,
+    dead_topic,
+    late_letters,
+    late_topic,
+    parse_letters,
+)
 
 
 def test_a_dead_letter_says_in_its_headers_where_it_was_and_why(log: Log) -> None:
