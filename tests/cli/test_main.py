@@ -325,7 +325,7 @@ def test_run_on_spark_without_java_says_what_to_do(
 
 
 def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
-    transcripts = Path(__file__).parent / "transcripts"
+    transcripts = Path(__file__).parents[1] / "transcripts"
     assert "0 failed" in millrace.ok("transcript", str(transcripts / "fixed-windows.yaml"), "--on", "model")
     code, out, _ = millrace("transcript", "absent.yaml")
     assert (code, "FAIL absent.yaml" in out) == (1, True)

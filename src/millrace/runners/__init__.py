@@ -143,7 +143,7 @@ def run(
                     until_caught_up=until_caught_up,
                     report=handle_child_report,
                     retry=retry,
-                    wishes=state_changes,
+                    state_changes=state_changes,
                     restore=savepoint,
                     take_over=take_over,
                 )

@@ -121,7 +121,7 @@ def run_local(
 
     Exactly once, like the Spark runner: a batch's range and clock are written down before it runs, its results carry its number, and its
     state is stored last. When stopped, it finishes the batch at hand and raises KeyboardInterrupt. A job whose own code raises is stopped alone;
-    `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`. `wishes`: what becomes of the state of jobs that changed;
+    `JobQuarantined` says so at the end. Such jobs stay out of later runs until they are named in `retry`. `state_changes`: what becomes of the state of jobs that changed;
     `restore`: a savepoint from which a new state folder starts; `take_over`: topics that another state writes become this one's.
     """
     log = open_log(settings)

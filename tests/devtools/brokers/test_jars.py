@@ -9,7 +9,7 @@ import yaml
 from millrace.devtools.brokers import jars
 from millrace.errors import ComponentMissing
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

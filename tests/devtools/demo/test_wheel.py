@@ -15,7 +15,7 @@ import pytest
 
 from devtools.demo.running import QUICK, demo
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
 
 

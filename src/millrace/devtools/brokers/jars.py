@@ -60,7 +60,7 @@ def check(jars: Path) -> None:
             )
         if hashlib.sha256(jar.read_bytes()).hexdigest() != digest:
             raise ComponentMissing(
-                f"{jar} is not the file that its checksum in millrace/kafka/jars.sha256 says; remove the folder {jars}, and see where mvn fetches from"
+                f"{jar} is not the file that its checksum in millrace/devtools/brokers/jars.sha256 says; remove the folder {jars}, and see where mvn fetches from"
             )
 
 

@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Runs jobs as one query until Ctrl-C or SIGTERM, or until caught up with the log as it is now.
 
-    `wishes`: what becomes of the state of jobs that changed; `restore`: a savepoint from which a new state folder starts.
+    `state_changes`: what becomes of the state of jobs that changed; `restore`: a savepoint from which a new state folder starts.
 
     When stopped it raises KeyboardInterrupt, after everything it had started is gone.
     """
