@@ -37,9 +37,9 @@ def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "buses_of_berne.py").write_text(
-        "from millrace.ingest import Event, Processor\n"
+        "from millrace.ingest import Event, MessageProcessor\n"
         "from millrace.transit import POSITIONS\n"
-        "class Berne(Processor):\n"
+        "class Berne(MessageProcessor):\n"
         "    topics = (POSITIONS,)\n"
         "    filters = ('berne/+/position',)\n"
         "    def process(self, raw):\n"

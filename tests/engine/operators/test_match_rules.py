@@ -74,6 +74,9 @@ def job() -> mr.Job:
     )
 
 
+(OPERATOR_ID,) = job().operator_ids.values()
+
+
 def told(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(json.dumps(row, sort_keys=True) for row in rows)
 
@@ -243,7 +246,7 @@ def test_what_a_rule_has_begun_is_dropped_with_time_and_with_the_rule() -> None:
             ],
             time,
         )
-        kept.append(engine.states[1, 0].table("found/rules-1", "courses").rows)
+        kept.append(engine.states[1, 0].table(OPERATOR_ID, "courses").rows)
     assert max(kept[:15]) > 0
     assert max(kept[15:]) <= max(kept[:15])
 
@@ -289,7 +292,7 @@ def test_what_cannot_be_is_refused_with_the_remedy(make: Any, words: str) -> Non
 
 
 def test_a_job_says_that_it_follows_rules() -> None:
-    assert "match found/rules-1" in str(job())
+    assert f"match {OPERATOR_ID}" in str(job())
 
 
 GREEDY = json.dumps(
@@ -351,7 +354,7 @@ def test_a_rule_that_eats_time_is_withdrawn_with_a_letter_and_the_others_go_on(t
 
 
 def test_there_are_only_so_many_rules_and_one_too_many_is_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.engine.operators.match_rules.MOST_RULES", 3)
+    monkeypatch.setattr("millrace.engine.operators.match_rules.MAX_RULES", 3)
     engine = Engine([job()], slots=2, partitions={HAPPENINGS.name: 1, RULES.name: 1})
 
     def batch(rules: list[tuple[str, str]], at: int) -> Any:

@@ -69,10 +69,10 @@ def test_only_the_rows_of_matches_are_gone_through(monkeypatch: pytest.MonkeyPat
         time: int,
         found: MatchResults,
         *,
-        ended: bool,
+        is_ended: bool,
     ) -> PartialMatches:
         followed.append(lane.end - lane.first)
-        return whole(rules, course, lane, time, found, is_ended=ended)
+        return whole(rules, course, lane, time, found, is_ended=is_ended)
 
     monkeypatch.setattr(NfaRunner, "advance", counted)
     rows = pl.DataFrame(

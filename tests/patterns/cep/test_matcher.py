@@ -270,7 +270,7 @@ def test_rows_that_every_match_passes_over_are_not_looked_at() -> None:
 def test_what_must_not_come_next_is_asked_of_the_very_next_row_though_nobody_counts_timeouts() -> None:
     rows = frame(*(("x", kind, 0, time) for time, kind in enumerate("acxb")))
     made = mr.pattern("a", A).not_next("no", pl.col("kind") == "x").followed_by("b", B)
-    assert matched(made, rows, timeouts=False) == [[0, 3]]
+    assert matched(made, rows, needs_timeouts=False) == [[0, 3]]
 
 
 def test_what_divides_matches_is_passed_over_only_where_nobody_counts_timeouts() -> None:
