@@ -92,6 +92,71 @@ def test_groups_in_groups_and_what_must_not_follow_them_are_those_of_the_definit
                 {
                     "group": [
                         {"step": "a", "where": "kind == 'a'"},
+                        {"step": "l", "link": "next", "where": "value > 2", "times": "0..2", "greedy": True},
+                    ]
+                },
+                {"step": "n", "link": "not_next", "where": "value > 2"},
+            ],
+            [("a", 0), ("d", 3), ("d", 4), ("d", 2)],
+            [("a0", "l1", "l2")],
+            id="an event that a greedy loop keeps is not the forbidden next one",
+        ),
+        pytest.param(
+            [
+                {"step": "a", "where": "kind == 'a'", "times": "1..2", "greedy": True},
+                {"group": [{"step": "b", "where": "kind == 'b'"}], "link": "next", "optional": True},
+                {"step": "c", "link": "followed_by_any", "where": "kind == 'a'"},
+            ],
+            [("a", 0), ("d", 0), ("a", 0)],
+            [("a0", "c2")],
+            id="a greedy loop before an optional group keeps only the next event",
+        ),
+        pytest.param(
+            [
+                {
+                    "group": [
+                        {"step": "a", "where": "kind == 'a'"},
+                        {"step": "n", "link": "not_followed_by", "where": "value > 3"},
+                        {"step": "b", "link": "next", "where": "kind == 'b'", "optional": True},
+                    ],
+                    "times": "1..",
+                },
+                {"step": "c", "link": "next", "where": "kind == 'c'"},
+                {"step": "d", "link": "next", "where": "kind == 'd'"},
+            ],
+            [("a", 0), ("c", 4), ("d", 0), ("a", 0), ("c", 3), ("d", 0)],
+            [("a3", "c4", "d5")],
+            id="what must not come before the optional end of a loop ends all its matches",
+        ),
+    ],
+)
+def test_greedy_loops_and_forbidden_events_at_the_end_of_a_group(
+    parts: list[dict[str, Any]], events: list[tuple[str, int]], expected: list[tuple[str, ...]]
+) -> None:
+    rows = [
+        {"id": number, "t": number, "kind": kind, "value": value}
+        for number, (kind, value) in enumerate(events)
+    ]
+    transcript = transcripts.parse_document({"pattern": parts, "events": rows, "expect": {}})
+    wanted = [
+        tuple(step + event for step, event in match)
+        for match in transcripts.match_by_definition(transcript)[0]
+    ]
+    found = [
+        tuple(step + event for step, event in match)
+        for match in transcripts.match_by_matcher(transcript, 0)[0]
+    ]
+    assert sorted(wanted) == sorted(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "events", "expected"),
+    [
+        pytest.param(
+            [
+                {
+                    "group": [
+                        {"step": "a", "where": "kind == 'a'"},
                         {"step": "b", "link": "followed_by", "where": "kind == 'b'", "optional": True},
                     ]
                 }

@@ -280,11 +280,7 @@ class Nfa:
         gap = context.gap if context.gap is not None else part.gap
         also = (
             *context.also,
-            *(
-                (self._skip_group(part, forbidden, guard, following, until_predicates),)
-                if part.optional
-                else ()
-            ),
+            *((self._skip_group(part, forbidden, following, until_predicates),) if part.optional else ()),
         )
         return self._build_parts(
             part.parts,
@@ -299,7 +295,6 @@ class Nfa:
         self,
         part: PatternPart,
         forbidden: ForbiddenPredicates,
-        guard: Predicate | None,
         following: Continuation,
         until_predicates: ForbiddenPredicates,
     ) -> NfaState:
@@ -309,7 +304,7 @@ class Nfa:
         predicates = self._step_predicates(part, PartContext(until_predicates))
         greedy = _greedy_guard(part, predicates)
         exits = _exits_of_greedy_loop(forbidden, greedy, predicates, following)
-        return self._add_state(proceeds=exits) if exits else following(forbidden, greedy or guard)
+        return self._add_state(proceeds=exits) if exits else following(forbidden, greedy)
 
     def _build_turn(self, part: PatternPart, target: Continuation, context: PartContext) -> Continuation:
         return lambda forbidden, guard: self._build_parts(

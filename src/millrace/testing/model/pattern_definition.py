@@ -453,11 +453,7 @@ def _leave_loop(part: PatternPart, choice: Choice, turn_count: int) -> Choice:
     """A choice that leaves a loop after some turns. What must not come after an optional end of a group binds it on its last turn."""
     if not part.parts or turn_count == part.most:
         return choice
-    return replace(
-        choice,
-        forbidden=(),
-        forbidden_next=() if part.most is None else tuple(map(ForbiddenNext, choice.forbidden)),
-    )
+    return replace(choice, forbidden=(), forbidden_next=tuple(map(ForbiddenNext, choice.forbidden)))
 
 
 def _repeat_loop(
@@ -470,11 +466,10 @@ def _repeat_loop(
 ) -> Choice:
     """A choice that takes another turn: what must not follow the loop must not come between its events, either."""
     if part.parts:
-        return replace(
-            choice,
-            forbidden=() if is_enough and part.most is None else (*choice.forbidden, *following),
-            forbidden_next=forbidden_after,
-        )
+        if is_enough and part.most is None:
+            unmet = tuple(map(ForbiddenNext, choice.forbidden))
+            return replace(choice, forbidden=(), forbidden_next=(*forbidden_after, *unmet))
+        return replace(choice, forbidden=(*choice.forbidden, *following), forbidden_next=forbidden_after)
     own_forbidden = tuple(
         stop._replace(
             unless_kept_by=part
