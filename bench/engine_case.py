@@ -87,7 +87,7 @@ class Meter:
         if len(self._done) == max(1, int(self._case.batches * WARM_UP)):
             self._spent_at_start = self._measure_cpu()
         if self.is_full:
-            self._cold = self._spent()
+            self._spent_at_end = self._measure_cpu()
 
     def figures(self) -> Figures:
         """What the batches after the warm-up cost."""

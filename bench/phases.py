@@ -73,14 +73,14 @@ def install() -> None:
     wrap(state.SlotState, "changes_since", "state")
     wrap(commit.Committer, "commit", "sink")
     wrap(sink, "gather", "sink")
-    wrap(source, "route", "route")
+    wrap(source, "route_batch", "route")
     plain = stage.step
 
     def step(plan: Any, depth: int, *rest: Any) -> Any:
         return watch.time_function(f"stage {depth}", plain)(plan, depth, *rest)
 
     setattr(stage, "step", step)  # noqa: B010 - a plain assignment would have to be of the very same type
-    _write_after(watch, Path(folder), source, "route")
+    _write_after(watch, Path(folder), source, "route_batch")
     _write_after(watch, Path(folder), stage, "step")
     _write_after(watch, Path(folder), commit.Committer, "commit")
 

@@ -13,7 +13,6 @@ import pytest
 import millrace as mr
 from lookup_server import Service
 from lookups.stops import CALLS, PLACED, SCHEMA, Placed, Steps, calls, cells, placed
-from millrace.engine.exchange import Body
 from millrace.engine.plan import Plan
 from millrace.engine.source import PartitionBatch, route_batch
 from millrace.errors import JobQuarantined, LookupFailed
@@ -116,7 +115,7 @@ def test_a_failure_too_is_the_same_for_every_way_of_a_batch(service: Service) ->
         plan, [PartitionBatch(CALLS.name, 0, Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA)))], 0
     )
     assert service.asked["a"] == 1
-    assert [block.frame["cell"].to_list() for block in Body.decode(packet.body).blocks] == [[None], [None]]
+    assert [block.frame["cell"].to_list() for block in packet.body.blocks] == [[None], [None]]
 
 
 @pytest.fixture

@@ -1,15 +1,24 @@
-"""What moves between tasks: frames as Arrow bytes, bundled with the progress that rides along."""
+"""What moves between tasks: packets of blocks, with the progress that rides along.
+
+Within a process a packet is passed as it is, and its blocks hold frames. Bytes are made only where a process ends:
+`Body.encode` before Spark carries a packet to another process, `Body.decode` behind that.
+"""
+
+from __future__ import annotations
 
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import polars as pl
 
+from millrace.engine.lag_estimate import LagReport
+from millrace.engine.progress import PartitionWatermark
+
 COMPRESS_FROM_BYTES = 1 << 16
-"""From so many bytes on, compressing a frame costs less than carrying it through the JVM."""
+"""Frames of at least this size are compressed: that costs less than carrying them through the JVM."""
 
 
 def encode_frame(frame: pl.DataFrame) -> bytes:
@@ -23,46 +32,62 @@ def encode_frame(frame: pl.DataFrame) -> bytes:
 
 
 def decode_frame(data: bytes) -> pl.DataFrame:
-    """The frame of `dump`."""
+    """The frame of `encode_frame`."""
     return pl.read_ipc_stream(io.BytesIO(data))
 
 
-@dataclass(frozen=True)
 class Block:
-    """Rows on their way to an operator or to the end of the query."""
+    """Rows on their way to an operator or to the end of the query.
 
-    target: str
-    """An operator's id, or `out/TOPIC`, `late/JOB`, `dead`."""
-    kind: str
-    """What the rows are: `rows`, `partials`, `changes`, or whatever the end expects."""
-    channel: str
-    """Where they come from, for those who judge rows by their source."""
-    data: bytes
+    A block that was made in this process holds a frame. A block from another process holds bytes: it is decoded once, on
+    first use, so a block that a stage only passes on is never decoded, and leaves as the bytes that it came as.
+    """
+
+    __slots__ = ("_rows", "channel", "kind", "target")
+
+    def __init__(self, target: str, kind: str, channel: str, rows: pl.DataFrame | bytes) -> None:
+        """Addresses rows.
+
+        `target`: an operator's id, or `out/TOPIC`, `late/OPERATOR`, `failed/JOB`, `dead`.
+        `kind`: `rows`, `partials`, `changes`, or a word that only the end of the query reads.
+        `channel`: the edge and the topic that the rows come from, as `EDGE/TOPIC`.
+        """
+        self.target, self.kind, self.channel, self._rows = target, kind, channel, rows
 
     @classmethod
-    def of(cls, target: str, kind: str, frame: pl.DataFrame, *, channel: str = "") -> "Block":
+    def of(cls, target: str, kind: str, frame: pl.DataFrame, *, channel: str = "") -> Block:
         """A block of a frame's rows."""
-        return cls(target, kind, channel, encode_frame(frame))
+        return cls(target, kind, channel, frame)
+
+    def with_frame(self, frame: pl.DataFrame) -> Block:
+        """The same address with other rows."""
+        return Block(self.target, self.kind, self.channel, frame)
 
     @property
     def frame(self) -> pl.DataFrame:
         """The rows."""
-        return decode_frame(self.data)
+        if isinstance(self._rows, bytes):
+            self._rows = decode_frame(self._rows)
+        return self._rows
+
+    def encode(self) -> bytes:
+        """The rows as bytes: those that came from another process, unless they were decoded here."""
+        return self._rows if isinstance(self._rows, bytes) else encode_frame(self._rows)
 
 
 @dataclass(frozen=True)
 class SourcePartition:
-    """What one batch says about one partition of a topic."""
+    """What one batch reports about one partition of a topic."""
 
     topic: str
     partition: int
     has_rows: bool
     clocks: Mapping[str, int | None]
-    """For each clock that reads it, how far it came in this batch (null: no row said anything)."""
-    lags: Sequence[Any] = ()
-    """Where a delay is learned, what its rows say of their lags: `learning.Told`."""
+    """For each clock that reads it, the largest time in this batch; None if no row has one."""
+    lags: Sequence[LagReport] = ()
+    """The lags of its rows, where a delay is learned from them."""
     idle_after_if_empty: int | None = None
-    """Of a partition that has never held a record: after how many milliseconds it no longer counts, where no `idle` is given."""
+    """For a partition that has never held a record: the milliseconds after which it counts as idle."""
 
 
 @dataclass
@@ -74,67 +99,69 @@ class Body:
     sources: list[SourcePartition] = field(default_factory=list)
     low_watermarks: dict[str, int | None] = field(default_factory=dict)
     """The low watermark of each operator passed so far."""
-    partition_watermarks: dict[str, list[Any]] = field(default_factory=dict)
-    """How far the partitions are that the operators over rows read: `progress.Reach`. One slot says it for all."""
+    partition_watermarks: dict[str, list[PartitionWatermark]] = field(default_factory=dict)
+    """The watermarks of the partitions that each operator over rows reads. One slot reports them for all."""
     counts: dict[str, int] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """As bytes: a JSON header behind its length, then the blocks' data."""
+        """A JSON header behind its length, then the bytes of the blocks."""
+        encoded = [block.encode() for block in self.blocks]
         header: dict[str, Any] = {
             "now": self.now,
             "end": self.at_end,
             "sources": [
-                [
-                    source.topic,
-                    source.partition,
-                    source.has_rows,
-                    dict(source.clocks),
-                    list(source.lags),
-                    source.idle_after_if_empty,
-                ]
-                for source in self.sources
+                [s.topic, s.partition, s.has_rows, dict(s.clocks), list(s.lags), s.idle_after_if_empty]
+                for s in self.sources
             ],
             "lows": self.low_watermarks,
-            "reaches": self.partition_watermarks,
+            "partitions": {id: [*map(astuple, marks)] for id, marks in self.partition_watermarks.items()},
             "counts": self.counts,
-            "blocks": [[block.target, block.kind, block.channel, len(block.data)] for block in self.blocks],
+            "blocks": [
+                [block.target, block.kind, block.channel, len(data)]
+                for block, data in zip(self.blocks, encoded, strict=True)
+            ],
         }
         head = json.dumps(header, separators=(",", ":")).encode()
-        return b"".join([len(head).to_bytes(4, "little"), head, *(block.data for block in self.blocks)])
+        return b"".join([len(head).to_bytes(4, "little"), head, *encoded])
 
     @classmethod
-    def decode(cls, data: bytes) -> "Body":
-        """The body of `encode`."""
+    def decode(cls, data: bytes) -> Body:
+        """The body of `encode`. Its blocks stay bytes until they are used."""
         at = 4 + int.from_bytes(data[:4], "little")
         header = json.loads(data[4:at])
-        blocks = []
+        body = cls(header["now"], header["end"], low_watermarks=header["lows"], counts=header["counts"])
+        for topic, partition, has_rows, clocks, lags, idle_after in header["sources"]:
+            reports = [LagReport(*lag) for lag in lags]
+            body.sources.append(SourcePartition(topic, partition, has_rows, clocks, reports, idle_after))
+        for operator, marks in header["partitions"].items():
+            body.partition_watermarks[operator] = [PartitionWatermark(*mark) for mark in marks]
         for target, kind, channel, length in header["blocks"]:
-            blocks.append(Block(target, kind, channel, data[at : at + length]))
+            body.blocks.append(Block(target, kind, channel, data[at : at + length]))
             at += length
-        sources = [SourcePartition(*source) for source in header["sources"]]
-        return cls(
-            header["now"], header["end"], sources, header["lows"], header["reaches"], header["counts"], blocks
-        )
+        return body
 
 
 @dataclass(frozen=True)
 class Packet:
-    """A body addressed to a slot: what Spark shuffles."""
+    """A body addressed to a slot."""
 
     slot: int
-    body: bytes
+    body: Body
 
 
-def merge_bodies(bodies: Iterable[bytes]) -> Body:
-    """All bodies that reached one slot in one batch, as one. A low watermark is the least that anyone says; null says: not yet."""
-    merged: Body | None = None
-    for body in map(Body.decode, bodies):
-        if merged is None:
-            merged = body
-            continue
-        merged.now = max(merged.now, body.now)
-        merged.at_end = merged.at_end or body.at_end
+def merge_bodies(bodies: Iterable[Body]) -> Body:
+    """All bodies that reached one slot in one batch, as a new one.
+
+    A low watermark is the minimum of those that the bodies carry; None, "not yet", is less than any.
+    """
+    received = list(bodies)
+    if not received:
+        raise ValueError(
+            "a batch without a single packet: the source sends one to every slot, whatever it has read"
+        )
+    merged = Body(max(body.now for body in received), any(body.at_end for body in received))
+    for body in received:
         merged.sources += body.sources
         merged.blocks += body.blocks
         merged.partition_watermarks |= body.partition_watermarks
@@ -145,8 +172,4 @@ def merge_bodies(bodies: Iterable[bytes]) -> Body:
             )
         for name, count in body.counts.items():
             merged.counts[name] = merged.counts.get(name, 0) + count
-    if merged is None:
-        raise ValueError(
-            "a batch without a single packet: the source sends one to every slot, whatever it has read"
-        )
     return merged

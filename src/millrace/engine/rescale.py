@@ -8,7 +8,7 @@ from typing import TypeAlias
 import polars as pl
 
 from millrace.engine.plan import Operator, Plan
-from millrace.engine.source import partition_by_slot
+from millrace.engine.routing import partition_by_slot
 from millrace.engine.state import Chunk, SlotState
 from millrace.errors import StateMismatch
 from millrace.graph.build.rules import RULE_TEXT, MatchRules

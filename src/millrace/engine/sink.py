@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
-from millrace.engine.exchange import Block, merge_bodies
+from millrace.engine.exchange import Block, Body, merge_bodies
 from millrace.engine.isolation import Failure, failure_block, find_culprits, parse_failure, to_dead_letters
 from millrace.engine.late_share import LateShare
 from millrace.engine.plan import Operator, Plan
@@ -50,7 +50,7 @@ class Results:
         return {operator: held_back for operator, held_back in found.items() if held_back is not None}
 
 
-def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
+def gather(plan: Plan, bodies: Sequence[Body]) -> Results:
     """The results of a batch, each output in the order of its windows."""
     incoming = merge_bodies(bodies)
     outputs: dict[str, list[pl.DataFrame]] = {}
@@ -78,10 +78,7 @@ def gather(plan: Plan, bodies: Sequence[bytes]) -> Results:
         incoming.low_watermarks,
         incoming.counts | _count_refused(refused) | ({"written": written} if written else {}),
         incoming.now,
-        {
-            operator: [PartitionWatermark(*reach) for reach in reaches]
-            for operator, reaches in incoming.partition_watermarks.items()
-        },
+        incoming.partition_watermarks,
         failures,
     )
 

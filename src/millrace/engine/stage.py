@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, replace
 from functools import lru_cache
 
 import polars as pl
 
 from millrace import graph, lookups
 from millrace.engine import state as states
-from millrace.engine.exchange import Block, Body, Packet, encode_frame, merge_bodies
+from millrace.engine.exchange import Block, Body, Packet, merge_bodies
 from millrace.engine.isolation import (
     NO_DEAD_LETTERS,
     NOT_USER_ERRORS,
@@ -36,7 +35,7 @@ from millrace.engine.operators.sliced_windows import SlicedWindowsOperator
 from millrace.engine.operators.table_join import TableJoinOperator
 from millrace.engine.operators.windows import WindowsOperator
 from millrace.engine.plan import Operator, Plan, Route
-from millrace.engine.source import forward_rows, partition_by_slot
+from millrace.engine.routing import forward_rows, partition_by_slot
 from millrace.engine.state import SlotState
 from millrace.errors import StateUnreadable
 from millrace.graph.build.join import IntervalJoin, TableJoin
@@ -52,7 +51,7 @@ def forget_state() -> None:
 
 
 def step(
-    plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[bytes]
+    plan: Plan, depth: int, slot: int, state: SlotState, bodies: Sequence[Body]
 ) -> tuple[SlotState, list[Packet]]:
     """A batch through a stage: its packets in; the state after it, and packets for the next stage or the end, out."""
     incoming = merge_bodies(bodies)
@@ -71,8 +70,8 @@ def step(
         own.counts[name] = own.counts.get(name, 0) + count
     state = state.only_operators({operator.id for operator in plan.operators if operator.depth == depth})
     if last:
-        return state, [Packet(slot, own.encode())]
-    return state, [Packet(to, body.encode()) for to, body in enumerate(outgoing)]
+        return state, [Packet(slot, own)]
+    return state, [Packet(to, body) for to, body in enumerate(outgoing)]
 
 
 def _step_operators(
@@ -116,7 +115,7 @@ def _step_operator(
     for body in outgoing:
         body.low_watermarks[operator.id] = result.watermark
     if slot == 0 and result.partition_watermarks:
-        own.partition_watermarks[operator.id] = [astuple(reach) for reach in result.partition_watermarks]
+        own.partition_watermarks[operator.id] = list(result.partition_watermarks)
     _send(plan, operator, result, outgoing, own)
     _forward_rows(plan, operator, result, inbox[0], outboxes)
     return result.state
@@ -152,7 +151,7 @@ def _find_offending_rows(
 
     def rerun(frames: Sequence[pl.DataFrame]) -> None:
         parts = [
-            replace(block, data=encode_frame(frame))
+            block.with_frame(frame)
             for block, frame in zip(blocks, frames, strict=True)
             if not frame.is_empty()
         ]

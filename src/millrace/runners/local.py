@@ -10,6 +10,7 @@ from pathlib import Path
 
 from millrace.config import RunSettings, Settings
 from millrace.engine import stage
+from millrace.engine.exchange import Body
 from millrace.engine.isolation import RUNNING_JOBS
 from millrace.engine.plan import Plan
 from millrace.engine.progress import PartitionWatermark
@@ -74,7 +75,7 @@ class Engine:
         ]
         packets = route_batch(self.plan, [*partition_batches, *absent], now, end=end, bounded=bounded)
         for depth in range(1, self.plan.depth + 1):
-            inboxes: dict[int, list[bytes]] = {slot: [] for slot in range(self.plan.slots)}
+            inboxes: dict[int, list[Body]] = {slot: [] for slot in range(self.plan.slots)}
             for packet in packets:
                 inboxes[packet.slot].append(packet.body)
             packets = []

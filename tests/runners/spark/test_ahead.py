@@ -51,8 +51,8 @@ def test_a_batch_read_ahead_is_the_batch(log: Log, tmp_path: Path, mishap: str, 
         for p, end in second["topics"][READINGS.name].items()
     ]
     direct = read_packets(reader(log, Clock())._spec, ReadTask(second["clock"], ranges))
-    assert said(merge_bodies(map(bytes.fromhex, found["bodies"]))) == said(
-        merge_bodies(packet.body for packet in direct)
+    assert said(merge_bodies(Body.decode(bytes.fromhex(body)) for body in found["bodies"])) == said(
+        merge_bodies(Body.decode(body) for _, body in direct)
     )
 
 

@@ -14,7 +14,7 @@ from millrace.engine.exchange import Block, Body
 from millrace.engine.operators.emit import OperatorResult
 from millrace.engine.operators.ordered_windows import BEFORE_ALL, OrderedWindowsOperator
 from millrace.engine.progress import PartitionReport, Progress
-from millrace.engine.source import RAW_COLUMNS
+from millrace.engine.routing import RAW_COLUMNS
 from millrace.engine.state import Layout, SlotState
 
 _INTERNAL_COLUMNS = ("_w", "_topic", "_row", "_t", "_via")

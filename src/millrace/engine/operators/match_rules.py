@@ -12,7 +12,7 @@ import polars as pl
 
 from millrace import graph
 from millrace.aggregates import ORDER
-from millrace.engine.exchange import Block, Body, encode_frame
+from millrace.engine.exchange import Block, Body
 from millrace.engine.isolation import NOT_USER_ERRORS, to_dead_letters
 from millrace.engine.operators.assign import WINDOW_INPUT
 from millrace.engine.operators.emit import PAIR, OperatorResult
@@ -121,7 +121,7 @@ class MatchRulesOperator(OrderedWindowsOperator):
                             f"there are {MAX_RULES} rules already; withdraw some (an empty pattern), then send it again",
                         )
                     )
-                    block = replace(block, data=encode_frame(rules.filter(pl.Series(fits, dtype=pl.Boolean))))  # noqa: PLW2901
+                    block = block.with_frame(rules.filter(pl.Series(fits, dtype=pl.Boolean)))  # noqa: PLW2901
             kept.append(block)
         return kept, names, pl.concat(excess) if excess else None
 

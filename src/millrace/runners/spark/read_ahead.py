@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millrace.engine.exchange import Packet
-    from millrace.runners.spark.source import ReadTask, SourceSpec
+    from millrace.runners.spark.source import EncodedPacket, ReadTask, SourceSpec
 
 FOLDER_VARIABLE = "MILLRACE_AHEAD"
 """The variable that says where requests may be kept; without it nobody reads ahead."""
@@ -82,7 +81,7 @@ def request_read(spec: SourceSpec, task: ReadTask) -> None:
         os.write(_queue.notify_pipe, b".")
 
 
-def take_packets(spec: SourceSpec, task: ReadTask) -> list[Packet] | None:
+def take_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket] | None:
     """The packets of a share, if they were read ahead; one that is being read is waited for a while, one that is not begun is called off."""
     if _queue is None:
         return None
@@ -97,7 +96,7 @@ def take_packets(spec: SourceSpec, task: ReadTask) -> list[Packet] | None:
     with contextlib.suppress(FileNotFoundError):
         body = path.with_suffix(".ready").read_bytes()
         path.with_suffix(".ready").unlink()
-        found: list[Packet] = pickle.loads(body)  # noqa: S301 - written by our own process
+        found: list[EncodedPacket] = pickle.loads(body)  # noqa: S301 - written by our own process
         return found
     return None
 

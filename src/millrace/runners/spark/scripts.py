@@ -26,9 +26,9 @@ from millrace.errors import RunFailed
 from millrace.runners.spark import session
 from millrace.runners.spark.query import add_stages
 from millrace.runners.spark.serialized_plan import SerializedPlan
-from millrace.runners.spark.sink import collect_packets
+from millrace.runners.spark.sink import collect_bodies
 from millrace.runners.spark.slots import make_slot_labels
-from millrace.runners.spark.source import PACKET_SCHEMA, to_record_batch
+from millrace.runners.spark.source import PACKET_SCHEMA, encode_packets, to_record_batch
 from millrace.runners.spark.supervisor.failures import explain_failure
 from millrace.stream import Job
 from millrace.testing.model.model import SourceEvent
@@ -138,7 +138,7 @@ class SparkScript:
         )
 
     def _collect_batch(self, frame: DataFrame, batch: int) -> None:
-        self._finished_batches.put((batch, gather(self._plan, collect_packets(frame))))
+        self._finished_batches.put((batch, gather(self._plan, collect_bodies(frame))))
 
     def _wait_for(self, step: int) -> Results:
         for _ in range(BATCH_TIMEOUT * 10):
@@ -198,9 +198,8 @@ class ScriptedReader(DataSourceStreamReader):
         assert isinstance(partition, _BatchPart)
         scripted: ScriptedBatch = pickle.loads((self._steps / str(partition.step)).read_bytes())  # noqa: S301 - our own file
         part = scripted.partition_batches[partition.remainder :: PARTITIONS]
-        yield to_record_batch(
-            route_batch(self._plan.unpack(), part, scripted.now, end=scripted.end), self._slot_labels
-        )
+        packets = route_batch(self._plan.unpack(), part, scripted.now, end=scripted.end)
+        yield to_record_batch(encode_packets(packets), self._slot_labels)
 
 
 def _to_fed(results: Results) -> BatchResult:

@@ -38,6 +38,8 @@ _ARROW_SCHEMA = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
 
 ReadRange = tuple[str, int, int, int]
 """A topic, a partition, and the offsets `[start, end)`."""
+EncodedPacket: TypeAlias = tuple[int, bytes]
+"""A slot, and the body of its packet as bytes: what Spark shuffles, and what is read ahead."""
 _TopicOffsets: TypeAlias = dict[str, dict[int, int]]
 _PlannedBatch: TypeAlias = tuple[_TopicOffsets, _TopicOffsets]
 """Where a batch begins that is not due yet, and where it will end, so that it can be read ahead."""
@@ -260,7 +262,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes and routes, or takes what was read ahead; runs in a worker."""
-        from millrace.engine.exchange import Body, Packet
+        from millrace.engine.exchange import Body
         from millrace.runners.spark import read_ahead as ahead
 
         assert isinstance(partition, ReadTask)
@@ -270,11 +272,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found is None:
             found = read_packets(self._spec, partition)
         else:  # they know the clock of the batch before
-            found += [Packet(slot, Body(partition.now).encode()) for slot in range(len(self._spec.labels))]
+            clock = Body(partition.now).encode()
+            found += [(slot, clock) for slot in range(len(self._spec.labels))]
         yield to_record_batch(found, self._spec.labels)
 
 
-def read_packets(spec: SourceSpec, task: ReadTask) -> list[Packet]:
+def read_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket]:
     """What a share brings to every slot."""
     from millrace.engine.source import route_batch
     from millrace.runners.batches import read_partition
@@ -294,7 +297,12 @@ def read_packets(spec: SourceSpec, task: ReadTask) -> list[Packet]:
         )
         for topic, number, start, end in task.ranges
     ]
-    return route_batch(plan, partition_batches, task.now, bounded=task.bounded)
+    return encode_packets(route_batch(plan, partition_batches, task.now, bounded=task.bounded))
+
+
+def encode_packets(packets: Sequence[Packet]) -> list[EncodedPacket]:
+    """Packets as bytes, ready to leave the process."""
+    return [(packet.slot, packet.body.encode()) for packet in packets]
 
 
 @dataclass(frozen=True)
@@ -334,11 +342,11 @@ def deal_ranges(
     return tasks
 
 
-def to_record_batch(packets: Sequence[Packet], labels: tuple[int, ...]) -> pa.RecordBatch:
+def to_record_batch(packets: Sequence[EncodedPacket], labels: tuple[int, ...]) -> pa.RecordBatch:
     """Packets as Spark's rows."""
-    slots = pa.array([labels[packet.slot] for packet in packets], pa.int32())
+    slots = pa.array([labels[slot] for slot, _ in packets], pa.int32())
     return pa.RecordBatch.from_arrays(
-        [slots, pa.array([packet.body for packet in packets], pa.binary())], schema=_ARROW_SCHEMA
+        [slots, pa.array([body for _, body in packets], pa.binary())], schema=_ARROW_SCHEMA
     )
 
 

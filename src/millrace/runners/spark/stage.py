@@ -53,14 +53,14 @@ class Stage(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's interface
         """One slot's part of a batch."""
-        from millrace.engine.exchange import Packet
+        from millrace.engine.exchange import Body, Packet
 
         slot = self._labels.index(int(key[0]))
-        packets = [Packet(slot, bytes(row.packet)) for row in rows]
+        packets = [Packet(slot, Body.decode(bytes(row.packet))) for row in rows]
         for position, depth in enumerate(self._depths):
             packets = self._step(position, depth, slot, packets)
         for packet in packets:
-            yield Row(slot=self._labels[packet.slot], packet=packet.body)
+            yield Row(slot=self._labels[packet.slot], packet=packet.body.encode())
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,0 +1,269 @@
+"""Rows along an edge to the slots of their keys, or out to a topic.
+
+Rows of sliding windows are combined into partials per key and slice before they move. Rows that might turn out late travel
+whole, so that the late output can show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from millrace import graph
+from millrace.aggregates import ORDER
+from millrace.engine.exchange import Block, Body
+from millrace.engine.operators.assign import WINDOW_INPUT, earliest_end, window_input
+from millrace.engine.operators.partials import partials_of
+from millrace.engine.operators.slices import Grid, grid_of
+from millrace.engine.plan import Operator, Route
+from millrace.values import key_hash
+
+if TYPE_CHECKING:
+    from millrace.engine.source import PartitionBatch
+
+CLOCK_MARGIN = 2_000
+"""By how many milliseconds the clocks of ingestion nodes may differ before a late row may reach the late output combined.
+
+Nothing else depends on it."""
+
+RAW_COLUMNS = {"_key": pl.Binary(), "_value": pl.Binary()}
+
+
+def forward_rows(route: Route, rows: pl.DataFrame, bodies: list[Body]) -> None:
+    """Sends rows that an operator emits as rows along one edge; `_clock` is the watermark at each."""
+    read = route.edge.read
+    assert read is not None
+    deliver(route, read, rows.with_columns(source_order(route, read.topic.name).alias("_src")), (), bodies)
+
+
+def deliver(
+    route: Route,
+    read: graph.Read,
+    frame: pl.DataFrame,
+    batches: Sequence[PartitionBatch],
+    bodies: list[Body],
+) -> None:
+    """Takes rows through the stateless steps of an edge, then to its operator or its topic."""
+    if route.born_at is not None:
+        frame = frame.filter(pl.col("event_time") > route.born_at)
+    frame = route.edge.apply(frame)
+    if frame.is_empty():
+        return
+    operator = route.operator
+    if operator is None:
+        visible = frame.select(c for c in frame.columns if not c.startswith("_"))
+        bodies[0].blocks.append(Block.of(route.target, "rows", visible))
+        return
+    delivery = _Delivery(operator, read, f"{route.edge_index}/{read.topic.name}", batches, bodies)
+    if isinstance(operator.node, graph.Deduplication):
+        _send_to_deduplication(delivery, frame)
+    elif operator.node.windowing.sliced_window is None:
+        _send_to_windows(delivery, frame)
+    else:
+        _send_to_slices(delivery, grid_of(operator.node.windowing), frame)
+
+
+def source_order(route: Route, topic: str) -> pl.Expr:
+    """A number that orders rows of equal time: by topic name, then partition, then edge, in every batch alike."""
+    topics = route.operator.topics if route.operator else [topic]
+    return pl.col("_part") * 256 + ((topics.index(topic) << 40) + route.edge_index)
+
+
+@dataclass(frozen=True)
+class _Delivery:
+    """One edge into one operator, during one batch."""
+
+    operator: Operator
+    read: graph.Read
+    channel: str
+    batches: Sequence[PartitionBatch]
+    bodies: list[Body]
+
+    def send(self, frame: pl.DataFrame, kind: str = "rows") -> None:
+        """Sends rows to the slots of their keys; those of a broadcast input to every slot."""
+        if self.operator.input_index(self.channel) == self.operator.node.broadcast_input:
+            self._broadcast(frame, kind)
+            return
+        for slot, part in partition_by_slot(frame, list(self.operator.node.keys), len(self.bodies)):
+            self._append(slot, kind, part)
+
+    def send_whole(self, frame: pl.DataFrame) -> None:
+        """Sends rows with the bytes of their records."""
+        self.send(add_raw_bytes(frame, self.batches))
+
+    def _broadcast(self, frame: pl.DataFrame, kind: str) -> None:
+        """Every slot gets all rows. Only one slot reports those it refuses, or they would be reported once a slot."""
+        for slot in range(len(self.bodies)):
+            self._append(slot, kind, frame.with_columns(pl.lit(slot == 0).alias("_told")))
+
+    def _append(self, slot: int, kind: str, frame: pl.DataFrame) -> None:
+        self.bodies[slot].blocks.append(Block.of(self.operator.id, kind, frame, channel=self.channel))
+
+    @property
+    def carries_watermarks(self) -> bool:
+        """Whether the rows come from an operator, with the watermark at each of them."""
+        return self.operator.carries_watermarks(self.channel)
+
+
+# What may be combined before the shuffle
+#
+# Invariant: a row is combined only if no window of it can refuse it. A window that ends at `end` refuses a row if the
+# watermark of the row's partition, as it stood at that row, is at least `end + lateness`. That watermark has two parts:
+#
+# 1. The clock within this batch. It is known here (`_clock`). `_from` is the first end that it leaves open; it is later
+#    than `_first`, the first end of all, if some window already refuses the row.
+# 2. The clock before this batch. It is in the state of the operator, so it is not known here. But a clock is capped by
+#    ingestion time, and records are appended in the order of ingestion, so it is at most `_ingested`, the latest ingestion
+#    so far, plus the difference between the clocks of ingestion nodes (`CLOCK_MARGIN`).
+#
+# Example: windows of 30 s every 5 s, a delay of 1 s, no lateness (grace 1 s), margin 2 s.
+#
+#     event time   ingested   first end   at most this watermark   travels
+#     12:00:01     12:00:02   12:00:05    12:00:03 (02 + 2 - 1)    combined: 12:00:03 is before 12:00:05
+#     12:00:03     12:00:04   12:00:05    12:00:05                 whole: the window may be complete
+#     11:59:20     12:00:04   11:59:25    12:00:05                 whole: the operator judges it, most likely as late
+#
+# A row that travels whole may still be in time: the operator judges it by the state, and combines it there. So the bound
+# decides what is shown in the late output, never what is counted.
+
+
+def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> None:
+    """Rows for sliding windows: combined by key and slice if no window can refuse them, else whole."""
+    operator, frame = delivery.operator, _set_future_aside(delivery, grid, frame)
+    if frame.is_empty():
+        return
+    carries_watermarks = delivery.carries_watermarks
+    is_learned = delivery.read.watermark.is_learned and not carries_watermarks
+    delay = 0 if carries_watermarks else delivery.read.watermark.delay
+    event_time = pl.col("event_time")
+    first = grid.first_end(event_time)
+    open_end = grid.first_end(pl.col("_clock") - (delay + operator.node.windowing.lateness))
+    rows = frame.with_columns(
+        event_time.alias("_t"),
+        grid.slice_of(event_time).alias("_slice"),
+        first.alias("_first"),
+        (first if is_learned else pl.max_horizontal(first, open_end)).alias("_from"),
+    )
+    cannot_be_late = _cannot_be_late(operator, pl.col("_first"), carries_watermarks=carries_watermarks)
+    doubtful = rows.select(~((pl.col("_from") == pl.col("_first")) & cannot_be_late)).to_series()
+    if not doubtful.all():
+        _send_combined(delivery, rows, doubtful)
+    if doubtful.any():
+        unneeded = pl.exclude("^_clock[0-9]+$" if is_learned else "^_clock.*$", "_ingested", "_ahead")
+        delivery.send_whole(rows.filter(doubtful).select(unneeded))
+
+
+def _send_combined(delivery: _Delivery, rows: pl.DataFrame, doubtful: pl.Series) -> None:
+    partials, group = partials_of(delivery.operator.node), ("_slice", "_from", "_part")
+    needed = dict.fromkeys([*partials.keys, *partials.input_columns, *ORDER, *group])
+    lean = rows.select(list(needed))
+    lean = lean.filter(~doubtful) if doubtful.any() else lean
+    delivery.send(partials.from_rows(lean, group=group), "partials")
+
+
+def _set_future_aside(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows that are not too far in the future; the others go to the late output."""
+    if not frame["_ahead"].any():
+        return frame
+    event_time = pl.col("event_time")
+    missed = (grid.last_end(event_time) - grid.first_end(event_time)) // grid.window.every + 1
+    future = add_raw_bytes(frame.filter("_ahead"), delivery.batches)
+    future = future.with_columns(pl.lit("future").alias("reason"), missed.alias("missed"))
+    future = future.select(pl.exclude("^_clock.*$", "_src", "_ingested", "_ahead"))
+    future = future.rename({"_part": "_partition"}).with_columns(
+        pl.lit(delivery.read.topic.name).alias("_topic"), pl.lit(1, pl.Int64).alias("_rows")
+    )
+    delivery.bodies[0].blocks.append(Block.of(f"late/{delivery.operator.id}", "late", future))
+    return frame.filter(~pl.col("_ahead"))
+
+
+def _cannot_be_late(operator: Operator, end: pl.Expr, *, carries_watermarks: bool) -> pl.Expr:
+    """Whether no watermark that is possible here lets a window with this end refuse the row."""
+    if carries_watermarks:
+        lateness = 0 if operator.node.windowing.fires_once else operator.node.windowing.lateness
+        return pl.col("_clock").is_null() | (pl.col("_clock") < end + lateness)
+    return pl.lit(operator.is_bounded_by_ingestion) & (
+        pl.col("_ingested") + (CLOCK_MARGIN - operator.grace) < end
+    )
+
+
+def _send_to_deduplication(delivery: _Delivery, frame: pl.DataFrame) -> None:
+    """All rows whole, with their bytes where they might be refused here or later."""
+    rows = frame.with_columns(pl.col("event_time").alias("_t")).drop("^_clock[0-9]+$")
+    latest = pl.max_horizontal("_clock", "_ingested") - delivery.read.watermark.delay
+    doubtful = rows.select(((latest > pl.col("_t")) | pl.col("_ahead")).fill_null(value=True)).to_series()
+    delivery.send(rows.filter(~doubtful))
+    if doubtful.any():
+        delivery.send_whole(rows.filter(doubtful))
+
+
+def _send_to_windows(delivery: _Delivery, frame: pl.DataFrame) -> None:
+    """Rows for an operator that judges them itself: whole if a window could refuse them, else the needed columns."""
+    windowing = delivery.operator.node.windowing
+    rows = frame.with_columns(pl.col("event_time").alias("_t"), *window_input(windowing.assigner)).drop(
+        "^_clock[0-9]+$"
+    )
+    doubtful = rows.select((~_is_safe(delivery)).alias("doubtful")).to_series()
+    if not doubtful.all():
+        needed = _needed_columns(delivery.operator)
+        delivery.send(rows.filter(~doubtful).select(c for c in needed if c in rows.columns))
+    if doubtful.any():
+        delivery.send_whole(rows.filter(doubtful).drop("_ingested"))
+
+
+def _is_safe(delivery: _Delivery) -> pl.Expr:
+    """Whether no window can refuse a row."""
+    operator, windowing = delivery.operator, delivery.operator.node.windowing
+    end = earliest_end(windowing.assigner, pl.col("_t"))
+    if end is None or windowing.trigger.finishes or windowing.is_ordered:
+        return pl.lit(value=False)
+    by_processing_time = pl.lit(windowing.is_processing_time and operator.is_bounded_by_ingestion)
+    cannot_be_late = _cannot_be_late(operator, end, carries_watermarks=delivery.carries_watermarks)
+    return ~pl.col("_ahead") & (by_processing_time | cannot_be_late)
+
+
+def _needed_columns(operator: Operator) -> list[str]:
+    inputs = partials_of(operator.node).input_columns
+    internal = ("_t", "_src", "_off", "_part", "_clock", "_ahead", WINDOW_INPUT)
+    return list(dict.fromkeys([*operator.node.keys, *inputs, *internal]))
+
+
+def add_raw_bytes(frame: pl.DataFrame, batches: Sequence[PartitionBatch]) -> pl.DataFrame:
+    """Rows with the bytes of the records they were, null where they never were records."""
+    if "_value" in frame.columns:
+        return frame
+    parts = []
+    for batch in batches:
+        part = frame.filter(pl.col("_part") == batch.partition)
+        if part.is_empty():
+            continue
+        if batch.records is None:
+            nulls = [pl.lit(None, dtype).alias(name) for name, dtype in RAW_COLUMNS.items()]
+            parts.append(part.with_columns(nulls))
+            continue
+        indices = np.searchsorted(batch.records.offsets, part["_off"].to_numpy())
+        raw = {"_key": batch.records.keys, "_value": batch.records.values}
+        parts.append(
+            part.with_columns(
+                pl.Series(name, pl.from_arrow(array.take(indices)), dtype=pl.Binary)
+                for name, array in raw.items()
+            )
+        )
+    return pl.concat(parts)
+
+
+def partition_by_slot(frame: pl.DataFrame, keys: list[str], slots: int) -> list[tuple[int, pl.DataFrame]]:
+    """The rows of each slot that has any; a slot holds a contiguous range of key groups."""
+    if frame.is_empty():
+        return []
+    if slots == 1:
+        return [(0, frame)]
+    slot = key_hash.key_groups(frame, keys).astype(np.int32) * slots // key_hash.KEY_GROUPS
+    parts = frame.with_columns(pl.Series("_slot", slot)).partition_by(
+        "_slot", as_dict=True, include_key=False
+    )
+    return [(int(key[0]), part) for key, part in parts.items()]
