@@ -115,6 +115,11 @@ def test_help_lists_the_commands_and_every_command_has_an_example(millrace: Cli)
         "demo",
         "run",
         "ingest",
+        "ingest mqtt",
+        "ingest recording",
+        "ingest files",
+        "ingest stdin",
+        "ingest simulator",
         "explain",
         "replay",
         "transcript",
@@ -270,7 +275,7 @@ def test_a_job_that_its_own_code_stops_is_named_with_the_remedy_and_the_exit_cod
 
 
 def test_ingest_then_look_at_the_topics(millrace: Cli) -> None:
-    code, _, err = millrace("ingest", "--recording", "hsl.jsonl", "--speed", "max")
+    code, _, err = millrace("ingest", "recording", "hsl.jsonl", "--speed", "max")
     assert (code, "1 messages: 1 written" in err) == (0, True)
     topics = {row["topic"]: row for row in millrace.objects("topics", "list", "--json")}
     assert topics["input.vehicle-positions"]["records"] == 1
@@ -294,9 +299,29 @@ def test_ingest_takes_its_sources_from_the_settings(millrace: Cli, folder: Path)
     assert (code, "tram: done: 1 messages: 1 written" in err) == (0, True)
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_ingest_takes_the_log_before_or_after_the_source(millrace: Cli, before: bool) -> None:
+    log, recording = ["--log", "embedded:elsewhere"], ["recording", "hsl.jsonl", "--speed", "max"]
+    millrace.ok("ingest", *(log + recording if before else recording + log))
+    [topic] = [row for row in millrace.objects("topics", "list", *log, "--json") if row["records"]]
+    assert topic["topic"] == "input.vehicle-positions"
+
+
+@pytest.mark.parametrize("source", ["files", "stdin"])
+def test_ingest_reads_lines_into_a_declared_topic(
+    millrace: Cli, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["words.csv"] if source == "files" else ["--format", "csv"]
+    with Path("words.csv").open() as lines:
+        monkeypatch.setattr(sys, "stdin", lines)
+        millrace.ok("ingest", source, *words, "--to", "counting_program.py:WORDS", "--time", "event_time")
+    [topic] = millrace.objects("topics", "list", "--json")
+    assert (topic["topic"], topic["records"]) == ("words", 4)
+
+
 def test_ingest_simulates_a_city(millrace: Cli) -> None:
     words = "--scale", "0.1", "--seed", "7", "--volume", "mean", "--speed", "max", "--duration", "10s"
-    code, _, err = millrace("ingest", "--simulator", *words)
+    code, _, err = millrace("ingest", "simulator", *words)
     assert (code, "simulator: done:" in err) == (0, True)
     topics = {topic["topic"]: topic for topic in millrace.objects("topics", "list", "--json")}
     records = topics["input.vehicle-positions"]["records"]
@@ -366,19 +391,17 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
             "counting does not read 'nouns'; it reads words",
         ),
         (["ingest"], 1, "error: there is nothing to ingest: add a section [ingest.NAME]"),
-        (["ingest", "--recording", "absent.jsonl"], 1, "error: the recording absent.jsonl cannot be read"),
-        (["ingest", "--recording", "hsl.jsonl", "--processor", "bus"], 1, "there is no processor 'bus'"),
+        (["ingest", "recording", "absent.jsonl"], 1, "error: the recording absent.jsonl cannot be read"),
+        (["ingest", "recording", "hsl.jsonl", "--processor", "bus"], 1, "there is no processor 'bus'"),
+        (["ingest", "--recording", "hsl.jsonl"], 2, "No such option: --recording"),
+        (["ingest", "recording", "hsl.jsonl", "--scale", "4"], 2, "No such option: --scale"),
+        (["ingest", "files", "words.csv"], 2, "Missing option '--to'"),
         (
-            ["ingest", "--recording", "hsl.jsonl", "--simulator"],
-            1,
-            "--recording and --simulator were both given; name one here",
-        ),
-        (
-            ["ingest", "--simulator", "--scale", "0"],
+            ["ingest", "simulator", "--scale", "0"],
             1,
             "error: [ingest.simulator]: scale=0.0 is not allowed; use a number from",
         ),
-        (["ingest", "--simulator", "--duration", "soon"], 1, "duration='soon' is no duration"),
+        (["ingest", "simulator", "--duration", "soon"], 1, "duration='soon' is no duration"),
         (["doctor", "--config", "absent.toml"], 1, "error: absent.toml: the settings file cannot be read"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],

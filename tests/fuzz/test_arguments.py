@@ -40,9 +40,9 @@ LINES = [
     *(
         "backfill j.py:JOB --on local",
         "record --mqtt mqtt://localhost:1 x",
-        "ingest --file rides.csv --to j.py:RIDES --time at",
+        "ingest files rides.csv --to j.py:RIDES --time at",
     ),
-    *("ingest --file rides.jsonl --to j.py:RIDES", "run j.py:JOB --on local --until-caught-up"),
+    *("ingest files rides.jsonl --to j.py:RIDES", "run j.py:JOB --on local --until-caught-up"),
 ]
 """Commands that are right, or nearly."""
 WORDS = [

@@ -20,7 +20,8 @@ def ingest_all(
     """Until every connector ends, or `stop` is asked for; one that fails stops the others. All are made before any starts."""
     if not sources:
         raise ConfigError(
-            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, or say --recording FILE, --mqtt URL or --simulator"
+            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, "
+            "or name a source: millrace ingest mqtt URL, recording FILE, files FILE, stdin or simulator"
         )
     pipelines = {name: _create_pipeline(name, source) for name, source in sources.items()}
     with ThreadPoolExecutor(len(pipelines), thread_name_prefix="ingest") as pool:

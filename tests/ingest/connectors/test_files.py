@@ -182,7 +182,7 @@ READINGS = Topic("input.readings", Reading, key="sensor")
 @pytest.mark.slow
 def test_lines_are_piped_into_a_topic_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(PROGRAM)
-    words = ["ingest", "--stdin", "--to", "jobs.py:READINGS", "--time", "at", "--format", "csv"]
+    words = ["ingest", "stdin", "--to", "jobs.py:READINGS", "--time", "at", "--format", "csv"]
     command = [str(Path(sys.executable).with_name("millrace")), *words]
     lines = (
         "at,sensor,celsius\n"

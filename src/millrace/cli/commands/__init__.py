@@ -32,6 +32,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(ingest.app, name="ingest")
 app.add_typer(topics.app, name="topics")
 app.add_typer(bench.app, name="bench")
 app.add_typer(kafka.app, name="kafka")
@@ -39,7 +40,6 @@ for command in (
     demo,
     run,
     savepoint,
-    ingest,
     record,
     serve,
     explain,

@@ -1,201 +1,241 @@
-"""`millrace ingest`: from the outside world to the log."""
+"""`millrace ingest`: writes events from outside to the log."""
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from millrace.cli.commands.options import Config, LogUrl, format_examples, load_settings
+from millrace.config import IngestSettings
 
-if TYPE_CHECKING:
-    from millrace.config import IngestSettings
-
-EXAMPLES = format_examples(
-    "millrace ingest",
-    "millrace ingest --recording hsl.jsonl.gz --processor hsl --speed 10 --retime now",
-    "millrace ingest --recording hsl.jsonl.gz --speed max",
-    "millrace ingest --simulator --scale 4 --seed 7 --volume peak",
-    "millrace ingest --file readings.csv --to jobs.py:READINGS --time at",
-    "tail -f readings.jsonl | millrace ingest --stdin --to jobs.py:READINGS",
-    "millrace ingest --mqtt mqtts://mqtt.hsl.fi:8883 --processor hsl",
+app = typer.Typer(
+    invoke_without_command=True,
+    epilog=format_examples(
+        "millrace ingest",
+        "millrace ingest mqtt mqtts://mqtt.hsl.fi:8883 --processor hsl",
+        "millrace ingest recording hsl.jsonl.gz --speed max",
+        "millrace ingest files readings.csv --to jobs.py:READINGS --time at",
+        "millrace ingest simulator --scale 4",
+    ),
 )
 
+Processor = Annotated[
+    str, typer.Option(metavar="NAME", help="The processor that turns messages into events: hsl or gtfs-rt.")
+]
+Copies = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, max=1000, help="Write each event N times, as if other vehicles had sent it, too."
+    ),
+]
+Speed = Annotated[
+    str,
+    typer.Option(
+        metavar="N",
+        help="1: in real time; 10: ten times as fast; max: as fast as possible.",
+        show_default=True,
+    ),
+]
+TargetTopic = Annotated[
+    str,
+    typer.Option(metavar="FILE.PY:NAME", help="The Topic to write to, where your program declares it."),
+]
+TimeColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="The column with the event time. Default: the time of reading."),
+]
+TimeUnit = Annotated[Literal["ms", "s"], typer.Option(help="The unit of numbers in the time column.")]
+LineFormat = Annotated[
+    Literal["jsonl", "csv"] | None,
+    typer.Option(help="The format of the lines. Default: by the name of the file, otherwise jsonl."),
+]
 
-def ingest(
-    recording: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Play this recording (JSON lines, optionally gzipped; or a URL) instead of what millrace.toml names.",
+
+@app.callback()
+def ingest(context: typer.Context, log: LogUrl = None, config: Config = None) -> None:
+    """Write events to the log, from a broker, files or a simulation.
+
+    Without a command, all sources run that millrace.toml names in sections [ingest.NAME]. Ctrl-C stops between two batches.
+    """
+    if context.invoked_subcommand is None:
+        _run(load_settings(config).ingest, log=log, config=config)
+    # `millrace ingest --log URL mqtt …` means the same as `millrace ingest mqtt … --log URL`.
+    context.default_map = {str(context.invoked_subcommand): {"log": log, "config": config}}
+
+
+@app.command(
+    epilog=format_examples(
+        "millrace ingest mqtt mqtts://mqtt.hsl.fi:8883 --processor hsl",
+        "millrace ingest mqtt mqtts://me@mqtt.example.org:8883 --password-file /run/secrets/mqtt",
+        "millrace ingest mqtt mqtt://localhost --topic '/hfp/v2/journey/#' --client-id node-1 --share city",
+    )
+)
+def mqtt(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="The broker: mqtts://USER@HOST:PORT, or mqtt:// without encryption."
         ),
-    ] = None,
-    loop: Annotated[
-        bool, typer.Option("--loop", help="Begin the recording again at its end, with times that go on.")
-    ] = False,
-    copies: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=1000,
-            help="Every event N times, as if by other vehicles: more volume from what there is.",
-        ),
-    ] = 1,
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE", help="Take lines of JSON or CSV from this file, or from several, instead."
-        ),
-    ] = None,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Take lines of JSON from standard input instead.")
-    ] = False,
-    to: Annotated[
-        str | None, typer.Option(metavar="FILE.PY:NAME", help="The declared topic to which lines go.")
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="The column with the time of a line; by default when it is read."
-        ),
-    ] = None,
-    unit: Annotated[Literal["ms", "s"], typer.Option(help="What numbers in that column count.")] = "ms",
-    format: Annotated[  # noqa: A002 - as users call it
-        Literal["jsonl", "csv"] | None,
-        typer.Option(help="What lines are; by default what the name of a file says, otherwise jsonl."),
-    ] = None,
-    mqtt: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Take messages from this broker, such as mqtts://USER@HOST:8883, instead."
-        ),
-    ] = None,
+    ],
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FILTER", help="Topics to ask the broker for; by default those the processor understands."
+            metavar="FILTER",
+            help="A topic to subscribe to; may be repeated. Default: the topics of the processor.",
         ),
     ] = None,
     client_id: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="By which the broker knows this node again; by default the machine's name."
-        ),
+        typer.Option(metavar="NAME", help="The name of this node. Default: millrace- and the host name."),
     ] = None,
     share: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Divide the messages with all nodes of this group.")
+        str | None,
+        typer.Option(metavar="GROUP", help="Share the messages with the other nodes of this group."),
     ] = None,
     password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Holds the password for --mqtt.")
+        Path | None, typer.Option(metavar="FILE", help="The file with the password of the user in URL.")
     ] = None,
-    processor: Annotated[
-        str, typer.Option(metavar="NAME", help="What understands the recording, or the broker's messages.")
-    ] = "hsl",
-    speed: Annotated[
+    processor: Processor = "hsl",
+    copies: Copies = 1,
+    log: LogUrl = None,
+    config: Config = None,
+) -> None:
+    """Subscribe to an MQTT broker.
+
+    A message is acknowledged when the log has it, so a node that dies gets it again. Ctrl-C stops.
+    """
+    options = {"topics": topic, "client_id": client_id, "share": share, "password_file": password_file}
+    _run_one("mqtt", log, config, url=url, processor=processor, copies=copies, **options)
+
+
+@app.command(
+    epilog=format_examples(
+        "millrace ingest recording hsl.jsonl.gz --speed max",
+        "millrace ingest recording hsl.jsonl.gz --processor hsl --speed 10 --retime now",
+        "millrace ingest recording https://example.org/hsl.jsonl.gz --loop",
+    )
+)
+def recording(
+    file: Annotated[
         str,
-        typer.Option(
-            metavar="N", help="How many times as fast as it was recorded; max: as fast as possible."
-        ),
-    ] = "1",
+        typer.Argument(metavar="FILE", help="The recording: JSON lines, optionally gzipped; also a URL."),
+    ],
+    speed: Speed = "1",
     retime: Annotated[
-        Literal["now"] | None, typer.Option(help="now: shift event times so that the replay looks live.")
+        Literal["now"] | None, typer.Option(help="now: shift all times so that the replay looks live.")
     ] = None,
-    simulator: Annotated[
-        bool,
-        typer.Option(
-            "--simulator",
-            help="Make up a city's vehicles instead of what millrace.toml names; takes --speed, too.",
-        ),
+    loop: Annotated[
+        bool, typer.Option("--loop", help="Start again at the end, with times that continue.")
     ] = False,
+    processor: Processor = "hsl",
+    copies: Copies = 1,
+    log: LogUrl = None,
+    config: Config = None,
+) -> None:
+    """Play back a recording, as `millrace record` makes them."""
+    options = {"speed": speed, "retime": retime, "loop": loop, "processor": processor, "copies": copies}
+    _run_one("recording", log, config, name=Path(file).name, path=file, **options)
+
+
+@app.command(
+    epilog=format_examples(
+        "millrace ingest files readings.csv --to jobs.py:READINGS --time at",
+        "millrace ingest files 'readings/*.jsonl.gz' --to jobs.py:READINGS --time at --unit s",
+    )
+)
+def files(
+    path: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="Files of JSON lines or CSV, patterns, or URLs; also gzipped."),
+    ],
+    to: TargetTopic,
+    time: TimeColumn = None,
+    unit: TimeUnit = "ms",
+    format: LineFormat = None,  # noqa: A002 - as users call it
+    log: LogUrl = None,
+    config: Config = None,
+) -> None:
+    """Read files with lines of JSON or CSV, once, to their end.
+
+    Each line is one event of the topic. A line that does not fit becomes a dead letter.
+    """
+    _run_one("files", log, config, path=path, topic=to, time=time, unit=unit, format=format)
+
+
+@app.command(
+    epilog=format_examples(
+        "tail -f readings.jsonl | millrace ingest stdin --to jobs.py:READINGS",
+        "millrace ingest stdin --to jobs.py:READINGS --format csv --time at < readings.csv",
+    )
+)
+def stdin(
+    to: TargetTopic,
+    time: TimeColumn = None,
+    unit: TimeUnit = "ms",
+    format: LineFormat = None,  # noqa: A002 - as users call it
+    log: LogUrl = None,
+    config: Config = None,
+) -> None:
+    """Read lines of JSON or CSV from standard input, until it ends."""
+    _run_one("stdin", log, config, topic=to, time=time, unit=unit, format=format)
+
+
+@app.command(
+    epilog=format_examples(
+        "millrace ingest simulator",
+        "millrace ingest simulator --scale 4 --seed 7 --volume peak",
+        "millrace ingest simulator --speed max --duration 1h --events all --truth city",
+    )
+)
+def simulator(
     scale: Annotated[
         float,
-        typer.Option(metavar="N", help="How many times as many vehicles as a real city, for --simulator."),
+        typer.Option(metavar="N", help="The number of vehicles: 1 is a real city, 4 four times as many."),
     ] = 1,
-    seed: Annotated[int, typer.Option(metavar="N", help="Which of all simulated cities.")] = 1,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="The city to simulate: equal seeds make equal cities.")
+    ] = 1,
     volume: Annotated[
         Literal["curve", "mean", "peak"],
-        typer.Option(help="Events a second of the simulated city: following the day, or always the same."),
+        typer.Option(help="Events per second: by the time of day, or always the mean or the peak."),
     ] = "curve",
-    duration: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="End the simulated city after this much of its time, such as 1h."),
-    ] = None,
     events: Annotated[
         Literal["positions", "all"],
-        typer.Option(
-            help="What vehicles of the simulated city report; all: arrivals, departures and doors, too."
-        ),
+        typer.Option(help="What vehicles report; all: also arrivals, departures and doors."),
     ] = "positions",
+    speed: Speed = "1",
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop after this much simulated time, such as 1h.")
+    ] = None,
     truth: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write what really happened in the simulated city to this folder."),
+        Path | None, typer.Option(metavar="DIR", help="Write what really happened to this folder.")
     ] = None,
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Write events to the log: from the connectors of millrace.toml, a recording, a broker or a simulated city. Ctrl-C stops between two batches."""
+    """Simulate the vehicles of a city."""
+    city = {"scale": scale, "seed": seed, "volume": volume, "events": events, "truth": truth}
+    _run_one("simulator", log, config, speed=speed, duration=duration, **city)
+
+
+def _run_one(
+    connector: str, log: str | None, config: Path | None, *, name: str | None = None, **options: Any
+) -> None:
+    """Runs one connector. `name` is what progress lines call it; options that are None are left to the connector."""
+    given = {key: value for key, value in options.items() if value is not None}
+    source = IngestSettings.model_validate({"connector": connector, **given})
+    _run({name or connector: source}, log=log, config=config)
+
+
+def _run(sources: dict[str, IngestSettings], *, log: str | None, config: Path | None) -> None:
     from millrace.ingest.pipeline import StopSignal
     from millrace.ingest.service import ingest_all
     from millrace.log import open_log
 
-    loaded_settings = load_settings(config, log_url=log)
-    shared = {"processor": processor, "copies": copies}
-    lines = {"topic": to, "time": time, "unit": unit, "format": format}
-    broker = {
-        "url": mqtt,
-        "topics": topic,
-        "client_id": client_id,
-        "share": share,
-        "password_file": password_file,
-    }
-    city = {
-        "scale": scale,
-        "seed": seed,
-        "volume": volume,
-        "duration": duration,
-        "events": events,
-        "truth": truth,
-    }
-    named: dict[str, dict[str, Any] | None] = {
-        "recording": {"path": recording, "speed": speed, "retime": retime, "loop": loop, **shared}
-        if recording
-        else None,
-        "simulator": {"speed": speed, **city} if simulator else None,
-        "mqtt": {**broker, **shared} if mqtt else None,
-        "files": {"path": file, **lines} if file else None,
-        "stdin": {key: value for key, value in lines.items() if value is not None} if stdin else None,
-    }
-    sources = (
-        _source_from_options({name: options for name, options in named.items() if options is not None})
-        or loaded_settings.ingest
-    )
+    settings = load_settings(config, log_url=log)
     stop = StopSignal()
     with stop.on_interrupt():
-        ingest_all(sources, open_log(loaded_settings), out=sys.stderr, stop=stop)
+        ingest_all(sources, open_log(settings), out=sys.stderr, stop=stop)
     if stop.is_requested:
         raise typer.Exit(130)
-
-
-def _source_from_options(sources: "dict[str, dict[str, Any]]") -> "dict[str, IngestSettings]":
-    """The source that the command line names instead of millrace.toml, if any."""
-    from millrace.config import IngestSettings
-    from millrace.errors import ConfigError
-
-    for name in {"files", "stdin"} & sources.keys():
-        if sources[name].get("topic") is None:
-            raise ConfigError(
-                "lines need a topic to go to; name the one that your job reads, such as --to jobs.py:READINGS"
-            )
-    if len(sources) > 1:
-        flags = " and ".join("--file" if name == "files" else f"--{name}" for name in sources)
-        raise ConfigError(f"{flags} were both given; name one here, or both in sections of millrace.toml")
-    return {
-        _display_name(name, options): IngestSettings.model_validate({"connector": name, **options})
-        for name, options in sources.items()
-    }
-
-
-def _display_name(name: str, options: "dict[str, Any]") -> str:
-    """What progress calls it."""
-    return Path(options["path"]).name if name == "recording" else name

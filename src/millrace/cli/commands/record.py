@@ -37,7 +37,7 @@ def record(
         Path | None, typer.Option(metavar="FILE", help="Holds the password of the user in URL.")
     ] = None,
 ) -> None:
-    """Record what a broker sends, until stopped with Ctrl-C. `millrace ingest --recording FILE` plays it back.
+    """Record what a broker sends, until stopped with Ctrl-C. `millrace ingest recording FILE` plays it back.
 
     Each message is a line with the time at which it came, its topic and its payload, byte for byte. The broker is told that a message was taken when it
     is on disk.

@@ -48,7 +48,7 @@ def demo_processes(options: DemoOptions) -> list[DemoProcess]:
     log = ("--log", options.log_url)
     city = (
         "ingest",
-        "--simulator",
+        "simulator",
         "--scale",
         f"{options.scale:g}",
         "--seed",

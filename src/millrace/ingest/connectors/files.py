@@ -212,7 +212,7 @@ class Files(_LineConnector):
 
 
 class Stdin(_LineConnector):
-    """What is piped in, until it ends: `tail -f readings.jsonl | millrace ingest --stdin --to jobs.py:READINGS`."""
+    """What is piped in, until it ends: `tail -f readings.jsonl | millrace ingest stdin --to jobs.py:READINGS`."""
 
     def __init__(
         self,

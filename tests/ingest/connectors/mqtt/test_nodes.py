@@ -45,7 +45,7 @@ class Node:
         self.name, self.broker = name, broker
         words = [
             "ingest",
-            "--mqtt",
+            "mqtt",
             broker.url,
             "--client-id",
             name,
