@@ -105,7 +105,12 @@ def mqtt(
 
     A message is acknowledged when the log has it, so a node that dies gets it again. Ctrl-C stops.
     """
-    options = {"topics": topic, "client_id": client_id, "share": share, "password_file": password_file}
+    options: dict[str, Any] = {
+        "topics": topic,
+        "client_id": client_id,
+        "share": share,
+        "password_file": password_file,
+    }
     _run_one("mqtt", log, config, url=url, processor=processor, copies=copies, **options)
 
 
@@ -134,7 +139,13 @@ def recording(
     config: Config = None,
 ) -> None:
     """Play back a recording, as `millrace record` makes them."""
-    options = {"speed": speed, "retime": retime, "loop": loop, "processor": processor, "copies": copies}
+    options: dict[str, Any] = {
+        "speed": speed,
+        "retime": retime,
+        "loop": loop,
+        "processor": processor,
+        "copies": copies,
+    }
     _run_one("recording", log, config, name=Path(file).name, path=file, **options)
 
 
@@ -215,7 +226,7 @@ def simulator(
     config: Config = None,
 ) -> None:
     """Simulate the vehicles of a city."""
-    city = {"scale": scale, "seed": seed, "volume": volume, "events": events, "truth": truth}
+    city: dict[str, Any] = {"scale": scale, "seed": seed, "volume": volume, "events": events, "truth": truth}
     _run_one("simulator", log, config, speed=speed, duration=duration, **city)
 
 
