@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from bench import events
+from bench.markers import MARKER_FINAL_STOP, MARKER_ROUTE, MARKERS
 from millrace.devtools import brokers
 from millrace.errors import DefinitionError, RunFailed, TopicMissing
 from millrace.log import Log
@@ -23,7 +24,6 @@ from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.transit import jobs as transit_jobs
 from millrace.transit.final_stops import FinalStop
-from millrace.transit.markers import MARKER_FINAL_STOP, MARKER_ROUTE, MARKERS
 from millrace.transit.topics import ARRIVALS, POSITIONS
 
 VOLUME = 676

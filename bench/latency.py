@@ -29,11 +29,11 @@ from bench.city_flow import (
     start_run,
     topics_read_by,
 )
+from bench.markers import MARKERS, LatencyMarker
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import decode
 from millrace.log.status import Status
 from millrace.topics import Topic
-from millrace.transit.markers import MARKERS, LatencyMarker
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": RECORDS,
     "ingest": {"config", "log", "transit.topics", "transit.events_pb2"},
     "runners": {"config", "engine", "log", "testing"},
-    "serve": {"log", "transit.markers"},
+    "serve": {"log"},
     "sinks": {"log"},
     "transit": set(),
     "testing": {"engine", "runners", *RECORDS},

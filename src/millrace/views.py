@@ -1,6 +1,6 @@
 """What of a job's results is shown: declared beside the job, kept and served by `serve/`."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 import polars as pl
@@ -48,6 +48,9 @@ class View:
     """`window`: the results of one window, the newest that is complete. `newest`: of each key the newest result, for matches, sessions and rows
     without windows, which do not end together. By default `newest` for points and `window` for all others."""
 
+    exclude: pl.Expr | None = field(default=None, compare=False)
+    """Results that are never shown: an expression over the topic's columns that is true for them, such as `pl.col("route") == "test"`."""
+
     def __post_init__(self) -> None:
         """Refuses columns that the topic does not have, and a name that no address could hold."""
         if not self.name or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in self.name):
@@ -75,6 +78,7 @@ class View:
                 f"view {self.name!r}: an arc has to lead somewhere; put 'to' into values=, after the column that ranks"
             )
         self._check_types()
+        self._check_exclude()
         durations.parse_positive(self.window, name="window")
         durations.parse_positive(self.every, name="every")
 
@@ -95,6 +99,15 @@ class View:
         if not schema[self.values[0]].is_numeric():
             raise DefinitionError(
                 f"{where} {self.values[0]!r} is {schema[self.values[0]]}, but the first of values= ranks and colours; put a number first"
+            )
+
+    def _check_exclude(self) -> None:
+        """Refuses an expression over columns that the topic does not have."""
+        columns = [] if self.exclude is None else self.exclude.meta.root_names()
+        if unknown := [column for column in columns if column not in self.topic.schema]:
+            raise DefinitionError(
+                f"view {self.name!r}: exclude= uses column {unknown[0]!r}, which topic {self.topic.name!r} does not have; "
+                f"use {', '.join(self.topic.schema)}"
             )
 
     @property

@@ -1,24 +1,25 @@
 """What a view keeps and which tiles change, whatever comes late, is withdrawn or goes out of date."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import markers
 from bench.city_flow import final_stop_distribution
+from bench.markers import MARKER_AREA, MARKERS
 from millrace.errors import DefinitionError
 from millrace.runners.replay import replay
 from millrace.serve.tiles import TILES_PER_SIDE, Box, InvalidRequest, tile_name, tile_of
 from millrace.serve.view_state import ViewState
 from millrace.topics import Topic
 from millrace.transit.jobs import BUILT_IN
-from millrace.transit.markers import MARKER_AREA, MARKERS
 from millrace.transit.topics import ARRIVALS, CELL_COUNTS, EMERGENCY_STOPS, FLOWS, POSITIONS
 from millrace.transit.views import VIEWS
 from millrace.views import View
-from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, named, results
+from serve.conftest import CENTRE, ESPOO, HARBOUR, T0, TAMPERE, cell_at, named, results
 
 PLACES = (CENTRE, HARBOUR, ESPOO, TAMPERE)
 
@@ -123,12 +124,6 @@ def test_a_point_is_where_its_result_says() -> None:
             {**nowhere, "latitude": None},
             {**nowhere, "longitude": float("nan")},
             {**nowhere, "latitude": 91.0},
-            {
-                **nowhere,
-                "vehicle_id": "marker/emergency-stop/1",
-                "latitude": MARKER_AREA[0],
-                "longitude": MARKER_AREA[1],
-            },
         )
     )
     snapshot, changed = cells.take_changes()
@@ -161,19 +156,54 @@ def test_a_point_that_is_elsewhere_now_has_left_the_tile_where_it_was() -> None:
     assert sorted("12/7" in text for text in cells.encode(snapshot.rows, changed).values()) == [False, True]
 
 
-@pytest.mark.parametrize("job", MARKERS)
-def test_no_view_shows_a_latency_marker(job: str) -> None:
-    """Whatever markers make the jobs say, their own and the others'."""
+def marker_results(job: str) -> pl.DataFrame:
+    """What the job makes of the markers of all jobs."""
     sent: dict[str, list[pl.DataFrame]] = {POSITIONS.name: [], ARRIVALS.name: []}
     for marker in MARKERS.values():
         sent[marker.input_topic.name].append(marker.make_rows(T0, T0 + 60_000))
     events = {name: pl.concat(frames).sort("event_time") for name, frames in sent.items()}
     made = final_stop_distribution() if job == "final-stop-distribution" else BUILT_IN[job]()
-    said = replay(made, events)
-    cells = ViewState(view(job))
-    cells.apply(said)
-    assert len(said)
-    assert cells.snapshot().rows.is_empty()
+    return replay(made, events)
+
+
+@pytest.mark.parametrize("job", MARKERS)
+def test_views_of_a_measurement_exclude_its_latency_markers(job: str) -> None:
+    marked = marker_results(job)
+    excluding = ViewState(next(view for view in markers.VIEWS if view.name == job))
+    excluding.apply(marked)
+    assert len(marked)
+    assert excluding.snapshot().rows.is_empty()
+    usual = ViewState(view(job))
+    usual.apply(marked)
+    assert not usual.snapshot().rows.is_empty(), "the usual views exclude nothing"
+
+
+@pytest.mark.parametrize("views", [VIEWS, markers.VIEWS], ids=["usual", "measurement"])
+def test_vehicles_near_the_latency_markers_are_shown(views: tuple[View, ...]) -> None:
+    """A cell 200 m from that of a marker, and a vehicle that brakes at its very position."""
+    near = cell_at(MARKER_AREA[0] + 0.004, MARKER_AREA[1])
+    cells, points = (ViewState(next(view for view in views if view.name == name)) for name in NEAR_VIEWS)
+    cells.apply(results(0, {near: 3}))
+    assert shown(cells) == {named(near): 3}
+    ship = {"latitude": MARKER_AREA[0], "longitude": MARKER_AREA[1], "vehicle_id": "12/7"}
+    points.apply(pane(0, {**ship, "deceleration": -4.5, "speed_difference": 11.0}))
+    assert points.snapshot().rows["cell"].to_list() == ["12/7"]
+
+
+NEAR_VIEWS = ("vehicle-distribution", "emergency-stop")
+
+
+def test_a_result_that_its_view_excludes_is_not_shown_and_does_not_move_its_time() -> None:
+    cells = ViewState(replace(view("vehicle-distribution"), exclude=pl.col("count") > 5))
+    cells.apply(results(0, {CENTRE: 5, ESPOO: 6}))
+    assert shown(cells) == {named(CENTRE): 5}
+    cells.apply(results(5, {ESPOO: 7}))
+    assert (shown(cells), cells.time) == ({named(CENTRE): 5}, T0)
+
+
+def test_an_exclusion_by_an_unknown_column_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"exclude= uses column 'speed', which topic .* does not have"):
+        replace(view("vehicle-distribution"), exclude=pl.col("speed") > 5)
 
 
 def test_only_tiles_whose_contents_differ_have_changed() -> None:

@@ -7,7 +7,6 @@ import polars as pl
 from millrace.geo import cell_centres
 from millrace.serve import tiles
 from millrace.serve.omissions import Omissions
-from millrace.transit.markers import is_marker_position
 from millrace.views import View
 
 _FILTER = "filter such rows out before the job groups them"
@@ -52,7 +51,7 @@ def _check_keys(added: pl.DataFrame, view: View, omissions: Omissions) -> None:
 
 
 def place_results(rows: pl.DataFrame, view: View, omissions: Omissions) -> pl.DataFrame:
-    """With the name, place and tile of each key. Latency markers are left out; what has no place is left out and counted."""
+    """Adds the name, position and tile of each key. Results without a position are dropped and counted."""
     keyed = rows.filter(pl.col(view.key).is_not_null())
     _omit(
         rows.filter(pl.col(view.key).is_null()),
@@ -85,9 +84,7 @@ def place_results(rows: pl.DataFrame, view: View, omissions: Omissions) -> pl.Da
         _check_resolutions(placed, view, omissions)
     if view.kind == "arcs":
         placed = _name_targets(placed, omissions)
-    return placed.filter(~is_marker_position()).with_columns(
-        tiles.tile_of(pl.col("latitude"), pl.col("longitude"))
-    )
+    return placed.with_columns(tiles.tile_of(pl.col("latitude"), pl.col("longitude")))
 
 
 def _check_resolutions(rows: pl.DataFrame, view: View, omissions: Omissions) -> None:

@@ -73,7 +73,7 @@ class ViewState:
     def add(self, results: pl.DataFrame) -> None:
         """Takes results in the order of the log, as the codec gives them with panes."""
         self.result_count += len(results)
-        rows = check_results(self._with_windows(results), self.view, self.omissions)
+        rows = check_results(self._with_windows(self._drop_excluded(results)), self.view, self.omissions)
         if rows.is_empty():
             return
         settled = rows.filter(pl.col("timing").ne_missing("early"))["window_end"].max()
@@ -119,6 +119,12 @@ class ViewState:
         for tile, *contents in by_tile.iter_rows():
             texts[tile] = _tile_text(tile, _encode(list(zip(*contents, strict=True))))
         return texts
+
+    def _drop_excluded(self, results: pl.DataFrame) -> pl.DataFrame:
+        """The results without those that the view excludes. Where its expression is null, a result stays."""
+        if self.view.exclude is None:
+            return results
+        return results.filter(~self.view.exclude.fill_null(value=False))
 
     def _with_windows(self, results: pl.DataFrame) -> pl.DataFrame:
         """Rows of a job without windows are as long as a millisecond, where results are shown key by key."""

@@ -207,7 +207,7 @@ def latency(
     On a log that is in use, other events in input.vehicle-positions count as load.
     """
     from bench.latency import bench
-    from millrace.transit.markers import MARKERS
+    from bench.markers import MARKERS
 
     results = map(asdict, bench(jobs or list(MARKERS), url=log, on=on, scale=scale, seconds=seconds))
     if json:

@@ -1,14 +1,19 @@
-"""Latency markers: vehicles that do not exist, far out at sea, whose results tell how long results take. What people are shown leaves them out.
+"""Latency markers: simulated vehicles, far out at sea, whose results show how long results take.
 
-They report to the topics of positions and arrivals like all others and go through the same jobs, so that nothing is measured but the way of every event.
+They report to the topics of positions and arrivals and go through the same jobs as all other vehicles, so a measurement covers
+the path of every event. A measurement on a log in use (`millrace bench latency --log URL`) therefore adds results of markers to
+its topics. To watch the map of such a log without them, serve the views of this module, which exclude exactly these results:
+
+    millrace serve --view bench/markers.py:VIEWS
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import polars as pl
 
+from millrace.geo import geocell
 from millrace.topics import Topic
 from millrace.transit.topics import (
     ARRIVALS,
@@ -19,49 +24,41 @@ from millrace.transit.topics import (
     FLOWS,
     POSITIONS,
 )
+from millrace.transit.views import VIEWS as TRANSIT_VIEWS
+from millrace.views import View
 
 GeoPosition: TypeAlias = tuple[float, float]
 """Latitude and longitude."""
 
 MARKER_PREFIX = "marker/"
-"""How the names of such vehicles begin."""
+"""The ids of markers begin with this."""
 MARKER_AREA = -47.0, -123.0
 """Latitude and longitude, in the South Pacific: no land within 2,000 km."""
-_AREA_RADIUS = 2.0
-
-
-def is_marker_position(latitude: str = "latitude", longitude: str = "longitude") -> pl.Expr:
-    """Whether a place is where only markers are."""
-    return ((pl.col(latitude) - MARKER_AREA[0]).abs() <= _AREA_RADIUS) & (
-        (pl.col(longitude) - MARKER_AREA[1]).abs() <= _AREA_RADIUS
-    )
 
 
 @dataclass(frozen=True)
 class LatencyMarker:
-    """How the results of a job are told apart."""
+    """The events that one job is sent, and the results that it makes of them."""
 
     input_topic: Topic
-    """Where its events go."""
     output_topic: Topic
-    """Where its results appear."""
     make_rows: Callable[[int, int], pl.DataFrame]
-    """The events between two times; those that make up a result are neighbours in time, and the last of them is what it waits for."""
+    """Makes the events between two times. Events of one result are neighbours in time, and the result waits for the last of them."""
     delay: int
-    """Of the job's watermark, in milliseconds."""
+    """The delay of the job's watermark, in milliseconds."""
     find_results: Callable[[pl.DataFrame], pl.DataFrame]
-    """Of decoded results, those of markers: `event`, the time of the last event, and `complete`, the watermark that lets it come."""
+    """Finds the markers among decoded results: `event`, the time of the last event, and `complete`, the watermark at which it is due."""
 
 
 @dataclass(frozen=True)
 class _WindowMarker:
-    """One vehicle in the last milliseconds of each window, at one place after the other; the cell of the first of its places has a result."""
+    """One vehicle in the last milliseconds of each window, at one position after the other. The cell of the first one has a result."""
 
     job: str
     positions: tuple[GeoPosition, ...]
     input_topic: Topic = POSITIONS
     result_position: GeoPosition | None = None
-    """Where the result is, if elsewhere."""
+    """The position of the result, where it is not the first of `positions`."""
     fields: tuple[tuple[str, str | int], ...] = ()
 
     def make_rows(self, start: int, end: int) -> pl.DataFrame:
@@ -90,15 +87,13 @@ class _WindowMarker:
 
 
 def _cell_of(position: GeoPosition) -> int:
-    from millrace.geo import geocell
-
     return int(
         pl.DataFrame([position], schema=["latitude", "longitude"], orient="row").select(geocell()).item()
     )
 
 
 def _make_emergency_stops(start: int, end: int) -> pl.DataFrame:
-    """One vehicle each 250 ms, which brakes from 12 m/s to a standstill within two seconds."""
+    """One vehicle every 250 ms, which brakes from 12 m/s to a standstill within two seconds."""
     starts = pl.DataFrame(
         {"begun": range(-(-start // _STOP_INTERVAL) * _STOP_INTERVAL, end, _STOP_INTERVAL)},
         schema={"begun": pl.Int64},
@@ -124,7 +119,7 @@ def _find_emergency_stops(results: pl.DataFrame) -> pl.DataFrame:
 
 
 def _to_topic_rows(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
-    """As events of a topic, all columns there; they come in as soon as they happen."""
+    """The rows with all columns of the topic. They are ingested as soon as they happen."""
     rows = rows.with_columns(operator=pl.lit(MARKER_PREFIX.rstrip("/")), ingestion_time=pl.col("event_time"))
     columns: dict[str, pl.DataType] = {**topic.schema, "event_time": pl.Int64(), "ingestion_time": pl.Int64()}
     return rows.select(
@@ -135,7 +130,7 @@ def _to_topic_rows(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
 
 _WINDOW_STEP, _STOP_INTERVAL = 5_000, 250
 MARKER_ROUTE = "marker"
-"""The route, in direction 1, of the vehicle that is heading somewhere: to `END`."""
+"""The route, in direction 1, of the vehicle whose final stop is `MARKER_FINAL_STOP`."""
 MARKER_FINAL_STOP = MARKER_AREA[0] - 1, MARKER_AREA[1] + 1
 
 _POSITION_MARKER = _WindowMarker("vehicle-distribution", (MARKER_AREA,))
@@ -169,4 +164,23 @@ MARKERS = {
         POSITIONS, EMERGENCY_STOPS, _make_emergency_stops, 5_000, _find_emergency_stops
     ),
 }
-"""By job; as the jobs are by default."""
+"""The marker of each job, as the jobs are by default."""
+
+_MARKER_POSITIONS = (
+    *_POSITION_MARKER.positions,
+    *_ARRIVAL_MARKER.positions,
+    *_FINAL_STOP_MARKER.positions,
+    *_FLOW_MARKER.positions,
+    MARKER_FINAL_STOP,
+)
+
+
+def _without_markers(view: View) -> View:
+    """The view without results of markers: by the vehicle's id for points, by the cells of their positions otherwise."""
+    if view.kind == "points":
+        return replace(view, exclude=pl.col(view.key).str.starts_with(MARKER_PREFIX))
+    return replace(view, exclude=pl.col(view.key).is_in([_cell_of(at) for at in _MARKER_POSITIONS]))
+
+
+VIEWS = tuple(map(_without_markers, TRANSIT_VIEWS))
+"""The views of transit without results of markers."""
