@@ -1,17 +1,13 @@
-"""Where most vehicles came by, minute by minute, asked of the events that `make demo` has left in its log."""
+"""Which places had the most vehicles, minute by minute? Reads the events that `make demo` has left in its log."""
 
 import millrace as mr
-from millrace import aggregates, watermarks, windows
+from millrace import watermarks, windows
 from millrace.geo import geocell
 from millrace.transit import CELL_COUNTS, POSITIONS
 
-busy = mr.Job(
-    "busy-cells",
-    mr.read(POSITIONS, watermark=watermarks.bounded("1s"))
-    .select("vehicle_id", geocell=geocell())
-    .window(windows.fixed("1m"), lateness="1m")
-    .by("geocell").aggregate(count=aggregates.distinct("vehicle_id"))
-    .write(CELL_COUNTS),
-)  # fmt: skip
+positions = mr.read(POSITIONS, watermark=watermarks.bounded("1s")).select("vehicle_id", geocell=geocell())
+each_minute = positions.window(windows.fixed("1m"), lateness="1m").by("geocell")
+busy = mr.Job("busy-cells", each_minute.distinct("vehicle_id", name="count").write(CELL_COUNTS))
+
 panes = mr.replay(busy, POSITIONS, log="embedded:millrace-data/demo/spark/log")
 print(panes.select("geocell", "count", "window_start").top_k(5, by="count"))

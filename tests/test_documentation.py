@@ -1,4 +1,4 @@
-"""What is written down is what happens."""
+"""README, ARCHITECTURE and the generated reference say what the program does: outputs are compared, paths and links exist."""
 
 import re
 import subprocess
@@ -18,6 +18,7 @@ from millrace.log import open_log
 from millrace.transit.jobs.emergency_stop import hard_stop
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "millrace"
 README = (ROOT / "README.md").read_text()
 
 
@@ -53,9 +54,9 @@ def test_the_readme_shows_its_example_whole() -> None:
 
 def test_the_readmes_pattern_is_that_of_the_job() -> None:
     _, shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    said: dict[str, Any] = {"mr": millrace}
-    exec(shown, said)
-    assert str(said["hard_stop"]) == str(hard_stop())
+    names: dict[str, Any] = {"mr": millrace}
+    exec(shown, names)
+    assert str(names["hard_stop"]) == str(hard_stop())
 
 
 @pytest.mark.slow
@@ -81,12 +82,27 @@ def test_the_readmes_example_answers_from_the_events_of_the_demo(tmp_path: Path)
     assert counts == expected.head(5).to_list()
 
 
-def test_what_the_readme_names_is_there() -> None:
-    named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(
-        re.findall(r"`((?:docs|examples|tests|src)/[\w./-]+)", README)
+@pytest.mark.parametrize(
+    ("page", "least"), [("README.md", 20), ("ARCHITECTURE.md", 1), ("CONTRIBUTING.md", 0)]
+)
+def test_links_and_paths_of_a_page_at_the_root_exist(page: str, least: int) -> None:
+    text = (ROOT / page).read_text()
+    named = set(re.findall(r"\]\(([\w./-]+)\)", text)) | set(
+        re.findall(r"`((?:docs|examples|tests|src)/[\w./-]+)", text)
     )
-    assert len(named) > 10
+    assert len(named) >= least
     assert {path for path in named if not (ROOT / path.partition("::")[0]).exists()} == set()
+
+
+def test_the_program_of_the_readme_is_short() -> None:
+    shown, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(shown.splitlines()) <= 12
+
+
+def test_the_paths_of_the_glossary_exist() -> None:
+    named = set(re.findall(r"`([\w/.]+/[\w/.]+|\w+\.py)`", (ROOT / "docs/reference/glossary.md").read_text()))
+    assert len(named) > 40
+    assert {path for path in named if not any((base / path).exists() for base in (ROOT, PACKAGE))} == set()
 
 
 def test_a_bare_make_lists_every_recipe() -> None:
