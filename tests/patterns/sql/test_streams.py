@@ -20,7 +20,7 @@ from millrace.patterns.sql.matcher import SqlPartition
 from millrace.patterns.sql.streams import stream_matcher
 from millrace.testing.transcripts.running import find_failure
 
-TRANSCRIPTS = Path(__file__).parents[1] / "transcripts" / "rows"
+TRANSCRIPTS = Path(__file__).parents[2] / "transcripts" / "rows"
 
 
 @dataclass

@@ -222,7 +222,9 @@ class PatternDefinition:
         if part.optional:
             yield replace(choice, guards=(*next_event_guards, *_loop_guards(part)))
         forbidden_next = (
-            (*choice.forbidden_next, *forbidden_after) if part.optional else choice.forbidden_next
+            (*choice.forbidden_next, *_forbidden_beside_loop(part, forbidden_after))
+            if part.optional
+            else choice.forbidden_next
         )
         turns = [
             replace(
@@ -470,7 +472,14 @@ def _repeat_loop(
             unmet = tuple(map(ForbiddenNext, choice.forbidden))
             return replace(choice, forbidden=(), forbidden_next=(*forbidden_after, *unmet))
         return replace(choice, forbidden=(*choice.forbidden, *following), forbidden_next=forbidden_after)
-    own_forbidden = tuple(
+    return replace(choice, forbidden=following, forbidden_next=_forbidden_beside_loop(part, forbidden_after))
+
+
+def _forbidden_beside_loop(
+    part: PatternPart, forbidden_after: tuple[ForbiddenNext, ...]
+) -> tuple[ForbiddenNext, ...]:
+    """What must not come where a loop could also end. An event that a greedy loop keeps is not the forbidden next one."""
+    return tuple(
         stop._replace(
             unless_kept_by=part
             if part.greedy and (stop.is_behind_optional or stop.part.link == "not_next")
@@ -478,4 +487,3 @@ def _repeat_loop(
         )
         for stop in forbidden_after
     )
-    return replace(choice, forbidden=following, forbidden_next=own_forbidden)
