@@ -105,7 +105,7 @@ def _run_once(
         f"{turn}-{delivery}",
     )
     outputs = [
-        keyed_readings.write_to_topic(rows.by(key).count(), f"analytics.{name}-{key}")
+        keyed_readings.write_to_topic(rows.group_by(key).count(), f"analytics.{name}-{key}")
         for key in ("key", "place")
     ]
     settings = Settings().with_options(

@@ -136,7 +136,7 @@ def measure(case: Case) -> Figures:
             case "spark":
                 _run_spark(case, settings, meter)
             case "spark-4-slots":
-                _run_spark(case, settings.with_options(spark_slots=4), meter)
+                _run_spark(case, settings.with_options(run_slots=4), meter)
             case _:
                 _run_plain_spark(case, settings, meter)
         return meter.figures()
@@ -181,7 +181,7 @@ def _run_spark(case: Case, settings: Settings, meter: Meter) -> None:
     spark = session.open_session(
         chosen.spark,
         name="bench",
-        partitions=chosen.spark.slots or session.count_cores(chosen.spark),
+        partitions=chosen.run.slots or session.count_cores(chosen.spark),
         scratch=scratch,
         output=scratch / "spark.log",
     )

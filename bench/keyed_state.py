@@ -50,13 +50,13 @@ def measure_processor(
 ) -> dict[str, float]:
     """All keys once and a tenth of them again, in batches."""
     topic = Topic("input.readings", keyed_readings.Reading, key="key")
-    stream = read(topic, watermark=watermarks.ascending()).by("key").process(KeyCounter())
+    stream = read(topic, watermark=watermarks.ascending()).group_by("key").process(KeyCounter())
     job = Job("remembers", keyed_readings.write_to_topic(stream, "analytics.remembers"))
     settings = Settings().with_options(
         log_url=f"embedded:{folder}/log",
         state_dir=folder / "state",
         run_name="keys",
-        spark_slots=slots,
+        run_slots=slots,
         spark_driver_memory=driver_memory,
         run_max_events_per_batch=BATCH,
     )

@@ -52,7 +52,7 @@ def make_totals(name: str, topic: str, *, window: Any, **options: Any) -> Job:
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         window, **options
     )
-    panes = rows.by("key").aggregate(n=aggregates.count(), total=aggregates.sum("value"))
+    panes = rows.group_by("key").aggregate(n=aggregates.count(), total=aggregates.sum("value"))
     return Job(name, keyed_readings.write_to_topic(panes, f"analytics.{name}"))
 
 
@@ -61,7 +61,7 @@ def make_hourly_latest(name: str, topic: str) -> Job:
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         windows.sliding("1h", every="1s")
     )
-    return Job(name, keyed_readings.write_to_topic(rows.by("key").latest("value"), f"analytics.{name}"))
+    return Job(name, keyed_readings.write_to_topic(rows.group_by("key").latest("value"), f"analytics.{name}"))
 
 
 def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> Job:
@@ -70,7 +70,10 @@ def make_aggregated(name: str, topic: str, *, aggregate: Callable[[], Any]) -> J
         windows.fixed("10s")
     )
     return Job(
-        name, keyed_readings.write_to_topic(rows.by("key").aggregate(answer=aggregate()), f"analytics.{name}")
+        name,
+        keyed_readings.write_to_topic(
+            rows.group_by("key").aggregate(answer=aggregate()), f"analytics.{name}"
+        ),
     )
 
 
@@ -103,7 +106,7 @@ def make_relaxed_pattern(name: str, topic: str) -> Job:
         .within("10s")
     )
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
-    found = rows.by("key").match(
+    found = rows.group_by("key").match(
         rising, select={"low": patterns.last("low", "value"), "back": patterns.last("back", "value")}
     )
     return Job(name, keyed_readings.write_to_topic(found, f"analytics.{name}"))
@@ -114,14 +117,16 @@ def make_started_matches(name: str, topic: str) -> Job:
     ending = (pl.col("value") >= 990) & (pl.col("value") > patterns.last("low", "value"))
     waiting = pattern("low", pl.col("value") < 990).followed_by("high", ending).within("1h").skip_past_last()
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s"))
-    found = rows.by("key").match(waiting, select={"high": patterns.last("high", "value")})
+    found = rows.group_by("key").match(waiting, select={"high": patterns.last("high", "value")})
     return Job(name, keyed_readings.write_to_topic(found, f"analytics.{name}"))
 
 
 def all_kinds() -> Iterator[Kind]:
     """All of them."""
     for name, window in _windows().items():
-        options: dict[str, Any] = {"trigger": triggers.every_event_time("2s")} if name == "everything" else {}
+        options: dict[str, Any] = (
+            {"trigger": triggers.every("2s", time="event")} if name == "global window" else {}
+        )
         yield Kind("windows", name, partial(make_totals, window=window, **options))
     for name, trigger in _triggers().items():
         yield Kind(
@@ -162,11 +167,11 @@ def _windows() -> dict[str, Any]:
         "sliding": windows.sliding("30s", every="5s"),
         "unaligned": windows.fixed("10s", offset=pl.col("place") * 100),
         "sessions": windows.sessions("1500ms"),
-        "everything": windows.everything(),
+        "global window": windows.global_window(),
         "counted": windows.counted(10),
         "delta": windows.delta("value", 500),
         "punctuated": windows.punctuated(pl.col("place") == 0),
-        "fixed by clock": windows.by_clock(windows.fixed("10s")),
+        "fixed by clock": windows.processing_time(windows.fixed("10s")),
         "own": Calendar(),
     }
 
@@ -177,7 +182,7 @@ def _triggers() -> dict[str, Trigger]:
         "once": triggers.at_watermark(late=triggers.never()),
         "early": triggers.at_watermark(early=triggers.after_count(5), late=triggers.after_count(1)),
         "every": triggers.every("1s"),
-        "every_event_time": triggers.every_event_time("2s"),
+        "every event time": triggers.every("2s", time="event"),
         "after_delay": triggers.repeatedly(triggers.after_delay("1s")),
         "after_count": triggers.repeatedly(triggers.after_count(5)),
         "any_of": triggers.repeatedly(triggers.any_of(triggers.after_count(5), triggers.after_delay("1s"))),

@@ -70,14 +70,14 @@ def make_jobs(topic: Topic) -> list[Job]:
     rows = read(topic, watermark=watermarks.bounded("1s", idle="10s"))
     sliding = (
         rows.window(windows.sliding("30s", every="5s"), lateness="1m")
-        .by("key")
+        .group_by("key")
         .latest("place")
-        .by("place")
+        .group_by("place")
         .count()
     )
     duty = (
         rows.window(windows.sessions("5m"), lateness="1m")
-        .by("key")
+        .group_by("key")
         .aggregate(n=aggregates.count(), last=aggregates.max("value"))
     )
     return [

@@ -6,7 +6,7 @@ from millrace.geo import geocell
 from millrace.transit import CELL_COUNTS, POSITIONS
 
 positions = mr.read(POSITIONS, watermark=watermarks.bounded("1s")).select("vehicle_id", geocell=geocell())
-each_minute = positions.window(windows.fixed("1m"), lateness="1m").by("geocell")
+each_minute = positions.window(windows.fixed("1m"), lateness="1m").group_by("geocell")
 busy = mr.Job("busy-cells", each_minute.distinct("vehicle_id", name="count").write(CELL_COUNTS))
 
 panes = mr.replay(busy, POSITIONS, log="embedded:millrace-data/demo/spark/log")

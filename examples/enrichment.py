@@ -42,7 +42,7 @@ ORDERS, PRICES = (
 priced = mr.Job(
     "priced-orders",
     mr.read(ORDERS, watermark=watermarks.bounded("5s"))
-    .by("article")
+    .group_by("article")
     .join(mr.table(PRICES, watermark=watermarks.bounded("5s")), how="left")
     .with_columns(total=pl.col("quantity") * pl.col("price"))
     .write(mr.Topic("analytics.priced-orders", Priced, key="article")),

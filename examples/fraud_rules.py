@@ -70,7 +70,7 @@ PAYMENTS, LIMITS = (
 fraud = mr.Job(
     "fraud",
     mr.read(PAYMENTS, watermark=watermarks.bounded("5s", idle="10s"))
-    .by("card")
+    .group_by("card")
     .process(Spending(), broadcast=mr.read(LIMITS, watermark=watermarks.bounded("5s", idle="10s")))
     .write(mr.Topic("analytics.fraud", Alert, key="card")),
 )

@@ -46,21 +46,21 @@ degrees = mr.Job(
     "degrees",
     edges.select(node=pl.concat_list("a", "b"), neighbour=pl.concat_list("b", "a"))
     .explode("node", "neighbour")
-    .by("node")
+    .group_by("node")
     .aggregate(degree=aggregates.distinct("neighbour"))
     .write(mr.Topic("analytics.degrees", Degree, key="node")),
 )
 
-each = edges.by("a", "b").count()  # every edge once, however often it came
+each = edges.group_by("a", "b").count()  # every edge once, however often it came
 first, second = each.select("a", "b"), each.select(b=pl.col("a"), c=pl.col("b"))
 triangles = mr.Job(
     "triangles",
-    first.by("b")
-    .join(second.by("b"))  # a–b and b–c
-    .by("a", "c")
-    .join(each.select(a=pl.col("a"), c=pl.col("b")).by("a", "c"))  # and a–c
+    first.group_by("b")
+    .join(second.group_by("b"))  # a–b and b–c
+    .group_by("a", "c")
+    .join(each.select(a=pl.col("a"), c=pl.col("b")).group_by("a", "c"))  # and a–c
     .with_columns(graph=pl.lit("all"))
-    .by("graph")
+    .group_by("graph")
     .count(name="triangles")
     .write(mr.Topic("analytics.triangles", Triangles, key="graph")),
 )

@@ -48,11 +48,11 @@ completions = mr.Job(
     .explode("tag")
     .filter(pl.col("tag").is_not_null())
     .window(windows.sliding("1m", every="10s"), lateness="1m")
-    .by("tag")
+    .group_by("tag")
     .count()
     .with_columns(prefix=prefixes(pl.col("tag")))
     .explode("prefix")
-    .by("prefix")
+    .group_by("prefix")
     .top(3, "tag", by="count")
     .write(mr.Topic("analytics.completions", Completion, key="prefix")),
 )

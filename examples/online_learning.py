@@ -57,7 +57,7 @@ class Learning(mr.Processor):
 guesses = mr.Job(
     "guesses",
     mr.read(mr.Topic("input.rides", Ride, key="line"), watermark=watermarks.ascending())
-    .by("line")
+    .group_by("line")
     .process(Learning())
     .write(mr.Topic("analytics.guesses", Guess, key="line")),
 )

@@ -43,7 +43,7 @@ rates = mr.Job(
     "rates",
     mr.read(mr.Topic("input.queries", Query, key="query"), watermark=watermarks.bounded("2s"))
     .window(windows.fixed(EVERY))
-    .by("query")
+    .group_by("query")
     .count(name="rate")
     .write(RATES),
 )
@@ -81,7 +81,7 @@ class Expects(mr.Processor):
 anomalies = mr.Job(
     "anomalies",
     mr.read(RATES, watermark=watermarks.bounded(EVERY))
-    .by("query")
+    .group_by("query")
     .process(Expects())
     .write(mr.Topic("analytics.anomalies", Anomaly, key="query")),
 )

@@ -30,7 +30,7 @@ visits = mr.Job(
     "visits",
     mr.read(mr.Topic("input.clicks", Click, key="user"), watermark=watermarks.bounded("1m"))
     .window(windows.sessions("30m"), lateness="1h")
-    .by("user")
+    .group_by("user")
     .aggregate(pages=aggregates.count(), entry=aggregates.earliest("page"), exit=aggregates.latest("page"))
     .write(mr.Topic("analytics.visits", Visit, key="user")),
 )

@@ -25,7 +25,7 @@ words = mr.Job(
     "words",
     mr.read(mr.Topic("input.words", Word, key="word"), watermark=watermarks.bounded("5s"))
     .window(windows.fixed("1m"), lateness="1m")
-    .by("word")
+    .group_by("word")
     .count()
     .write(mr.Topic("analytics.words", WordCount, key="word")),
 )

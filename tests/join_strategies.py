@@ -30,11 +30,11 @@ def grouped(draw: st.DrawFn, left: Stream, right: Stream) -> tuple[Keyed, Keyed]
     ours, theirs = draw(st.sampled_from(KEYS))
     assume(set(ours) <= set(left.columns) and set(theirs) <= set(right.columns))
     if draw(st.integers(0, 2)):
-        return left.by(*ours), right.by(*theirs)
+        return left.group_by(*ours), right.group_by(*theirs)
     there = Stream(right.node, left.windowing)
-    return left.by(*ours).count(name="n").by(*ours), there.by(*theirs).aggregate(
+    return left.group_by(*ours).count(name="n").group_by(*ours), there.group_by(*theirs).aggregate(
         n=aggregates.count(), m=aggregates.max(theirs[0])
-    ).by(*theirs)
+    ).group_by(*theirs)
 
 
 @st.composite
@@ -46,10 +46,12 @@ def interval_joins(draw: st.DrawFn) -> Given:
     assume(set(ours) <= set(left.columns) and set(theirs) <= set(right.columns))
     lower = draw(st.integers(-8, 8)) * unit
     within = (lower, lower + draw(st.integers(1, 12)) * unit)
-    stream = left.by(*ours).join(right.by(*theirs), within=within, how=draw(st.sampled_from(HOWS)))
+    stream = left.group_by(*ours).join(
+        right.group_by(*theirs), within=within, how=draw(st.sampled_from(HOWS))
+    )
     outputs = [write(stream, "analytics.joined")]
     if draw(st.booleans()):
-        counted = draw(windowed(stream, unit, False)).by(ours[0]).count(name="pairs")
+        counted = draw(windowed(stream, unit, False)).group_by(ours[0]).count(name="pairs")
         outputs.append(write(counted, "analytics.counted"))
     job = Job("joining", *outputs)
     return Given((job,), unit, {topic: draw(st.sampled_from([1, 1, 2])) for topic in sorted(topics_of(job))})
@@ -68,7 +70,7 @@ def joins(draw: st.DrawFn, *, anyhow: bool = False) -> Given:
         )
         outputs = [write(stream, "analytics.joined")]
         if draw(st.booleans()):
-            outputs.append(write(stream.by(left.keys[0]).count(name="pairs"), "analytics.counted"))
+            outputs.append(write(stream.group_by(left.keys[0]).count(name="pairs"), "analytics.counted"))
         job = Job("joining", *outputs)
     except DefinitionError:
         assume(False)

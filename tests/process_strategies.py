@@ -119,7 +119,7 @@ def unique(draw: st.DrawFn, stream: Stream, unit: int) -> Stream:
     keys = draw(st.sampled_from(KEYS))
     columns = draw(st.sampled_from([("v",), ("v", "event_time"), ("event_time",), ()]))
     assume({*keys, *columns} <= {*stream.columns, "event_time"})
-    return stream.by(*keys).deduplicate(*columns, within=draw(st.integers(1, 15)) * unit)
+    return stream.group_by(*keys).deduplicate(*columns, within=draw(st.integers(1, 15)) * unit)
 
 
 @st.composite
@@ -135,14 +135,14 @@ def processes(draw: st.DrawFn) -> Given:
         outputs.append(write(rows, "analytics.unique"))
     else:
         rules = mr.read(B, watermark=draw(watermark_of(unit, False))) if draw(st.booleans()) else None
-        made = rows.by(*draw(st.sampled_from(KEYS))).process(draw(chancy(unit)), broadcast=rules)
+        made = rows.group_by(*draw(st.sampled_from(KEYS))).process(draw(chancy(unit)), broadcast=rules)
         outputs += [write(made, "analytics.said"), write(made.side("aside"), "analytics.aside")]
         rows = made
     if draw(st.booleans()):
         try:
             counted = (
                 draw(windowed(rows, unit, False))
-                .by("what" if kind != "deduplicate" else "k")
+                .group_by("what" if kind != "deduplicate" else "k")
                 .count(name="times")
             )
         except DefinitionError:

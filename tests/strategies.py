@@ -277,7 +277,7 @@ def aggregated(draw: st.DrawFn, stream: Stream, kinds: dict[str, str], place: in
     after = {key: kinds[key] for key in keys} | {f"a{place}{i}": kind for i, (_, kind) in enumerate(chosen)}
     kinds.clear()
     kinds.update(after)
-    return stream.by(*dict.fromkeys(keys)).aggregate(**named)
+    return stream.group_by(*dict.fromkeys(keys)).aggregate(**named)
 
 
 @st.composite
@@ -304,7 +304,7 @@ def first_panes(
     other = Stream(mr.read(B, watermark=draw(watermark_of(unit, steady))).node, one.windowing)
     panes = draw(aggregated(one, kinds, 0, last))
     assert isinstance(panes.node, Aggregation)
-    return panes.union(other.by(*panes.node.keys).aggregate(**panes.node.aggregates))
+    return panes.union(other.group_by(*panes.node.keys).aggregate(**panes.node.aggregates))
 
 
 @st.composite

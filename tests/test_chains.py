@@ -32,17 +32,17 @@ READINGS, RESULTS = mr.Topic("input.readings", Reading), mr.Topic("analytics.res
 Row = tuple[int, str, int]
 """Time, key, value."""
 
-WINDOWS = [windows.fixed(10), windows.sliding(10, every=4), windows.sessions(5), windows.everything()]
+WINDOWS = [windows.fixed(10), windows.sliding(10, every=4), windows.sessions(5), windows.global_window()]
 
 
 def chain(window: WindowFn, trigger: triggers.Trigger) -> mr.Job:
     """The sum per key; how many keys have a sum with the same rest by 3; how many rests have that many keys."""
     rows = mr.read(READINGS).window(
-        window, trigger=trigger, lateness="1h", output="value_and_retract", closing="if_new"
+        window, trigger=trigger, lateness="1h", accumulation="retracting", closing="if_new"
     )
-    sums = rows.by("k").sum("v")
-    rests = sums.with_columns(rest=pl.col("v") % 3).by("rest").aggregate(groups=aggregates.count())
-    return mr.Job("chain", rests.by("groups").count(name="n").write(RESULTS))
+    sums = rows.group_by("k").sum("v")
+    rests = sums.with_columns(rest=pl.col("v") % 3).group_by("rest").aggregate(groups=aggregates.count())
+    return mr.Job("chain", rests.group_by("groups").count(name="n").write(RESULTS))
 
 
 def recomputed(window: WindowFn, rows: list[Row]) -> Counter[Any]:

@@ -32,9 +32,9 @@ def test_without_a_file_defaults_work_on_one_machine() -> None:
 
 
 def test_the_file_of_this_folder_is_read() -> None:
-    write('[log]\nurl = "embedded:elsewhere"\n[run]\njobs = ["a:b"]\n[spark]\nslots = 8')
+    write('[log]\nurl = "embedded:elsewhere"\n[run]\njobs = ["a:b"]\nslots = 8')
     loaded = config.load(env={})
-    assert (loaded.log.url, loaded.run.jobs, loaded.spark.slots) == ("embedded:elsewhere", ("a:b",), 8)
+    assert (loaded.log.url, loaded.run.jobs, loaded.run.slots) == ("embedded:elsewhere", ("a:b",), 8)
 
 
 def test_the_environment_wins_over_the_file_and_options_over_both() -> None:
@@ -99,7 +99,7 @@ def test_other_variables_of_ours_are_no_settings() -> None:
             '[spark]\ndriver_memory = "lots"',
             "spark.driver_memory = 'lots' is not allowed; allowed: Memory of the driver's JVM",
         ),
-        ("[spark]\nslots = 1000", "spark.slots = 1000 is not allowed; allowed: less than or equal to 128"),
+        ("[run]\nslots = 1000", "run.slots = 1000 is not allowed; allowed: less than or equal to 128"),
         ("[spark.conf]\nx = [1]", "spark.conf.x = [1] is not allowed; allowed: a valid string"),
         ('[ingest.bus]\nprocessor = "hsl"', "[ingest.bus] has no connector; add connector = ..."),
         ("[run", "millrace.toml: not a valid TOML file"),

@@ -118,9 +118,13 @@ def check_latest(data: st.DataObject) -> None:
     windowed = some.window(
         windows.sliding(every * times * unit, every=every * unit), lateness=lateness * unit
     )
-    latest = windowed.by(*data.draw(st.sampled_from([("k",), ("k", "g")]))).latest("v")
+    latest = windowed.group_by(*data.draw(st.sampled_from([("k",), ("k", "g")]))).latest("v")
     jobs = Given(
-        (mr.Job("one", write(latest, "analytics.one"), write(latest.by("v").count(), "analytics.two")),),
+        (
+            mr.Job(
+                "one", write(latest, "analytics.one"), write(latest.group_by("v").count(), "analytics.two")
+            ),
+        ),
         unit,
         {A.name: 2},
     )

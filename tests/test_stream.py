@@ -33,7 +33,7 @@ def positions() -> Stream:
 
 
 def counts() -> Stream:
-    return positions().by("vehicle").latest("cell").by("cell").count()
+    return positions().group_by("vehicle").latest("cell").group_by("cell").count()
 
 
 def test_a_stream_is_never_changed() -> None:
@@ -52,7 +52,7 @@ def test_results_have_key_aggregates_time_and_pane_columns() -> None:
 def test_types_follow_the_columns() -> None:
     made = (
         positions()
-        .by("vehicle")
+        .group_by("vehicle")
         .aggregate(
             n=aggregates.count(),
             top=aggregates.max("speed"),
@@ -77,7 +77,15 @@ def test_select_keeps_the_times() -> None:
 
 def test_a_windowing_is_kept_until_set_again() -> None:
     same = counts().node
-    again = positions().by("vehicle").latest("cell").window(windows.fixed("10s")).by("cell").count().node
+    again = (
+        positions()
+        .group_by("vehicle")
+        .latest("cell")
+        .window(windows.fixed("10s"))
+        .group_by("cell")
+        .count()
+        .node
+    )
     assert isinstance(same, graph.Aggregation)
     assert isinstance(again, graph.Aggregation)
     assert same.same_window
@@ -86,7 +94,8 @@ def test_a_windowing_is_kept_until_set_again() -> None:
 
 def test_operators_are_named_by_job_and_place_or_by_the_name_given() -> None:
     job = mr.Job(
-        "traffic", positions().by("vehicle").latest("cell").named("newest").by("cell").count().write(COUNTS)
+        "traffic",
+        positions().group_by("vehicle").latest("cell").named("newest").group_by("cell").count().write(COUNTS),
     )
     assert list(job.operator_ids.values()) == ["traffic/newest", "traffic/aggregation-2"]
 
@@ -94,7 +103,9 @@ def test_operators_are_named_by_job_and_place_or_by_the_name_given() -> None:
 def test_a_step_added_before_does_not_rename_operators() -> None:
     plain = mr.Job("traffic", counts().write(COUNTS))
     filtered = mr.read(POSITIONS).filter(pl.col("cell") > 0).window(windows.fixed("10s"))
-    other = mr.Job("traffic", filtered.by("vehicle").latest("cell").by("cell").count().write(COUNTS))
+    other = mr.Job(
+        "traffic", filtered.group_by("vehicle").latest("cell").group_by("cell").count().write(COUNTS)
+    )
     assert list(plain.operator_ids.values()) == list(other.operator_ids.values())
 
 
@@ -102,33 +113,33 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
     ("make", "said"),
     [
         (
-            lambda: positions().by("wheel"),
-            "by('wheel'): there is no such column; there are vehicle, cell, speed",
+            lambda: positions().group_by("wheel"),
+            "group_by('wheel'): there is no such column; there are vehicle, cell, speed",
         ),
-        (lambda: positions().by(), "by() needs at least one column"),
+        (lambda: positions().group_by(), "group_by() names no column"),
         (
-            lambda: positions().by("event_time"),
+            lambda: positions().group_by("event_time"),
             "copy it first: with_columns(my_event_time=pl.col('event_time'))",
         ),
-        (lambda: counts().by("timing"), "results have a column 'timing' of their own"),
-        (lambda: counts().by("cell").max("index", name="last"), "'index' says how a pane came about"),
+        (lambda: counts().group_by("timing"), "results have a column 'timing' of their own"),
+        (lambda: counts().group_by("cell").max("index", name="last"), "'index' says how a pane came about"),
         (
-            lambda: counts().filter(pl.col("timing") == "late").by("cell").sum("count"),
+            lambda: counts().filter(pl.col("timing") == "late").group_by("cell").sum("count"),
             "move it after the last aggregation",
         ),
-        (lambda: mr.read(POSITIONS).by("cell").count(), "say .window(...) first"),
-        (lambda: positions().by("cell").aggregate(), "at least one aggregate"),
+        (lambda: mr.read(POSITIONS).group_by("cell").count(), "say .window(...) first"),
+        (lambda: positions().group_by("cell").aggregate(), "at least one aggregate"),
         (
-            lambda: positions().by("cell").sum("vehicle"),
+            lambda: positions().group_by("cell").sum("vehicle"),
             "sum('vehicle') needs numbers, but 'vehicle' is String",
         ),
-        (lambda: positions().by("cell").mean("weight"), "there is no column 'weight'"),
-        (lambda: positions().by("cell").aggregate(cell=aggregates.count()), "cannot be named 'cell'"),
+        (lambda: positions().group_by("cell").mean("weight"), "there is no column 'weight'"),
+        (lambda: positions().group_by("cell").aggregate(cell=aggregates.count()), "cannot be named 'cell'"),
         (
-            lambda: positions().by("cell").aggregate(window_end=aggregates.count()),
+            lambda: positions().group_by("cell").aggregate(window_end=aggregates.count()),
             "cannot be named 'window_end'",
         ),
-        (lambda: positions().by("cell").aggregate(n=len), "is no aggregate"),  # type: ignore[arg-type]
+        (lambda: positions().group_by("cell").aggregate(n=len), "is no aggregate"),  # type: ignore[arg-type]
         (lambda: positions().filter(pl.col("weight") > 1), "does not fit the columns vehicle, cell, speed"),
         (lambda: positions().map_batches(lambda frame: frame.drop("event_time")), "loses event_time"),
         (lambda: positions().map_batches(lambda frame: frame["cell"]), "must return a polars DataFrame"),  # type: ignore[arg-type, return-value]
@@ -138,8 +149,8 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         (lambda: positions().late(), "late() follows an aggregation"),
         (lambda: counts().late(), "ask the first one"),
         (
-            lambda: positions().window(windows.fixed("1s"), output="all"),  # type: ignore[arg-type]
-            "output='all' is unknown; use one of 'value', 'delta'",
+            lambda: positions().window(windows.fixed("1s"), accumulation="all"),  # type: ignore[arg-type]
+            "accumulation='all' is unknown; use one of 'accumulating', 'discarding'",
         ),
         (lambda: positions().window(windows.fixed("1s"), closing="yes"), "closing='yes' is unknown"),  # type: ignore[arg-type]
         (lambda: positions().window("1s"), "window('1s') is no window"),  # type: ignore[arg-type]
@@ -149,33 +160,36 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         ),
         (lambda: positions().window(windows.counted(3), lateness="1s"), "leave out trigger, lateness"),
         (
-            lambda: positions().window(windows.delta("vehicle", 1)).by("cell").count(),
+            lambda: positions().window(windows.delta("vehicle", 1)).group_by("cell").count(),
             "needs a number, but that is String",
         ),
         (
-            lambda: positions().window(windows.punctuated(pl.col("last"))).by("cell").count(),
+            lambda: positions().window(windows.punctuated(pl.col("last"))).group_by("cell").count(),
             "does not fit the columns vehicle, cell",
         ),
         (
-            lambda: positions().window(windows.fixed("1s", offset=pl.col("speed"))).by("cell").count(),
+            lambda: positions().window(windows.fixed("1s", offset=pl.col("speed"))).group_by("cell").count(),
             "needs a whole number",
         ),
-        (lambda: counts().window(windows.sessions("1s")).by("cell").count(), "leave out the second window()"),
+        (
+            lambda: counts().window(windows.sessions("1s")).group_by("cell").count(),
+            "leave out the second window()",
+        ),
         (
             lambda: (
                 positions()
                 .window(windows.fixed("1s"), time="latest")
-                .by("cell")
+                .group_by("cell")
                 .count()
                 .window(windows.fixed("9s"))
-                .by("cell")
+                .group_by("cell")
                 .count()
             ),
             "use time='end'",
         ),
         (
-            lambda: counts().window(windows.fixed("1s"), output="delta").by("cell").count(),
-            "use output='value'",
+            lambda: counts().window(windows.fixed("1s"), accumulation="discarding").group_by("cell").count(),
+            "use accumulation='accumulating'",
         ),
         (
             lambda: positions().window(windows.fixed("1s"), lateness="-1s"),
@@ -199,13 +213,15 @@ def test_panes_may_be_chosen_by_how_they_came_about_where_they_leave_the_job() -
         in counts()
         .filter(pl.col("window_end") > 0)
         .select("cell", twice=pl.col("count") * 2)
-        .by("cell")
+        .group_by("cell")
         .sum("twice")
         .columns
     )
 
 
 def test_two_operators_of_one_name_cannot_be_told_apart() -> None:
-    stream = positions().by("vehicle").latest("cell").named("same").by("cell").count().named("same")
+    stream = (
+        positions().group_by("vehicle").latest("cell").named("same").group_by("cell").count().named("same")
+    )
     with pytest.raises(DefinitionError, match="two operators of job 'job' are named 'same'"):
         _ = mr.Job("job", stream.write(COUNTS)).operator_ids

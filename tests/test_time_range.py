@@ -32,7 +32,7 @@ ROWS, COUNTS = mr.Topic("input.rows", Row), mr.Topic("counts", Count)
 
 def counting(window: WindowFn, **how: Any) -> mr.Job:
     rows = mr.read(ROWS, watermark=watermarks.bounded("1s")).window(window, **how)
-    return mr.Job("counts", rows.by("key").count().write(COUNTS))
+    return mr.Job("counts", rows.group_by("key").count().write(COUNTS))
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def counting(window: WindowFn, **how: Any) -> mr.Job:
         lambda: watermarks.bounded("1s", ahead=2**63),
         lambda: watermarks.percentile(0.9, start=2**62),
         lambda: mr.read(ROWS).window(windows.fixed("1m"), lateness=2**62),
-        lambda: triggers.every_event_time(2**62),
+        lambda: triggers.every(2**62, time="event"),
         lambda: triggers.after_delay(2**62),
-        lambda: mr.read(ROWS).by("key").deduplicate(within=2**62),
+        lambda: mr.read(ROWS).group_by("key").deduplicate(within=2**62),
     ],
 )
 def test_a_duration_longer_than_all_times_is_refused(make: Callable[[], Any]) -> None:
@@ -78,7 +78,7 @@ WINDOWS: list[WindowFn] = [
     windows.fixed("1d"),
     windows.sliding("2d", every="1d"),
     windows.sessions("1h"),
-    windows.everything(),
+    windows.global_window(),
     windows.fixed(durations.MAX_DURATION),
 ]
 
@@ -115,7 +115,7 @@ def test_every_event_is_counted_late_or_dead_also_at_the_edges_of_time(
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_the_window_of_everything_holds_events_after_2262(on: testing.On) -> None:
-    backend: Any = testing.backend([counting(windows.everything())], {"input.rows": 1}, on)
+    backend: Any = testing.backend([counting(windows.global_window())], {"input.rows": 1}, on)
     late = 10_000_000_000_000
     for offset, at in enumerate([late, late + 10_000, late + 20_000]):
         assert not backend.feed([SourceEvent("input.rows", 0, offset, at, at, {"key": "a"})], at).late.get(

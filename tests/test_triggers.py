@@ -38,13 +38,13 @@ WRITTEN: list[tuple[Trigger, str]] = [
         "at_watermark(early=after_count(3), late=after_delay('5s'))",
     ),
     (triggers.every("1s"), "every('1s')"),
-    (triggers.every_event_time("1m"), "every_event_time('1m')"),
+    (triggers.every("1m", time="event"), "every('1m', time='event')"),
     (
         triggers.repeatedly(triggers.any_of(COUNT, DELAY)),
         "repeatedly(any_of(after_count(3), after_delay('5s')))",
     ),
     (triggers.all_of(COUNT, triggers.at_end()), "all_of(after_count(3), at_end())"),
-    (triggers.in_order(COUNT, triggers.at_clock()), "in_order(after_count(3), at_clock())"),
+    (triggers.in_order(COUNT, triggers.at_window_end()), "in_order(after_count(3), at_window_end())"),
     (triggers.every("1s").until(COUNT), "every('1s').until(after_count(3))"),
 ]
 
@@ -87,7 +87,7 @@ def test_it_is_known_whether_a_trigger_can_finish(trigger: Trigger, finishes: bo
 
 def test_a_trigger_waits_for_the_clock_if_anything_in_it_does() -> None:
     assert triggers.at_watermark(early=triggers.repeatedly(triggers.any_of(COUNT, DELAY))).waits_for_clock
-    assert not triggers.at_watermark(early=triggers.every_event_time("1s")).waits_for_clock
+    assert not triggers.at_watermark(early=triggers.every("1s", time="event")).waits_for_clock
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_a_trigger_of_ones_own_is_refused(make: Any) -> None:
 @pytest.mark.parametrize("on", ["model", "engine"])
 @pytest.mark.parametrize("cut", [1, 2, 3, 5])
 @pytest.mark.parametrize(
-    "trigger", [triggers.every_event_time(7), triggers.repeatedly(triggers.after_count(2))], ids=str
+    "trigger", [triggers.every(7, time="event"), triggers.repeatedly(triggers.after_count(2))], ids=str
 )
 def test_the_last_value_of_a_window_does_not_depend_on_how_batches_are_cut(
     trigger: triggers.Trigger, cut: int, on: testing.On
 ) -> None:
     rows = mr.read(ROWS, watermark=watermarks.bounded(3)).window(windows.fixed(10), trigger=trigger)
     backend: Any = testing.backend(
-        [mr.Job("sums", rows.by("key").sum("value", name="sum").write(SUMS))], {"input.rows": 1}, on
+        [mr.Job("sums", rows.group_by("key").sum("value", name="sum").write(SUMS))], {"input.rows": 1}, on
     )
     events = [
         SourceEvent("input.rows", 0, n, at, at, {"key": "k", "value": at})
@@ -152,17 +152,19 @@ def test_the_last_value_of_a_window_does_not_depend_on_how_batches_are_cut(
     assert last == {10: 24, 20: 23}
 
 
-def sessions(output: Any, trigger: triggers.Trigger) -> mr.Job:
-    rows = mr.read(ROWS).window(windows.sessions(10), trigger=trigger, lateness=100, output=output)
-    return mr.Job("sums", rows.by("key").sum("value", name="sum").write(SUMS))
+def sessions(accumulation: Any, trigger: triggers.Trigger) -> mr.Job:
+    rows = mr.read(ROWS).window(
+        windows.sessions(10), trigger=trigger, lateness=100, accumulation=accumulation
+    )
+    return mr.Job("sums", rows.group_by("key").sum("value", name="sum").write(SUMS))
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
-@pytest.mark.parametrize("output", ["value", "value_and_retract"])
+@pytest.mark.parametrize("accumulation", ["accumulating", "retracting"])
 def test_the_newest_pane_of_each_window_leaves_out_sessions_that_were_merged(
-    output: Any, on: testing.On
+    accumulation: Any, on: testing.On
 ) -> None:
-    script = testing.Script(sessions(output, triggers.repeatedly(triggers.after_count(1))), on=on)
+    script = testing.Script(sessions(accumulation, triggers.repeatedly(triggers.after_count(1))), on=on)
     shown = []
     for at in (0, 15, 1, 8, 30, 22, 60):
         script.events({"key": "k", "value": at, "event_time": at})
@@ -174,7 +176,7 @@ def test_the_newest_pane_of_each_window_leaves_out_sessions_that_were_merged(
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_a_session_that_grows_is_withdrawn_at_once_and_counts_its_panes_anew(on: testing.On) -> None:
-    script = testing.Script(sessions("value", triggers.at_watermark()), on=on)
+    script = testing.Script(sessions("accumulating", triggers.at_watermark()), on=on)
     script.events({"key": "k", "value": 1, "event_time": 0})
     script.watermark(10)
     script.events({"key": "k", "value": 2, "event_time": 8})

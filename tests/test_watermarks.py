@@ -36,7 +36,7 @@ RIDES, COUNTS = mr.Topic("input.rides", Ride), mr.Topic("analytics.counts", Coun
 
 def counting(watermark: Watermark, *, lateness: int = 0) -> mr.Job:
     rides = mr.read(RIDES, watermark=watermark).window(windows.fixed(1_000), lateness=lateness)
-    return mr.Job("job", rides.by("line").count().write(COUNTS))
+    return mr.Job("job", rides.group_by("line").count().write(COUNTS))
 
 
 def ride(offset: int, at: int, ingested: int | None = None, partition: int = 0) -> SourceEvent:
@@ -79,7 +79,7 @@ def test_a_row_set_aside_as_future_does_not_move_the_watermark(
     kind: str, trigger: triggers.Trigger, on: testing.On
 ) -> None:
     rides = mr.read(RIDES, watermark=KINDS[kind]()).window(windows.fixed(1_000), trigger=trigger)
-    job = mr.Job("job", rides.by("line").count().write(COUNTS))
+    job = mr.Job("job", rides.group_by("line").count().write(COUNTS))
     backend: Any = testing.backend([job], {"input.rides": 1}, on)
     fed = backend.feed([ride(0, YEAR_3000, 90_000), ride(1, 500, 90_000), ride(2, YEAR_3000, 90_000)], 90_000)
     assert [(row["reason"], row["offset"]) for row in fed.late["job"]] == [("future", 0), ("future", 2)]
@@ -131,7 +131,7 @@ def test_without_the_rows_of_the_year_3000_everything_else_is_the_same(
     rides = mr.read(RIDES, watermark=KINDS[kind]()).window(
         windows.fixed(1_000), lateness=500, trigger=trigger
     )
-    job = mr.Job("job", rides.by("line").count().write(COUNTS))
+    job = mr.Job("job", rides.group_by("line").count().write(COUNTS))
     with_them, without = (
         told(job, rows, on),
         told(job, [row for row in rows if row.event_time < YEAR_3000], on),

@@ -91,12 +91,12 @@ def test_impossible_windows_are_refused_by_value_and_remedy(make: object, said: 
     ("window", "text"),
     [
         (windows.sessions("30s"), "sessions('30s')"),
-        (windows.everything(), "everything()"),
+        (windows.global_window(), "global_window()"),
         (windows.counted(10), "counted(10)"),
         (windows.counted(10, every=2), "counted(10, every=2)"),
         (windows.delta("speed", 5), "delta('speed', 5)"),
         (windows.delta("speed", 5, every=1), "delta('speed', 5, every=1)"),
-        (windows.by_clock(windows.fixed("1m")), "by_clock(fixed('1m'))"),
+        (windows.processing_time(windows.fixed("1m")), "processing_time(fixed('1m'))"),
         (windows.fixed("1m", offset=pl.col("phase")), "fixed('1m', offset=col(\"phase\"))"),
         (windows.punctuated(pl.col("last")), 'punctuated(col("last"))'),
     ],
@@ -129,7 +129,7 @@ def test_windows_that_do_not_merge_stay_by_themselves() -> None:
         (lambda: windows.counted(3, every=4), "every=4 is more than n=3"),
         (lambda: windows.delta("x", -1), "threshold=-1"),
         (lambda: windows.punctuated("x"), "polars expression"),  # type: ignore[arg-type]  # a user's mistake
-        (lambda: windows.by_clock(windows.by_clock(windows.fixed(1))), "by_clock"),
+        (lambda: windows.processing_time(windows.processing_time(windows.fixed(1))), "processing_time"),
         (lambda: windows.counted(3).assign(1), "rows before it decide"),
     ],
 )

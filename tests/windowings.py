@@ -53,9 +53,7 @@ class Jumping(WindowFn):
 def any_window(draw: st.DrawFn, unit: int) -> WindowFn:
     """A window of any kind but those that rows cut."""
     kind = draw(
-        st.sampled_from(
-            ["session", "session", "session", "sliding", "unaligned", "everything", "user", "clock"]
-        )
+        st.sampled_from(["session", "session", "session", "sliding", "unaligned", "global", "user", "clock"])
     )
     match kind:
         case "session":
@@ -67,15 +65,15 @@ def any_window(draw: st.DrawFn, unit: int) -> WindowFn:
             return windows.sliding(
                 size * unit, every=draw(st.integers(1, size)) * unit, offset=pl.col("g") * unit
             )
-        case "everything":
-            return windows.everything()
+        case "global":
+            return windows.global_window()
         case "user":
             return Jumping(unit, draw(st.booleans()))
         case _:
-            return windows.by_clock(
+            return windows.processing_time(
                 draw(
                     st.sampled_from(
-                        [windows.sessions(6 * unit), windows.fixed(5 * unit), windows.everything()]
+                        [windows.sessions(6 * unit), windows.fixed(5 * unit), windows.global_window()]
                     )
                 )
             )
@@ -89,12 +87,12 @@ def any_trigger(unit: int) -> st.SearchStrategy[Trigger]:
         st.integers(1, 4).map(triggers.after_count),
         times.map(triggers.after_delay),
         times.map(lambda n: triggers.every(n + unit)),
-        times.map(lambda n: triggers.every_event_time(n + unit)),
+        times.map(lambda n: triggers.every(n + unit, time="event")),
         st.sampled_from(
             [
                 triggers.at_watermark(),
                 triggers.at_watermark(late=triggers.never()),
-                triggers.at_clock(),
+                triggers.at_window_end(),
                 triggers.at_end(),
                 triggers.never(),
             ]
@@ -124,8 +122,10 @@ def _any_trigger_or_repeatedly(unit: int) -> st.SearchStrategy[Trigger]:
 
 @st.composite
 def windowed_anyhow(draw: st.DrawFn, stream: Stream, unit: int, chained: bool) -> Stream:
-    """Windows, triggers and output of all kinds, for a first aggregation; `chained`: others follow in the same window."""
-    outputs = ["value", "value_and_retract"] if chained else ["value", "delta", "value_and_retract"]
+    """Windows, triggers and accumulation of all kinds, for a first aggregation; `chained`: others follow in the same window."""
+    accumulations = (
+        ["accumulating", "retracting"] if chained else ["accumulating", "discarding", "retracting"]
+    )
     if not chained and not draw(st.integers(0, 4)):
         return stream.window(draw(cut_by_rows()))
     trigger = draw(_any_trigger_or_repeatedly(unit))
@@ -133,7 +133,7 @@ def windowed_anyhow(draw: st.DrawFn, stream: Stream, unit: int, chained: bool) -
         draw(any_window(unit)),
         trigger=trigger,
         lateness=draw(st.sampled_from([20, 6, 1, 0])) * unit,
-        output=draw(st.sampled_from(outputs)),
+        accumulation=draw(st.sampled_from(accumulations)),
         on_time=draw(st.sampled_from(["always", "if_new"])),
         closing=draw(st.sampled_from(["none", "if_new", "always"])),
         time="end" if chained else draw(st.sampled_from(["end", "earliest", "latest"])),
@@ -153,7 +153,7 @@ def cut_by_rows(draw: st.DrawFn) -> WindowFn:
         windows.punctuated(pl.col("b")),
     ]
     window = draw(st.sampled_from(made))
-    return windows.by_clock(window) if not draw(st.integers(0, 3)) else window
+    return windows.processing_time(window) if not draw(st.integers(0, 3)) else window
 
 
 @st.composite
@@ -166,5 +166,5 @@ def windowed(draw: st.DrawFn, stream: Stream, unit: int, steady: bool) -> Stream
         draw(window_of(unit)),
         trigger=triggers.at_watermark(late=triggers.never()) if once else triggers.at_watermark(),
         lateness=lateness,
-        output=draw(st.sampled_from(["value", "value_and_retract"])),
+        accumulation=draw(st.sampled_from(["accumulating", "retracting"])),
     )

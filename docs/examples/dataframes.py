@@ -34,7 +34,7 @@ sold = mr.Job(
     "sold",
     mr.read(SALES, watermark=watermarks.bounded("1s"))
     .window(windows.fixed("10s"))
-    .by("article")
+    .group_by("article")
     .sum("quantity")
     .write(SOLD),
 )

@@ -33,8 +33,8 @@ REACHED = mr.Topic("analytics.reached", Reached, key="about")
 
 first_time = (
     mr.read(MESSAGES, watermark=watermarks.ingestion_time())
-    .window(windows.everything(), trigger=triggers.repeatedly(triggers.after_count(1)), time="latest")
-    .by("about", "who")
+    .window(windows.global_window(), trigger=triggers.repeatedly(triggers.after_count(1)), time="latest")
+    .group_by("about", "who")
     .aggregate(round=aggregates.min("round"))
     .filter(pl.col("index") == 0)
 )

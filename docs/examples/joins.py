@@ -64,18 +64,18 @@ payments = mr.read(PAYMENTS, watermark=watermarks.bounded("5s"))
 same_minute = mr.Job(
     "same-minute",
     orders.window(windows.fixed("1m"), lateness="5m")
-    .by("user")
-    .join(payments.by("payer"), how="full")
+    .group_by("user")
+    .join(payments.group_by("payer"), how="full")
     .write(PAID),
 )
 
 soon = mr.Job(
     "soon",
-    orders.by("user").join(payments.by("payer"), within=("-5s", "10m"), how="left").write(PAID),
+    orders.group_by("user").join(payments.group_by("payer"), within=("-5s", "10m"), how="left").write(PAID),
 )
 
 customers = mr.table(CUSTOMERS, watermark=watermarks.bounded("5s"), deleted=pl.col("gone"))
 sent = mr.Job(
     "sent",
-    orders.by("user").join(customers, how="left").select("user", "item", "city").write(SENT),
+    orders.group_by("user").join(customers, how="left").select("user", "item", "city").write(SENT),
 )

@@ -40,7 +40,7 @@ card_testing = (
 suspicions = mr.Job(
     "suspicions",
     mr.read(PAYMENTS, watermark=watermarks.bounded("5s", idle="30s"))
-    .by("card")
+    .group_by("card")
     .match(
         card_testing,
         select={"probe": patterns.first("probe", "amount"), "amount": patterns.last("large", "amount")},
@@ -54,13 +54,13 @@ in_sql = """
     DEFINE PROBE AS amount < 1, LARGE AS amount > 100 * PROBE.amount
 """
 suspicions_in_sql = mr.Job(
-    "suspicions", mr.read(PAYMENTS).by("card").match_recognize(in_sql).write(SUSPICIONS)
+    "suspicions", mr.read(PAYMENTS).group_by("card").match_recognize(in_sql).write(SUSPICIONS)
 )
 
 payments = mr.read(PAYMENTS).window(windows.fixed("1m"))
-both = classic.all_of(payments.by("card"), small=pl.col("amount") < 1, large=pl.col("amount") > 500)
+both = classic.all_of(payments.group_by("card"), small=pl.col("amount") < 1, large=pl.col("amount") > 500)
 unusual = classic.compare(
-    payments.by("card"),
+    payments.group_by("card"),
     pl.col("most") > 10 * pl.col("mean"),
     most=aggregates.max("amount"),
     mean=aggregates.mean("amount"),

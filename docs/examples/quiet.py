@@ -46,5 +46,6 @@ class Quiet(mr.Processor):
 
 
 gone_quiet = mr.Job(
-    "gone-quiet", mr.read(CLICKS, watermark=watermarks.bounded("1s")).by("user").process(Quiet()).write(GONE)
+    "gone-quiet",
+    mr.read(CLICKS, watermark=watermarks.bounded("1s")).group_by("user").process(Quiet()).write(GONE),
 )

@@ -25,7 +25,7 @@ ALERTS = mr.Topic("analytics.alerts", Alert, key="card")
 alerts = mr.Job(
     "alerts",
     mr.read(PAYMENTS, watermark=watermarks.bounded("5s", idle="30s"))
-    .by("card")
+    .group_by("card")
     .match_rules(mr.read(RULES, watermark=watermarks.bounded("1s", idle="10s")), show=["amount"])
     .write(ALERTS),
 )

@@ -29,7 +29,7 @@ fixed = mr.Job(
     "fixed",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
     .window(windows.fixed("10s"), lateness="15s")
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -38,7 +38,7 @@ sliding = mr.Job(
     "sliding",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
     .window(windows.sliding("20s", every="10s"), lateness="15s")
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -47,7 +47,7 @@ sessions = mr.Job(
     "sessions",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
     .window(windows.sessions("5s"), lateness="15s")
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -56,21 +56,25 @@ threes = mr.Job(
     "threes",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
     .window(windows.counted(3))
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
 
 arrivals = mr.Job(
     "arrivals",
-    mr.read(SCORES).window(windows.by_clock(windows.fixed("10s"))).by("team").sum("points").write(TOTALS),
+    mr.read(SCORES)
+    .window(windows.processing_time(windows.fixed("10s")))
+    .group_by("team")
+    .sum("points")
+    .write(TOTALS),
 )
 
 hasty = mr.Job(
     "hasty",
     mr.read(SCORES, watermark=watermarks.bounded("0s"))
     .window(windows.fixed("10s"))
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -79,7 +83,7 @@ patient = mr.Job(
     "patient",
     mr.read(SCORES, watermark=watermarks.bounded("12s"))
     .window(windows.fixed("10s"))
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -90,7 +94,7 @@ once = mr.Job(
     "once",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
     .window(windows.fixed("10s"), trigger=triggers.at_watermark(late=triggers.never()), lateness="15s")
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -99,7 +103,7 @@ early = mr.Job(
     "early",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
     .window(windows.fixed("20s"), trigger=triggers.at_watermark(early=triggers.every("5s")), lateness="15s")
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -107,8 +111,8 @@ early = mr.Job(
 running = mr.Job(
     "running",
     mr.read(SCORES)
-    .window(windows.everything(), trigger=triggers.repeatedly(triggers.after_count(3)))
-    .by("team")
+    .window(windows.global_window(), trigger=triggers.repeatedly(triggers.after_count(3)))
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -120,9 +124,9 @@ deltas = mr.Job(
         windows.fixed("20s"),
         trigger=triggers.at_watermark(early=triggers.every("5s")),
         lateness="15s",
-        output="delta",
+        accumulation="discarding",
     )
-    .by("team")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -132,8 +136,8 @@ learned = mr.read(SCORES, watermark=watermarks.percentile(0.99, idle="10s"))
 retracting = mr.Job(
     "retracting",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
-    .window(windows.fixed("10s"), lateness="15s", output="value_and_retract")
-    .by("team")
+    .window(windows.fixed("10s"), lateness="15s", accumulation="retracting")
+    .group_by("team")
     .sum("points")
     .write(TOTALS),
 )
@@ -151,9 +155,9 @@ ranking = mr.Job(
     "ranking",
     mr.read(SCORES, watermark=watermarks.bounded("4s"))
     .window(windows.fixed("10s"), lateness="15s")
-    .by("team")
+    .group_by("team")
     .sum("points")
-    .by("points")
+    .group_by("points")
     .count(name="teams")
     .write(mr.Topic("analytics.ranking", Teams)),
 )

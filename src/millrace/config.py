@@ -150,7 +150,13 @@ class RunSettings(_Section):
         description="A partition whose watermark is further than this ahead of one that still has events waiting is not read until that one has caught up: what it brings would only be kept.",
     )
 
-    lost: Literal["fail", "earliest", "latest"] = Field(
+    slots: int | None = Field(
+        None,
+        gt=0,
+        le=128,
+        description="Into how many parts keys are divided; left out, a state folder keeps what it has. 1: all that is keyed runs in one task, which gives the shortest batches as long as one core can follow. Default: 1 on the local runner; on Spark 1 where there are no more than two cores and keys change on the way, else 2 x spark.partitions.",
+    )
+    on_data_loss: Literal["fail", "earliest", "latest"] = Field(
         "fail",
         description="What to do where the log no longer has what comes next, because it was removed or the topic was made anew: fail, go on with the earliest event there is, or with the latest, that is with what comes from now on.",
     )
@@ -173,12 +179,6 @@ class SparkSettings(_Section):
         "local[*]",
         min_length=1,
         description="Spark's master: local[*], local[N], spark://HOST:PORT or k8s://...",
-    )
-    slots: int | None = Field(
-        None,
-        gt=0,
-        le=128,
-        description="Into how many parts keys are divided; left out, a state folder keeps what it has. 1: all that is keyed runs in one task, which gives the shortest batches as long as one core can follow. Default: 1 where there are no more than two cores and keys change on the way, else 2 x partitions.",
     )
     partitions: int | None = Field(
         None,

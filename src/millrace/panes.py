@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import polars as pl
 
-Output: TypeAlias = Literal["value", "delta", "value_and_retract"]
+Accumulation: TypeAlias = Literal["accumulating", "discarding", "retracting"]
 """What a pane holds: all rows of its window; only those since the last pane; or all, with the value shown before taken back."""
 
 OnTime: TypeAlias = Literal["always", "if_new"]

@@ -12,7 +12,7 @@
             ctx.emit(clicks=self.clicks)
             del self.clicks
 
-    mr.read(CLICKS).by("user").process(Quiet())
+    mr.read(CLICKS).group_by("user").process(Quiet())
 
 Rows come in order of event time, as the watermark releases them; those behind it are refused. A timer at T fires once, after all rows
 before T and before all others. Nothing but cells (`value`, `items`, `entries`) is kept between calls: an object is made once for all keys, and

@@ -17,7 +17,6 @@ from millrace.graph.build import join, match
 from millrace.graph.build import rules as ruling
 from millrace.graph.build.aggregate import (
     build_aggregation,
-    check_choice,
     check_lookup_last,
     check_lookup_once,
     make_windowing,
@@ -30,7 +29,13 @@ from millrace.topics import SYSTEM_COLUMNS, Topic
 from millrace.triggers import Trigger, at_watermark
 from millrace.triggers import check_trigger as checked_trigger
 from millrace.values import event_types, event_values, expressions, function_results
-from millrace.values.calls import NoSuchMethod, explain_errors, explain_errors_of, require_type
+from millrace.values.calls import (
+    NoSuchMethod,
+    explain_errors,
+    explain_errors_of,
+    require_choice,
+    require_type,
+)
 from millrace.watermarks import IngestionTime, Punctuation, Watermark, bounded
 from millrace.windows import WindowFn
 
@@ -209,37 +214,42 @@ class Stream:
         *,
         trigger: Trigger | None = None,
         lateness: Duration = 0,
-        output: panes.Output = "value",
+        accumulation: panes.Accumulation = "accumulating",
         on_time: panes.OnTime = "always",
         closing: panes.Closing = "if_new",
         time: panes.PaneTime = "end",
     ) -> Stream:
         """Sets where, when and how for all aggregations that follow, until set again.
 
-        `output`: what a pane holds; `on_time`: whether the pane on time comes though nothing is new since an early one; `closing`: whether
+        `accumulation`: what a pane holds; `on_time`: whether the pane on time comes though nothing is new since an early one; `closing`: whether
         a last pane comes when the window is dropped, by default if it has rows that no pane has shown; `time`: the event time of panes (later aggregations in the window: its end).
         """
         firing = at_watermark() if trigger is None else checked_trigger(trigger, "trigger")
         return replace(
-            self, windowing=make_windowing(window, firing, lateness, output, on_time, closing, time)
+            self, windowing=make_windowing(window, firing, lateness, accumulation, on_time, closing, time)
         )
 
-    def by(self, *columns: Any) -> Keyed:
+    def group_by(self, *columns: Any) -> Keyed:
         """Groups rows by the values of these columns: names, `pl.col(name)`, or lists of these."""
-        keys = expressions.column_names("by", columns)
+        keys = expressions.column_names("group_by", columns)
         for column in keys:
             if column not in self.node.schema:
                 raise DefinitionError(
-                    f"by({column!r}): there is no such column; there are {', '.join(self.columns)}"
+                    f"group_by({column!r}): there is no such column; there are {', '.join(self.columns)}"
                 )
             if column in SYSTEM_COLUMNS:
                 raise DefinitionError(
-                    f"by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
+                    f"group_by({column!r}): results have a column {column!r} of their own; copy it first: with_columns(my_{column}=pl.col({column!r}))"
                 )
         if not keys:
-            raise DefinitionError("by() needs at least one column")
+            raise DefinitionError(
+                "group_by() names no column, so there would be no key; name one, or leave group_by() out: "
+                ".count(), .sum(column) and .aggregate(...) on the stream itself give one result per window"
+            )
         if len(set(keys)) < len(keys):
-            raise DefinitionError(f"by({', '.join(map(repr, keys))}) names a column twice; name each once")
+            raise DefinitionError(
+                f"group_by({', '.join(map(repr, keys))}) names a column twice; name each once"
+            )
         check_lookup_last(self.node)
         return Keyed(self, keys)
 
@@ -253,11 +263,11 @@ class Stream:
             bucket=(
                 expressions.mix_bits(pl.col("event_time") * 31 + pl.col("ingestion_time")) % buckets
             ).cast(pl.Int64)
-        ).by("bucket")
+        ).group_by("bucket")
 
     def together(self) -> Keyed:
         """All rows under one key, `all` = 0, so in one slot: for what must see everything, at the speed of one core."""
-        return self.with_columns(all=pl.lit(0, pl.Int64)).by("all")
+        return self.with_columns(all=pl.lit(0, pl.Int64)).group_by("all")
 
     def late(self) -> Stream:
         """The rows that the last aggregation refused as too late, with the `reason`."""
@@ -287,7 +297,9 @@ class Stream:
         def __getattr__(self, name: str) -> Any:
             """Says what a stream lacks until it is grouped by a key."""
             if not name.startswith("_") and hasattr(Keyed, name):
-                raise NoSuchMethod(f"{name} needs rows that are grouped by a key; say .by('key').{name}(...)")
+                raise NoSuchMethod(
+                    f"{name} needs rows that are grouped by a key; say .group_by('key').{name}(...)"
+                )
             raise AttributeError(f"a stream has no {name!r}", name=name, obj=self)
 
     def write(self, topic: Topic) -> Output:
@@ -362,7 +374,7 @@ class Keyed(AggregationMethods):
             """Says what rows that are grouped lack until something is made of them."""
             if not name.startswith("_") and hasattr(Stream, name):
                 raise NoSuchMethod(
-                    f"{name} is of streams, and these rows are grouped by a key; say it before .by(), or behind .count() and the like"
+                    f"{name} is of streams, and these rows are grouped by a key; say it before .group_by(), or behind .count() and the like"
                 )
             raise AttributeError(f"a keyed stream has no {name!r}", name=name, obj=self)
 
@@ -375,7 +387,7 @@ class Keyed(AggregationMethods):
         windowing = self.stream.windowing
         if windowing is None:
             raise DefinitionError(
-                f"by({', '.join(map(repr, self.keys))}) is aggregated without a window, so no result would ever be complete; say .window(...) first"
+                f"group_by({', '.join(map(repr, self.keys))}) is aggregated without a window, so no result would ever be complete; say .window(...) first"
             )
         if not aggregates_by_name:
             raise DefinitionError("aggregate() needs at least one aggregate, such as n=aggregates.count()")
@@ -403,7 +415,7 @@ class Keyed(AggregationMethods):
             "join",
             other,
             (Keyed, _table_type()),
-            "a keyed stream or a table; group it by its key: other.by('key')",
+            "a keyed stream or a table; group it by its key: other.group_by('key')",
         )
         return Stream(
             join.build_join(self._as_join_side(), other._as_join_side(), within, how, suffix),
@@ -412,7 +424,7 @@ class Keyed(AggregationMethods):
 
     def cogroup(self, other: Keyed, *, names: tuple[str, str] = ("left", "right")) -> Stream:
         """For each key and window all rows of both streams, as two lists of structs in order of event time."""
-        require_type("cogroup", other, Keyed, "a keyed stream; group it by its key: other.by('key')")
+        require_type("cogroup", other, Keyed, "a keyed stream; group it by its key: other.group_by('key')")
         return Stream(
             join.build_cogroup(self._as_join_side(), other._as_join_side(), names), self.stream.windowing
         )
@@ -488,7 +500,7 @@ class Job:
     def __init__(self, name: str, *outputs: Output, delivery: panes.Delivery = "exactly_once") -> None:
         """Checks that the job can be told apart and has somewhere to write. `delivery`: what a crash may do to its results."""
         require_type("Job", name, str, "the name of a job")
-        check_choice("delivery", delivery, get_args(panes.Delivery))
+        require_choice("delivery", delivery, get_args(panes.Delivery))
         if not name or not all(c.isalnum() or c in "-_." for c in name):
             raise DefinitionError(
                 f"job name {name!r}: use letters, digits, '-', '_' and '.'; it becomes part of topic and state names"

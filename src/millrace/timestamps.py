@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
 from millrace.errors import InputError
+
+TimeDomain: TypeAlias = Literal["event", "processing"]
+"""Which time moves something: that of events, by the watermark, or the clock's."""
 
 MIN_TIME, MAX_TIME = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: the times that a protobuf Timestamp can hold."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args, overload
 
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
-from millrace.values.calls import explain_errors, explain_errors_of
+from millrace.timestamps import TimeDomain
+from millrace.values.calls import explain_errors, explain_errors_of, require_choice
 
 
 @explain_errors
@@ -123,7 +124,7 @@ class EveryEventTime(Trigger):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"every_event_time({durations.format_millis(self.period)!r})"
+        return f"every({durations.format_millis(self.period)!r}, time='event')"
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class Until(Trigger):
 
 
 @dataclass(frozen=True)
-class AtClock(Trigger):
+class AtWindowEnd(Trigger):
     """Once, when the clock passes the window's end."""
 
     finishes = True
@@ -227,14 +228,18 @@ def at_watermark(*, early: Trigger | None = None, late: Trigger | None = None) -
     return AtWatermark(early_trigger, None if late is None else _check_trigger(late, "late"))
 
 
-def every(period: Duration) -> Every:
-    """Whenever the clock passes a multiple of `period` and something is new."""
-    return Every(durations.parse_positive(period, name="period"))
+@overload
+def every(period: Duration, *, time: Literal["processing"] = "processing") -> Every: ...
+@overload
+def every(period: Duration, *, time: Literal["event"]) -> EveryEventTime: ...
+def every(period: Duration, *, time: TimeDomain = "processing") -> Every | EveryEventTime:
+    """Whenever the clock passes a multiple of `period` and something is new.
 
-
-def every_event_time(period: Duration) -> EveryEventTime:
-    """Whenever the watermark passes a multiple of `period` or the window's end, and something is new."""
-    return EveryEventTime(durations.parse_positive(period, name="period"))
+    With `time="event"` the watermark decides instead, and the trigger also fires at the window's end.
+    """
+    period_ms = durations.parse_positive(period, name="period")
+    require_choice("time", time, get_args(TimeDomain))
+    return Every(period_ms) if time == "processing" else EveryEventTime(period_ms)
 
 
 def after_delay(delay: Duration) -> AfterDelay:
@@ -267,9 +272,9 @@ def in_order(*triggers: Trigger) -> InOrder:
     return InOrder(_check_triggers(triggers, "in_order"))
 
 
-def at_clock() -> AtClock:
+def at_window_end() -> AtWindowEnd:
     """Once, when the clock passes the window's end: the end of a window by processing time."""
-    return AtClock()
+    return AtWindowEnd()
 
 
 def at_end() -> AtEnd:
@@ -318,7 +323,7 @@ def _format_value(value: Any) -> str:
 
 _TRIGGER_TYPES = {
     *(Never, AtWatermark, AfterCount, AfterDelay, Every, EveryEventTime, Repeatedly),
-    *(AnyOf, AllOf, InOrder, Until, AtClock, AtEnd),
+    *(AnyOf, AllOf, InOrder, Until, AtWindowEnd, AtEnd),
 }
 _FUNCTION_NAMES = {
     Never: "never",
@@ -327,7 +332,7 @@ _FUNCTION_NAMES = {
     AnyOf: "any_of",
     AllOf: "all_of",
     InOrder: "in_order",
-    AtClock: "at_clock",
+    AtWindowEnd: "at_window_end",
     AtEnd: "at_end",
 }
 
@@ -338,11 +343,10 @@ explain_errors_of(
     "after_delay",
     "all_of",
     "any_of",
-    "at_clock",
+    "at_window_end",
     "at_end",
     "at_watermark",
     "every",
-    "every_event_time",
     "in_order",
     "never",
     "repeatedly",

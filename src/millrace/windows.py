@@ -19,7 +19,7 @@ from millrace.values.calls import explain_errors_of
 Window: TypeAlias = tuple[int, int]
 
 FOREVER: Window = (durations.MIN_TIME, durations.MAX_TIME + 1)
-"""The window of `everything()`: all times that events can have; its panes are at the last of them."""
+"""The window of `global_window()`: all times that events can have; its panes are at the last of them."""
 UNTIL_2262: Window = (-9_223_372_036_854, 9_223_372_036_854)
 """What it was in stored state of older versions."""
 MAX_WINDOWS_PER_ROW = 100_000
@@ -135,7 +135,7 @@ class Sessions(WindowFn):
 
 
 @dataclass(frozen=True)
-class Everything(WindowFn):
+class GlobalWindow(WindowFn):
     """One window for ever; its panes come by triggers, or at the end of the stream."""
 
     def assign(self, at: int) -> list[Window]:  # noqa: ARG002 - any time is in it
@@ -144,7 +144,7 @@ class Everything(WindowFn):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return "everything()"
+        return "global_window()"
 
 
 class Ordered(WindowFn):
@@ -200,7 +200,7 @@ class Punctuated(Ordered):
 
 
 @dataclass(frozen=True)
-class ByClock(WindowFn):
+class ProcessingTime(WindowFn):
     """The same windows in processing time: rows belong where the batch's clock stands, and the clock is their watermark."""
 
     window: WindowFn
@@ -220,7 +220,7 @@ class ByClock(WindowFn):
 
     def __str__(self) -> str:
         """As a user would write it."""
-        return f"by_clock({self.window})"
+        return f"processing_time({self.window})"
 
 
 @overload
@@ -265,9 +265,9 @@ def sessions(gap: Duration) -> Sessions:
     return Sessions(durations.parse_positive(gap, name="gap"))
 
 
-def everything() -> Everything:
+def global_window() -> GlobalWindow:
     """One window for all time, as rows without a window have; say a trigger that fires before the end."""
-    return Everything()
+    return GlobalWindow()
 
 
 def counted(n: int, *, every: int | None = None) -> Counted:
@@ -302,11 +302,13 @@ def punctuated(expr: pl.Expr) -> Punctuated:
     return Punctuated(expr)
 
 
-def by_clock(window: WindowFn) -> ByClock:
+def processing_time(window: WindowFn) -> ProcessingTime:
     """The same windows, but in processing time: a row is where the clock stands when it comes."""
-    if isinstance(window, ByClock):
-        raise DefinitionError(f"by_clock({window}) needs windows in event time, such as windows.fixed('1m')")
-    return ByClock(window)
+    if isinstance(window, ProcessingTime):
+        raise DefinitionError(
+            f"processing_time({window}) needs windows in event time, such as windows.fixed('1m')"
+        )
+    return ProcessingTime(window)
 
 
 def _is_difference(value: Any) -> bool:
@@ -327,5 +329,13 @@ def _format_sliding(size: int, every: int, offset: str) -> str:
 
 
 explain_errors_of(
-    globals(), "by_clock", "counted", "delta", "everything", "fixed", "punctuated", "sessions", "sliding"
+    globals(),
+    "counted",
+    "delta",
+    "fixed",
+    "global_window",
+    "processing_time",
+    "punctuated",
+    "sessions",
+    "sliding",
 )

@@ -74,7 +74,7 @@ class CarelessMode(RetractingMode):
 def test_a_state_that_is_created_once_is_not_shared_by_keys(on: testing.On) -> None:
     rides = mr.read(RIDES).window(windows.fixed("1m"))
     script = testing.Script(
-        mr.Job("modes", rides.by("line").aggregate(mode=CarelessMode("speed")).write(MODES)), on=on
+        mr.Job("modes", rides.group_by("line").aggregate(mode=CarelessMode("speed")).write(MODES)), on=on
     )
     seen = [("6", 5.0), ("6", 5.0), ("7", 3.0)]
     script.events(*({"line": line, "vehicle": "a", "speed": speed, "event_time": 1} for line, speed in seen))
@@ -84,8 +84,10 @@ def test_a_state_that_is_created_once_is_not_shared_by_keys(on: testing.On) -> N
 
 def chain(mode: type[Mode]) -> mr.Job:
     """The most frequent of the latest speeds of a line's vehicles."""
-    latest = mr.read(RIDES).window(windows.fixed("1m"), lateness="1h").by("line", "vehicle").latest("speed")
-    return mr.Job("modes", latest.by("line").aggregate(mode=mode("speed")).write(MODES))
+    latest = (
+        mr.read(RIDES).window(windows.fixed("1m"), lateness="1h").group_by("line", "vehicle").latest("speed")
+    )
+    return mr.Job("modes", latest.group_by("line").aggregate(mode=mode("speed")).write(MODES))
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
@@ -129,7 +131,11 @@ def test_columns_are_added_at_once_where_it_knows_how() -> None:
     )
     job = mr.Job(
         "modes",
-        mr.read(RIDES).window(windows.fixed("1m")).by("line").aggregate(mode=Fast("speed")).write(MODES),
+        mr.read(RIDES)
+        .window(windows.fixed("1m"))
+        .group_by("line")
+        .aggregate(mode=Fast("speed"))
+        .write(MODES),
     )
     assert mr.replay(job, rides)["mode"].to_list() == [4.0]
 
@@ -154,7 +160,10 @@ def test_several_columns_come_as_dictionaries_with_their_nulls() -> None:
         {"line": "6", "vehicle": ["a", "b", "c"], "speed": [3.0, 9.0, None], "event_time": [0, 1, 2]}
     )
     stream = (
-        mr.read(RIDES).window(windows.fixed("1m")).by("line").aggregate(vehicle=Fastest("vehicle", "speed"))
+        mr.read(RIDES)
+        .window(windows.fixed("1m"))
+        .group_by("line")
+        .aggregate(vehicle=Fastest("vehicle", "speed"))
     )
     job = mr.Job("fastest", stream.with_columns(speed=pl.lit(0.0)).write(mr.Topic("analytics.fastest", Ride)))
     assert mr.replay(job, rides)["vehicle"].to_list() == ["b"]
@@ -171,18 +180,18 @@ def test_it_reads_as_it_was_written_and_says_what_it_returns() -> None:
 
     assert str(aggregates.own(Power("speed", 2))) == "Power('speed', exponent=2)"
     with pytest.raises(DefinitionError, match="does not say what it returns"):
-        mr.read(RIDES).window(windows.fixed("1m")).by("line").aggregate(mode=Silent("speed"))
+        mr.read(RIDES).window(windows.fixed("1m")).group_by("line").aggregate(mode=Silent("speed"))
     with pytest.raises(DefinitionError, match="at least one column"):
         Mode()
 
 
 def test_an_answer_that_cannot_be_computed_again_is_not_aggregated_and_not_retracted() -> None:
     rides = mr.read(RIDES).window(windows.fixed("1m"))
-    middle = rides.by("line", "vehicle").quantiles("speed", [0.5], approx=True)
+    middle = rides.group_by("line", "vehicle").quantiles("speed", [0.5], approx=True)
     with pytest.raises(DefinitionError, match="make it the last aggregation"):
-        middle.by("line").count()
-    with pytest.raises(DefinitionError, match="use output='value'"):
-        mr.read(RIDES).window(windows.fixed("1m"), output="value_and_retract").by("line").quantiles(
+        middle.group_by("line").count()
+    with pytest.raises(DefinitionError, match="use accumulation='accumulating'"):
+        mr.read(RIDES).window(windows.fixed("1m"), accumulation="retracting").group_by("line").quantiles(
             "speed", [0.5], approx=True
         )
-    rides.by("line", "vehicle").distinct("speed", approx=True).by("line").count()
+    rides.group_by("line", "vehicle").distinct("speed", approx=True).group_by("line").count()

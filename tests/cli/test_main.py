@@ -33,7 +33,7 @@ class Count:
 
 WORDS = Topic("words", Word, key="word", partitions=1)
 COUNTS = Topic("counts", Count, key="word", partitions=1)
-counting = Job("counting", read(WORDS, watermark=watermarks.bounded("0s")).window(windows.fixed("1m")).by("word").count().write(COUNTS))
+counting = Job("counting", read(WORDS, watermark=watermarks.bounded("0s")).window(windows.fixed("1m")).group_by("word").count().write(COUNTS))
 """
 POSITION = {
     "oper": 40,
@@ -240,7 +240,7 @@ def broken(frame):
     return frame
 
 rows = read(WORDS, watermark=watermarks.bounded("0s")).map_batches(broken)
-stopped = Job("stopped", rows.window(windows.fixed("1m")).by("word").count().write(Topic("others", Count, key="word")))
+stopped = Job("stopped", rows.window(windows.fixed("1m")).group_by("word").count().write(Topic("others", Count, key="word")))
 """
 
 

@@ -45,11 +45,13 @@ def rides(idle: str | None = None) -> Stream:
 
 
 def one_stage(name: str = "one", size: str = "10s") -> Job:
-    return Job(name, rides().window(windows.fixed(size)).by("line").sum("riders").write(TOTALS))
+    return Job(name, rides().window(windows.fixed(size)).group_by("line").sum("riders").write(TOTALS))
 
 
 def two_stages(name: str = "two") -> Job:
-    return Job(name, rides("5s").by("line", "stop").max("riders").by("line").sum("riders").write(TOTALS))
+    return Job(
+        name, rides("5s").group_by("line", "stop").max("riders").group_by("line").sum("riders").write(TOTALS)
+    )
 
 
 def test_a_change_of_key_begins_a_new_stage_and_jobs_share_stages() -> None:
@@ -73,7 +75,7 @@ def test_an_operators_id_does_not_depend_on_the_other_jobs() -> None:
 
 
 def test_a_given_name_becomes_part_of_the_id() -> None:
-    job = Job("j", rides().by("line").sum("riders").named("per-line").write(TOTALS))
+    job = Job("j", rides().group_by("line").sum("riders").named("per-line").write(TOTALS))
     assert [o.id for o in Plan.of([job], slots=1).operators] == ["j/per-line"]
 
 
@@ -91,7 +93,9 @@ def test_the_fingerprint_changes_with_what_state_depends_on_and_with_nothing_els
 def test_the_fingerprint_of_a_join_changes_with_the_columns_of_its_sides() -> None:
     def joined(*columns: str) -> dict[str, str]:
         other = read(RIDES).select(*columns)
-        pairs = rides().select("line", "riders").by("line").join(other.by("line"), suffix="_there")
+        pairs = (
+            rides().select("line", "riders").group_by("line").join(other.group_by("line"), suffix="_there")
+        )
         return Plan.of([Job("j", pairs.select("line", "riders").write(TOTALS))], slots=1).fingerprints
 
     assert joined("line", "riders") == joined("line", "riders")
@@ -117,14 +121,14 @@ def test_slots_beyond_the_key_groups_are_refused() -> None:
 
 def test_rows_and_panes_in_one_union_are_refused_with_the_remedy() -> None:
     rows = rides().select("line", "riders")
-    panes = rides().by("line").sum("riders").select("line", "riders")
+    panes = rides().group_by("line").sum("riders").select("line", "riders")
     with pytest.raises(DefinitionError, match="union needs equal columns"):
         rows.union(panes)
 
 
 def test_late_rows_can_be_written_but_not_aggregated() -> None:
-    late = rides().by("line").aggregate(riders=aggregates.sum("riders")).late()
-    job = Job("j", late.window(windows.fixed("1m")).by("line").sum("riders").write(TOTALS))
+    late = rides().group_by("line").aggregate(riders=aggregates.sum("riders")).late()
+    job = Job("j", late.window(windows.fixed("1m")).group_by("line").sum("riders").write(TOTALS))
     with pytest.raises(DefinitionError, match="write them to a topic and read that"):
         Plan.of([job], slots=1)
 
@@ -137,7 +141,7 @@ def test_one_topic_has_one_type() -> None:
 
     again = Topic("analytics.totals", Other, key="line")
     with pytest.raises(DefinitionError, match="say it once"):
-        Plan.of([one_stage(), Job("two", rides().by("line").sum("riders").write(again))], slots=1)
+        Plan.of([one_stage(), Job("two", rides().group_by("line").sum("riders").write(again))], slots=1)
 
 
 def test_a_job_without_windows_has_no_stage() -> None:
@@ -150,7 +154,7 @@ def test_a_job_without_windows_has_no_stage() -> None:
 
 
 def wanted(stream: Stream, size: str = "10s") -> frozenset[str] | None:
-    job = Job("job", stream.window(windows.fixed(size)).by("line").sum("riders").write(TOTALS))
+    job = Job("job", stream.window(windows.fixed(size)).group_by("line").sum("riders").write(TOTALS))
     return Plan.of([job], slots=1).needed_columns["input.rides"]
 
 
@@ -170,7 +174,7 @@ def test_all_columns_are_wanted_where_a_step_may_look_at_any() -> None:
 
 
 def test_all_columns_are_wanted_where_rows_leave_as_they_are() -> None:
-    totals = rides().by("line").sum("riders")
+    totals = rides().group_by("line").sum("riders")
     late = Topic("analytics.refused", Refused)
     job = Job("job", totals.write(TOTALS), totals.late().write(late))
     assert Plan.of([job], slots=1).needed_columns == {"input.rides": None}

@@ -29,7 +29,7 @@ TOTALS = mr.Topic("analytics.totals", Total, key="line")
 
 def few_riders(on: testing.On) -> testing.Script:
     """Lines with fewer than 10 riders a minute."""
-    totals = mr.read(RIDES).window(windows.fixed("1m"), lateness="1h").by("line").sum("riders")
+    totals = mr.read(RIDES).window(windows.fixed("1m"), lateness="1h").group_by("line").sum("riders")
     return testing.Script(mr.Job("few", totals.filter(pl.col("riders") < 10).write(TOTALS)), on=on)
 
 
@@ -58,7 +58,7 @@ def test_windows_far_apart_are_made_in_few_turns(monkeypatch: pytest.MonkeyPatch
         return expand(self, slices, low, high)
 
     monkeypatch.setattr(Grid, "expand", counted)
-    sliding = mr.read(RIDES).window(windows.sliding("10ms", every="1ms")).by("line").sum("riders")
+    sliding = mr.read(RIDES).window(windows.sliding("10ms", every="1ms")).group_by("line").sum("riders")
     times = [5, 1_700_000_000_000, 1_700_000_000_003]
     frame = pl.DataFrame({"line": ["6"] * 3, "riders": [1, 2, 3], "event_time": times})
     panes = mr.replay(mr.Job("far", sliding.write(TOTALS)), frame)

@@ -68,7 +68,7 @@ def test_every_fires_at_multiples_of_the_clock_where_something_is_new() -> None:
 
 
 def test_every_event_time_fires_at_multiples_of_the_watermark() -> None:
-    window = Window(triggers.every_event_time(10))
+    window = Window(triggers.every(10, time="event"))
     window.at(watermark=12)
     window.rows(1)
     assert [window.at(watermark=w) for w in (19, 20, 30)] == [False, True, False]
@@ -125,7 +125,7 @@ def test_in_order_goes_on_when_one_has_finished() -> None:
 
 
 def test_until_fires_a_last_time() -> None:
-    window = Window(triggers.repeatedly(COUNT2).until(triggers.at_clock()))
+    window = Window(triggers.repeatedly(COUNT2).until(triggers.at_window_end()))
     assert [window.rows(2), window.rows(1)] == [True, False]
     assert window.at(clock=100)
     assert window.finished
@@ -166,14 +166,16 @@ def test_windows_that_become_one_have_one_state(
 
 
 def test_it_is_known_what_a_trigger_waits_for() -> None:
-    trigger = triggers.at_watermark(early=triggers.any_of(DELAY, triggers.every_event_time(10)), late=COUNT2)
+    trigger = triggers.at_watermark(
+        early=triggers.any_of(DELAY, triggers.every(10, time="event")), late=COUNT2
+    )
     state = machines.add_rows(trigger, machines.initial_state(trigger), NewRows(1, 5, 12))
     assert {*machines.deadlines(trigger, state)} == {
         Deadline(None, is_clock=False),
         Deadline(15, is_clock=True),
         Deadline(20, is_clock=False),
     }
-    assert [*machines.deadlines(triggers.at_clock(), None)] == [Deadline(None, is_clock=True)]
+    assert [*machines.deadlines(triggers.at_window_end(), None)] == [Deadline(None, is_clock=True)]
     assert [*machines.deadlines(triggers.at_end().until(COUNT2), [None, 0])] == [
         Deadline(END_OF_STREAM, is_clock=False)
     ]

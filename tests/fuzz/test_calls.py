@@ -64,11 +64,11 @@ def subjects() -> dict[str, Any]:
     return {
         "Stream": rows,
         "windowed": windowed,
-        "panes": windowed.by("who").count(),
-        "Keyed": windowed.by("who"),
-        "keyed rows": rows.by("who"),
+        "panes": windowed.group_by("who").count(),
+        "Keyed": windowed.group_by("who"),
+        "keyed rows": rows.group_by("who"),
         "Pattern": found,
-        "matches": rows.by("who").match(found.within("1m"), select={"n": patterns.count("a")}),
+        "matches": rows.group_by("who").match(found.within("1m"), select={"n": patterns.count("a")}),
         "Trigger": triggers.after_count(3),
     }
 
@@ -84,7 +84,7 @@ def values(rng: random.Random) -> Any:
         pl.col("n"),
         RIDES,
         rows,
-        rows.by("who"),
+        rows.group_by("who"),
         windows.fixed("10s"),
         triggers.after_count(2),
     ]
@@ -238,15 +238,18 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         (lambda: mr.read(RIDES, watermark="1s"), "'1s' is not a watermark; use one of watermarks"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES).write("x"), "write: 'x' is not a topic"),  # type: ignore[arg-type]
         (
-            lambda: mr.read(RIDES).by("who").join(mr.read(RIDES)),  # type: ignore[arg-type]
+            lambda: mr.read(RIDES).group_by("who").join(mr.read(RIDES)),  # type: ignore[arg-type]
             "is not a keyed stream or a table; group it by its key",
         ),
         (
-            lambda: mr.read(RIDES).join(mr.read(RIDES).by("who")),  # type: ignore[attr-defined]
-            r"join needs rows that are grouped by a key; say .by\('key'\).join",
+            lambda: mr.read(RIDES).join(mr.read(RIDES).group_by("who")),  # type: ignore[attr-defined]
+            r"join needs rows that are grouped by a key; say .group_by\('key'\).join",
         ),
         (lambda: mr.read(RIDES).sum("n"), "sum needs rows that are grouped by a key"),  # type: ignore[attr-defined]
-        (lambda: mr.read(RIDES).by("who").write(RIDES), "write is of streams, and these rows are grouped"),  # type: ignore[attr-defined]
+        (
+            lambda: mr.read(RIDES).group_by("who").write(RIDES),  # type: ignore[attr-defined]
+            "write is of streams, and these rows are grouped",
+        ),
         (
             lambda: mr.read(RIDES).with_columns(n=pl.lit(None)).write(RIDES),
             "n is always null, and the field must have a value",
@@ -261,7 +264,7 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
             r"tags is Int64, and the field is List\(String\)",
         ),
         (lambda: mr.table("x"), "table: 'x' is not a topic"),  # type: ignore[arg-type]
-        (lambda: mr.read(RIDES).by("who").process(3), "3 is not a processor"),  # type: ignore[arg-type]
+        (lambda: mr.read(RIDES).group_by("who").process(3), "3 is not a processor"),  # type: ignore[arg-type]
         (
             lambda: mr.Topic("x"),  # type: ignore[call-arg]
             "Topic.* cannot be understood: .*missing 1 required positional argument: 'type'",

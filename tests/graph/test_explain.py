@@ -36,12 +36,12 @@ NEWEST = (
         windows.sliding("30s", every="5s"),
         trigger=triggers.at_watermark(),
         lateness="1m",
-        output="value_and_retract",
+        accumulation="retracting",
     )
-    .by("vehicle")
+    .group_by("vehicle")
     .latest("cell")
 )
-PER_CELL = mr.Job("per-cell", NEWEST.by("cell").count().write(COUNTS), NEWEST.late().write(LATE))
+PER_CELL = mr.Job("per-cell", NEWEST.group_by("cell").count().write(COUNTS), NEWEST.late().write(LATE))
 
 EXPLAINED = """\
 job per-cell
@@ -51,13 +51,13 @@ job per-cell
         what      cell = latest('cell') by vehicle
         where     sliding('30s', every='5s')
         when      at_watermark()
-        how       output 'value_and_retract'
+        how       retracting panes
         lateness  a row is refused 1m after its window's end
    4  aggregate per-cell/aggregation-2  ← 3
         what      count = count() by cell
         where     the window that the panes come in, sliding('30s', every='5s')
         when      at_watermark(), with the panes that come in
-        how       output 'value_and_retract'
+        how       retracting panes
         lateness  panes are never refused: they correct those that came before
    5  write analytics.counts (Count)  ← 4
    6  late: what the aggregation refused  ← 3
@@ -75,7 +75,9 @@ def test_a_job_prints_its_graph_its_stages_and_its_answers() -> None:
 
 
 def test_jobs_that_run_together_share_stages() -> None:
-    other = mr.Job("other", NEWEST.by("cell").aggregate(count=aggregates.distinct("vehicle")).write(COUNTS))
+    other = mr.Job(
+        "other", NEWEST.group_by("cell").aggregate(count=aggregates.distinct("vehicle")).write(COUNTS)
+    )
     said = explain([PER_CELL, other])
     assert "stages of the 2 jobs run together" in said
     assert "stage 1  per-cell/aggregation-1 by vehicle; other/aggregation-1 by vehicle" in said

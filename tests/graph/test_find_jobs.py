@@ -33,7 +33,7 @@ class Count:
     count: int
 
 def counting(name="counting"):
-    return Job(name, read(Topic("words", Word)).window(windows.fixed("1m")).by("word").count().write(Topic("counts", Count)))
+    return Job(name, read(Topic("words", Word)).window(windows.fixed("1m")).group_by("word").count().write(Topic("counts", Count)))
 
 one = counting("one")
 two = counting("two")

@@ -129,7 +129,7 @@ def test_a_letter_of_any_size_is_taken_by_a_broker(log: KafkaLog, size: int) -> 
 
 def counts() -> mr.Job:
     notes = mr.read(NOTES, watermark=mr.watermarks.bounded("1s"))
-    return mr.Job("counts", notes.window(mr.windows.fixed("10s")).by("who").count().write(COUNTS))
+    return mr.Job("counts", notes.window(mr.windows.fixed("10s")).group_by("who").count().write(COUNTS))
 
 
 def test_unreadable_and_late_records_as_large_as_kafka_takes_do_not_stop_a_run(

@@ -93,7 +93,7 @@ def test_an_order_sees_no_price_of_an_article_that_is_gone(log: Log, tmp_path: P
         mr.read(ORDERS, watermark=watermarks.bounded(0)),
         mr.table(PRICES, watermark=watermarks.bounded(0)),
     )
-    job = mr.Job("priced", orders.by("article").join(table, how="left").write(PRICED))
+    job = mr.Job("priced", orders.group_by("article").join(table, how="left").write(PRICED))
     run(
         job,
         on="local",
@@ -113,7 +113,7 @@ def test_what_a_job_withdraws_is_a_tombstone(log: Log, tmp_path: Path) -> None:
     least = (
         mr.read(source, watermark=watermarks.bounded(0))
         .window(windows.fixed("10s"), lateness="1h")
-        .by("article")
+        .group_by("article")
         .min("price")
     )
     job = mr.Job("dear", least.filter(pl.col("price") >= 5).write(dear))

@@ -108,7 +108,7 @@ def test_one_answer_goes_to_every_way_of_a_batch(service: Service) -> None:
     rows = mr.read(CALLS, watermark=watermarks.bounded("1s")).lookup(
         service.get, "stop", name="stops", schema=SCHEMA, cache=0
     )
-    counts = rows.window(windows.fixed("10s")).by("cell").count().write(COUNTS)
+    counts = rows.window(windows.fixed("10s")).group_by("cell").count().write(COUNTS)
     job = mr.Job("both", rows.write(PLACED), counts)
     frame = calls(*["a"] * 20).with_columns(
         ingestion_time=pl.col("event_time"), _off=pl.int_range(20, dtype=pl.Int64)
@@ -138,7 +138,7 @@ def test_one_answer_goes_to_every_way_of_a_batch(service: Service) -> None:
 
 def test_behind_a_deduplication_too_one_answer_goes_to_every_way(service: Service) -> None:
     service.behave = lambda stop, nth: 500 if nth == 1 else 200
-    rows = mr.read(CALLS).by("vehicle").deduplicate("stop", within="1m")
+    rows = mr.read(CALLS).group_by("vehicle").deduplicate("stop", within="1m")
     asked = rows.lookup(service.get, "stop", name="stops", schema=SCHEMA, retries=0)
     other = mr.Topic("analytics.placed-again", Placed)
     engine = Engine([mr.Job("both", asked.write(PLACED), asked.write(other))], partitions={CALLS.name: 1})
@@ -190,12 +190,17 @@ def test_what_cannot_be_asked_is_refused() -> None:
 def test_a_lookup_between_aggregations_is_refused() -> None:
     def find(stop: str) -> Stop | None: ...
 
-    panes = mr.read(CALLS).window(windows.fixed("1m")).by("vehicle").latest("stop")
+    panes = mr.read(CALLS).window(windows.fixed("1m")).group_by("vehicle").latest("stop")
     panes.lookup(find, "stop")
     with pytest.raises(DefinitionError, match="ask before the first aggregation, or after the last"):
-        panes.lookup(find, "stop").by("cell")
+        panes.lookup(find, "stop").group_by("cell")
     retracting = (
-        mr.read(CALLS).window(windows.fixed("1m"), output="value_and_retract").by("vehicle").latest("stop")
+        mr.read(CALLS)
+        .window(windows.fixed("1m"), accumulation="retracting")
+        .group_by("vehicle")
+        .latest("stop")
     )
-    with pytest.raises(DefinitionError, match="use output='value', or ask before the aggregation"):
+    with pytest.raises(
+        DefinitionError, match="use accumulation='accumulating', or ask before the aggregation"
+    ):
         retracting.lookup(find, "stop")

@@ -207,7 +207,7 @@ SLICES = [
            equivalent="a value withdrawn and given anew in one batch cancels out in the next operator (`PaneWindows._net`)"),
     Mutant(
         "engine/operators/emit.py",
-        'if output == "value" and additions.height < rows.height:',
+        'if accumulation == "accumulating" and additions.height < rows.height:',
         "if additions.height < rows.height:",
         "retractions are left out where they were asked for",
     ),

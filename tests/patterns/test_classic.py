@@ -97,7 +97,7 @@ HIGH, LOW = pl.col("value") >= 4, pl.col("value") <= 1
 @pytest.mark.parametrize("every", [True, False])
 def test_logical_combinations_are_those_of_a_group_by(every: bool) -> None:
     events = some(1, 120)
-    made = (classic.all_of if every else classic.any_of)(in_windows().by("who"), high=HIGH, low=LOW)
+    made = (classic.all_of if every else classic.any_of)(in_windows().group_by("who"), high=HIGH, low=LOW)
     shown = (
         written(made, Counts, events).select("who", "window_start", "high", "low").sort("window_start", "who")
     )
@@ -117,7 +117,7 @@ def test_logical_combinations_are_those_of_a_group_by(every: bool) -> None:
 
 def test_comparisons_are_those_of_a_group_by() -> None:
     events = some(2, 120)
-    made = classic.compare(in_windows().by("who"), pl.col("mean") > 3, mean=aggregates.mean("value"))
+    made = classic.compare(in_windows().group_by("who"), pl.col("mean") > 3, mean=aggregates.mean("value"))
     shown = written(made, Compared, events).select("who", "window_start", "mean").sort("window_start", "who")
     grouped = events.group_by("who", window_start=pl.col("event_time") // 10_000 * 10_000).agg(
         mean=pl.col("value").mean()
@@ -135,7 +135,7 @@ def test_comparisons_are_those_of_a_group_by() -> None:
 def spans(pattern: Pattern, events: pl.DataFrame, begin: str, end: str) -> list[tuple[str, int, int]]:
     matched = (
         mr.read(SIGHTINGS)
-        .by("who")
+        .group_by("who")
         .match(pattern, select={"begun": first(begin, "event_time"), "ended": last(end, "event_time")})
     )
     return sorted(written(matched, Span, events).select("who", "begun", "ended").rows())

@@ -21,7 +21,7 @@ import millrace as mr
 from join_strategies import HOWS, KEYS
 from millrace import aggregates, triggers, windows
 from millrace.aggregates import Reduction
-from millrace.panes import Output as How
+from millrace.panes import Accumulation
 from millrace.stream import Job, Stream
 from millrace.triggers import Trigger
 from peers.streams import CASES, ORDER, SEED, Duck, Flow, a_flow, added_up, newest, run
@@ -77,7 +77,7 @@ def a_trigger(chance: random.Random, unit: int) -> Trigger:
     """A trigger after which the last pane of a window holds all of its rows."""
     early = triggers.after_count(chance.randint(1, 3))
     choices = [triggers.at_watermark(), triggers.at_watermark(early=early), triggers.repeatedly(early)]
-    return chance.choice([*choices, triggers.every_event_time(chance.randint(1, 5) * unit)])
+    return chance.choice([*choices, triggers.every(chance.randint(1, 5) * unit, time="event")])
 
 
 def a_sliding(chance: random.Random, flow: Flow) -> tuple[windows.WindowFn, Callable[[str], str]]:
@@ -165,7 +165,9 @@ def some_keys(chance: random.Random) -> tuple[str, ...]:
     return chance.choice([("k",), ("g",), ("b",), ("k", "g"), ("v", "b")])
 
 
-def windowed(chance: random.Random, flow: Flow, keys: tuple[str, ...], kinds: str) -> tuple[Stream, str, How]:
+def windowed(
+    chance: random.Random, flow: Flow, keys: tuple[str, ...], kinds: str
+) -> tuple[Stream, str, Accumulation]:
     """Rows in windows, as a stream and as a table, and what is written of them."""
     stream, table = rows_of(chance, flow)
     kind = chance.choice(kinds)
@@ -173,30 +175,36 @@ def windowed(chance: random.Random, flow: Flow, keys: tuple[str, ...], kinds: st
         window, beside = a_sliding(chance, flow)
     else:
         window, beside = (some_sessions if kind == "s" else counted_windows)(chance, flow, keys)
-    output: How = chance.choice(["value", "value_and_retract"])
+    accumulation: Accumulation = chance.choice(["accumulating", "retracting"])
     if kind == "c":
-        return stream.window(window), beside(table), "value_and_retract"
-    return stream.window(window, trigger=a_trigger(chance, flow.unit), output=output), beside(table), output
+        return stream.window(window), beside(table), "retracting"
+    return (
+        stream.window(window, trigger=a_trigger(chance, flow.unit), accumulation=accumulation),
+        beside(table),
+        accumulation,
+    )
 
 
 def aggregations(chance: random.Random, flow: Flow) -> Case:
     keys = some_keys(chance)
-    stream, table, output = windowed(chance, flow, keys, "wwsc")
+    stream, table, accumulation = windowed(chance, flow, keys, "wwsc")
     chosen = {f"a{place}": an_aggregate(chance) for place in range(chance.randint(1, 4))}
-    made = stream.by(*keys).aggregate(**{name: one for name, (one, _) in chosen.items()})
+    made = stream.group_by(*keys).aggregate(**{name: one for name, (one, _) in chosen.items()})
     columns = (*keys, *BOUNDS)
     query = f"SELECT {', '.join((*columns, *(said for _, said in chosen.values())))} FROM {table} GROUP BY {', '.join((*columns, 'session'))}"
-    return Case(made, query, (*columns, *chosen), columns if output == "value" else None)
+    return Case(made, query, (*columns, *chosen), columns if accumulation == "accumulating" else None)
 
 
 def chained(chance: random.Random, flow: Flow) -> Case:
     """An aggregation over the panes of another, in the same window."""
     keys = chance.choice([("k", "g"), ("g", "b"), ("k", "b")])
-    stream, table, output = windowed(chance, flow, keys, "w")
-    first = stream.by(*keys).aggregate(n=aggregates.count(), s=aggregates.sum("v"), m=aggregates.max("v"))
+    stream, table, accumulation = windowed(chance, flow, keys, "w")
+    first = stream.group_by(*keys).aggregate(
+        n=aggregates.count(), s=aggregates.sum("v"), m=aggregates.max("v")
+    )
     if has_filter := chance.random() < 0.3:
         first = first.filter(pl.col("n") > 1)
-    second = first.by(keys[0]).aggregate(
+    second = first.group_by(keys[0]).aggregate(
         n=aggregates.sum("n"),
         s=aggregates.sum("s"),
         m=aggregates.max("m"),
@@ -208,28 +216,31 @@ def chained(chance: random.Random, flow: Flow) -> Case:
     columns = (keys[0], *BOUNDS)
     query = f"SELECT {', '.join(columns)}, sum(n), sum(s), max(m), count(*), max(n) FROM ({inner}) GROUP BY {', '.join(columns)}"
     return Case(
-        second, query, (*columns, "n", "s", "m", "groups", "most"), columns if output == "value" else None
+        second,
+        query,
+        (*columns, "n", "s", "m", "groups", "most"),
+        columns if accumulation == "accumulating" else None,
     )
 
 
 def tops(chance: random.Random, flow: Flow) -> Case:
     """The greatest rows, or the most frequent values, of each window."""
     keys = some_keys(chance)
-    stream, table, output = windowed(chance, flow, keys, "ws")
+    stream, table, accumulation = windowed(chance, flow, keys, "ws")
     k, columns = chance.randint(1, 3), (*keys, *BOUNDS)
     named = ", ".join(columns)
     if chance.random() < 0.5:
         c = chance.choice("kgvxb")
-        made = stream.by(*keys).top(k, c)
+        made = stream.group_by(*keys).top(k, c)
         counted = f"SELECT {named}, {c}, count({c}) AS n FROM {table} GROUP BY ALL"
         best = f"(list({{'{c}': {c}, 'count': n}} ORDER BY n DESC, {c}) FILTER ({c} IS NOT NULL))[:{k}]"
         query = f"SELECT {named}, coalesce({best}, []) FROM ({counted} ORDER BY ALL) GROUP BY {named}"
     else:
         by, other = chance.sample([c for c in "kgvb" if c not in keys], 2)
-        made = stream.by(*keys).top(k, other, by=by)
+        made = stream.group_by(*keys).top(k, other, by=by)
         best = f"(list({{'{other}': {other}, '{by}': {by}}} ORDER BY {by} DESC, {other} DESC NULLS LAST) FILTER ({by} IS NOT NULL))[:{k}]"
         query = f"SELECT {named}, coalesce({best}, []) FROM {table} GROUP BY {named}"
-    return Case(made, query, (*columns, "top"), columns if output == "value" else None)
+    return Case(made, query, (*columns, "top"), columns if accumulation == "accumulating" else None)
 
 
 def sides(keys: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
@@ -253,14 +264,14 @@ def window_joins(chance: random.Random, flow: Flow) -> Case:
         (mr.read(B, watermark=flow.watermark), "(SELECT * FROM b)"),
     )
     window, beside = a_sliding(chance, flow)
-    output: How = chance.choice(["value", "value_and_retract"])
-    left = left.window(window, trigger=a_trigger(chance, flow.unit), output=output)
+    accumulation: Accumulation = chance.choice(["accumulating", "retracting"])
+    left = left.window(window, trigger=a_trigger(chance, flow.unit), accumulation=accumulation)
     columns, said, meet = sides(keys, theirs)
     query = (
         f"SELECT {', '.join(said)}, coalesce(l.window_start, r.window_start), coalesce(l.window_end, r.window_end) "
         f"FROM {beside(first)} l {how} JOIN {beside(second)} r ON {meet} AND l.window_end = r.window_end"
     )
-    return Case(left.by(*keys).join(right.by(*theirs), how=how), query, (*columns, *BOUNDS))
+    return Case(left.group_by(*keys).join(right.group_by(*theirs), how=how), query, (*columns, *BOUNDS))
 
 
 def pane_joins(chance: random.Random, flow: Flow) -> Case:
@@ -272,10 +283,10 @@ def pane_joins(chance: random.Random, flow: Flow) -> Case:
     left = left.window(window, trigger=a_trigger(chance, flow.unit))
     right = Stream(mr.read(B, watermark=flow.watermark).node, left.windowing)
     made = (
-        left.by(*keys)
+        left.group_by(*keys)
         .count(name="n")
-        .by(*keys)
-        .join(right.by(*theirs).aggregate(m=aggregates.sum("v")).by(*theirs), how=how)
+        .group_by(*keys)
+        .join(right.group_by(*theirs).aggregate(m=aggregates.sum("v")).group_by(*theirs), how=how)
     )
 
     def grouped(table: str, by: tuple[str, ...], said: str) -> str:
@@ -296,8 +307,8 @@ def interval_joins(chance: random.Random, flow: Flow) -> Case:
     lower = chance.randint(-8, 8) * flow.unit
     upper = lower + chance.randint(1, 12) * flow.unit
     left, table = rows_of(chance, flow)
-    made = left.by(*keys).join(
-        mr.read(B, watermark=flow.watermark).by(*theirs), within=(lower, upper), how=how
+    made = left.group_by(*keys).join(
+        mr.read(B, watermark=flow.watermark).group_by(*theirs), within=(lower, upper), how=how
     )
     columns, said, meet = sides(keys, theirs)
     query = (
@@ -320,7 +331,7 @@ def table_joins(chance: random.Random, flow: Flow) -> Case:
     left, table = rows_of(chance, flow)
     topic = chance.choice([B, B, A])
     changes = mr.read(topic, watermark=flow.watermark)
-    made = left.by(key).join(mr.changelogs.Table(changes, (key,), deleted), how=how)
+    made = left.group_by(key).join(mr.changelogs.Table(changes, (key,), deleted), how=how)
     columns, said, meet = sides((key,), (key,))
     latest = f"(SELECT * FROM {'b' if topic is B else 'a'} QUALIFY row_number() OVER (PARTITION BY {key}, t ORDER BY topic DESC, part DESC, off DESC) = 1)"
     found = [
@@ -345,10 +356,10 @@ def deduplications(chance: random.Random, flow: Flow) -> Case:
     within = chance.choice([1, 3, 10]) * flow.unit
     kinds = ", ".join([key, *others])
     if chance.random() < 0.5:
-        made = stream.by(key).deduplicate("event_time", *others, within=flow.disorder + 20 * flow.unit)
+        made = stream.group_by(key).deduplicate("event_time", *others, within=flow.disorder + 20 * flow.unit)
         kept = f"(SELECT DISTINCT t, {kinds} FROM {table})"
     else:
-        made = stream.by(key).deduplicate(*others, within=within)
+        made = stream.group_by(key).deduplicate(*others, within=within)
         kept = (
             f"(WITH RECURSIVE of_kind AS (SELECT {kinds}, t, dense_rank() OVER (ORDER BY {kinds}) AS kind FROM {table}), "
             "kept AS (SELECT kind, min(t) AS t FROM of_kind GROUP BY kind UNION ALL "
@@ -356,7 +367,7 @@ def deduplications(chance: random.Random, flow: Flow) -> Case:
             f"SELECT DISTINCT {kinds}, t FROM kept JOIN of_kind USING (kind, t))"
         )
     window, beside = a_sliding(chance, flow)
-    counted = made.window(window).by(key).count(name="n")
+    counted = made.window(window).group_by(key).count(name="n")
     columns = (key, *BOUNDS)
     query = f"SELECT {', '.join(columns)}, count(*) FROM {beside(kept)} GROUP BY {', '.join(columns)}"
     return Case(counted, query, (*columns, "n"), columns)

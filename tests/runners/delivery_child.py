@@ -15,7 +15,9 @@ def topic(place: int) -> mr.Topic:
 
 def totals(place: int, delivery: Delivery) -> mr.Job:
     rows = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("1s"))
-    return mr.Job(f"totals-{place}", rows.by("sensor").sum("value").write(topic(place)), delivery=delivery)
+    return mr.Job(
+        f"totals-{place}", rows.group_by("sensor").sum("value").write(topic(place)), delivery=delivery
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ if __name__ == "__main__":
                 time.sleep(0.01)
         return frame
 
-    job = mr.Job("bad", events().map_batches(check).by("key").sum("number", name="total").write(BAD))
+    job = mr.Job("bad", events().map_batches(check).group_by("key").sum("number", name="total").write(BAD))
     try:
         mr.run(
             good(),

@@ -76,11 +76,18 @@ def jobs() -> list[mr.Job]:
     """A join of every kind, and a processor behind a deduplication. No clock decides anything."""
     orders, payments = (mr.read(topic, watermark=watermarks.bounded("2s")) for topic in (ORDERS, PAYMENTS))
     there = (
-        orders.window(windows.fixed("5s"), lateness="5s").by("user").join(payments.by("payer"), how="full")
+        orders.window(windows.fixed("5s"), lateness="5s")
+        .group_by("user")
+        .join(payments.group_by("payer"), how="full")
     )
-    soon = orders.by("user").join(payments.by("payer"), within=("-1s", "2s"), how="full")
-    sent = orders.by("user").join(mr.table(CITIES, watermark=watermarks.bounded("1s")), how="left")
-    owed = orders.by("user").deduplicate("number", "event_time", within="10s").by("user").process(Owes())
+    soon = orders.group_by("user").join(payments.group_by("payer"), within=("-1s", "2s"), how="full")
+    sent = orders.group_by("user").join(mr.table(CITIES, watermark=watermarks.bounded("1s")), how="left")
+    owed = (
+        orders.group_by("user")
+        .deduplicate("number", "event_time", within="10s")
+        .group_by("user")
+        .process(Owes())
+    )
     return [
         mr.Job("same", there.write(SAME)),
         mr.Job("soon", soon.write(SOON)),

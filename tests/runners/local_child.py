@@ -30,7 +30,7 @@ def totals() -> mr.Job:
     return mr.Job(
         "totals",
         readings.window(windows.sliding("10s", every="5s"), lateness="20s")
-        .by("sensor")
+        .group_by("sensor")
         .sum("value")
         .write(TOTALS),
     )

@@ -30,7 +30,10 @@ def jobs() -> list[mr.Job]:
     rows = mr.read(POSITIONS, watermark=watermarks.bounded("5s", idle="1000d"))
     slowings = mr.Job(
         "slowings",
-        rows.select("vehicle_id", "speed").by("vehicle_id").match(slowing, select=select).write(SLOWINGS),
+        rows.select("vehicle_id", "speed")
+        .group_by("vehicle_id")
+        .match(slowing, select=select)
+        .write(SLOWINGS),
     )
     return [emergency_stop(idle="1000d"), slowings]
 

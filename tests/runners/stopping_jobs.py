@@ -39,7 +39,7 @@ def events() -> Stream:
 
 
 def good() -> mr.Job:
-    return mr.Job("good", events().by("key").sum("number", name="total").write(GOOD))
+    return mr.Job("good", events().group_by("key").sum("number", name="total").write(GOOD))
 
 
 def bad(fails_at: int | None) -> mr.Job:
@@ -50,7 +50,7 @@ def bad(fails_at: int | None) -> mr.Job:
             raise ZeroDivisionError(f"number {fails_at}")
         return frame
 
-    return mr.Job("bad", events().map_batches(check).by("key").sum("number", name="total").write(BAD))
+    return mr.Job("bad", events().map_batches(check).group_by("key").sum("number", name="total").write(BAD))
 
 
 class Picky(Aggregate):
@@ -84,7 +84,9 @@ class Picky(Aggregate):
 
 
 def picky(fails_at: int | None, where: str) -> mr.Job:
-    return mr.Job("bad", events().by("key").aggregate(total=Picky("number", fails_at, where)).write(BAD))
+    return mr.Job(
+        "bad", events().group_by("key").aggregate(total=Picky("number", fails_at, where)).write(BAD)
+    )
 
 
 def panicky(fails_at: int | None) -> mr.Job:
@@ -95,8 +97,8 @@ def panicky(fails_at: int | None) -> mr.Job:
             raise RuntimeError("behind the last aggregation")
         return frame
 
-    latest = events().by("key").aggregate(number=aggregates.max("number"))
-    return mr.Job("bad", latest.by("key").sum("number", name="total").map_batches(check).write(BAD))
+    latest = events().group_by("key").aggregate(number=aggregates.max("number"))
+    return mr.Job("bad", latest.group_by("key").sum("number", name="total").map_batches(check).write(BAD))
 
 
 def fill(log: Log, start: int, count: int, *, step: int = 1) -> None:

@@ -137,7 +137,7 @@ def test_after_a_longer_lateness_windows_that_were_dropped_stay_so_and_all_other
 ) -> None:
     def job(lateness: int) -> Stream:
         windowed = read().window(WINDOWS[window], lateness=f"{lateness}s", **TRIGGERS[trigger])
-        return windowed.by("who").aggregate(total=aggregates.sum("n"), n=aggregates.count())
+        return windowed.group_by("who").aggregate(total=aggregates.sum("n"), n=aggregates.count())
 
     chance = random.Random(seed)
     told, judge, at = Told(job(3)), Judge(WINDOWS[window], 3_000, 5_000), 0
@@ -162,7 +162,7 @@ def test_after_a_longer_delay_no_window_that_was_dropped_begins_anew(window: str
         return (
             read(delay)
             .window(WINDOWS[window], **TRIGGERS[trigger])
-            .by("who")
+            .group_by("who")
             .aggregate(total=aggregates.sum("n"))
         )
 
@@ -184,7 +184,7 @@ def test_after_a_longer_lateness_a_session_that_was_dropped_does_not_begin_anew(
         return (
             read()
             .window(windows.sessions("5s"), lateness=lateness)
-            .by("who")
+            .group_by("who")
             .aggregate(total=aggregates.sum("n"))
         )
 
@@ -208,7 +208,7 @@ MORE: dict[str, Callable[[], Any]] = {
 }
 
 
-WAYS = [(window, how) for window in WINDOWS for how in (*TRIGGERS, "delta")]
+WAYS = [(window, how) for window in WINDOWS for how in (*TRIGGERS, "discarding")]
 ADDED = [
     *(("sum", *way) for way in WAYS),
     *((more, "sums that run along", how) for more in MORE if more != "sum" for how in TRIGGERS),
@@ -220,11 +220,11 @@ ADDED = [
 def test_an_added_aggregate_is_null_in_windows_that_had_begun_and_whole_in_all_others(
     more: str, window: str, how: str
 ) -> None:
-    settings: dict[str, Any] = {"output": "delta"} if how == "delta" else TRIGGERS[how]
+    settings: dict[str, Any] = {"accumulation": "discarding"} if how == "discarding" else TRIGGERS[how]
 
     def job(added: dict[str, Any]) -> Stream:
         windowed = read().window(WINDOWS[window], lateness="1h", **settings)
-        return windowed.by("who").aggregate(**added, total=aggregates.sum("n"))
+        return windowed.group_by("who").aggregate(**added, total=aggregates.sum("n"))
 
     chance = random.Random(more)
     first, second = some(chance, 0, 4), some(chance, 60, 4)
@@ -255,7 +255,7 @@ def test_an_aggregate_added_to_what_many_windows_share_leaves_their_numbers_of_p
         return (
             read()
             .window(WINDOWS["fixed"], lateness="1h")
-            .by("who")
+            .group_by("who")
             .aggregate(total=aggregates.sum("n"), **added)
         )
 

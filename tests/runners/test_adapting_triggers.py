@@ -14,15 +14,17 @@ from runners.test_adapting import Told, read, some
 TRIGGERS: dict[str, Trigger] = {
     "watermark": triggers.at_watermark(),
     "early counts": triggers.at_watermark(early=triggers.after_count(2)),
-    "early times": triggers.at_watermark(early=triggers.every_event_time("3s"), late=triggers.after_count(2)),
+    "early times": triggers.at_watermark(
+        early=triggers.every("3s", time="event"), late=triggers.after_count(2)
+    ),
     "early delays": triggers.at_watermark(early=triggers.after_delay("2s"), late=triggers.every("1s")),
     "counts": triggers.repeatedly(triggers.after_count(3)),
-    "times": triggers.every_event_time("4s"),
+    "times": triggers.every("4s", time="event"),
     "clock": triggers.every("5s"),
     "delays": triggers.repeatedly(triggers.after_delay("20s")),
     "all": triggers.repeatedly(triggers.all_of(triggers.after_count(2), triggers.after_delay("1s"))),
     "any": triggers.repeatedly(triggers.any_of(triggers.after_count(4), triggers.after_delay("9s"))),
-    "in order": triggers.in_order(triggers.after_count(1), triggers.every_event_time("5s")),
+    "in order": triggers.in_order(triggers.after_count(1), triggers.every("5s", time="event")),
     "until": triggers.every("3s").until(triggers.at_end()),
 }
 WINDOWS: dict[str, windows.WindowFn] = {
@@ -46,7 +48,7 @@ def job(window: str, trigger: Trigger, **how: Any) -> Stream:
     return (
         read()
         .window(WINDOWS[window], trigger=trigger, **settings)
-        .by("who")
+        .group_by("who")
         .aggregate(total=aggregates.sum("n"), n=aggregates.count())
     )
 
@@ -79,18 +81,18 @@ def test_after_another_trigger_each_row_is_in_its_windows_once_and_what_was_show
     window: str, old: str, new: str
 ) -> None:
     chance = random.Random(f"{window} {old} {new}")
-    output = chance.choice(["value_and_retract", "value"])
-    told, same = (Told(job(window, TRIGGERS[old], output=output)) for _ in range(2))
+    accumulation = chance.choice(["retracting", "accumulating"])
+    told, same = (Told(job(window, TRIGGERS[old], accumulation=accumulation)) for _ in range(2))
     first, second = some(chance, 0, 4), some(chance, 48, 4)
     for one in (told, same):
         one.feed(*first)
-    told.change(job(window, TRIGGERS[new], output=output))
+    told.change(job(window, TRIGGERS[new], accumulation=accumulation))
     for one in (told, same):
         one.feed(*second)
         one.end()
     assert told.newest("total", "n") == same.newest("total", "n")
     one_on_time(told)
-    if output == "value_and_retract":
+    if accumulation == "retracting":
         check_refined(told)
 
 
@@ -99,10 +101,10 @@ def test_after_another_trigger_panes_of_what_is_new_add_up_to_all_rows(
     window: str, old: str, new: str
 ) -> None:
     chance = random.Random(f"{window} {old} {new}")
-    told = Told(job(window, TRIGGERS[old], output="delta"))
+    told = Told(job(window, TRIGGERS[old], accumulation="discarding"))
     batches = some(chance, 0, 8)
     told.feed(*batches[:4])
-    told.change(job(window, TRIGGERS[new], output="delta"))
+    told.change(job(window, TRIGGERS[new], accumulation="discarding"))
     told.feed(*batches[4:])
     told.end()
     assert not told.late
@@ -184,9 +186,9 @@ def test_a_second_aggregation_goes_on_when_the_trigger_of_both_changes() -> None
     def chained(trigger: Trigger) -> Stream:
         windowed = read().window(WINDOWS["fixed"], trigger=trigger, lateness="1h", closing="if_new")
         return (
-            windowed.by("who")
+            windowed.group_by("who")
             .aggregate(n=aggregates.count())
-            .by("n")
+            .group_by("n")
             .aggregate(who=aggregates.max("who"), groups=aggregates.count())
         )
 

@@ -140,7 +140,10 @@ def sums(factor: int) -> mr.Job:
     )
     return mr.Job(
         "sums",
-        rows.window(windows.sliding("10s", every="5s"), lateness="20s").by("place").sum("value").write(SUMS),
+        rows.window(windows.sliding("10s", every="5s"), lateness="20s")
+        .group_by("place")
+        .sum("value")
+        .write(SUMS),
     )
 
 

@@ -86,7 +86,7 @@ COUNTS = mr.Topic("analytics.counts", Count, key="key")
 
 def counts() -> mr.Job:
     rows = mr.read(EVENTS, watermark=watermarks.bounded("1s", idle="10s"))
-    return mr.Job("counts", rows.window(windows.fixed("10s")).by("key").count().write(COUNTS))
+    return mr.Job("counts", rows.window(windows.fixed("10s")).group_by("key").count().write(COUNTS))
 
 
 def test_idle_partitions_are_left_out_after_a_jump_and_retention_keeps_the_inputs(tmp_path: Path) -> None:

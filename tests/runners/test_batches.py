@@ -46,7 +46,7 @@ class Ends:
 
 def job(idle: str | None = None) -> mr.Job:
     rides = mr.read(RIDES, watermark=watermarks.bounded(0, idle=idle)).window(windows.fixed("1m"))
-    return mr.Job("totals", rides.by("line").sum("riders").write(TOTALS))
+    return mr.Job("totals", rides.group_by("line").sum("riders").write(TOTALS))
 
 
 def taken(pace: WatermarkAlignment, ends: dict[int, int], **more: Any) -> dict[int, int]:

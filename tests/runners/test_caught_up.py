@@ -61,7 +61,7 @@ def test_code_that_ends_the_process_does_not_end_a_run_as_if_all_were_done(tmp_p
 
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log, 0, 1_000)
-    job = mr.Job("bad", events().map_batches(leave).by("key").sum("number", name="total").write(BAD))
+    job = mr.Job("bad", events().map_batches(leave).group_by("key").sum("number", name="total").write(BAD))
     with pytest.raises(RunFailed):
         mr.run(job, on="local", settings=settings(log, tmp_path, "x"), until_caught_up=True)
     log.close()

@@ -45,7 +45,7 @@ def windowed(stream: Stream | None = None, size: str = "10s", **how: Any) -> Str
 
 def per_cell(key: pl.Expr, **how: Any) -> Stream:
     """Two aggregations, with a step between them."""
-    return windowed(**how).by("who").latest("cell").with_columns(area=key).by("area").count()
+    return windowed(**how).group_by("who").latest("cell").with_columns(area=key).group_by("area").count()
 
 
 def plan_of(stream: Stream) -> Plan:
@@ -71,7 +71,7 @@ def refusals(before: Stream, after: Stream) -> list[str]:
 def within(step: pl.Expr, seconds: int = 60) -> Stream:
     return (
         rides()
-        .by("who")
+        .group_by("who")
         .match(mr.pattern("a", step).within(f"{seconds}s"), select={"n": patterns.count("a")})
     )
 
@@ -82,43 +82,47 @@ ONCE, EARLY = (
 )
 FAST, SLOW = pl.col("speed") > 3, pl.col("speed") > 2
 SAFE: dict[str, tuple[Any, Any]] = {
-    "nothing": (lambda: windowed().by("who").count(), lambda: windowed().by("who").count()),
+    "nothing": (lambda: windowed().group_by("who").count(), lambda: windowed().group_by("who").count()),
     "another watermark": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed(rides(watermark=watermarks.bounded("1m"))).by("who").count(),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed(rides(watermark=watermarks.bounded("1m"))).group_by("who").count(),
     ),
     "a step after the last operator": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed().by("who").count().filter(pl.col("count") > 1),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed().group_by("who").count().filter(pl.col("count") > 1),
     ),
     "another topic in a union": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed(rides().union(rides())).by("who").count(),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed(rides().union(rides())).group_by("who").count(),
     ),
     "a longer lateness": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed(lateness="1m").by("who").count(),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed(lateness="1m").group_by("who").count(),
     ),
     "an added aggregate": (
-        lambda: windowed().by("who").aggregate(n=aggregates.count()),
-        lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+        lambda: windowed().group_by("who").aggregate(n=aggregates.count()),
+        lambda: windowed().group_by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
     ),
     "another trigger": (
-        lambda: windowed(trigger=EARLY).by("who").latest("cell").by("cell").count(),
+        lambda: windowed(trigger=EARLY).group_by("who").latest("cell").group_by("cell").count(),
         lambda: (
-            windowed(trigger=triggers.every("1s"), lateness="1m").by("who").latest("cell").by("cell").count()
+            windowed(trigger=triggers.every("1s"), lateness="1m")
+            .group_by("who")
+            .latest("cell")
+            .group_by("cell")
+            .count()
         ),
     ),
 }
 REFUSED: dict[str, tuple[Any, Any, str]] = {
     "a filter before": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed(rides().filter(FAST)).by("who").count(),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed(rides().filter(FAST)).group_by("who").count(),
         "other steps",
     ),
     "a changed filter": (
-        lambda: windowed(rides().filter(FAST)).by("who").count(),
-        lambda: windowed(rides().filter(SLOW)).by("who").count(),
+        lambda: windowed(rides().filter(FAST)).group_by("who").count(),
+        lambda: windowed(rides().filter(SLOW)).group_by("who").count(),
         "other steps",
     ),
     "the key expression before a second aggregation": (
@@ -131,77 +135,85 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         lambda: (
             rides()
             .filter(SLOW)
-            .by("who")
+            .group_by("who")
             .match(mr.pattern("a", FAST).within("60s"), select={"n": patterns.count("a")})
         ),
         "other steps",
     ),
     "a condition of a pattern": (lambda: within(FAST), lambda: within(SLOW), "another window, trigger"),
     "a step before a deduplication": (
-        lambda: windowed(rides().by("who").deduplicate("cell", within="1m")).by("who").count(),
-        lambda: windowed(rides().filter(FAST).by("who").deduplicate("cell", within="1m")).by("who").count(),
+        lambda: windowed(rides().group_by("who").deduplicate("cell", within="1m")).group_by("who").count(),
+        lambda: (
+            windowed(rides().filter(FAST).group_by("who").deduplicate("cell", within="1m"))
+            .group_by("who")
+            .count()
+        ),
         "other steps",
     ),
-    "other keys": (lambda: windowed().by("who").count(), lambda: windowed().by("cell").count(), "other keys"),
+    "other keys": (
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed().group_by("cell").count(),
+        "other keys",
+    ),
     "another window": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed(size="5s").by("who").count(),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed(size="5s").group_by("who").count(),
         "another window",
     ),
     "a shorter lateness": (
-        lambda: windowed(lateness="2m").by("who").count(),
-        lambda: windowed(lateness="1m").by("who").count(),
+        lambda: windowed(lateness="2m").group_by("who").count(),
+        lambda: windowed(lateness="1m").group_by("who").count(),
         "lateness",
     ),
     "a longer lateness of windows that close at once": (
-        lambda: windowed(trigger=ONCE).by("who").count(),
-        lambda: windowed(trigger=ONCE, lateness="1m").by("who").count(),
+        lambda: windowed(trigger=ONCE).group_by("who").count(),
+        lambda: windowed(trigger=ONCE, lateness="1m").group_by("who").count(),
         "lateness",
     ),
     "the first early panes of sliding windows": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed(trigger=EARLY).by("who").count(),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed(trigger=EARLY).group_by("who").count(),
         "trigger",
     ),
     "no more early panes of sliding windows": (
-        lambda: windowed(trigger=EARLY).by("who").count(),
-        lambda: windowed(trigger=ONCE).by("who").count(),
+        lambda: windowed(trigger=EARLY).group_by("who").count(),
+        lambda: windowed(trigger=ONCE).group_by("who").count(),
         "trigger",
     ),
     "another trigger with a shorter lateness": (
-        lambda: windowed(trigger=EARLY, lateness="2m").by("who").count(),
-        lambda: windowed(trigger=triggers.every("1s"), lateness="1m").by("who").count(),
+        lambda: windowed(trigger=EARLY, lateness="2m").group_by("who").count(),
+        lambda: windowed(trigger=triggers.every("1s"), lateness="1m").group_by("who").count(),
         "lateness",
     ),
     "another output": (
-        lambda: windowed().by("who").count(),
-        lambda: windowed(output="delta").by("who").count(),
+        lambda: windowed().group_by("who").count(),
+        lambda: windowed(accumulation="discarding").group_by("who").count(),
         "output",
     ),
     "an aggregate added to a second aggregation": (
-        lambda: windowed().by("who").latest("cell").by("cell").aggregate(n=aggregates.count()),
+        lambda: windowed().group_by("who").latest("cell").group_by("cell").aggregate(n=aggregates.count()),
         lambda: (
             windowed()
-            .by("who")
+            .group_by("who")
             .latest("cell")
-            .by("cell")
+            .group_by("cell")
             .aggregate(n=aggregates.count(), top=aggregates.max("who"))
         ),
         "other aggregates",
     ),
     "an added aggregate of windows that rows cut": (
-        lambda: rides().window(windows.counted(3)).by("who").aggregate(n=aggregates.count()),
+        lambda: rides().window(windows.counted(3)).group_by("who").aggregate(n=aggregates.count()),
         lambda: (
             rides()
             .window(windows.counted(3))
-            .by("who")
+            .group_by("who")
             .aggregate(n=aggregates.count(), top=aggregates.max("speed"))
         ),
         "other aggregates",
     ),
     "an aggregate that is gone or another": (
-        lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
-        lambda: windowed().by("who").aggregate(n=aggregates.count(), top=aggregates.min("speed")),
+        lambda: windowed().group_by("who").aggregate(n=aggregates.count(), top=aggregates.max("speed")),
+        lambda: windowed().group_by("who").aggregate(n=aggregates.count(), top=aggregates.min("speed")),
         "other aggregates",
     ),
 }
@@ -241,11 +253,11 @@ WHO, CELL = pl.col("who"), pl.col("cell")
 def test_a_change_that_the_text_of_an_expression_does_not_show_is_refused(was: pl.Expr, now: pl.Expr) -> None:
     assert str(was) == str(now)
     makes: list[tuple[Any, str]] = [
-        (lambda expr: windowed(rides().filter(expr)).by("who").count(), "other steps"),
-        (lambda expr: windowed(rides().with_columns(new=expr)).by("new").count(), "other steps"),
-        (lambda expr: windowed(rides().select("cell", new=expr)).by("new").count(), "other steps"),
+        (lambda expr: windowed(rides().filter(expr)).group_by("who").count(), "other steps"),
+        (lambda expr: windowed(rides().with_columns(new=expr)).group_by("new").count(), "other steps"),
+        (lambda expr: windowed(rides().select("cell", new=expr)).group_by("new").count(), "other steps"),
         (within, "another window"),
-        (lambda expr: rides().window(windows.punctuated(expr)).by("who").count(), "another window"),
+        (lambda expr: rides().window(windows.punctuated(expr)).group_by("who").count(), "another window"),
     ]
     for make, said in makes:
         [why] = refusals(make(was), make(now))
@@ -256,8 +268,8 @@ def test_a_change_that_the_text_of_an_expression_does_not_show_is_refused(was: p
 def test_state_of_another_version_of_polars_is_compared_by_text_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    [was] = plan_of(windowed(rides().filter(CELL.hash(1) > 0)).by("who").count()).operators
-    [now] = plan_of(windowed(rides().filter(CELL.hash(2) > 0)).by("who").count()).operators
+    [was] = plan_of(windowed(rides().filter(CELL.hash(1) > 0)).group_by("who").count()).operators
+    [now] = plan_of(windowed(rides().filter(CELL.hash(2) > 0)).group_by("who").count()).operators
     described = fingerprints.describe(was)
     monkeypatch.setattr(pl, "__version__", "99.9")
     assert fingerprints.find_difference(described, now) is None
@@ -269,9 +281,9 @@ def test_every_change_is_in_the_reference() -> None:
 
 
 def test_state_of_an_older_version_goes_on_unless_it_holds_sums() -> None:
-    [counts] = plan_of(windowed(rides().filter(FAST)).by("who").count()).operators
+    [counts] = plan_of(windowed(rides().filter(FAST)).group_by("who").count()).operators
     assert fingerprints.find_difference(fingerprints.legacy_digest(counts), counts) is None
-    [sums] = plan_of(windowed().by("who").sum("speed")).operators
+    [sums] = plan_of(windowed().group_by("who").sum("speed")).operators
     assert "older version of millrace" in str(
         fingerprints.find_difference(fingerprints.legacy_digest(sums), sums)
     )

@@ -47,7 +47,7 @@ TOTALS = mr.Topic("analytics.totals", Total, key="key")
 def totals() -> mr.Job:
     rows = mr.read(EVENTS, watermark=watermarks.bounded("1m"))
     return mr.Job(
-        "totals", rows.window(windows.fixed("10s")).by("key").sum("number", name="total").write(TOTALS)
+        "totals", rows.window(windows.fixed("10s")).group_by("key").sum("number", name="total").write(TOTALS)
     )
 
 

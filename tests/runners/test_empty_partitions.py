@@ -31,7 +31,7 @@ class Count:
 WORDS = mr.Topic("input.words", Word, key="text", partitions=4)
 COUNTS = mr.Topic("analytics.counts", Count, key="text")
 READ = mr.read(WORDS, watermark=watermarks.bounded(0))
-JOB = mr.Job("counts", READ.window(windows.fixed("1s")).by("text").count().write(COUNTS))
+JOB = mr.Job("counts", READ.window(windows.fixed("1s")).group_by("text").count().write(COUNTS))
 START = 1_700_000_000_000
 
 

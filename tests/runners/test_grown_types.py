@@ -66,7 +66,7 @@ def windowed(stream: Stream) -> Stream:
 def matched(pattern: Any) -> Callable[[type], Stream]:
     return lambda kind: (
         rides(kind)
-        .by("who")
+        .group_by("who")
         .match(pattern.within("60s"), select={"x": patterns.last("b", "n"), "y": patterns.first("a", "n")})
     )
 
@@ -96,7 +96,7 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
     "after a step": lambda kind: (
         rides(kind)
         .with_columns(m=pl.col("n") * 2)
-        .by("who")
+        .group_by("who")
         .match(
             mr.pattern("a", A).followed_by("b", pl.col("m") > patterns.last("a", "m") + 8).within("60s"),
             select={"x": patterns.last("b", "m")},
@@ -104,32 +104,34 @@ STREAMS: dict[str, Callable[[type], Stream]] = {
     ),
     "row pattern": lambda kind: (
         rides(kind)
-        .by("who")
+        .group_by("who")
         .match_recognize(
             "ORDER BY event_time MEASURES A.n AS x, LAST(B.n) AS y PATTERN (A B{3}) WITHIN INTERVAL '1' MINUTE DEFINE B AS B.n > A.n"
         )
     ),
     "deduplication in order": lambda kind: (
-        windowed(rides(kind).by("who").deduplicate("n", within="1m")).by("who").count()
+        windowed(rides(kind).group_by("who").deduplicate("n", within="1m")).group_by("who").count()
     ),
     "deduplication at once": lambda kind: (
-        windowed(rides(kind).by("who").deduplicate("event_time", within="1m")).by("who").count()
+        windowed(rides(kind).group_by("who").deduplicate("event_time", within="1m")).group_by("who").count()
     ),
-    "fixed windows": lambda kind: windowed(rides(kind)).by("who").sum("n"),
-    "sessions": lambda kind: rides(kind).window(windows.sessions("1s"), lateness="1h").by("who").sum("n"),
-    "counted windows": lambda kind: rides(kind).window(windows.counted(3)).by("who").sum("n"),
-    "processor": lambda kind: rides(kind).by("who").process(Kept()),
+    "fixed windows": lambda kind: windowed(rides(kind)).group_by("who").sum("n"),
+    "sessions": lambda kind: (
+        rides(kind).window(windows.sessions("1s"), lateness="1h").group_by("who").sum("n")
+    ),
+    "counted windows": lambda kind: rides(kind).window(windows.counted(3)).group_by("who").sum("n"),
+    "processor": lambda kind: rides(kind).group_by("who").process(Kept()),
     "join in windows": lambda kind: (
         windowed(rides(kind).select("who", "n"))
-        .by("who")
-        .join(windowed(rides(kind).select("who", m="n")).by("who"))
+        .group_by("who")
+        .join(windowed(rides(kind).select("who", m="n")).group_by("who"))
         .select("who", "n", "m")
     ),
     "interval join": lambda kind: (
         rides(kind)
         .select("who", "n")
-        .by("who")
-        .join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s"))
+        .group_by("who")
+        .join(rides(kind).select("who", m="n").group_by("who"), within=("-5s", "5s"))
     ),
 }
 
@@ -213,8 +215,8 @@ def test_a_join_that_shows_all_columns_says_that_they_have_changed(tmp_path: Pat
     def all_columns(kind: type) -> Stream:
         return (
             rides(kind)
-            .by("who")
-            .join(rides(kind).select("who", m="n").by("who"), within=("-5s", "5s"))
+            .group_by("who")
+            .join(rides(kind).select("who", m="n").group_by("who"), within=("-5s", "5s"))
             .select("who", "n", "m")
         )
 
@@ -227,7 +229,7 @@ def test_a_join_with_a_table_that_has_got_a_field_says_that_it_has_changed(tmp_p
         table = mr.table(
             mr.Topic("rides", kind, key="who", partitions=1), watermark=watermarks.bounded("10s")
         )
-        return rides(kind).select("who", x="n").by("who").join(table).select("who", "x", "n")
+        return rides(kind).select("who", x="n").group_by("who").join(table).select("who", "x", "n")
 
     with pytest.raises(StateMismatch, match=r"tablejoin-1 .* than its state was made with.* --reset job"):
         results(joined, tmp_path, (NARROW, 0, 25), (WIDE, 25, 60))
@@ -268,4 +270,4 @@ def test_a_processor_that_expects_another_column_is_blamed_itself(tmp_path: Path
             ctx.emit(x=self.total)
 
     with pytest.raises(JobQuarantined, match="ColumnNotFoundError"):
-        results(lambda kind: rides(kind).by("who").process(Wrong()), tmp_path, (NARROW, 0, 60))
+        results(lambda kind: rides(kind).group_by("who").process(Wrong()), tmp_path, (NARROW, 0, 60))

@@ -121,7 +121,7 @@ def test_an_error_that_quotes_half_a_surrogate_stops_its_job_alone(log: Log, tmp
             raise ValueError("no such word: 'a\ud800'")
         return frame
 
-    job = mr.Job("bad", events().map_batches(quoting).by("key").sum("number", name="total").write(BAD))
+    job = mr.Job("bad", events().map_batches(quoting).group_by("key").sum("number", name="total").write(BAD))
     fill(log, 0, 30_000)
     for _ in range(2):
         with pytest.raises(JobQuarantined, match="no such word: 'a"):
@@ -146,7 +146,7 @@ def test_a_watermark_that_raises_stops_its_job_alone(log: Log, tmp_path: Path) -
     )
     job = mr.Job(
         "bad",
-        rows.window(events().windowing.window).by("key").sum("number", name="total").write(BAD),  # type: ignore[union-attr] # it has one
+        rows.window(events().windowing.window).group_by("key").sum("number", name="total").write(BAD),  # type: ignore[union-attr] # it has one
     )
     fill(log, 0, 30_000)
     with pytest.raises(JobQuarantined, match="what time is it"):

@@ -34,7 +34,9 @@ def at_length(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def wordy() -> mr.Job:
-    return mr.Job("bad", events().map_batches(at_length).by("key").sum("number", name="total").write(BAD))
+    return mr.Job(
+        "bad", events().map_batches(at_length).group_by("key").sum("number", name="total").write(BAD)
+    )
 
 
 @pytest.mark.parametrize("beside", [[], [good()]], ids=["alone", "beside another"])

@@ -33,7 +33,7 @@ def counts(delay: str) -> mr.Job:
     rows = mr.read(EVENTS, watermark=watermarks.bounded(delay)).union(
         mr.read(OTHERS, watermark=watermarks.bounded("1h"))
     )
-    return mr.Job("counts", rows.window(windows.fixed("10s")).by("key").count().write(COUNTS))
+    return mr.Job("counts", rows.window(windows.fixed("10s")).group_by("key").count().write(COUNTS))
 
 
 def run(tmp_path: Path, job: mr.Job, times: list[int]) -> None:

@@ -156,10 +156,10 @@ def test_where_the_log_no_longer_has_what_comes_next_the_choice_is_the_users(
                 pass
         log.ensure(READINGS)
         feed(log, 300, 100)
-    with pytest.raises(OffsetGone, match=r"run\.lost = \"earliest\" .* or \"latest\""):
+    with pytest.raises(OffsetGone, match=r"run\.on_data_loss = \"earliest\" .* or \"latest\""):
         run(log, tmp_path / "state")
     assert len(shown(log)) == before
-    run(log, tmp_path / "state", run_lost="earliest")
+    run(log, tmp_path / "state", run_on_data_loss="earliest")
     assert len(shown(log)) > before
 
 

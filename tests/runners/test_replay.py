@@ -35,7 +35,7 @@ COUNTS = mr.Topic("counts", Counted, key="word")
 
 def counting(delay: str = "1s") -> Job:
     words = mr.read(WORDS, watermark=watermarks.bounded(delay))
-    return Job("counting", words.window(windows.fixed("10s")).by("word").count(name="n").write(COUNTS))
+    return Job("counting", words.window(windows.fixed("10s")).group_by("word").count(name="n").write(COUNTS))
 
 
 def words(*times: object, dtype: pl.DataType | None = None) -> pl.DataFrame:

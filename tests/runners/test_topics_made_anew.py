@@ -81,10 +81,12 @@ def test_a_topic_that_has_grown_beyond_the_place_that_was_reached_is_not_taken_f
     before = written(log, GOOD)
     log = anew()
     fill(log, 200_000, grown)
-    with pytest.raises(OffsetGone, match=r"input\.events was made anew .*run\.lost"):
+    with pytest.raises(OffsetGone, match=r"input\.events was made anew .*run\.on_data_loss"):
         run_local([good()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
     assert written(log, GOOD) == before
-    run_local([good()], settings=settings(log, tmp_path, "run", run_lost="earliest"), until_caught_up=True)
+    run_local(
+        [good()], settings=settings(log, tmp_path, "run", run_on_data_loss="earliest"), until_caught_up=True
+    )
     fill(log, 500_000, 1_000)
     run_local([good()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
     sums = sum(row[2] for row in written(log, GOOD) if 200_000 < row[0] < 300_000)
@@ -97,7 +99,7 @@ def test_with_the_latest_only_what_comes_from_now_on_is_read(place: tuple[Log, A
     run_local([good()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
     log = anew()
     fill(log, 200_000, 3_000)
-    chosen = settings(log, tmp_path, "run", run_lost="latest")
+    chosen = settings(log, tmp_path, "run", run_on_data_loss="latest")
     run_local([good()], settings=chosen, until_caught_up=True)
     fill(log, 500_000, 1_000)
     fill(log, 900_000, 1_000)
@@ -124,7 +126,9 @@ def test_a_batch_that_was_begun_over_the_old_topic_is_not_repeated_over_the_new_
     fill(log, 200_000, 3_000)
     with pytest.raises(OffsetGone, match="begun and not finished"):
         run_local([good()], settings=settings(log, tmp_path, "run"))
-    run_local([good()], settings=settings(log, tmp_path, "run", run_lost="earliest"), until_caught_up=True)
+    run_local(
+        [good()], settings=settings(log, tmp_path, "run", run_on_data_loss="earliest"), until_caught_up=True
+    )
     fill(log, 500_000, 1_000)
     run_local([good()], settings=settings(log, tmp_path, "run"), until_caught_up=True)
     assert sum(row[2] for row in written(log, GOOD) if 200_000 < row[0] < 300_000) == sum(

@@ -36,7 +36,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def summed() -> mr.stream.Stream:
-    return events().by("key").aggregate(total=aggregates.sum("number"))
+    return events().group_by("key").aggregate(total=aggregates.sum("number"))
 
 
 def null_in_a_required_field() -> mr.Job:
@@ -69,7 +69,7 @@ def exits() -> mr.Job:
             sys.exit(0)
         return frame
 
-    return mr.Job("bad", events().map_batches(leave).by("key").sum("number", name="total").write(BAD))
+    return mr.Job("bad", events().map_batches(leave).group_by("key").sum("number", name="total").write(BAD))
 
 
 def panics() -> mr.Job:
@@ -77,7 +77,7 @@ def panics() -> mr.Job:
         frame.select(pl.lit(2**62).cast(pl.Datetime("ms"))).rows() if frame.height else None
         return frame
 
-    return mr.Job("bad", events().map_batches(panic).by("key").sum("number", name="total").write(BAD))
+    return mr.Job("bad", events().map_batches(panic).group_by("key").sum("number", name="total").write(BAD))
 
 
 def exits_behind_an_aggregation() -> mr.Job:
@@ -91,7 +91,7 @@ def exits_behind_an_aggregation() -> mr.Job:
 
 def overflows() -> mr.Job:
     huge = events().with_columns(number=pl.col("number") + (2**63 - 100_000))
-    return mr.Job("bad", huge.by("key").sum("number", name="total").write(BAD))
+    return mr.Job("bad", huge.group_by("key").sum("number", name="total").write(BAD))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ class Rings(mr.Processor):
 
 def rings() -> mr.Job:
     return mr.Job(
-        "rings", mr.read(STEPS, watermark=watermarks.bounded(100)).by("who").process(Rings()).write(RUNG)
+        "rings",
+        mr.read(STEPS, watermark=watermarks.bounded(100)).group_by("who").process(Rings()).write(RUNG),
     )
 
 

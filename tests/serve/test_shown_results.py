@@ -217,12 +217,15 @@ def test_when_the_newest_result_is_withdrawn_the_one_before_it_is_shown() -> Non
     assert counts(cells) == {}
 
 
-@pytest.mark.parametrize("output", ["value", "value_and_retract"])
-def test_a_job_of_sessions_is_shown_as_its_results_say(output: Any) -> None:
+@pytest.mark.parametrize("accumulation", ["accumulating", "retracting"])
+def test_a_job_of_sessions_is_shown_as_its_results_say(accumulation: Any) -> None:
     rows = mr.read(VISITS, watermark=watermarks.bounded("1s"))
     job = mr.Job(
         "stays",
-        rows.window(windows.sessions("5s"), lateness="1m", output=output).by("geocell").count().write(STAYS),
+        rows.window(windows.sessions("5s"), lateness="1m", accumulation=accumulation)
+        .group_by("geocell")
+        .count()
+        .write(STAYS),
     )
     seconds = [
         (0, CENTRE),

@@ -123,15 +123,15 @@ def test_an_older_pane_does_not_take_the_place_of_a_newer_one(
     assert database.execute("SELECT value, index, withdrawn FROM totals").fetchall() == [(5, 2, True)]
 
 
-@pytest.mark.parametrize("output", ["value", "value_and_retract"])
+@pytest.mark.parametrize("accumulation", ["accumulating", "retracting"])
 def test_the_table_leaves_out_sessions_that_have_grown_or_merged(
-    server: str, database: psycopg.Connection[Any], log: Log, output: Any
+    server: str, database: psycopg.Connection[Any], log: Log, accumulation: Any
 ) -> None:
     log.ensure(TOTALS)
     rows = mr.read(READINGS).window(
-        windows.sessions(10), trigger=triggers.repeatedly(triggers.after_count(1)), output=output
+        windows.sessions(10), trigger=triggers.repeatedly(triggers.after_count(1)), accumulation=accumulation
     )
-    script = Script(mr.Job("totals", rows.by("sensor").sum("value").write(TOTALS)))
+    script = Script(mr.Job("totals", rows.group_by("sensor").sum("value").write(TOTALS)))
     for at in (0, 15, 1, 2, 8, 30, 60, 22):
         script.events({"sensor": "s", "value": 1, "event_time": at})
         log.append(TOTALS.name, encode(TOTALS, pl.DataFrame(script.panes()), ingestion_time=1))

@@ -50,9 +50,9 @@ def per_cell(*topics: mr.Topic, idle: str | None = None) -> mr.Job:
     return mr.Job(
         "per-cell",
         rows.window(windows.fixed("10s"), lateness="5s")
-        .by("vehicle")
+        .group_by("vehicle")
         .latest("cell")
-        .by("cell")
+        .group_by("cell")
         .count()
         .write(COUNTS),
     )
@@ -189,7 +189,7 @@ def test_mistakes_in_a_script_are_named() -> None:
 
 
 def counted(window: windows.WindowFn) -> mr.Job:
-    return mr.Job("counted", mr.read(POSITIONS).window(window).by("cell").count().write(COUNTS))
+    return mr.Job("counted", mr.read(POSITIONS).window(window).group_by("cell").count().write(COUNTS))
 
 
 class Shifts(windows.WindowFn):

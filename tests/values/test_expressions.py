@@ -102,14 +102,18 @@ def test_filter_takes_names_lists_and_values() -> None:
 
 def test_keys_and_names_of_columns_may_be_lists_or_plain_columns() -> None:
     windowed = rides().window(windows.fixed("1m"))
-    assert windowed.by(["who", "cell"]).keys == windowed.by("who", pl.col("cell")).keys == ("who", "cell")
+    assert (
+        windowed.group_by(["who", "cell"]).keys
+        == windowed.group_by("who", pl.col("cell")).keys
+        == ("who", "cell")
+    )
     assert (
         rides().explode(["tags"]).node.schema["tags"]
         == rides().explode(pl.col("tags")).node.schema["tags"]
         == pl.String()
     )
-    assert windowed.by("who").top(3, ["cell"], by="speed").columns[:2] == ["who", "top"]
-    assert rides().by("who").deduplicate(["cell", "event_time"], within="1m").columns == rides().columns
+    assert windowed.group_by("who").top(3, ["cell"], by="speed").columns[:2] == ["who", "top"]
+    assert rides().group_by("who").deduplicate(["cell", "event_time"], within="1m").columns == rides().columns
     assert rides().union([rides(), rides()]).columns == rides().columns
 
 
@@ -124,11 +128,14 @@ def test_keys_and_names_of_columns_may_be_lists_or_plain_columns() -> None:
         (lambda: rides().filter(3), "is not a condition"),
         (lambda: rides().filter("who"), "does not fit the columns"),
         (lambda: rides().filter(who=pl.col("cell")), "compared with a plain value"),
-        (lambda: rides().by(pl.col("cell") // 2), "needs names of columns; with_columns"),
-        (lambda: rides().by("who", "who"), "names a column twice"),
+        (lambda: rides().group_by(pl.col("cell") // 2), "needs names of columns; with_columns"),
+        (lambda: rides().group_by("who", "who"), "names a column twice"),
         (lambda: rides().explode(pl.col("tags").list.len()), "needs names of columns"),
         (lambda: rides().union("rides"), "is not a stream"),
-        (lambda: rides().window(windows.fixed("1m")).by("who").aggregate(aggregates.count()), "needs a name"),
+        (
+            lambda: rides().window(windows.fixed("1m")).group_by("who").aggregate(aggregates.count()),
+            "needs a name",
+        ),
     ],
 )
 def test_what_is_not_a_column_is_refused_in_one_line(make: Any, said: str) -> None:
@@ -267,20 +274,22 @@ PATTERN = mr.pattern("a", pl.col("cell") > 1)
         lambda: rides().select("who", x=pl.col("cell") - SUM),
         lambda: rides().filter(pl.col("cell") == SUM),
         lambda: rides().filter(pl.col("who").is_first_distinct()),
-        lambda: rides().window(windows.fixed("1m", offset=SUM)).by("who").count(),
-        lambda: rides().window(windows.punctuated(pl.col("cell") > SUM)).by("who").count(),
+        lambda: rides().window(windows.fixed("1m", offset=SUM)).group_by("who").count(),
+        lambda: rides().window(windows.punctuated(pl.col("cell") > SUM)).group_by("who").count(),
         lambda: mr.read(RIDES, watermark=watermarks.punctuation(SUM)),
         lambda: mr.table(mr.Topic("rides", Ride, key="who"), deleted=pl.col("cell") > SUM),
         lambda: (
             rides()
-            .by("who")
+            .group_by("who")
             .match(mr.pattern("a", pl.col("cell") > SUM).within("1m"), select={"n": patterns.count("a")})
         ),
-        lambda: rides().by("who").match(PATTERN.within("1m"), select={"n": patterns.count("a").cum_sum()}),
+        lambda: (
+            rides().group_by("who").match(PATTERN.within("1m"), select={"n": patterns.count("a").cum_sum()})
+        ),
         lambda: (
             rides()
             .window(windows.fixed("1m"))
-            .by("who")
+            .group_by("who")
             .count()
             .with_columns(share=pl.col("count") / pl.col("count").sum())
         ),

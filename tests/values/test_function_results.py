@@ -106,7 +106,8 @@ TOTALS = mr.Topic("totals", Total, key="word")
 
 def test_a_fraction_that_an_own_aggregate_answers_as_a_whole_number_is_refused() -> None:
     job = Job(
-        "totals", read().window(windows.fixed("10s")).by("word").aggregate(total=Answer("size")).write(TOTALS)
+        "totals",
+        read().window(windows.fixed("10s")).group_by("word").aggregate(total=Answer("size")).write(TOTALS),
     )
     with pytest.raises(ValueError, match=r"1\.7 is not exactly a value of Int64"):
         mr.replay(job, FRAME)
@@ -128,7 +129,9 @@ class Waits(mr.Processor):
 
 
 def waiting(on: testing.On, sets: str, at: Any) -> testing.Script:
-    script = testing.Script(Job("waits", read().by("word").process(Waits(sets, at)).write(TOTALS)), on=on)
+    script = testing.Script(
+        Job("waits", read().group_by("word").process(Waits(sets, at)).write(TOTALS)), on=on
+    )
     script.events({"word": "a", "size": 1, "event_time": 1_000, "ingestion_time": 1_000})
     return script
 
@@ -197,7 +200,7 @@ class Emits(mr.Processor):
 
 def emitted(values: dict[str, Any], port: str) -> dict[str, Any]:
     """What a job writes of the values that its processor emits, in one row."""
-    made = read().by("word").process(Emits(values, port))
+    made = read().group_by("word").process(Emits(values, port))
     whole = [stream.with_columns(pl.col("share").cast(pl.Float64)) for stream in (made, made.side("aside"))]
     found = replay_all(Job("shares", whole[0].write(SHARES), whole[1].write(ASIDE)), FRAME).outputs
     [row] = found["shares" if port == "out" else "aside"].select(*COLUMNS).to_dicts()
@@ -241,7 +244,7 @@ def test_rows_that_lose_their_event_time_are_named_instead_of_vanishing() -> Non
         read()
         .with_columns(event_time=pl.col("size") // 0)
         .window(windows.fixed("10s"))
-        .by("word")
+        .group_by("word")
         .count(name="total")
         .write(TOTALS),
     )
@@ -257,7 +260,7 @@ def test_rows_that_lose_their_event_time_are_named_instead_of_vanishing() -> Non
 def test_a_punctuation_counts_by_its_unit_and_zone(on: testing.On, says: pl.Expr) -> None:
     rows = mr.read(WORDS, watermark=watermarks.punctuation(says))
     script = testing.Script(
-        Job("totals", rows.window(windows.fixed("10s")).by("word").count(name="total").write(TOTALS)),
+        Job("totals", rows.window(windows.fixed("10s")).group_by("word").count(name="total").write(TOTALS)),
         on=on,
         watermarks="own",
     )

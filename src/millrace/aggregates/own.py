@@ -24,7 +24,7 @@ class Aggregate(ABC):
             def merge(self, one, other): return min(one[0], other[0]), max(one[1], other[1])
             def result(self, state): return state[1] - state[0]
 
-        stream.by("line").aggregate(range=Range("speed"))
+        stream.group_by("line").aggregate(range=Range("speed"))
 
     Rows are added in any order and any parts, and the parts merged in any order: the answer must not depend on it. `add` and `merge` may change
     and return the state they are given (of `merge`, the first). Of one column, `add` is given the values that are not null; of several,

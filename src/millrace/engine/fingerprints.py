@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SUMS_VERSION = 2
 """The form in which sums are kept: 1 had 64 bits."""
-_TIMING_PATTERN = re.compile(r", trigger=(.*), lateness=(\d+), output=")
+_TIMING_PATTERN = re.compile(r", trigger=(.*), lateness=(\d+), accumulation=")
 _SLICED_TRIGGERS = {repr(trigger): trigger for trigger in (AtWatermark(), AtWatermark(late=Never()))}
 """The triggers with which windows may be kept as slices."""
 _DIFFERENCES = {
@@ -128,7 +128,7 @@ def _changed_timing(stored: str, now: graph.Windowing) -> tuple[int | None, str 
     found = _TIMING_PATTERN.search(stored)
     if (
         not found
-        or f"{stored[: found.start()]}, trigger={now.trigger!r}, lateness={now.lateness}, output={stored[found.end() :]}"
+        or f"{stored[: found.start()]}, trigger={now.trigger!r}, lateness={now.lateness}, accumulation={stored[found.end() :]}"
         != str(now)
     ):
         return None, None

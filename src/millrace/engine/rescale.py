@@ -66,7 +66,7 @@ def _distribute(
             parts += partition_by_slot(own_rows, keys, plan.slots)
         elif not own_rows.is_empty():
             raise StateMismatch(
-                f"{name} is stored without {', '.join(keys)}, so it cannot be dealt to {plan.slots} slots; keep their number (spark.slots)"
+                f"{name} is stored without {', '.join(keys)}, so it cannot be dealt to {plan.slots} slots; keep their number (run.slots)"
             )
         for slot, part in parts:
             result[operator.depth, slot] = result[operator.depth, slot].with_chunk_part(name, part, chunk)

@@ -262,7 +262,7 @@ def _send_output(
                 "panes",
                 net_changes(rows)
                 if next_route.edge.makes_join_rows
-                else drop_replaced_retractions(rows, operator.node.windowing.output),
+                else drop_replaced_retractions(rows, operator.node.windowing.accumulation),
             )
             continue
         frame = _select_needed(next_route.operator, next_route.edge.apply(changes))

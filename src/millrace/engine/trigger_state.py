@@ -5,7 +5,7 @@ becomes of the state and whether the trigger has finished. `merged` is the state
 
     after_count(n)        how many rows came
     after_delay, every    the time it waits for, null before the first row
-    every_event_time      [the time it waits for, whether also for the window's end], null before the first row
+    every, time=event     [the time it waits for, whether also for the window's end], null before the first row
     at_watermark          [whether the pane on time has been, the state of `early` before and of `late` after]
     repeatedly            that of the trigger inside
     any_of                [state, …]          all_of   [[state, finished], …]
@@ -145,7 +145,7 @@ def is_ready(trigger: Trigger, state: TriggerState, context: FiringContext) -> b
             return is_ready(inner[state[0]], state[1], context)
         case t.Until(trigger=main, last=last):
             return is_ready(main, state[0], context) or is_ready(last, state[1], context)
-        case t.AtClock():
+        case t.AtWindowEnd():
             return context.is_clock_past_end
         case t.AtEnd():
             return context.watermark >= END_OF_STREAM
@@ -258,7 +258,7 @@ def deadlines(trigger: Trigger, state: TriggerState) -> Iterator[Deadline]:
             if not state[0]:
                 yield Deadline(None, is_clock=False)
             yield from deadlines(_late(trigger) if state[0] else _early(trigger), state[1])
-        case t.AtClock():
+        case t.AtWindowEnd():
             yield Deadline(None, is_clock=True)
         case t.AtEnd():
             yield Deadline(END_OF_STREAM, is_clock=False)
@@ -305,7 +305,7 @@ def _merge_all_of(trigger: Trigger, states: Sequence[TriggerState], *, is_past_e
 
 
 def _event_times(state: TriggerState) -> tuple[int | None, bool]:
-    """What `every_event_time` waits for; a number alone was stored by versions that did not wait for the window's end."""
+    """What `every(..., time="event")` waits for; a number alone was stored by versions that did not wait for the window's end."""
     return (
         (None, False) if state is None else (state, False) if isinstance(state, int) else (state[0], state[1])
     )

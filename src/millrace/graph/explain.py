@@ -138,7 +138,7 @@ def _explain_operation(node: graph.Operation) -> Iterator[tuple[str, str]]:
     kept_window = "the window that the panes come in, " if node.same_window else ""
     yield "where", f"{kept_window}{windowing.window}"
     yield "when", f"{windowing.trigger}{', with the panes that come in' if node.same_window else ''}"
-    yield "how", ", ".join([f"output {windowing.output!r}", *_non_default_settings(windowing)])
+    yield "how", ", ".join([f"{windowing.accumulation} panes", *_non_default_settings(windowing)])
     reads_rows = all(edge.read is not None for edge in graph.edges(node))
     lateness = f"a row is refused {durations.format_millis(windowing.lateness)} after its window's end"
     yield (

@@ -17,7 +17,7 @@ from millrace.processors import Processor
 from millrace.triggers import AtWatermark, Trigger
 from millrace.values.calls import ordinary_errors
 from millrace.watermarks import Watermark
-from millrace.windows import ByClock, Ordered, Sliding, WindowFn
+from millrace.windows import Ordered, ProcessingTime, Sliding, WindowFn
 
 if TYPE_CHECKING:
     from millrace.topics import Topic
@@ -33,7 +33,7 @@ class Windowing:
     window: WindowFn
     trigger: Trigger = field(default_factory=AtWatermark)
     lateness: int = 0
-    output: panes.Output = "value"
+    accumulation: panes.Accumulation = "accumulating"
     on_time: panes.OnTime = "always"
     closing: panes.Closing = "none"
     time: panes.PaneTime = "end"
@@ -46,12 +46,12 @@ class Windowing:
     @property
     def is_processing_time(self) -> bool:
         """Whether windows lie in processing time."""
-        return isinstance(self.window, ByClock)
+        return isinstance(self.window, ProcessingTime)
 
     @property
     def assigner(self) -> WindowFn:
         """The windows, whatever time they lie in."""
-        return self.window.window if isinstance(self.window, ByClock) else self.window
+        return self.window.window if isinstance(self.window, ProcessingTime) else self.window
 
     @property
     def is_ordered(self) -> bool:
@@ -66,7 +66,9 @@ class Windowing:
             and self.trigger.early is None
             and (self.trigger.late is None or (self.fires_once and not self.lateness))
         )
-        is_default_output = self.output != "delta" and self.closing != "always" and self.time == "end"
+        is_default_output = (
+            self.accumulation != "discarding" and self.closing != "always" and self.time == "end"
+        )
         return (
             self.window
             if is_plain_trigger and is_default_output and isinstance(self.window, Sliding)

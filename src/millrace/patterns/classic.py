@@ -118,7 +118,9 @@ def near(stream: Stream, key: str, *, km: float, at: tuple[str, str] = ("latitud
         )
     resolution = resolution_for(km)
     dtype = stream.node.schema[key]
-    newest = stream.by(key).aggregate(_latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1]))
+    newest = stream.group_by(key).aggregate(
+        _latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1])
+    )
     homes = newest.with_columns(_home=home_cell("_latitude", "_longitude", resolution)).filter(
         pl.col("_home").is_not_null()
     )
@@ -127,7 +129,7 @@ def near(stream: Stream, key: str, *, km: float, at: tuple[str, str] = ("latitud
         .explode("_cell")
         .with_columns(_one=pl.struct(key, "_latitude", "_longitude", "_home"))
     )
-    by_cell = in_cells.by("_cell").aggregate(_all=aggregates.collect("_one"))
+    by_cell = in_cells.group_by("_cell").aggregate(_all=aggregates.collect("_one"))
 
     def pairs(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         present = sorted(row["_all"], key=lambda one: str(one[key]))
@@ -148,4 +150,6 @@ def _count_conditions(keyed: Keyed, conditions: dict[str, pl.Expr]) -> Stream:
         raise DefinitionError("give at least one condition by name, such as fast=pl.col('speed') > 20")
     flags = {f"_is_{name}": expr.cast(pl.Int64).fill_null(0) for name, expr in conditions.items()}
     rows = keyed.stream.with_columns(**flags)
-    return rows.by(*keyed.keys).aggregate(**{name: aggregates.sum(f"_is_{name}") for name in conditions})
+    return rows.group_by(*keyed.keys).aggregate(
+        **{name: aggregates.sum(f"_is_{name}") for name in conditions}
+    )

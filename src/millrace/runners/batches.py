@@ -21,7 +21,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
 """What to do where the log no longer has what comes next."""
-DATA_LOSS_REMEDY = 'compute results anew from what is left (millrace backfill), or go on without what is lost by run.lost = "earliest" (with all that is there) or "latest" (with what comes from now on)'
+DATA_LOSS_REMEDY = 'compute results anew from what is left (millrace backfill), or go on without what is lost by run.on_data_loss = "earliest" (with all that is there) or "latest" (with what comes from now on)'
 
 _log = logging.getLogger("millrace.run")
 

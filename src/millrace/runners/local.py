@@ -126,7 +126,7 @@ def run_local(
     `restore`: a savepoint from which a new state folder starts; `take_over`: topics that another state writes become this one's.
     """
     log = open_log(settings)
-    engine = Engine(jobs, slots=settings.spark.slots or 1)
+    engine = Engine(jobs, slots=settings.run.slots or 1)
     for topic in engine.plan.topics:
         log.ensure(topic)
         engine.partitions[topic.name] = len(log.end_offsets(topic.name))
@@ -232,7 +232,7 @@ class _LocalRun:
             [topic.name for topic in topics],
         )
         target = (
-            batches.plan_batch_end(self.log, start, now=0, on_data_loss=self.settings.lost)
+            batches.plan_batch_end(self.log, start, now=0, on_data_loss=self.settings.on_data_loss)
             if until_caught_up
             else None
         )
@@ -241,7 +241,7 @@ class _LocalRun:
                 self.engine.partition_watermarks.values(), self.settings.max_ahead_ms
             )
             limit = self.settings.max_events_per_batch
-            on_data_loss = self.settings.lost
+            on_data_loss = self.settings.on_data_loss
             end = self.checkpoint.planned_offsets or batches.plan_batch_end(
                 self.log,
                 start,
@@ -280,7 +280,9 @@ class _LocalRun:
         self.checkpoint.plan_batch(end)
         fault_points.at("planned")
         before = dict(self.engine.states)
-        partition_batches = batches.read_batch(self.log, self.engine.plan, start, end, self.settings.lost)
+        partition_batches = batches.read_batch(
+            self.log, self.engine.plan, start, end, self.settings.on_data_loss
+        )
         results = self.committer.encode_outputs(
             self.engine.step(partition_batches, end.clock, bounded=end.bounded)
         )

@@ -98,6 +98,12 @@ def require_type(subject: str, value: object, kind: type | tuple[type, ...] | Un
         raise DefinitionError(f"{subject}: {short_repr(value)} is not {remedy}")
 
 
+def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is not one of the choices."""
+    if value not in choices:
+        raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")
+
+
 def require_names(subject: str, value: object) -> None:
     """Refuses anything but names of jobs."""
     if (

@@ -30,7 +30,7 @@ def totals(window: Any = None, **how: Any) -> mr.Job:
     return mr.Job(
         "totals",
         read.window(window or windows.fixed("10s"), **{"lateness": "5s", **how})
-        .by("team")
+        .group_by("team")
         .sum("points")
         .write(TOTALS),
     )

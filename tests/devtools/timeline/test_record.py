@@ -61,7 +61,7 @@ def test_panes_come_with_the_moment_that_showed_them() -> None:
 
 
 def test_the_panes_are_those_of_a_replay() -> None:
-    jobs = [totals(), totals(windows.sliding("10s", every="3s")), totals(output="value_and_retract")]
+    jobs = [totals(), totals(windows.sliding("10s", every="3s")), totals(accumulation="retracting")]
     for job in jobs:
         replayed = replay_all(job, GAME, batch=1).outputs["analytics.totals"]
         columns = ("window_start", "window_end", "points", "timing", "op")
@@ -96,7 +96,7 @@ def test_what_waits_for_the_clock_has_batches_of_its_own() -> None:
     job = mr.Job(
         "idle",
         read.window(windows.fixed("10s"))
-        .by("team")
+        .group_by("team")
         .sum("points")
         .write(mr.Topic("analytics.totals", SCORES.type)),
     )
@@ -115,7 +115,7 @@ def test_a_topic_of_the_log_is_read_with_all_its_partitions(tmp_path: Path) -> N
     job = mr.Job(
         "totals",
         read.window(windows.fixed("10s"))
-        .by("team")
+        .group_by("team")
         .sum("points")
         .write(mr.Topic("analytics.totals", SCORES.type)),
     )

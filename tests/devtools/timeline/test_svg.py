@@ -12,7 +12,7 @@ from millrace.devtools.timeline.seen import Timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 
-SLIDING = totals(windows.sliding("10s", every="3s"), output="value_and_retract")
+SLIDING = totals(windows.sliding("10s", every="3s"), accumulation="retracting")
 RUNS = {
     "fixed": record(totals(), GAME),
     "one key": record(totals(), GAME, key="red"),
@@ -28,7 +28,8 @@ RUNS = {
     "early": record(totals(trigger=triggers.at_watermark(early=triggers.every("2s"))), GAME, key="red"),
     "sessions": record(totals(windows.sessions("4s")), GAME, key="red"),
     "everything": record(
-        totals(windows.everything(), lateness=0, trigger=triggers.repeatedly(triggers.after_count(2))), GAME
+        totals(windows.global_window(), lateness=0, trigger=triggers.repeatedly(triggers.after_count(2))),
+        GAME,
     ),
     "markup": record(totals(), scores(("<&>", 1, 5, 5))),
 }
@@ -76,7 +77,7 @@ def test_everything_is_within_the_picture(timeline: Timeline) -> None:
 
 
 def test_windows_by_the_clock_lie_across_and_have_no_watermark() -> None:
-    timeline = record(totals(windows.by_clock(windows.fixed("10s")), lateness=0), GAME, key="red")
+    timeline = record(totals(windows.processing_time(windows.fixed("10s")), lateness=0), GAME, key="red")
     svg = drawn(timeline)
     assert timeline.is_processing_time
     assert {dot.fate for dot in timeline.dots} == {"taken"}

@@ -61,16 +61,16 @@ PAIR = mr.pattern("a", pl.col("kind") == "a").followed_by("b", pl.col("kind") ==
 
 def unique(*columns: str, within: int = 10, idle: int | None = None) -> Stream:
     rows = mr.read(HAPPENINGS, watermark=watermarks.bounded(2, idle=idle))
-    return rows.by("who").deduplicate(*columns, within=within)
+    return rows.group_by("who").deduplicate(*columns, within=within)
 
 
 def jobs_over(stream: Stream, *others: Stream) -> dict[str, mr.Job]:
     rows = stream.union(*others)
-    counted = rows.window(windows.fixed(5), lateness=4).by("who").aggregate(**TOTAL)
+    counted = rows.window(windows.fixed(5), lateness=4).group_by("who").aggregate(**TOTAL)
     sessions = (
         rows.filter(pl.col("value") >= 0)
         .window(windows.sessions(3), lateness=2)
-        .by("kind")
+        .group_by("kind")
         .aggregate(count=aggregates.count())
     )
     return {
@@ -80,7 +80,8 @@ def jobs_over(stream: Stream, *others: Stream) -> dict[str, mr.Job]:
         ),
         "cells": mr.Job("cells", sessions.write(KINDS)),
         "match": mr.Job(
-            "match", rows.by("who").match(PAIR, select={"value": patterns.sum("a", "value")}).write(PAIRS)
+            "match",
+            rows.group_by("who").match(PAIR, select={"value": patterns.sum("a", "value")}).write(PAIRS),
         ),
     }
 
@@ -97,10 +98,10 @@ JOBS = {
     "of two topics": jobs_over(
         mr.read(HAPPENINGS, watermark=watermarks.percentile(0.9, start=3))
         .union(mr.read(OTHERS))
-        .by("kind")
+        .group_by("kind")
         .deduplicate("event_time", within=6)
     )["cells"],
-    "twice": jobs_over(unique("kind", "event_time").by("kind").deduplicate(within=3))["match"],
+    "twice": jobs_over(unique("kind", "event_time").group_by("kind").deduplicate(within=3))["match"],
 }
 
 
@@ -264,10 +265,10 @@ def test_a_shared_deduplication_needs_a_name_of_its_own() -> None:
 def test_rows_are_dealt_anew_only_where_the_key_changes() -> None:
     rows = unique("event_time").window(windows.fixed(5))
     depths = {
-        "same key": rows.filter(pl.col("value") > 0).with_columns(kind=pl.lit("c")).by("who"),
-        "another key": rows.by("kind"),
-        "other values of the key": rows.with_columns(who=pl.lit("c")).by("who"),
-        "who knows": rows.map_batches(lambda frame: frame).by("who"),
+        "same key": rows.filter(pl.col("value") > 0).with_columns(kind=pl.lit("c")).group_by("who"),
+        "another key": rows.group_by("kind"),
+        "other values of the key": rows.with_columns(who=pl.lit("c")).group_by("who"),
+        "who knows": rows.map_batches(lambda frame: frame).group_by("who"),
     }
     jobs = [
         mr.Job("job", keyed.count().select(kind=pl.lit("c"), count=pl.col("count")).write(KINDS))
@@ -288,7 +289,14 @@ def test_a_deduplication_explains_itself() -> None:
         (lambda: unique("nothing"), "there is no column 'nothing'"),
         (lambda: unique(within=0), "within"),
         (
-            lambda: unique().window(windows.fixed(5)).by("who").count().by("who").deduplicate(within=3),
+            lambda: (
+                unique()
+                .window(windows.fixed(5))
+                .group_by("who")
+                .count()
+                .group_by("who")
+                .deduplicate(within=3)
+            ),
             "here come panes of an aggregation",
         ),
     ],

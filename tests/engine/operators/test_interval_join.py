@@ -40,8 +40,8 @@ def test_every_batch_shows_the_same_rows(data: st.DataObject) -> None:
 def paid(how: JoinType = "inner", within: tuple[int, int] = (-5, 10)) -> mr.Job:
     quick = watermarks.bounded(2)
     orders, payments = (
-        mr.read(ORDERS, watermark=quick).by("user"),
-        mr.read(PAYMENTS, watermark=quick).by("payer"),
+        mr.read(ORDERS, watermark=quick).group_by("user"),
+        mr.read(PAYMENTS, watermark=quick).group_by("payer"),
     )
     return mr.Job("paid", write(orders.join(payments, within=within, how=how), "analytics.paid"))
 
@@ -103,10 +103,10 @@ def test_what_is_over_is_forgotten() -> None:
 def test_what_cannot_be_joined_is_refused() -> None:
     orders, payments = mr.read(ORDERS), mr.read(PAYMENTS)
     with pytest.raises(DefinitionError, match=r"within=\('5s', '5s'\) is empty"):
-        orders.by("user").join(payments.by("payer"), within=("5s", "5s"))
-    counted = orders.window(windows.fixed(10)).by("user").count()
+        orders.group_by("user").join(payments.group_by("payer"), within=("5s", "5s"))
+    counted = orders.window(windows.fixed(10)).group_by("user").count()
     with pytest.raises(DefinitionError, match="groups panes, which may still be refined"):
-        counted.by("user").join(payments.by("payer"), within=(0, 1))
+        counted.group_by("user").join(payments.group_by("payer"), within=(0, 1))
 
 
 @pytest.mark.parametrize("how", HOWS)

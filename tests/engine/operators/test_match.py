@@ -59,7 +59,7 @@ PATTERNS = {
 
 
 def job(pattern: Pattern) -> mr.Job:
-    matched = mr.read(HAPPENINGS).by("who").match(pattern, select=SELECT)
+    matched = mr.read(HAPPENINGS).group_by("who").match(pattern, select=SELECT)
     return mr.Job("pairs", matched.write(PAIRS), matched.timeouts().write(OVERDUE))
 
 
@@ -108,7 +108,7 @@ def test_engine_and_model_show_the_same_at_every_step(name: str, seed: int) -> N
 
 def test_timeouts_are_a_second_output() -> None:
     """What is begun and not whole in time: in the columns of matches, at the moment the time was over."""
-    matched = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT)
+    matched = mr.read(HAPPENINGS).group_by("who").match(PATTERNS["strict"], select=SELECT)
     given = mr.Job("pairs", matched.write(PAIRS), matched.timeouts().write(OVERDUE))
     on: tuple[On, ...] = ("model", "engine")
     for each in on:
@@ -134,9 +134,11 @@ def test_timeouts_are_a_second_output() -> None:
 
 
 def test_timeouts_can_be_aggregated_in_windows() -> None:
-    matched = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT)
+    matched = mr.read(HAPPENINGS).group_by("who").match(PATTERNS["strict"], select=SELECT)
     script = Script(
-        mr.Job("totals", matched.timeouts().window(windows.fixed(10)).by("number").count().write(TOTALS))
+        mr.Job(
+            "totals", matched.timeouts().window(windows.fixed(10)).group_by("number").count().write(TOTALS)
+        )
     )
     script.events(*({"who": f"{n}", "kind": "a", "value": 1, "event_time": n} for n in range(6)))
     script.watermark(30)
@@ -152,7 +154,7 @@ def test_timeouts_follow_a_pattern() -> None:
 @pytest.mark.parametrize(("name", "table"), [("strict", "stretches"), ("earlier", "courses")])
 def test_what_is_kept_is_dropped_with_time(name: str, table: str) -> None:
     rows = mr.read(HAPPENINGS, watermark=watermarks.bounded(0))
-    given = mr.Job("pairs", rows.by("who").match(PATTERNS[name], select=SELECT).write(PAIRS))
+    given = mr.Job("pairs", rows.group_by("who").match(PATTERNS[name], select=SELECT).write(PAIRS))
     engine = Engine([given], slots=1, partitions={HAPPENINGS.name: 1})
     kept = []
     for time in range(0, 400, 2):
@@ -167,10 +169,10 @@ def test_what_is_kept_is_dropped_with_time(name: str, table: str) -> None:
 def test_matches_can_be_aggregated_in_windows() -> None:
     stream = (
         mr.read(HAPPENINGS)
-        .by("who")
+        .group_by("who")
         .match(PATTERNS["strict"], select=SELECT)
         .window(windows.fixed(10))
-        .by("number")
+        .group_by("number")
         .count()
     )
     script = Script(mr.Job("totals", stream.write(TOTALS)), on="engine")
@@ -184,7 +186,7 @@ def test_matches_can_be_aggregated_in_windows() -> None:
 
 
 def test_late_rows_can_be_read() -> None:
-    matched = mr.read(HAPPENINGS).by("who").match(PATTERNS["strict"], select=SELECT)
+    matched = mr.read(HAPPENINGS).group_by("who").match(PATTERNS["strict"], select=SELECT)
     script = Script(
         mr.Job(
             "pairs",
@@ -200,34 +202,41 @@ def test_late_rows_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda rows: rows.by("who").match(mr.pattern("a", A).next("b", B), select=SELECT), "has no bound"),
-        (lambda rows: rows.by("who").match("a b", select=SELECT), "is no pattern"),
         (
-            lambda rows: rows.by("who").match(mr.pattern("a", pl.col("speed") > 1).within(5), select=SELECT),
+            lambda rows: rows.group_by("who").match(mr.pattern("a", A).next("b", B), select=SELECT),
+            "has no bound",
+        ),
+        (lambda rows: rows.group_by("who").match("a b", select=SELECT), "is no pattern"),
+        (
+            lambda rows: rows.group_by("who").match(
+                mr.pattern("a", pl.col("speed") > 1).within(5), select=SELECT
+            ),
             "asks for speed",
         ),
-        (lambda rows: rows.by("who").match(PATTERNS["strict"], select={}), "shows nothing"),
+        (lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={}), "shows nothing"),
         (
-            lambda rows: rows.by("who").match(PATTERNS["strict"], select={"value": pl.col("value")}),
+            lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={"value": pl.col("value")}),
             "say which: patterns.last",
         ),
         (
-            lambda rows: rows.by("who").match(PATTERNS["strict"], select={"v": patterns.first("c", "value")}),
+            lambda rows: rows.group_by("who").match(
+                PATTERNS["strict"], select={"v": patterns.first("c", "value")}
+            ),
             "there are the steps a, b",
         ),
         (
-            lambda rows: rows.by("who").match(
+            lambda rows: rows.group_by("who").match(
                 PATTERNS["strict"], select={"who": patterns.first("a", "value")}
             ),
             "column 'who' of their own",
         ),
-        (lambda rows: rows.by("who").match(PATTERNS["strict"], select={"v": 3}), "is no expression"),
+        (lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={"v": 3}), "is no expression"),
         (
             lambda rows: (
                 rows.window(windows.fixed(5))
-                .by("who")
+                .group_by("who")
                 .aggregate(value=aggregates.sum("value"))
-                .by("who")
+                .group_by("who")
                 .match(mr.pattern("a").within(5), select={"v": patterns.first("a", "value")})
             ),
             "panes of an aggregation",

@@ -68,7 +68,7 @@ def job() -> mr.Job:
     return mr.Job(
         "found",
         mr.read(HAPPENINGS, watermark=watermarks.bounded(0))
-        .by("who")
+        .group_by("who")
         .match_rules(rules, show=["value"])
         .write(FOUND),
     )
@@ -253,7 +253,14 @@ def test_what_a_rule_has_begun_is_dropped_with_time_and_with_the_rule() -> None:
 
 def test_matches_of_rules_are_a_stream_like_others() -> None:
     rules = mr.read(RULES, watermark=watermarks.bounded(0, idle="10s"))
-    found = mr.read(HAPPENINGS).by("who").match_rules(rules).window(windows.fixed(10)).by("rule").count()
+    found = (
+        mr.read(HAPPENINGS)
+        .group_by("who")
+        .match_rules(rules)
+        .window(windows.fixed(10))
+        .group_by("rule")
+        .count()
+    )
 
     @dataclass
     class Count:
@@ -272,16 +279,21 @@ def test_matches_of_rules_are_a_stream_like_others() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda rows, rules: rows.by("who").match_rules(rows), "need a text 'name'"),
-        (lambda rows, rules: rows.by("who").match_rules(rules, show=["colour"]), "there is no such column"),
+        (lambda rows, rules: rows.group_by("who").match_rules(rows), "need a text 'name'"),
+        (
+            lambda rows, rules: rows.group_by("who").match_rules(rules, show=["colour"]),
+            "there is no such column",
+        ),
         (
             lambda rows, rules: (
-                rows.with_columns(rule=mr.patterns.count("a") * 0).by("who").match_rules(rules)
+                rows.with_columns(rule=mr.patterns.count("a") * 0).group_by("who").match_rules(rules)
             ),
             "does not fit",
         ),
         (
-            lambda rows, rules: rows.window(windows.fixed(5)).by("who").count().by("who").match_rules(rules),
+            lambda rows, rules: (
+                rows.window(windows.fixed(5)).group_by("who").count().group_by("who").match_rules(rules)
+            ),
             "here come panes",
         ),
     ],

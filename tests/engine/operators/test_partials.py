@@ -27,7 +27,7 @@ CELLS = mr.Topic("analytics.cells", Place, key="vehicle")
 def latest() -> mr.Job:
     places = mr.read(PLACES, watermark=watermarks.bounded(0))
     return mr.Job(
-        "latest", places.window(windows.sliding(30, every=5)).by("vehicle").latest("cell").write(CELLS)
+        "latest", places.window(windows.sliding(30, every=5)).group_by("vehicle").latest("cell").write(CELLS)
     )
 
 

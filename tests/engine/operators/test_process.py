@@ -118,11 +118,17 @@ def rows() -> mr.Stream:
 
 
 def jobs() -> dict[str, mr.Job]:
-    plain = rows().by("who").process(Everything())
+    plain = rows().group_by("who").process(Everything())
     rules = mr.read(RULES, watermark=watermarks.bounded(1, idle=9))
-    ruled = rows().filter(pl.col("value") >= 0).by("who").process(Everything(), broadcast=rules)
-    unique = rows().by("who").deduplicate("kind", "event_time", within=10).by("who").process(Everything())
-    counted = plain.window(windows.fixed(10)).by("what").count()
+    ruled = rows().filter(pl.col("value") >= 0).group_by("who").process(Everything(), broadcast=rules)
+    unique = (
+        rows()
+        .group_by("who")
+        .deduplicate("kind", "event_time", within=10)
+        .group_by("who")
+        .process(Everything())
+    )
+    counted = plain.window(windows.fixed(10)).group_by("what").count()
     return {
         "plain": mr.Job("plain", plain.write(REPORTS), plain.side("alerts").write(ALERTS)),
         "ruled": mr.Job("ruled", ruled.write(REPORTS), ruled.side("alerts").write(ALERTS)),
@@ -211,7 +217,7 @@ def test_what_is_emitted_does_not_depend_on_how_batches_were_cut() -> None:
 def jobs_without_alarms() -> mr.Stream:
     rules = mr.read(RULES, watermark=watermarks.bounded(1))
     kept = mr.read(HAPPENINGS, watermark=watermarks.bounded(2)).filter(pl.col("value") != 2)
-    return kept.by("who").process(Everything(), broadcast=rules)
+    return kept.group_by("who").process(Everything(), broadcast=rules)
 
 
 class Counts(mr.Processor):
@@ -230,7 +236,7 @@ class Counts(mr.Processor):
 
 @pytest.mark.parametrize("on", ["model", "engine", pytest.param("spark", marks=pytest.mark.spark)])
 def test_a_timer_fires_once_after_the_rows_before_it_and_before_the_others(on: On) -> None:
-    script = Script(mr.Job("counts", rows().by("who").process(Counts()).write(REPORTS)), on=on)
+    script = Script(mr.Job("counts", rows().group_by("who").process(Counts()).write(REPORTS)), on=on)
 
     def fired() -> list[tuple[str, int, int]]:
         return [(row["what"], row["number"], row["event_time"]) for row in script.panes()]
@@ -265,7 +271,10 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
 
     job = mr.Job(
         "counts",
-        mr.read(HAPPENINGS, watermark=watermarks.bounded(0)).by("who").process(Lasting()).write(REPORTS),
+        mr.read(HAPPENINGS, watermark=watermarks.bounded(0))
+        .group_by("who")
+        .process(Lasting())
+        .write(REPORTS),
     )
     engine = OnEngine([job], {"input.happenings": 1}, slots=1)
     sizes = []
@@ -281,12 +290,17 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: rows().by("who").process(cast(Any, Everything)), "Everything is a class"),
-        (lambda: rows().by("who").process(Everything()).by("who").process(Everything()), "here come panes"),
-        (lambda: rows().by("who").process(Everything()).side("nothing"), "has 'alerts'"),
+        (lambda: rows().group_by("who").process(cast(Any, Everything)), "Everything is a class"),
+        (
+            lambda: rows().group_by("who").process(Everything()).group_by("who").process(Everything()),
+            "here come panes",
+        ),
+        (lambda: rows().group_by("who").process(Everything()).side("nothing"), "has 'alerts'"),
         (lambda: rows().side("nothing"), "follows process"),
         (
-            lambda: rows().by("who").process(type("Same", (Everything,), {"shows": {"who": pl.String}})()),
+            lambda: (
+                rows().group_by("who").process(type("Same", (Everything,), {"shows": {"who": pl.String}})())
+            ),
             "have a column of that name",
         ),
         (lambda: Everything().total, "a cell belongs to a key"),
@@ -324,7 +338,7 @@ class Wrong(Counts):
     ],
 )
 def test_a_mistake_in_a_processor_is_named(kind: str, said: str) -> None:
-    script = Script(mr.Job("wrong", rows().by("who").process(Wrong()).write(REPORTS)))
+    script = Script(mr.Job("wrong", rows().group_by("who").process(Wrong()).write(REPORTS)))
     script.events({"who": "x", "kind": kind, "value": 1, "event_time": 1})
     with pytest.raises(DefinitionError, match=said):
         script.watermark(5)
@@ -355,7 +369,7 @@ class Remembers(Counts):
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_a_default_that_can_be_changed_belongs_to_one_key_alone(on: On) -> None:
-    script = Script(mr.Job("remembers", rows().by("who").process(Remembers()).write(REPORTS)), on=on)
+    script = Script(mr.Job("remembers", rows().group_by("who").process(Remembers()).write(REPORTS)), on=on)
     script.events(
         *(
             {"who": who, "kind": kind, "value": 1, "event_time": at}
@@ -395,7 +409,9 @@ class Names:
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_a_row_that_was_emitted_does_not_change_with_the_list_it_was_made_of(on: On) -> None:
-    script = Script(mr.Job("lists", rows().by("who").process(Lists()).write(mr.Topic("names", Names))), on=on)
+    script = Script(
+        mr.Job("lists", rows().group_by("who").process(Lists()).write(mr.Topic("names", Names))), on=on
+    )
     script.events(*({"who": "x", "kind": kind, "value": 1, "event_time": at} for at, kind in enumerate("ab")))
     script.watermark(10)
     assert [row["names"] for row in script.panes()] == [["a"], ["a", "after", "b"]]
@@ -410,7 +426,7 @@ class ChangesRules(Remembers):
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_a_shared_list_changed_in_place_by_a_row_is_refused(on: On) -> None:
-    script = Script(mr.Job("wrong", rows().by("who").process(ChangesRules()).write(REPORTS)), on=on)
+    script = Script(mr.Job("wrong", rows().group_by("who").process(ChangesRules()).write(REPORTS)), on=on)
     script.events({"who": "x", "kind": "a", "value": 1, "event_time": 1})
     with pytest.raises(DefinitionError, match="change it in process_broadcast"):
         script.watermark(5)

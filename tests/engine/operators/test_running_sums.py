@@ -32,7 +32,7 @@ READINGS = mr.Topic("input.readings", Reading)
 
 
 def job(*, size: int = 60, **how: Any) -> mr.Job:
-    rows = mr.read(READINGS).window(windows.sliding(size, every=1), **how).by("key")
+    rows = mr.read(READINGS).window(windows.sliding(size, every=1), **how).group_by("key")
     made = rows.aggregate(
         rows=aggregates.count(),
         total=aggregates.sum("x"),
@@ -54,7 +54,7 @@ def test_sums_run_along_where_a_slice_is_in_many_windows() -> None:
 
 def play(on: testing.On) -> list[list[Any]]:
     """Rows in order, out of order, late, infinite, and some that leave with the first or last window of a step; a long silence; restarts."""
-    script = testing.Script(job(lateness=20, output="value_and_retract"), on=on)
+    script = testing.Script(job(lateness=20, accumulation="retracting"), on=on)
     seen = []
     steps: list[tuple[list[tuple[str, float, int, int]], int]] = [
         ([("a", 1.5, 1, 3), ("b", 2.5, 7, 5)], 4),

@@ -39,12 +39,12 @@ def shown(backend: testing.Backend, keys: str, now: int, offset: int) -> list[tu
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 def test_by_the_clock_a_trigger_counts_from_the_time_at_which_the_rows_came(on: testing.On) -> None:
-    every_ten = triggers.repeatedly(triggers.every_event_time(10))
+    every_ten = triggers.repeatedly(triggers.every(10, time="event"))
     job = Job(
         "counts",
         mr.read(READINGS)
-        .window(windows.by_clock(windows.fixed(100)), trigger=every_ten)
-        .by("key")
+        .window(windows.processing_time(windows.fixed(100)), trigger=every_ten)
+        .group_by("key")
         .count()
         .write(COUNTS),
     )
@@ -70,12 +70,16 @@ def as_stored_before(engine: testing.OnEngine, job: str) -> None:
     engine.restart()
 
 
-@pytest.mark.parametrize("window", [windows.everything(), windows.sessions(10)], ids=str)
+@pytest.mark.parametrize("window", [windows.global_window(), windows.sessions(10)], ids=str)
 def test_cells_that_older_versions_stored_go_on(window: windows.WindowFn) -> None:
     every_two = triggers.repeatedly(triggers.after_count(2))
     job = Job(
         "counts",
-        mr.read(READINGS).window(window, trigger=every_two, lateness=100).by("key").count().write(COUNTS),
+        mr.read(READINGS)
+        .window(window, trigger=every_two, lateness=100)
+        .group_by("key")
+        .count()
+        .write(COUNTS),
     )
     engine = testing.OnEngine([job], {READINGS.name: 1}, slots=1)
     assert shown(engine, "aab", 0, 0) == [("a", 2)]

@@ -76,10 +76,10 @@ ORDERS, PAYMENTS = mr.Topic("input.orders", Order), mr.Topic("input.payments", P
 def bought(how: JoinType = "inner", **windowing: Any) -> mr.Job:
     windowing.setdefault("lateness", 10)
     quick = watermarks.bounded(2)
-    orders = mr.read(ORDERS, watermark=quick).window(windows.fixed(10), **windowing).by("user")
+    orders = mr.read(ORDERS, watermark=quick).window(windows.fixed(10), **windowing).group_by("user")
     return mr.Job(
         "bought",
-        write(orders.join(mr.read(PAYMENTS, watermark=quick).by("payer"), how=how), "analytics.bought"),
+        write(orders.join(mr.read(PAYMENTS, watermark=quick).group_by("payer"), how=how), "analytics.bought"),
     )
 
 
@@ -176,8 +176,10 @@ def test_columns_whose_names_are_taken_get_a_suffix() -> None:
 
 def test_panes_of_two_aggregations_are_joined_in_their_window() -> None:
     rows = mr.read(ORDERS).window(windows.fixed(10), lateness=10)
-    paid = mr.read(PAYMENTS).window(windows.fixed(10), lateness=10).by("payer").sum("amount")
-    stream = rows.by("user").count(name="orders").by("user").join(paid.by("payer"), how="full")
+    paid = mr.read(PAYMENTS).window(windows.fixed(10), lateness=10).group_by("payer").sum("amount")
+    stream = (
+        rows.group_by("user").count(name="orders").group_by("user").join(paid.group_by("payer"), how="full")
+    )
     script = testing.Script(mr.Job("sums", write(stream, "analytics.sums")))
 
     def came() -> list[tuple[Any, ...]]:
@@ -198,8 +200,8 @@ def test_a_cogroup_holds_the_rows_of_both_sides() -> None:
     stream = (
         mr.read(ORDERS)
         .window(windows.fixed(10))
-        .by("user")
-        .cogroup(mr.read(PAYMENTS).by("payer"), names=("orders", "payments"))
+        .group_by("user")
+        .cogroup(mr.read(PAYMENTS).group_by("payer"), names=("orders", "payments"))
     )
     script = testing.Script(mr.Job("both", write(stream, "analytics.both")))
     script.events(order(2, "ann", "pen"), order(1, "ann", "book"), topic=ORDERS)
@@ -215,24 +217,29 @@ def test_what_cannot_be_joined_is_refused() -> None:
     orders, payments = mr.read(ORDERS), mr.read(PAYMENTS)
     windowed = orders.window(windows.fixed(10))
     with pytest.raises(DefinitionError, match="would wait for ever for partners"):
-        orders.by("user").join(payments.by("payer"))
+        orders.group_by("user").join(payments.group_by("payer"))
     with pytest.raises(DefinitionError, match=r"one side lies in fixed.*window both alike"):
-        windowed.by("user").join(payments.window(windows.fixed(20)).by("payer"))
+        windowed.group_by("user").join(payments.window(windows.fixed(20)).group_by("payer"))
     with pytest.raises(DefinitionError, match="'user' is String and 'amount' is Int64"):
-        windowed.by("user").join(payments.by("amount"))
+        windowed.group_by("user").join(payments.group_by("amount"))
     with pytest.raises(DefinitionError, match="different numbers of columns"):
-        windowed.by("user", "item").join(payments.by("payer"))
+        windowed.group_by("user", "item").join(payments.group_by("payer"))
     with pytest.raises(DefinitionError, match="how='outer' is unknown"):
-        windowed.by("user").join(payments.by("payer"), how="outer")  # type: ignore[arg-type] # wrong on purpose
+        windowed.group_by("user").join(payments.group_by("payer"), how="outer")  # type: ignore[arg-type] # wrong on purpose
     with pytest.raises(DefinitionError, match="would have 'item' twice"):
-        windowed.by("user").join(payments.by("payer"), suffix="")
-    with pytest.raises(DefinitionError, match="output='delta' has no meaning"):
-        orders.window(windows.fixed(10), output="delta").by("user").join(payments.by("payer"))
+        windowed.group_by("user").join(payments.group_by("payer"), suffix="")
+    with pytest.raises(DefinitionError, match="accumulation='discarding' has no meaning"):
+        orders.window(windows.fixed(10), accumulation="discarding").group_by("user").join(
+            payments.group_by("payer")
+        )
     with pytest.raises(DefinitionError, match="rows of a topic and panes"):
         testing.Script(
             mr.Job(
                 "mixed",
-                write(windowed.by("user").join(windowed.by("user").count().by("user")), "analytics.mixed"),
+                write(
+                    windowed.group_by("user").join(windowed.group_by("user").count().group_by("user")),
+                    "analytics.mixed",
+                ),
             )
         )
 

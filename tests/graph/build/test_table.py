@@ -30,11 +30,11 @@ def table_joins(draw: st.DrawFn) -> Given:
     changes = mr.read(draw(st.sampled_from([B, B, A])), watermark=draw(watermark_of(unit, False)))
     table = Table(changes, (key,), deleted)
     rows = mr.read(A, watermark=draw(watermark_of(unit, False)))
-    stream = rows.by(key).join(table, how=draw(st.sampled_from(["inner", "left"])))
+    stream = rows.group_by(key).join(table, how=draw(st.sampled_from(["inner", "left"])))
     outputs = [write(stream, "analytics.joined")]
     if draw(st.booleans()):
         outputs.append(
-            write(stream.window(windows.fixed(5 * unit)).by(key).count(name="n"), "analytics.counted")
+            write(stream.window(windows.fixed(5 * unit)).group_by(key).count(name="n"), "analytics.counted")
         )
     job = Job("joining", *outputs)
     assume(topics_of(job))
@@ -77,7 +77,9 @@ def worth(how: Any = "left", watermark: Any = None) -> mr.Job:
     table = mr.table(RATES, deleted=pl.col("withdrawn"), watermark=watermark)
     return mr.Job(
         "worth",
-        write(mr.read(TRADES, watermark=watermark).by("currency").join(table, how=how), "analytics.worth"),
+        write(
+            mr.read(TRADES, watermark=watermark).group_by("currency").join(table, how=how), "analytics.worth"
+        ),
     )
 
 
@@ -143,7 +145,7 @@ def test_what_the_rows_say_is_what_an_asof_join_in_duckdb_says() -> None:
 def test_the_changes_of_a_table_are_a_stream() -> None:
     changes = mr.table(RATES).changes
     job = mr.Job(
-        "changes", write(changes.window(windows.fixed(10)).by("currency").count(), "analytics.changes")
+        "changes", write(changes.window(windows.fixed(10)).group_by("currency").count(), "analytics.changes")
     )
     given = pl.DataFrame(
         {"currency": ["eur", "eur"], "rate": [1, 2], "withdrawn": [False, False], "event_time": [1, 2]}
@@ -157,4 +159,4 @@ def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(DefinitionError, match="looks at 'gone'"):
         mr.table(RATES, deleted=pl.col("gone"))
     with pytest.raises(DefinitionError, match="use 'inner' or 'left'"):
-        mr.read(TRADES).by("currency").join(mr.table(RATES), how="full")
+        mr.read(TRADES).group_by("currency").join(mr.table(RATES), how="full")

@@ -38,7 +38,7 @@ SCHEMA = pl.Schema(
 
 
 def job(said: RowPattern | str) -> mr.Job:
-    stream = mr.read(READINGS, watermark=watermarks.bounded(0)).by("key").match_recognize(said)
+    stream = mr.read(READINGS, watermark=watermarks.bounded(0)).group_by("key").match_recognize(said)
     return mr.Job("rows", stream.write(mr.Topic("analytics.rows", shown_type(stream), key="key")))
 
 
@@ -222,7 +222,7 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
 )
 def test_what_a_stream_cannot_answer_is_refused(said: RowPattern, why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
-        mr.read(READINGS).by("key").match_recognize(said)
+        mr.read(READINGS).group_by("key").match_recognize(said)
 
 
 def test_frames_are_asked_in_sql() -> None:

@@ -58,7 +58,7 @@ def totals() -> mr.Job:
     return mr.Job(
         "totals",
         readings.window(windows.sliding("10s", every="5s"), lateness="5s")
-        .by("sensor")
+        .group_by("sensor")
         .sum("value")
         .write(TOTALS),
     )
@@ -69,7 +69,8 @@ def spreads() -> mr.Job:
     readings = mr.read(READINGS, watermark=watermarks.bounded("2s")).filter(pl.col("value") > 0)
     window = readings.window(windows.fixed("10s"), lateness="20s")
     return mr.Job(
-        "spreads", window.by("sensor").latest("value").by("value").count(name="sensors").write(SPREADS)
+        "spreads",
+        window.group_by("sensor").latest("value").group_by("value").count(name="sensors").write(SPREADS),
     )
 
 
@@ -82,7 +83,7 @@ def climbs() -> mr.Job:
         .within("15s")
         .skip_to_next()
     )
-    found = mr.read(READINGS, watermark=watermarks.bounded("2s")).by("sensor").match(climb, select=ENDS)
+    found = mr.read(READINGS, watermark=watermarks.bounded("2s")).group_by("sensor").match(climb, select=ENDS)
     return mr.Job("climbs", found.write(CLIMBS))
 
 
@@ -96,7 +97,7 @@ def falls() -> mr.Job:
         .within("15s")
         .skip_past_last()
     )
-    found = mr.read(READINGS, watermark=watermarks.bounded("2s")).by("sensor").match(fall, select=ENDS)
+    found = mr.read(READINGS, watermark=watermarks.bounded("2s")).group_by("sensor").match(fall, select=ENDS)
     return mr.Job("falls", found.write(FALLS))
 
 

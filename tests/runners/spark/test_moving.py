@@ -57,13 +57,13 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(
         chosen = settings.with_options(run_max_events_per_batch=300, **more)
         run(jobs, settings=chosen, spark=spark, until_caught_up=True)
 
-    go(0, 400, totals(), spreads(), spark_slots=4)
-    go(400, 700, totals(), spreads(), spark_slots=7, spark_partitions=3)
+    go(0, 400, totals(), spreads(), run_slots=4)
+    go(400, 700, totals(), spreads(), run_slots=7, spark_partitions=3)
     assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
     folder = settings.state.dir / "test"
     (checkpoint,) = folder.glob("checkpoint*")
     wide = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("20s"), lateness="5s")
-    changed = mr.Job("totals", wide.by("sensor").sum("value").write(TOTALS))
+    changed = mr.Job("totals", wide.group_by("sensor").sum("value").write(TOTALS))
     with pytest.raises(
         StateMismatch,
         match=r"totals/aggregation-1 has another window.* --reset totals; .* another name.* migrate=",
@@ -77,7 +77,7 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(
         go(700, 700, totals())
     go(700, 900, totals(), spreads(), spark_partitions=3)
     assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
-    go(900, 1_000, totals(), spark_slots=1)
+    go(900, 1_000, totals(), run_slots=1)
     go(1_000, 1_500, totals(), spreads())
     assert_exactly_once(log, [totals()], [TOTALS])
     later, outputs = pl.col("window_end") > 1_060_000, in_one_piece(log, [spreads()])[0]
@@ -95,12 +95,12 @@ def test_a_savepoint_goes_from_one_runner_to_the_other(
     first, second = tmp_path / "first.savepoint", tmp_path / "second.savepoint"
     append(log, rows[:300])
     run_on(
-        *jobs, on="local", settings=settings.with_options(run_name="one", spark_slots=3), until_caught_up=True
+        *jobs, on="local", settings=settings.with_options(run_name="one", run_slots=3), until_caught_up=True
     )
     with lock_folder(settings.state.dir / "one") as folder:
         save(folder, first)
     append(log, rows[300:600])
-    cut = settings.with_options(run_name="two", run_max_events_per_batch=120, spark_slots=5)
+    cut = settings.with_options(run_name="two", run_max_events_per_batch=120, run_slots=5)
     run(jobs, settings=cut, spark=spark, until_caught_up=True, restore=first)
     assert_exactly_once(log, jobs, [TOTALS, SPREADS])
     with pytest.raises(StateMismatch, match="holds state of the Spark runner"):
@@ -113,7 +113,7 @@ def test_a_savepoint_goes_from_one_runner_to_the_other(
     run_on(
         *jobs,
         on="local",
-        settings=settings.with_options(run_name="three", spark_slots=1),
+        settings=settings.with_options(run_name="three", run_slots=1),
         until_caught_up=True,
         restore=second,
     )
@@ -126,7 +126,7 @@ def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Setting
     jobs, rows, file = [totals(), spreads()], readings(900), tmp_path / "stopped.savepoint"
     for number, slots in enumerate((4, 3)):
         append(log, rows[number * 300 : number * 300 + 300])
-        run_on(*jobs, on="spark", settings=settings.with_options(spark_slots=slots), until_caught_up=True)
+        run_on(*jobs, on="spark", settings=settings.with_options(run_slots=slots), until_caught_up=True)
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
     command = [
         sys.executable,
@@ -144,7 +144,7 @@ def test_supervised_runs_and_the_command_do_the_same(log: Log, settings: Setting
     run_on(
         *jobs,
         on="spark",
-        settings=settings.with_options(run_name="restored", spark_slots=2),
+        settings=settings.with_options(run_name="restored", run_slots=2),
         until_caught_up=True,
         restore=file,
     )

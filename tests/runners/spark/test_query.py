@@ -78,7 +78,7 @@ def test_with_one_slot_all_depths_share_a_stage_and_say_the_same(
         append(log, rows[first:last])
         run(
             jobs,
-            settings=settings.with_options(spark_slots=1, run_max_events_per_batch=most),
+            settings=settings.with_options(run_slots=1, run_max_events_per_batch=most),
             spark=spark,
             until_caught_up=True,
         )
@@ -138,7 +138,7 @@ def test_a_batch_that_is_repeated_is_written_as_each_job_says(
     topics = [dataclasses.replace(TOTALS, name=f"analytics.{delivery}") for delivery in deliveries]
     window = mr.read(READINGS, watermark=watermarks.bounded("1s")).window(windows.fixed("5s"))
     jobs = [
-        mr.Job(delivery, window.by("sensor").sum("value").write(topic), delivery=delivery)
+        mr.Job(delivery, window.group_by("sensor").sum("value").write(topic), delivery=delivery)
         for delivery, topic in zip(deliveries, topics, strict=True)
     ]
     append(log, readings(400))
@@ -190,7 +190,7 @@ def test_an_exception_in_a_jobs_own_code_is_named(spark: SparkSession, log: Log,
         mr.read(READINGS)
         .map_batches(broken)  # type: ignore[arg-type]
         .window(windows.fixed("1s"))
-        .by("sensor")
+        .group_by("sensor")
         .sum("value")
         .write(TOTALS),
     )

@@ -56,7 +56,7 @@ class Clock:
 
 def reader(log: Log, clock: Clock, *, ticks: bool = False) -> LogStreamReader:
     job = mr.Job(
-        "totals", mr.read(READINGS).window(windows.fixed("10s")).by("sensor").sum("value").write(TOTALS)
+        "totals", mr.read(READINGS).window(windows.fixed("10s")).group_by("sensor").sum("value").write(TOTALS)
     )
     shipped = SerializedPlan.pack(Plan.of([job], slots=4))
     feed = SourceSpec(

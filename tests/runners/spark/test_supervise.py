@@ -199,14 +199,14 @@ def test_slots_and_partitions_are_those_of_the_state(settings: Settings) -> None
     free = settings.with_options(spark_master="local[8]")
     free = free.model_copy(update={"spark": free.spark.model_copy(update={"partitions": None})})
     with lock_folder(settings.state.dir / "test") as folder:
-        supervise.prepare_task(folder, [totals()], settings.with_options(spark_slots=6), until_caught_up=True)
+        supervise.prepare_task(folder, [totals()], settings.with_options(run_slots=6), until_caught_up=True)
         task = supervise.prepare_task(folder, [totals()], free, until_caught_up=True)
         assert (task.plan.slots, task.identity.partitions) == (6, 2), (
             "a machine with more cores goes on as it was"
         )
         assert task.move is None
         task = supervise.prepare_task(
-            folder, [totals()], settings.with_options(spark_slots=4), until_caught_up=True
+            folder, [totals()], settings.with_options(run_slots=4), until_caught_up=True
         )
         assert (task.plan.slots, task.move.old_identity.slots) == (4, 6), (
             "where others are asked for, the state is moved first"

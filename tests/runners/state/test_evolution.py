@@ -41,13 +41,13 @@ def job(
 ) -> mr.Job:
     rows = mr.read(source, watermark=watermarks.bounded("1s"))
     return mr.Job(
-        name, rows.window(windows.fixed(size), lateness="5s").by("sensor").sum("value").write(topic)
+        name, rows.window(windows.fixed(size), lateness="5s").group_by("sensor").sum("value").write(topic)
     )
 
 
 def go(log: Log, tmp_path: Path, *jobs: mr.Job, state: str = "state", slots: int = 2, **more: Any) -> None:
     settings = config.Settings().with_options(
-        log_url=log.url, state_dir=tmp_path / state, run_max_events_per_batch=100, spark_slots=slots
+        log_url=log.url, state_dir=tmp_path / state, run_max_events_per_batch=100, run_slots=slots
     )
     run(*jobs, on="local", settings=settings, until_caught_up=True, **more)
 
@@ -125,7 +125,7 @@ def test_state_may_be_migrated_by_a_function(log: Log, tmp_path: Path) -> None:
         "totals",
         mr.read(READINGS, watermark=watermarks.bounded("1s"))
         .window(windows.fixed("10s"), lateness="5s")
-        .by("sensor")
+        .group_by("sensor")
         .aggregate(value=mr.aggregates.max("value"))
         .write(TOTALS),
     )

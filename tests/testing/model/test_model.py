@@ -59,7 +59,7 @@ class Run:
 def totals(*topics: mr.Topic, watermark: Watermark | None = None, **windowing: Any) -> Stream:
     reads = [mr.read(topic, watermark=watermark or watermarks.bounded(0)) for topic in topics]
     rows = reads[0].union(*reads[1:]) if len(reads) > 1 else reads[0]
-    return rows.window(windows.fixed(10), **windowing).by("key").sum("value", name="total")
+    return rows.window(windows.fixed(10), **windowing).group_by("key").sum("value", name="total")
 
 
 def test_the_clock_follows_event_time_but_never_past_ingestion() -> None:
@@ -74,7 +74,7 @@ def test_the_clock_follows_event_time_but_never_past_ingestion() -> None:
 
 def test_rows_that_a_filter_removes_still_move_the_clock() -> None:
     rows = mr.read(A, watermark=watermarks.bounded(0)).filter(pl.col("value") > 0)
-    run = Run(rows.window(windows.fixed(10)).by("key").sum("value", name="total"))
+    run = Run(rows.window(windows.fixed(10)).group_by("key").sum("value", name="total"))
     assert run(100, ("a", 0, 5, "k", 1)) == []
     assert run(100, ("a", 0, 20, "k", 0)) == [("k", 10, 1, 0, "on_time", "+")]
 
@@ -137,7 +137,7 @@ def test_when_all_are_idle_the_greatest_counts() -> None:
 
 def test_a_row_too_far_ahead_is_set_aside_from_all_its_windows() -> None:
     rows = mr.read(A, watermark=watermarks.bounded(0, ahead=10)).window(windows.sliding(10, every=5))
-    run = Run(rows.by("key").sum("value", name="total"))
+    run = Run(rows.group_by("key").sum("value", name="total"))
     assert run(100, ("a", 0, 111, "k", 1), ("a", 0, 110, "k", 1), end=True) == [
         ("k", 115, 1, 0, "on_time", "+"),
         ("k", 120, 1, 0, "on_time", "+"),
@@ -155,7 +155,7 @@ def test_a_trigger_that_fires_once_closes_its_window() -> None:
 
 
 def test_late_panes_count_on_and_retract_if_asked() -> None:
-    run = Run(totals(A, lateness=100, output="value_and_retract"))
+    run = Run(totals(A, lateness=100, accumulation="retracting"))
     run(100, ("a", 0, 5, "k", 1), ("a", 0, 10, "k", 1))
     assert run(100, ("a", 0, 6, "k", 2), ("a", 0, 7, "k", 3)) == [
         ("k", 10, 1, 1, "late", "-"),
@@ -168,11 +168,15 @@ def chained(*, then: Any = None) -> Stream:
     newest = (
         mr.read(A, watermark=watermarks.bounded(0))
         .window(windows.fixed(10), lateness=100)
-        .by("key")
+        .group_by("key")
         .latest("value")
     )
     newest = then(newest) if then else newest
-    return newest.with_columns(key=(pl.col("value") % 2).cast(pl.String)).by("key").sum("value", name="total")
+    return (
+        newest.with_columns(key=(pl.col("value") % 2).cast(pl.String))
+        .group_by("key")
+        .sum("value", name="total")
+    )
 
 
 def test_a_correction_upstream_is_subtracted_and_added_downstream() -> None:
@@ -200,10 +204,10 @@ def test_panes_in_another_window_wait_for_its_end() -> None:
 
 def test_panes_that_meet_from_two_streams_come_early() -> None:
     one, two = (
-        mr.read(topic, watermark=watermarks.bounded(0)).window(windows.fixed(10)).by("key").sum("value")
+        mr.read(topic, watermark=watermarks.bounded(0)).window(windows.fixed(10)).group_by("key").sum("value")
         for topic in (A, B)
     )
-    run = Run(one.union(two).by("key").sum("value", name="total"))
+    run = Run(one.union(two).group_by("key").sum("value", name="total"))
     assert run(100, ("a", 0, 1, "k", 3), ("a", 0, 10, "k", 1)) == [("k", 10, 3, 0, "early", "+")]
     assert run(100, ("b", 0, 1, "k", 4), ("b", 0, 10, "k", 1)) == [("k", 10, 7, 1, "on_time", "+")]
 
@@ -211,7 +215,8 @@ def test_panes_that_meet_from_two_streams_come_early() -> None:
 def test_latest_is_by_time_then_topic_then_partition_then_offset() -> None:
     rows = mr.read(B, watermark=watermarks.bounded(0)).union(mr.read(A, watermark=watermarks.bounded(0)))
     run = Run(
-        rows.window(windows.fixed(10)).by("key").aggregate(total=aggregates.latest("value")), partitions=2
+        rows.window(windows.fixed(10)).group_by("key").aggregate(total=aggregates.latest("value")),
+        partitions=2,
     )
     rows_in_any_order = [
         ("b", 1, 5, "k", 4),

@@ -70,7 +70,7 @@ def kafka(
     ] = 10,
     runner: Annotated[
         Literal["spark", "spark-4-slots"] | None,
-        typer.Option(help="spark-4-slots is Spark with spark.slots = 4. By default both."),
+        typer.Option(help="spark-4-slots is Spark with run.slots = 4. By default both."),
     ] = None,
     json: Json = False,
 ) -> None:

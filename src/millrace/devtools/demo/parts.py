@@ -67,7 +67,7 @@ def demo_processes(options: DemoOptions) -> list[DemoProcess]:
             "job",
             job,
             options.home / "job.log",
-            {"MILLRACE_SPARK_SLOTS": "1", CITY: str(options.city), SEED: str(options.seed)},
+            {"MILLRACE_RUN_SLOTS": "1", CITY: str(options.city), SEED: str(options.seed)},
         ),
         DemoProcess("city", city, options.home / "city.log", environment),
         DemoProcess("server", server, options.home / "server.log", environment),

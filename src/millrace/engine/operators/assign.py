@@ -9,7 +9,7 @@ import polars as pl
 from millrace.windows import (
     FOREVER,
     Delta,
-    Everything,
+    GlobalWindow,
     Punctuated,
     Sessions,
     Sliding,
@@ -25,7 +25,7 @@ WINDOW_INPUT = "_place"
 def assign_windows(rows: pl.DataFrame, window: WindowFn) -> pl.DataFrame:
     """A row for each window that contains the time `_at`."""
     match window:
-        case Everything():
+        case GlobalWindow():
             return rows.with_columns(
                 pl.lit(FOREVER[0], pl.Int64).alias("_start"), pl.lit(FOREVER[1], pl.Int64).alias("_end")
             )
@@ -55,7 +55,7 @@ def window_input(window: WindowFn) -> list[pl.Expr]:
 def earliest_end(window: WindowFn, at: pl.Expr) -> pl.Expr | None:
     """Where the earliest window of a row ends at the least; None: nobody knows without asking."""
     match window:
-        case Everything():
+        case GlobalWindow():
             return pl.lit(FOREVER[1], pl.Int64)
         case Sessions(gap=gap):
             return at + gap

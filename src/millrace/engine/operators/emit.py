@@ -171,10 +171,10 @@ def _number_refinements(
     )
 
 
-def drop_replaced_retractions(rows: pl.DataFrame, output: panes.Output) -> pl.DataFrame:
-    """What leaves a job, after the stateless steps: with output `value`, an old value is taken back only where no new one takes its place."""
+def drop_replaced_retractions(rows: pl.DataFrame, accumulation: panes.Accumulation) -> pl.DataFrame:
+    """What leaves a job, after the stateless steps: with accumulating panes, an old value is taken back only where no new one takes its place."""
     additions = rows.filter(pl.col("op") == panes.ADD)
-    if output == "value" and additions.height < rows.height:
+    if accumulation == "accumulating" and additions.height < rows.height:
         retractions = rows.filter(pl.col("op") == panes.RETRACT)
         rows = pl.concat([retractions.join(additions, on=[PAIR, "timing"], how="anti"), additions])
     return rows.drop(PAIR)

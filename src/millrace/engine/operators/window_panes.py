@@ -30,7 +30,7 @@ class WindowPanes:
     @cached_property
     def is_discarding(self) -> bool:
         """Whether panes hold only what is new."""
-        return self.operator.node.windowing.output == "delta"
+        return self.operator.node.windowing.accumulation == "discarding"
 
     @cached_property
     def aggregate_names(self) -> list[str]:
@@ -175,7 +175,7 @@ class WindowPanes:
 
     def retract_removed(self, cells: pl.DataFrame, time: int) -> pl.DataFrame:
         """What leaves the job when windows are no more and panes hold whole values: each that had shown something is taken back."""
-        if self.operator.node.windowing.output != "value" or not self.operator.shows:
+        if self.operator.node.windowing.accumulation != "accumulating" or not self.operator.shows:
             return self._empty_panes
         is_early = pl.col("_end") > time
         retracted_cells = cells.with_columns(

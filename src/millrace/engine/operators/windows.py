@@ -22,7 +22,7 @@ from millrace.engine.operators.window_panes import WindowPanes
 from millrace.engine.progress import END_OF_STREAM, Progress
 from millrace.engine.state import Chunk, Layout, SlotState
 from millrace.triggers import EveryEventTime, walk
-from millrace.windows import FOREVER, UNTIL_2262, Everything
+from millrace.windows import FOREVER, UNTIL_2262, GlobalWindow
 
 FULL_SCAN_ROWS = 50_000
 """From how many cells on, old versions counted, a batch looks only at those that it may concern."""
@@ -162,7 +162,7 @@ class WindowsOperator(WindowOperator):
         cells = pl.concat([self.empty_cells, *frames], how="diagonal").with_columns(
             pl.col("_index0", "_settled0").fill_null(0)
         )
-        if not isinstance(self.operator.node.windowing.assigner, Everything):
+        if not isinstance(self.operator.node.windowing.assigner, GlobalWindow):
             return cells
         edges = zip(("_start", "_end"), UNTIL_2262, FOREVER, strict=True)
         return cells.with_columns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from millrace.errors import DefinitionError
 from millrace.topics import SYSTEM_COLUMNS
 from millrace.triggers import Trigger
 from millrace.values import expressions
+from millrace.values.calls import require_choice
 from millrace.windows import Delta, Punctuated, Unaligned, WindowFn
 
 
@@ -61,9 +63,9 @@ def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate:
 
 def _check_reproducible(windowing: graph.Windowing, name: str, aggregate: Reduction) -> None:
     """Refuses answers that cannot be computed again where they would have to be taken back."""
-    if not aggregate.reproducible and windowing.output != "value":
+    if not aggregate.reproducible and windowing.accumulation != "accumulating":
         raise DefinitionError(
-            f"{name}={aggregate}: output {windowing.output!r} takes back what was shown, but this answer may come out otherwise when computed again; use output='value', or an exact aggregate"
+            f"{name}={aggregate}: accumulation={windowing.accumulation!r} takes back what was shown, but this answer may come out otherwise when computed again; use accumulation='accumulating', or an exact aggregate"
         )
 
 
@@ -102,10 +104,10 @@ def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph
     if not over_panes:
         _check_columns(windowing, source.schema)
         return
-    if windowing.output == "delta":
+    if windowing.accumulation == "discarding":
         raise DefinitionError(
-            f"by({', '.join(map(repr, keys))}) aggregates panes with output='delta', but what changed in panes that are taken back "
-            "is no sum of parts; use output='value' or 'value_and_retract'"
+            f"group_by({', '.join(map(repr, keys))}) aggregates panes with accumulation='discarding', but what changed in panes that are taken back "
+            "is no sum of parts; use accumulation='accumulating' or 'retracting'"
         )
     upstream_windowing = windowing_of_panes(source)
     if (
@@ -171,9 +173,9 @@ def check_lookup_last(source: graph.Node) -> None:
 def check_lookup_once(source: graph.Node, windowing: graph.Windowing | None) -> None:
     """Refuses to ask of panes that leave the job and are taken back later."""
     lookup = _find_pane_lookup(source)
-    if lookup is not None and windowing is not None and windowing.output != "value":
+    if lookup is not None and windowing is not None and windowing.accumulation != "accumulating":
         raise DefinitionError(
-            f"{lookup.text} of panes that are taken back: the answer may have changed by then; use output='value', or ask before the aggregation"
+            f"{lookup.text} of panes that are taken back: the answer may have changed by then; use accumulation='accumulating', or ask before the aggregation"
         )
 
 
@@ -192,7 +194,7 @@ def make_windowing(
     window: WindowFn,
     trigger: Trigger,
     lateness: Duration,
-    output: panes.Output,
+    accumulation: panes.Accumulation,
     on_time: panes.OnTime,
     closing: panes.Closing,
     time: panes.PaneTime,
@@ -202,14 +204,14 @@ def make_windowing(
         raise DefinitionError(
             f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')"
         )
-    check_choice("output", output, ("value", "delta", "value_and_retract"))
-    check_choice("on_time", on_time, ("always", "if_new"))
-    check_choice("closing", closing, ("none", "if_new", "always"))
-    check_choice("time", time, ("end", "earliest", "latest"))
+    require_choice("accumulation", accumulation, get_args(panes.Accumulation))
+    require_choice("on_time", on_time, get_args(panes.OnTime))
+    require_choice("closing", closing, get_args(panes.Closing))
+    require_choice("time", time, get_args(panes.PaneTime))
     lateness_ms = durations.parse_non_negative(lateness, name="lateness")
-    windowing = graph.Windowing(window, trigger, lateness_ms, output, on_time, closing, time)
+    windowing = graph.Windowing(window, trigger, lateness_ms, accumulation, on_time, closing, time)
     if windowing.is_ordered and windowing not in [
-        graph.Windowing(window, output=output, closing=default_closing)
+        graph.Windowing(window, accumulation=accumulation, closing=default_closing)
         for default_closing in ("none", "if_new")
     ]:
         raise DefinitionError(
@@ -217,9 +219,3 @@ def make_windowing(
             "leave out trigger, lateness, on_time, closing and time"
         )
     return windowing
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuses a value that is not one of the choices."""
-    if value not in choices:
-        raise DefinitionError(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, choices))}")

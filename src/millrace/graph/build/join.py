@@ -44,7 +44,7 @@ class JoinSide:
     @property
     def text(self) -> str:
         """As a user would write it."""
-        return f"by({', '.join(map(repr, self.keys))})"
+        return f"group_by({', '.join(map(repr, self.keys))})"
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: st
     """The pairs of rows of both sides with the same key in the same window, and with `how` those without a partner."""
     check_join_type(how)
     windowing = _common_windowing(left, right, "join")
-    if windowing.output == "delta":
+    if windowing.accumulation == "discarding":
         raise DefinitionError(
-            "join: output='delta' has no meaning, as the rows of a join are told one by one anyway; leave it out"
+            "join: accumulation='discarding' has no meaning, as the rows of a join are told one by one anyway; leave it out"
         )
     collected = _collect_sides(left, right, SIDE_COLUMNS, windowing, with_presence=True)
     apply = make_pairing(left.keys, how, result_names(left, right, suffix))

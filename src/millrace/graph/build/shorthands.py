@@ -1,4 +1,4 @@
-"""Aggregations of one column, each in one word: `stream.by("line").max("speed")`."""
+"""Aggregations of one column, each in one word: `stream.group_by("line").max("speed")`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from millrace.watermarks import Watermark
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The newest row of each key, as of any event time: `stream.by("key").join(table)`."""
+    """The newest row of each key, as of any event time: `stream.group_by("key").join(table)`."""
 
     changes: Stream
     """The rows that change it, as a stream."""

@@ -39,7 +39,7 @@ def result_schema(
         )
     if rows.partition and sorted(rows.partition) != sorted(keys):
         raise DefinitionError(
-            f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream by(…) says it"
+            f"PARTITION BY {', '.join(rows.partition)}, but the key is {', '.join(keys)}; on a stream group_by(…) says it"
         )
     if any(one.column != TIME or one.is_descending for one in rows.order):
         raise DefinitionError(

@@ -164,7 +164,7 @@ def start_query(
         max_tasks=session.count_cores(task.settings.spark),
         watermark_file=str(task.path / "reaches.json"),
         max_ahead_ms=run.max_ahead_ms,
-        on_data_loss=run.lost,
+        on_data_loss=run.on_data_loss,
         start_offsets=load_savepoint(seed).offsets.to_json() if seed.exists() else None,
         query_name=uuid.uuid4().hex if is_reading_ahead else None,
         one_task=is_reading_ahead and plan.depth > 0 and identity.partitions == plan.slots == 1,

@@ -411,7 +411,7 @@ class JobModel:
         records = [(pane_id, result) for pane_id, row in outcome.records for result in apply_steps(edge, row)]
         if edge.makes_join_rows:
             return list(net_changes(records))
-        if origin.windowing.output != "value":
+        if origin.windowing.accumulation != "accumulating":
             return [row for _, row in records]
         added = [pane_id for pane_id, row in records if row["op"] == panes.ADD]
         withdrawn = [result for row in outcome.withdrawn for result in apply_steps(edge, row)]

@@ -241,7 +241,7 @@ class ModelWindows:
             "timing": "early" if is_early else "late",
         }
         standing = [old for old in state.shown_panes if (old["window_start"], old["window_end"]) == window]
-        if self.windowing.output == "value":
+        if self.windowing.accumulation == "accumulating":
             outcome.withdrawn += [{**old, **history, "final": True, "op": panes.RETRACT} for old in standing]
 
     def update_triggers(self, now: int) -> None:
@@ -337,10 +337,10 @@ class ModelWindows:
         whole = {**key_columns, **self.values(open_window.rows), **pane_fields}
         pane = (
             {**key_columns, **self.values(open_window.new_rows), **pane_fields}
-            if self.windowing.output == "delta"
+            if self.windowing.accumulation == "discarding"
             else whole
         )
-        if self.windowing.output != "delta":
+        if self.windowing.accumulation != "discarding":
             for old in open_window.shown_panes:
                 has_grown = (old["window_start"], old["window_end"]) != window
                 index = open_window.pane_count if has_grown else own_index

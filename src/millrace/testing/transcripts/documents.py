@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from millrace.graph.build.join import JoinType
-from millrace.panes import Closing, OnTime, Output, PaneTime
+from millrace.panes import Accumulation, Closing, OnTime, PaneTime
 from millrace.testing.model.values import Row
 from millrace.testing.transcripts import processes
 from millrace.testing.transcripts.processes import ProcessSpec
@@ -13,7 +13,7 @@ from millrace.testing.transcripts.questions import parse_trigger, parse_watermar
 from millrace.testing.transcripts.words import TranscriptError, check_keys, parse_integer, to_text
 from millrace.triggers import Trigger
 from millrace.watermarks import Watermark
-from millrace.windows import ByClock, WindowFn
+from millrace.windows import ProcessingTime, WindowFn
 
 TRANSCRIPT_KEYS = (
     "name",
@@ -63,6 +63,12 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "value": ("list", "sum", "count", "latest"),
 }
 """For each key what may be chosen, the default first."""
+_ACCUMULATIONS: dict[str, Accumulation] = {
+    "value": "accumulating",
+    "delta": "discarding",
+    "value_and_retract": "retracting",
+}
+"""What `window(accumulation=...)` calls the choices of `output`."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Transcript:
 
     window: WindowFn
     trigger: Trigger
-    output: Output
+    accumulation: Accumulation
     lateness: int
     time: PaneTime
     on_time: OnTime
@@ -113,7 +119,7 @@ class Transcript:
     @property
     def inner_window(self) -> WindowFn:
         """The windows, whatever time they lie in."""
-        return self.window.window if isinstance(self.window, ByClock) else self.window
+        return self.window.window if isinstance(self.window, ProcessingTime) else self.window
 
 
 def parse_document(document: Any) -> Transcript:
@@ -147,7 +153,7 @@ def parse_document(document: Any) -> Transcript:
     return Transcript(
         parse_window(document.get("window", "global")),
         parse_trigger(document.get("trigger", "default")),
-        choices["output"],
+        _ACCUMULATIONS[choices["output"]],
         parse_integer(document.get("lateness", 0), "lateness", least=0),
         choices["output_time"],
         choices["on_time"],

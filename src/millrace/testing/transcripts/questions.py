@@ -23,7 +23,7 @@ _WINDOWS = ("fixed", "sliding", "session", "global", "counted", "delta", "punctu
 def parse_window(value: Any) -> WindowFn:
     """`global`, or a map with one kind of window."""
     if value == "global":
-        return windows.everything()
+        return windows.global_window()
     if not isinstance(value, dict):
         raise TranscriptError(
             f"`window: {to_text(value)}` is unknown; use global or a map such as {{fixed: N}}"
@@ -36,7 +36,7 @@ def parse_window(value: Any) -> WindowFn:
     if time not in ("event", "clock"):
         raise TranscriptError(f"`time: {to_text(time)}` is unknown; use event or clock")
     window = _parse_window_kind(kinds[0], value[kinds[0]], value.get("offset", 0))
-    return windows.by_clock(window) if time == "clock" else window
+    return windows.processing_time(window) if time == "clock" else window
 
 
 def _parse_window_kind(kind: str, value: Any, offset: Any) -> WindowFn:
@@ -54,7 +54,7 @@ def _parse_window_kind(kind: str, value: Any, offset: Any) -> WindowFn:
         case "session":
             return windows.sessions(parse_integer(value, "session", least=1))
         case "global":
-            return windows.everything()
+            return windows.global_window()
         case "counted":
             if not isinstance(value, dict):
                 return windows.counted(parse_integer(value, "counted", least=1))
@@ -98,13 +98,13 @@ _SIMPLE_TRIGGERS: dict[str, Callable[[], Trigger]] = {
     "default": triggers.at_watermark,
     "watermark": lambda: triggers.at_watermark(late=triggers.never()),
     "end_of_stream": triggers.at_end,
-    "clock": triggers.at_clock,
+    "clock": triggers.at_window_end,
     "never": triggers.never,
 }
 _NUMERIC_TRIGGERS: dict[str, Callable[[int], Trigger]] = {
     "count": triggers.after_count,
     "clock_delay": triggers.after_delay,
-    "every": triggers.every_event_time,
+    "every": lambda period: triggers.every(period, time="event"),
     "clock_every": triggers.every,
 }
 _COMPOSITE_TRIGGERS: dict[str, Callable[..., Trigger]] = {

@@ -45,25 +45,25 @@ class TranscriptJob:
         )
         if transcript.deduplicate is not None:
             identity = ["value", *(["event_time"] if transcript.deduplicate.same_time else [])]
-            read = read.by("key").deduplicate(*identity, within=transcript.deduplicate.within)
+            read = read.group_by("key").deduplicate(*identity, within=transcript.deduplicate.within)
         if transcript.process is not None:
             return self._build_process(read, transcript.process)
         stream_so_far = read.window(
             transcript.window,
             trigger=transcript.trigger,
             lateness=transcript.lateness,
-            output=transcript.output,
+            accumulation=transcript.accumulation,
             on_time=transcript.on_time,
             closing=transcript.closing,
             time=transcript.time,
         )
         if transcript.join is not None:
             return stream.Job(f"transcript-{self.number}", self._build_join(stream_so_far, transcript.join))
-        stream_so_far = stream_so_far.by("key").aggregate(value=_make_aggregate(transcript.value))
+        stream_so_far = stream_so_far.group_by("key").aggregate(value=_make_aggregate(transcript.value))
         for then in transcript.then:
             stream_so_far = (
                 stream_so_far.with_columns(_key_expression(then["by"]).alias("key"))
-                .by("key")
+                .group_by("key")
                 .aggregate(value=_make_aggregate(then["value"]))
             )
         result = stream_so_far.node.schema["value"]
@@ -84,7 +84,7 @@ class TranscriptJob:
             event["side"] for kind, events in self.transcript.steps if kind == "events" for event in events
         }
         rows, rules = [read.filter(pl.col("side") == side) for side in ("left", "right")]
-        processed = rows.by("key").process(
+        processed = rows.group_by("key").process(
             make_processor(spec), broadcast=rules if "right" in sides else None
         )
         outputs = [
@@ -104,13 +104,13 @@ class TranscriptJob:
             windowed.filter(pl.col("side") == side).select("key", **{side: pl.col("value")})
             for side in ("left", "right")
         ]
-        other = Table(right, ("key",), None) if join.is_table else right.by("key")
+        other = Table(right, ("key",), None) if join.is_table else right.group_by("key")
         value_type: Any = self._number_type() if self.has_numbers else str
         pair = make_dataclass(
             "Pair", [("key", str), ("left", value_type | None), ("right", value_type | None)]
         )
         return (
-            left.by("key")
+            left.group_by("key")
             .join(other, how=join.how, within=join.within)
             .write(Topic(f"analytics.transcript-{self.number}", pair))
         )
@@ -158,7 +158,7 @@ class TranscriptJob:
             pane |= {name: row[name] for name in ("timing", "index", "settled_index", "final")} | {
                 "at": row["event_time"]
             }
-            retractions = rows if self.transcript.output == "value_and_retract" else []
+            retractions = rows if self.transcript.accumulation == "retracting" else []
             retracted = [
                 self._pane_value(other)
                 for other in retractions

@@ -26,9 +26,9 @@ def delay_distribution(
         read(ARRIVALS, watermark=watermark_from(watermark, idle))
         .select("vehicle_id", "delay", geocell=geocell(resolution=resolution))
         .filter(pl.col("geocell").is_not_null(), pl.col("delay").is_not_null())
-        .by("vehicle_id").deduplicate("event_time", within=parse_millis(window) + parse_millis(lateness))
+        .group_by("vehicle_id").deduplicate("event_time", within=parse_millis(window) + parse_millis(lateness))
         .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)
-        .by("geocell").aggregate(delays=aggregates.quantiles("delay", [0.5, 0.9, 0.99]), count=aggregates.count())
+        .group_by("geocell").aggregate(delays=aggregates.quantiles("delay", [0.5, 0.9, 0.99]), count=aggregates.count())
         .select("geocell", "count", **{name: pl.col("delays").list.get(place) for place, name in enumerate(("p50", "p90", "p99"))})
         .write(DELAYS),
     )  # fmt: skip

@@ -42,7 +42,7 @@ def emergency_stop(
     return Job(
         "emergency-stop",
         _read_movements(watermark, idle)
-        .by("vehicle_id").match(
+        .group_by("vehicle_id").match(
             hard_stop(within),
             select={
                 "latitude": patterns.last("stopped", "latitude"),
@@ -62,7 +62,7 @@ def emergency_stop_in_sql(
     return Job(
         "emergency-stop",
         _read_movements(watermark, idle)
-        .by("vehicle_id")
+        .group_by("vehicle_id")
         .match_recognize(hard_stop_in_sql(within))
         .write(EMERGENCY_STOPS),
     )
@@ -72,4 +72,4 @@ def _read_movements(watermark: Duration, idle: Duration | None) -> Stream:
     """Each position once: links deliver some twice. Copies are known for as long as a pattern takes rows, which is until the watermark."""
     positions = read(POSITIONS, watermark=watermark_from(watermark, idle))
     moving = positions.select("vehicle_id", "latitude", "longitude", "speed", "acceleration")
-    return moving.by("vehicle_id").deduplicate("event_time", within="1s")
+    return moving.group_by("vehicle_id").deduplicate("event_time", within="1s")

@@ -31,7 +31,7 @@ def final_stop_distribution(
         .select("vehicle_id", geocell=geocell("stop_latitude", "stop_longitude", resolution=resolution))
         .filter(pl.col("geocell").is_not_null())
         .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)
-        .by("vehicle_id").latest("geocell")
-        .by("geocell").count()
+        .group_by("vehicle_id").latest("geocell")
+        .group_by("geocell").count()
         .write(FINAL_STOPS),
     )  # fmt: skip

@@ -27,13 +27,13 @@ def flow_direction(
         .select("vehicle_id", geocell=geocell(resolution=resolution))
         .filter(pl.col("geocell").is_not_null())
         .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)
-        .by("vehicle_id").collect("geocell", name="way")
+        .group_by("vehicle_id").collect("geocell", name="way")
         .select("vehicle_id", crossed=crossings("way"))
         .explode("crossed")
         .select("vehicle_id", geocell=pl.col("crossed").struct.field("here"), to=pl.col("crossed").struct.field("there"))
         .filter(are_neighbours("geocell", "to"))
-        .by("geocell", "to").count()
-        .by("geocell").top(1, "to", by="count")
+        .group_by("geocell", "to").count()
+        .group_by("geocell").top(1, "to", by="count")
         .select("geocell", **{name: pl.col("top").list.get(0).struct.field(name) for name in ("to", "count")})
         .write(FLOWS),
     )  # fmt: skip

@@ -19,7 +19,7 @@ def event_count(*, watermark: Duration = "1s", idle: Duration | None = "10s") ->
         "event-count",
         read(POSITIONS, watermark=watermarks.bounded(watermark, idle=idle))
         .select("vehicle_id")
-        .window(windows.everything(), trigger=triggers.repeatedly(triggers.after_count(1)), time="latest")
-        .by("vehicle_id").count()
+        .window(windows.global_window(), trigger=triggers.repeatedly(triggers.after_count(1)), time="latest")
+        .group_by("vehicle_id").count()
         .write(EVENT_COUNTS),
     )  # fmt: skip

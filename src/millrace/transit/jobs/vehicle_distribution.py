@@ -27,7 +27,7 @@ def vehicle_distribution(
         .select("vehicle_id", geocell=geocell(resolution=resolution))
         .filter(pl.col("geocell").is_not_null())
         .window(windows.sliding(window, every=every), trigger=trigger_from(early), lateness=lateness)
-        .by("vehicle_id").latest("geocell")
-        .by("geocell").count()
+        .group_by("vehicle_id").latest("geocell")
+        .group_by("geocell").count()
         .write(CELL_COUNTS),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from millrace.config import Settings, SparkSettings
+from millrace.config import Settings
 from millrace.engine.plan import Plan
 from millrace.errors import RunFailed, StateMismatch
 from millrace.log import open_log
@@ -126,7 +126,7 @@ def prepare_task(
         folder.check_new()
     folder.check_restored()
     identity, pending_changes = folder.read_identity(), state_changes or StateChanges()
-    partitions, slots = _choose_division(settings.spark, identity, Plan.of(jobs, slots=1).depth)
+    partitions, slots = _choose_division(settings, identity, Plan.of(jobs, slots=1).depth)
     plan = Plan.of(jobs, slots=slots)
     if restore is not None:
         savepoint = adapt_savepoint(restore, plan, pending_changes)
@@ -164,15 +164,16 @@ def prepare_task(
     return QueryTask(plan, settings, identity, folder.path, until_caught_up, move)
 
 
-def _choose_division(settings: SparkSettings, identity: Identity | None, depth: int) -> tuple[int, int]:
+def _choose_division(settings: Settings, identity: Identity | None, depth: int) -> tuple[int, int]:
     """How many partitions Spark shuffles to, and into how many slots keys are divided. On few cores a second slot costs more than it gains where keys change: each change is a stage then."""
+    partitions, slots = settings.spark.partitions, settings.run.slots
     if identity is not None:
-        return settings.partitions or identity.partitions, settings.slots or identity.slots
-    cores = session.count_cores(settings)
-    if settings.partitions is None and settings.slots is None and cores <= FEW_CORES and depth > 1:
+        return partitions or identity.partitions, slots or identity.slots
+    cores = session.count_cores(settings.spark)
+    if partitions is None and slots is None and cores <= FEW_CORES and depth > 1:
         return 1, 1
-    partitions = settings.partitions or min(cores, settings.slots or cores)
-    return partitions, settings.slots or min(128, 2 * partitions)
+    partitions = partitions or min(cores, slots or cores)
+    return partitions, slots or min(128, 2 * partitions)
 
 
 def _run_in_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
