@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace import graph, panes
-from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.graph.build.join import SIDE_COLUMNS, IntervalJoin
+from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.values import Row
 from millrace.testing.model.windows import Arrival, Change, ComputeValues, OperatorOutcome
 

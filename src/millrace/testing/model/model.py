@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from millrace import durations, graph, panes
-from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.graph.build.join import IntervalJoin, TableJoin
 from millrace.stream import Job
@@ -24,6 +23,7 @@ from millrace.testing.model.interval_join import ModelIntervalJoin
 from millrace.testing.model.ordered_windows import ModelOrderedWindows
 from millrace.testing.model.patterns import RECOGNIZERS
 from millrace.testing.model.process import ModelProcess
+from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.table_join import ModelTableJoin
 from millrace.testing.model.values import Row, compute_aggregate, to_canonical, to_sort_key
 from millrace.testing.model.windows import Arrival, Change, Key, ModelWindows, OperatorOutcome, net_changes

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from millrace import graph, panes
-from millrace.engine.trigger_state import END_OF_STREAM
+from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome
 from millrace.windows import Counted, Delta, Ordered, Punctuated
 

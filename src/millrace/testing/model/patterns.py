@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 
 from millrace import graph
-from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.errors import DefinitionError
 from millrace.graph.build.rules import RULE_NAME, RULE_TEXT, MatchRules, collect_matches
 from millrace.patterns.cep.matcher import Matcher
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.patterns.cep.select import select_matches
+from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace import graph, panes
-from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.processors import Context, KeyState, call_processor
+from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 
 

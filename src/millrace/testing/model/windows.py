@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from millrace import graph, panes
-from millrace.engine import trigger_state
-from millrace.engine.trigger_state import FiringContext, NewRows, TriggerState
+from millrace.testing.model import triggers
+from millrace.testing.model.simple_triggers import END_OF_STREAM, Moment, NewRows, TriggerRun
 from millrace.testing.model.values import Row, to_canonical
 from millrace.windows import FOREVER, Unaligned, Window
 
@@ -88,8 +88,8 @@ class OpenWindow:
     """The event times of those among them that were not late."""
     arrived: int = 0
     """How many came in this batch."""
-    trigger_states: list[TriggerState] = field(default_factory=list)
-    """The trigger's state; after a merge those of all windows that are one now, until the batch's rows are counted."""
+    trigger_runs: list[TriggerRun] = field(default_factory=list)
+    """The trigger at work; after a merge those of all windows that are one now, until the batch's rows are counted."""
     is_closed: bool = False
     pane_count: int = 0
     settled_count: int = 0
@@ -108,7 +108,7 @@ class OpenWindow:
         self.shown_panes += other.shown_panes
         self.sent_panes += other.sent_panes
         self.new_times += other.new_times
-        self.trigger_states += other.trigger_states
+        self.trigger_runs += other.trigger_runs
         self.arrived += other.arrived
         self.pane_count += other.pane_count
         self.settled_count += other.settled_count
@@ -245,52 +245,32 @@ class ModelWindows:
             outcome.withdrawn += [{**old, **history, "final": True, "op": panes.RETRACT} for old in standing]
 
     def update_triggers(self, now: int) -> None:
-        """Triggers are told of the batch's rows."""
-        trigger, time = self.windowing.trigger, self.clocks.time
-        for window, open_window in (
-            (w, h) for windows in self.open_windows.values() for w, h in windows.items() if h.arrived
-        ):
-            state = trigger_state.initial_state(trigger)
-            if open_window.trigger_states:
-                merges = self.windowing.window.merging
-                state = (
-                    trigger_state.merge_states(
-                        trigger, open_window.trigger_states, is_past_end=time >= window[1]
-                    )
-                    if merges
-                    else open_window.trigger_states[0]
-                )
-            start = (
-                window[0]
-                if window != FOREVER
-                else min(change.row["event_time"] for change in open_window.new_rows[-open_window.arrived :])
-            )
-            base = start if time == -math.inf else int(time)
-            open_window.trigger_states = [
-                trigger_state.add_rows(
-                    trigger, state, NewRows(open_window.arrived, now, base, time >= window[1])
-                )
-            ]
+        """Triggers see the batch's rows; those of windows that have become one are merged first."""
+        time = self.clocks.time
+        for windows in self.open_windows.values():
+            for window, open_window in windows.items():
+                if not open_window.arrived:
+                    continue
+                is_past_end = time >= window[1]
+                first, *others = open_window.trigger_runs or [triggers.start(self.windowing.trigger)]
+                if self.windowing.window.merging:
+                    first.absorb(others, is_past_end=is_past_end)
+                event_time = int(time) if time > -math.inf else window_start(window, open_window)
+                first.add_rows(NewRows(open_window.arrived, now, event_time, is_past_end))
+                open_window.trigger_runs = [first]
 
     def check_trigger(
         self, key: Key, window: Window, open_window: OpenWindow, clocks: ModelClocks, outcome: OperatorOutcome
     ) -> None:
         """Whether the window fires now, or shows itself a last time before it is dropped."""
-        trigger, [state] = self.windowing.trigger, open_window.trigger_states
-        moment = FiringContext(
-            int(max(clocks.time, -trigger_state.END_OF_STREAM)),
-            clocks.clock,
-            is_past_end=clocks.time >= window[1],
-            is_clock_past_end=clocks.clock >= window[1],
-        )
-        is_firing = (
-            open_window.arrived > 0 or self.has_come_due(window, state, clocks)
-        ) and trigger_state.is_ready(trigger, state, moment)
+        [trigger] = open_window.trigger_runs
+        moment = Moment(int(max(clocks.time, -END_OF_STREAM)), clocks.clock, window[1])
+        is_asked = open_window.arrived > 0 or has_come_due(trigger, window, clocks)
+        is_firing = is_asked and trigger.is_ready(moment)
         is_expiring = clocks.time >= window[1] + self.windowing.lateness
         timing = "early" if clocks.time < window[1] else "on_time" if clocks.old_time < window[1] else "late"
         if is_firing:
-            after, open_window.is_closed = trigger_state.fire(trigger, state, moment)
-            open_window.trigger_states = [after]
+            open_window.is_closed = trigger.fire(moment)
         is_forced = self.windowing.closing == "always" and (is_expiring or open_window.is_closed)
         is_wanted = is_firing and (
             bool(open_window.new_rows) or (timing == "on_time" and self.windowing.on_time == "always")
@@ -298,17 +278,6 @@ class ModelWindows:
         is_last = is_expiring and self.windowing.closing != "none" and bool(open_window.new_rows)
         if is_wanted or is_last or is_forced:
             self.emit_pane(key, window, open_window, timing, open_window.is_closed or is_expiring, outcome)
-
-    def has_come_due(self, window: Window, state: TriggerState, clocks: ModelClocks) -> bool:
-        """Whether a time for which the trigger waits came in this batch."""
-        for due in trigger_state.deadlines(self.windowing.trigger, state):
-            at = window[1] if due.at is None else due.at
-            earlier, later = (
-                (clocks.old_clock, clocks.clock) if due.is_clock else (clocks.old_time, clocks.time)
-            )
-            if earlier < at <= later:
-                return True
-        return False
 
     def emit_pane(
         self,
@@ -370,6 +339,23 @@ class ModelWindows:
         if self.windowing.time == "end" or not open_window.new_times:
             return window[1] - 1
         return min(open_window.new_times) if self.windowing.time == "earliest" else max(open_window.new_times)
+
+
+def window_start(window: Window, open_window: OpenWindow) -> int:
+    """Where a window begins; the global one, with the first row of this batch."""
+    if window != FOREVER:
+        return window[0]
+    times: list[int] = [change.row["event_time"] for change in open_window.new_rows[-open_window.arrived :]]
+    return min(times)
+
+
+def has_come_due(trigger: TriggerRun, window: Window, clocks: ModelClocks) -> bool:
+    """Whether a time for which the trigger waits came in this batch."""
+    for alarm in trigger.alarms(window[1]):
+        before, after = (clocks.old_clock, clocks.clock) if alarm.is_clock else (clocks.old_time, clocks.time)
+        if before < alarm.at <= after:
+            return True
+    return False
 
 
 def net_changes(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
