@@ -82,8 +82,8 @@ def drawn(pattern: Pattern, text: str, code: str) -> str:
     svg = ET.Element(
         "svg", {"xmlns": "http://www.w3.org/2000/svg", **size, "role": "img", "aria-labelledby": "title"}
     )
-    said = f"{code}: {len(found)} {'match' if len(found) == 1 else 'matches'} in {text}"
-    _add(svg, "title", id="title").text = said
+    title = f"{code}: {len(found)} {'match' if len(found) == 1 else 'matches'} in {text}"
+    _add(svg, "title", id="title").text = title
     _add(svg, "style").text = STYLE
     _add(svg, "rect", "paper", width=WIDTH, height=height)
     _add(svg, "text", "title", x=LEFT - RADIUS, y=22).text = code
@@ -126,12 +126,12 @@ def _x(event: Event) -> float:
     return LEFT + event.second * APART
 
 
-def _add(parent: ET.Element, tag: str, kind: str | None = None, **said: object) -> ET.Element:
+def _add(parent: ET.Element, tag: str, kind: str | None = None, **attributes: object) -> ET.Element:
     return ET.SubElement(
         parent,
         tag,
         ({"class": kind} if kind else {})
-        | {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in said.items()},
+        | {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in attributes.items()},
     )
 
 

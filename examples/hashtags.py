@@ -58,6 +58,6 @@ completions = mr.Job(
 )
 
 if __name__ == "__main__":
-    said = ["#mill at noon", "the #race", "#mill and #milk", "#mice", "a #race, a #mill"]
-    posts = pl.DataFrame({"text": said, "event_time": [1_000 * n for n in range(5)]})
+    texts = ["#mill at noon", "the #race", "#mill and #milk", "#mice", "a #race, a #mill"]
+    posts = pl.DataFrame({"text": texts, "event_time": [1_000 * n for n in range(5)]})
     print(mr.replay(completions, posts).filter(pl.col("window_end") == 10_000).select("prefix", "top"))

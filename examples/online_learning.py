@@ -1,4 +1,4 @@
-"""Learning while it streams: how long the next ride takes, with a model per line that is kept as state, and a warning when the world changes.
+"""Online learning: predicts how long the next ride takes, with a model per line as state, and reports drift.
 
 Needs river: pip install river
 """
@@ -16,7 +16,7 @@ from millrace import processors, watermarks
 
 @dataclass
 class Ride:
-    """A ride of a line: how far, at which hour, and how many minutes it took."""
+    """A ride of a line: distance, hour of the day, and minutes."""
 
     line: str
     km: float
@@ -26,7 +26,7 @@ class Ride:
 
 @dataclass
 class Guess:
-    """What was expected before the ride was known, and whether the line no longer behaves as it did."""
+    """The prediction made before the ride was known, and whether the line has drifted."""
 
     line: str
     minutes: float
@@ -35,7 +35,7 @@ class Guess:
 
 
 class Learning(mr.Processor):
-    """Guesses first, then learns. Nothing but cells is kept between calls, so the model is one, as bytes."""
+    """Predicts first, then learns. Only state survives between calls, so the model is stored as bytes."""
 
     shows: ClassVar = {"minutes": pl.Float64(), "expected": pl.Float64(), "drift": pl.Boolean()}
     learned = processors.value(b"")
@@ -81,10 +81,10 @@ def rides(count: int) -> pl.DataFrame:
 
 
 if __name__ == "__main__":
-    told = mr.replay(guesses, rides(900))
+    panes = mr.replay(guesses, rides(900))
     off = (pl.col("expected") - pl.col("minutes")).abs().mean()
     print(
         "minutes off, first and last before the bridge:",
-        *(told.slice(start, 100).select(off).item() for start in (0, 500)),
+        *(panes.slice(start, 100).select(off).item() for start in (0, 500)),
     )
-    print("drift noticed at ride", told.with_row_index("ride").filter("drift")["ride"].to_list())
+    print("drift noticed at ride", panes.with_row_index("ride").filter("drift")["ride"].to_list())

@@ -1,4 +1,4 @@
-"""How often each word was said in each minute, by the time it was said, not by the time it arrived."""
+"""Counts each word in each minute, by the time it was spoken, not by the time it arrived."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from millrace import watermarks, windows
 
 @dataclass
 class Word:
-    """A word, said at some time."""
+    """A word, spoken at some time."""
 
     word: str
 
 
 @dataclass
 class WordCount:
-    """How often it was said."""
+    """How often it was spoken."""
 
     word: str
     count: int

@@ -1,4 +1,4 @@
-"""A table of PostgreSQL, or a topic of Kafka that others write, at both ends of a job, by Spark's own connectors: `python dataframes.py jdbc|kafka JARS WHERE FOLDER`."""
+"""A job between two tables of PostgreSQL, or two foreign topics of Kafka, by Spark's own connectors: `python dataframes.py jdbc|kafka JARS WHERE FOLDER`."""
 
 import os
 import sys

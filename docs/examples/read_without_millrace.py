@@ -1,7 +1,7 @@
-"""Reads a topic that millrace wrote with nothing of millrace: python read_without_millrace.py localhost:9092 input.vehicle-positions.
+"""Reads a topic that millrace wrote without millrace: python read_without_millrace.py localhost:9092 input.vehicle-positions.
 
-What the topic holds is said in the compacted topic millrace.schemas, where the key is the topic's name. A prefix of the log, `kafka://HOST:PORT/PREFIX`,
-stands before both names.
+The compacted topic millrace.schemas describes what each topic holds; its key is the topic's name. Both names begin with the log's prefix,
+if it has one (`kafka://HOST:PORT/PREFIX`).
 """
 
 import base64
@@ -42,12 +42,12 @@ def records(servers: str, topic: str) -> Iterator[Message]:
 
 def main(servers: str, topic: str, prefix: str = "") -> None:
     """Prints each event as JSON."""
-    said = [
+    schemas = [
         record.value()
         for record in records(servers, f"{prefix}millrace.schemas")
         if record.key() == topic.encode()
     ]
-    schema = json.loads(said[-1] or b"{}")
+    schema = json.loads(schemas[-1] or b"{}")
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(schema["descriptors"])).file:
         pool.Add(file)

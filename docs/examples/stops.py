@@ -1,4 +1,4 @@
-"""Arrivals know the stop by its id; where that is, a service is asked."""
+"""Arrivals carry the id of a stop; a service knows where the stop is."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ class PlacedArrival:
 
 
 async def find_stop(stop_id: str) -> Stop | None:
-    """Asks over HTTP; None: there is no such stop."""
+    """Asks over HTTP. None: the stop is unknown."""
     host, _, port = SERVICE.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET /{stop_id} HTTP/1.0\r\n\r\n".encode())
