@@ -160,9 +160,6 @@ NOT_YET: dict[str, frozenset[str]] = {
     "names": frozenset(
         {
             "bench",
-            "docs",
-            "docs/examples",
-            "examples",
             "src/millrace",
             "src/millrace/devtools",
             "src/millrace/graph",
@@ -197,11 +194,9 @@ NOT_YET: dict[str, frozenset[str]] = {
             "bench",
             "docs",
             "docs/concepts",
-            "docs/examples",
             "docs/how-to",
             "docs/reference",
             "docs/tutorial",
-            "examples",
             "src/millrace",
             "src/millrace/aggregates",
             "src/millrace/cli",
