@@ -131,7 +131,10 @@ def _add(parent: ET.Element, tag: str, kind: str | None = None, **attributes: ob
         parent,
         tag,
         ({"class": kind} if kind else {})
-        | {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in attributes.items()},
+        | {
+            name: f"{value:g}" if isinstance(value, float) else str(value)
+            for name, value in attributes.items()
+        },
     )
 
 
