@@ -78,7 +78,7 @@ def test_a_viewer_that_does_not_read_is_owed_tiles_not_messages(log: Log, runnin
             write(log, window * 5, counts(window))
             brisk.take_until(lambda window=window: brisk.time == T0 + window * 5_000)  # type: ignore[misc]
         size = len(json.dumps(brisk.ticks[-1], separators=(",", ":")))
-        owed = [viewer.due_tiles.get(LAYER, set()) for viewer in running.state.hub.viewers]
+        owed = [viewer.pending_tiles.get(LAYER, set()) for viewer in running.state.hub.viewers]
         assert sorted(map(len, owed)) == [0, len(brisk.tiles)], "every tile once, however often it changed"
         messages = stalled.drain(windows * 5)
     ticks = [message for message in messages if message["type"] == "tick"]
@@ -98,7 +98,7 @@ def test_a_server_with_a_stalled_viewer_still_ends_at_once(log: Log, url: str) -
             wait_until(
                 lambda window=window: running.json("/api/views")["views"][0]["time"] == T0 + window * 5_000  # type: ignore[misc]
             )
-        wait_until(lambda: any(viewer.due_tiles for viewer in running.state.hub.viewers))
+        wait_until(lambda: any(viewer.pending_tiles for viewer in running.state.hub.viewers))
         begun = time.monotonic()
     assert time.monotonic() - begun < 3
     stalled.socket.close()

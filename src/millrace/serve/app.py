@@ -16,10 +16,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from millrace.serve import hub as live
 from millrace.serve.context import ServerContext
+from millrace.serve.hub import Hub, error_message
 from millrace.serve.metrics import CONTENT_TYPE, ServerMetrics
 from millrace.serve.pages import Pages
+from millrace.serve.slow_viewers import Viewer
 from millrace.serve.tiles import Box, InvalidRequest
 from millrace.serve.view_state import ViewState
 
@@ -147,7 +148,7 @@ async def watch(socket: WebSocket) -> None:
     with suppress(WebSocketDisconnect):
         await socket.accept()
         await socket.send_text(hub.hello_message())
-        viewer = live.Viewer(socket.send_text)
+        viewer = Viewer(socket.send_text)
         await _until_first_ends(hub.serve(viewer), _receive(socket, hub, viewer))
 
 
@@ -164,13 +165,13 @@ async def _until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
         task.result()
 
 
-async def _receive(socket: WebSocket, hub: live.Hub, viewer: live.Viewer) -> None:
+async def _receive(socket: WebSocket, hub: Hub, viewer: Viewer) -> None:
     while (message := await socket.receive())["type"] == "websocket.receive":
         text: str | bytes = message.get("text") or message.get("bytes") or ""
         try:
             hub.subscribe(viewer, text)
         except InvalidRequest as refused:
-            await socket.send_text(live.error_message(str(refused)))
+            await socket.send_text(error_message(str(refused)))
 
 
 def _is_welcome(socket: WebSocket) -> bool:

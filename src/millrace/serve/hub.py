@@ -1,37 +1,33 @@
-"""The live hub: every tick, what changed goes to those who look at it.
+"""The live hub: every tick, it finds the tiles that changed and sends them to the viewers that look at them.
 
-A tile is encoded once, and its text is shared by all viewers. A viewer has a set of tiles that it has not been sent in their newest state, and
-no queue: when it is slow, the set stays as large as its map, and when it is ready again it is sent what holds then.
+A tile is encoded once after each change, and all viewers share its text. Viewers that do not keep up: `slow_viewers.py`.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from millrace.serve.slow_viewers import SEND_TIMEOUT, Viewer
 from millrace.serve.tiles import Box, InvalidRequest
 from millrace.serve.view_state import Snapshot, ViewState
 from millrace.views import View
 
 TICK_SECONDS = 0.5
-"""Seconds between two looks at what changed."""
+"""Seconds between two searches for changes."""
 STATUS_SECONDS = 1.0
-"""Seconds between two words on how the jobs are."""
+"""Seconds between two messages about the state of the jobs."""
 MAX_JOINED = 64
-"""How many different choices of tiles are kept joined, for viewers who are owed the same."""
-SEND_TIMEOUT = 60.0
-"""Seconds after which a viewer that takes nothing is let go."""
-
-Send = Callable[[str], Awaitable[None]]
+"""For how many different sets of tiles the joined text is cached. Viewers of the same part of the map share one."""
 
 _log = logging.getLogger("millrace.serve")
 _json = msgspec.json.Encoder()
 
 
 class _Subscription(msgspec.Struct, forbid_unknown_fields=True):
-    """What a viewer may say."""
+    """The one message that viewers send."""
 
     layers: list[str]
     box: list[float]
@@ -41,31 +37,16 @@ _decode = msgspec.json.Decoder(_Subscription).decode
 
 
 @dataclass(eq=False)
-class Viewer:
-    """One connection: what it looks at, and what it has not been sent yet."""
-
-    send: Send
-    layers: tuple[str, ...] = ()
-    box: Box | None = None
-    due_tiles: dict[str, set[int]] = field(default_factory=dict)
-    """By layer: tiles to send. A layer with an empty set has a new time and nothing else."""
-    shown_tiles: dict[str, set[int]] = field(default_factory=dict)
-    """By layer: tiles that it was last told to be not empty."""
-    status_due: bool = False
-    awake: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass(eq=False)
 class _Layer:
-    """A view as of the last tick, and the texts of its tiles as far as somebody wanted them."""
+    """A view as of the last tick, and the texts of those tiles that a viewer wanted."""
 
     view_state: ViewState
     snapshot: Snapshot
     tiles: set[int]
-    """Those that are not empty."""
+    """The tiles that are not empty."""
     texts: dict[int, str] = field(default_factory=dict)
     joined_texts: dict[frozenset[int], str] = field(default_factory=dict)
-    """The texts of several tiles together, for viewers who are owed the same; since the last change."""
+    """The joined texts of sets of tiles, since the last change."""
     encoded: int = 0
     """How many times a tile was encoded."""
 
@@ -75,7 +56,7 @@ class _Layer:
         return cls(view_state, snapshot, set(snapshot.rows["tile"].unique().to_list()))
 
     def update(self) -> tuple[set[int], bool]:
-        """Goes to the present: the tiles that changed, and whether the time did."""
+        """Takes the newest snapshot; returns the tiles that changed, and whether the view's time did."""
         before = self.snapshot.time
         self.snapshot, changed = self.view_state.take_changes()
         if changed:
@@ -86,13 +67,13 @@ class _Layer:
         return changed, self.snapshot.time != before
 
     def encode_missing(self, wanted: set[int]) -> None:
-        """Encodes those that nobody has wanted since they changed, all at once."""
+        """Encodes the wanted tiles that have no text since their last change, in one call."""
         if missing := wanted - self.texts.keys():
             self.texts |= self.view_state.encode(self.snapshot.rows, missing)
             self.encoded += len(missing)
 
     def join_texts(self, wanted: set[int]) -> str:
-        """The texts of several tiles."""
+        """The texts of the wanted tiles, divided by commas."""
         self.encode_missing(wanted)
         tiles = frozenset(wanted)
         if tiles not in self.joined_texts:
@@ -114,7 +95,7 @@ class Hub:
         tick: float = TICK_SECONDS,
         status_every: float = STATUS_SECONDS,
     ) -> None:
-        """`jobs`: how the jobs are at a time of the `clock`."""
+        """`jobs`: summaries of the jobs at a time of the `clock`."""
         self.viewers: set[Viewer] = set()
         self.ticks = self.sent = 0
         self._layers = {cells.view.name: _Layer.create(cells) for cells in view_states}
@@ -127,7 +108,7 @@ class Hub:
         return {name: layer.encoded for name, layer in self._layers.items()}
 
     def hello_message(self) -> str:
-        """What a viewer is told first."""
+        """The first message to a viewer: which layers there are."""
         views = [layer.view_state.view for layer in self._layers.values()]
         return _encode_text(
             {
@@ -148,28 +129,22 @@ class Hub:
                 if started - last_status >= self._status_every - self._tick / 2:
                     self.update_status()
                     last_status = started
-            except Exception:  # noqa: BLE001 - the others still want their map
-                _log.exception("a tick failed; the next one comes all the same")
+            except Exception:  # noqa: BLE001 - one failed tick must not end the map of all viewers
+                _log.exception("a tick failed; the next one follows in %.1f s", self._tick)
             await asyncio.sleep(max(0.0, started + self._tick - loop.time()))
 
     def tick(self) -> None:
-        """Finds out what changed and wakes those whom it concerns."""
+        """Finds the tiles that changed and makes them pending for the viewers that look at them."""
         self.ticks += 1
         for name, layer in self._layers.items():
             changed, has_moved = layer.update()
             if not changed and not has_moved:
                 continue
-            wanted: set[int] = set()
-            for viewer in self.viewers:
-                if name in viewer.layers and viewer.box is not None:
-                    covered = viewer.box.covered_tiles(changed)
-                    wanted |= covered
-                    viewer.due_tiles.setdefault(name, set()).update(covered)
-                    viewer.awake.set()
-            layer.encode_missing(wanted)
+            wanted = [viewer.add_changes(name, changed) for viewer in self.viewers]
+            layer.encode_missing(set().union(*wanted))
 
     def update_status(self) -> None:
-        """Encodes how the jobs are, once for all."""
+        """Encodes the state of the jobs, once for all viewers."""
         if self.viewers:
             now = self._clock()
             problems = {
@@ -181,11 +156,10 @@ class Hub:
                 {"type": "status", "now": now, "jobs": self._jobs(now), "problems": problems}
             )
         for viewer in self.viewers:
-            viewer.status_due = True
-            viewer.awake.set()
+            viewer.add_status()
 
     def subscribe(self, viewer: Viewer, message: str | bytes) -> None:
-        """Replaces what a viewer looks at; `Refused` with the reason leaves it as it was."""
+        """Replaces what a viewer looks at. A message that is refused (`InvalidRequest`) changes nothing."""
         try:
             subscription = _decode(message)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -196,54 +170,45 @@ class Hub:
             raise InvalidRequest(
                 f"there is no layer {_shorten(unknown[0])}; there are {', '.join(self._layers) or 'none'}"
             )
-        viewer.box, viewer.layers = (
+        viewer.look_at(
             Box.from_degrees(subscription.box),
-            tuple(dict.fromkeys(subscription.layers)),
+            {name: self._layers[name].tiles for name in subscription.layers},
         )
-        viewer.due_tiles = {
-            name: viewer.box.covered_tiles(self._layers[name].tiles | viewer.shown_tiles.get(name, set()))
-            for name in viewer.layers
-        }
-        viewer.awake.set()
 
     async def serve(self, viewer: Viewer) -> None:
-        """Sends a viewer what is due, whenever something is, until it takes no more for too long."""
+        """Sends a viewer what is pending, as fast as it takes it, until it takes nothing for `SEND_TIMEOUT`."""
         self.viewers.add(viewer)
         try:
             while True:
-                await viewer.awake.wait()
-                viewer.awake.clear()
-                for message in self._due_messages(viewer):
-                    async with asyncio.timeout(SEND_TIMEOUT):
-                        await viewer.send(message)
+                await viewer.has_pending.wait()
+                viewer.has_pending.clear()
+                for message in self._pending_messages(viewer):
+                    await viewer.send(message)
                     self.sent += 1
         except TimeoutError:
-            _log.info("a viewer that took nothing for %.0f s was let go", SEND_TIMEOUT)
+            _log.info("a viewer took nothing for %.0f s and was disconnected", SEND_TIMEOUT)
         finally:
             self.viewers.discard(viewer)
 
-    def _due_messages(self, viewer: Viewer) -> Iterable[str]:
-        """Each made when the one before it is on its way, of what holds then."""
-        while viewer.due_tiles:
-            name = next(iter(viewer.due_tiles))
-            yield self._tick_message(viewer, name, viewer.due_tiles.pop(name))
-        if viewer.status_due:
-            viewer.status_due = False
+    def _pending_messages(self, viewer: Viewer) -> Iterable[str]:
+        """Lazy: each message is made when the one before it was taken, so it holds the state at that moment."""
+        while viewer.pending_tiles:
+            name, tiles = viewer.take_tiles()
+            viewer.note_shown(name, tiles, filled=self._layers[name].tiles)
+            yield self._tick_message(name, tiles)
+        if viewer.take_status():
             yield self._status
 
-    def _tick_message(self, viewer: Viewer, name: str, wanted: set[int]) -> str:
+    def _tick_message(self, name: str, tiles: set[int]) -> str:
         layer = self._layers[name]
-        shown = viewer.shown_tiles.setdefault(name, set())
-        shown -= wanted
-        shown |= wanted & layer.tiles
         head = _encode_text(
             {"type": "tick", "layer": name, "time": layer.snapshot.time, "now": self._clock()}
         )
-        return f'{head[:-1]},"tiles":[{layer.join_texts(wanted)}]}}'
+        return f'{head[:-1]},"tiles":[{layer.join_texts(tiles)}]}}'
 
 
 def _describe_view(view: View) -> dict[str, object]:
-    """All that a page needs to know in order to show a view that it has never heard of."""
+    """All that the page needs to draw the view: it knows no view by name."""
     labels = {
         "noun": view.noun or view.title.lower(),
         "legend": view.legend or view.title,
@@ -262,7 +227,7 @@ def _describe_view(view: View) -> dict[str, object]:
 
 
 def error_message(reason: str) -> str:
-    """What a viewer is told of a message that cannot be."""
+    """The answer to a message that was refused."""
     return _encode_text({"type": "error", "error": reason})
 
 
