@@ -12,7 +12,7 @@ import pytest
 import millrace
 from bench.events import fill_log, make_positions
 from millrace.cli.commands import reference
-from millrace.devtools.demo.wishes import DemoOptions
+from millrace.devtools.demo.options import DemoOptions
 from millrace.geo import geocell
 from millrace.log import open_log
 from millrace.transit.jobs.emergency_stop import hard_stop

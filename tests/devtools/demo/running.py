@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace.devtools.demo.watch import fetch_json
+from millrace.devtools.demo.progress import fetch_json
 from millrace.runners.processes import is_alive, kill_trees, list_tree
 
 PATIENCE = 180

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from devtools.demo.running import QUICK, command, demo, eventually
-from millrace.devtools.demo.wishes import DemoOptions
+from millrace.devtools.demo.options import DemoOptions
 from millrace.log import open_log
 from millrace.log.status import Status, parse_statuses
 from millrace.runners.processes import is_alive

@@ -33,8 +33,8 @@ def demo(
 
     Started again, it goes on from where it stopped.
     """
-    from millrace.devtools.demo.show import run_demo
-    from millrace.devtools.demo.wishes import DemoOptions
+    from millrace.devtools.demo.demo import run_demo
+    from millrace.devtools.demo.options import DemoOptions
 
     run_demo(
         DemoOptions(require_local(folder, "the folder of the demo"), port, scale, seed, on, fresh, browser),

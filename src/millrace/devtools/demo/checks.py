@@ -6,7 +6,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 
-from millrace.devtools.demo.wishes import HOST, DemoOptions
+from millrace.devtools.demo.options import HOST, DemoOptions
 from millrace.errors import ComponentMissing, RunFailed, StateInUse, StateUnwritable
 from millrace.runners import java
 from millrace.runners.state.folder import lock_folder
@@ -40,7 +40,7 @@ def check_components(options: DemoOptions) -> None:
 
 
 def choose_port(options: DemoOptions) -> DemoOptions:
-    """The same wishes with a port that can be had; 0 takes any."""
+    """The options with a port that is free; refuses one that is not."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

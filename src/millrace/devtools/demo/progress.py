@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from millrace.devtools.demo.wishes import HOST, WATCHED_JOB
+from millrace.devtools.demo.options import HOST, WATCHED_JOB
 from millrace.errors import TopicMissing
 from millrace.log import Log
 from millrace.log.status import parse_statuses, status_topic

@@ -13,10 +13,10 @@ from typing import TextIO
 
 from millrace.devtools.demo import checks
 from millrace.devtools.demo.jobs import JOBS
-from millrace.devtools.demo.parts import DemoProcess, DemoProcesses, demo_processes
+from millrace.devtools.demo.options import DemoOptions
+from millrace.devtools.demo.processes import DemoProcess, DemoProcesses, demo_processes
+from millrace.devtools.demo.progress import DemoProgress, count_hexagons, fetch_json
 from millrace.devtools.demo.screen import Screen, open_screen
-from millrace.devtools.demo.watch import DemoProgress, count_hexagons, fetch_json
-from millrace.devtools.demo.wishes import DemoOptions
 from millrace.log import open_log
 from millrace.runners.signals import stop_signals
 

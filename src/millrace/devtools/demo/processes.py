@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from millrace.devtools.demo.jobs import CITY, JOBS, SEED
-from millrace.devtools.demo.wishes import DemoOptions
+from millrace.devtools.demo.options import DemoOptions
 from millrace.errors import RunFailed
 from millrace.runners.processes import kill_trees
 
