@@ -71,5 +71,5 @@ def test_the_expression_survives_the_way_to_a_worker() -> None:
 
 @pytest.mark.parametrize("resolution", [-1, 16, 8.5, "9", None])
 def test_an_impossible_resolution_is_refused(resolution: object) -> None:
-    with pytest.raises(DefinitionError, match="is no H3 resolution"):
+    with pytest.raises(DefinitionError, match="is not an H3 resolution"):
         geocell(resolution=resolution)  # type: ignore[arg-type]  # what a settings file may say

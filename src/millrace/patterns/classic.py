@@ -18,9 +18,10 @@ from millrace import aggregates
 from millrace.aggregates import Reduction
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.geo import geocell, with_neighbours
 from millrace.patterns.builder import Pattern, pattern
 from millrace.patterns.conditions import first, last, previous
-from millrace.patterns.nearby import around, home_cell, kilometres, resolution_for
+from millrace.patterns.nearby import kilometres, resolution_for
 
 if TYPE_CHECKING:
     from millrace.stream import Keyed, Stream
@@ -121,11 +122,11 @@ def near(stream: Stream, key: str, *, km: float, at: tuple[str, str] = ("latitud
     newest = stream.group_by(key).aggregate(
         _latitude=aggregates.latest(at[0]), _longitude=aggregates.latest(at[1])
     )
-    homes = newest.with_columns(_home=home_cell("_latitude", "_longitude", resolution)).filter(
+    homes = newest.with_columns(_home=geocell("_latitude", "_longitude", resolution=resolution)).filter(
         pl.col("_home").is_not_null()
     )
     in_cells = (
-        homes.with_columns(_cell=around("_home"))
+        homes.with_columns(_cell=with_neighbours("_home"))
         .explode("_cell")
         .with_columns(_one=pl.struct(key, "_latitude", "_longitude", "_home"))
     )
