@@ -193,10 +193,7 @@ NOT_YET: dict[str, frozenset[str]] = {
         {
             "bench",
             "docs",
-            "docs/concepts",
-            "docs/how-to",
             "docs/reference",
-            "docs/tutorial",
             "src/millrace",
             "src/millrace/aggregates",
             "src/millrace/cli",
