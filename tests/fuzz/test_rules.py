@@ -16,7 +16,7 @@ import pytest
 from millrace.errors import DefinitionError, MillraceError
 from millrace.graph.build.rules import MatchRules
 from millrace.patterns.cep.matcher import END_OF_STREAM
-from patterns.chances import a_pattern
+from patterns.random_patterns import a_pattern
 
 CASES, SEED = int(os.environ.get("FUZZ_CASES", "300")), int(os.environ.get("FUZZ_SEED", "0"))
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})

@@ -34,7 +34,7 @@ PATTERNS: tuple[tuple[str, ...], ...] = (
     (
         "tests/patterns/cep/test_matcher.py",
         "tests/patterns/cep/test_contiguous.py",
-        "tests/patterns/sql/test_rows.py",
+        "tests/patterns/sql/test_match_recognize.py",
     ),
     (
         "tests/testing/test_transcripts.py",

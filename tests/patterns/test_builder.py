@@ -9,8 +9,8 @@ import pytest
 import millrace as mr
 from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, conditions
+from millrace.patterns.condition_language import parse_condition
 from millrace.patterns.declared import read_pattern
-from millrace.patterns.expressions import parse_condition
 
 SPEED = pl.col("speed")
 

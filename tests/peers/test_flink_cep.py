@@ -37,7 +37,7 @@ import pytest
 
 from millrace.errors import DefinitionError, PatternFailed
 from millrace.testing.transcripts import patterns as transcripts
-from patterns.chances import CONDITIONS, a_pattern, some_events
+from patterns.random_patterns import CONDITIONS, a_pattern, some_events
 from peers.jars import Worker
 
 FLINK = [f"org.apache.flink:{name}:2.3.0" for name in ("flink-cep", "flink-streaming-java", "flink-runtime")]

@@ -8,8 +8,8 @@ from typing import Any
 
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern, pattern
+from millrace.patterns.condition_language import parse_condition
 from millrace.patterns.conditions import Condition
-from millrace.patterns.expressions import parse_condition
 from millrace.patterns.parts import check_parts
 
 STEP_KEYS = (

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.errors import DefinitionError
 from millrace.patterns.cep.contiguous import ContiguousMatcher
+from millrace.patterns.cep.dfa import LazyDfa
 from millrace.patterns.cep.matcher import Matcher
 from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, NfaRunner, PartialMatches
-from millrace.patterns.cep.regular import LazyDfa
 from millrace.testing.transcripts import patterns as transcripts
-from patterns.chances import a_regular_pattern, some_events
+from patterns.random_patterns import a_regular_pattern, some_events
 
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "event_time": pl.Int64()})
 A, B, C = (pl.col("kind") == kind for kind in "abc")

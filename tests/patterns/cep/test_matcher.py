@@ -19,7 +19,7 @@ from millrace.patterns.cep import encoding
 from millrace.patterns.cep.matcher import END_OF_STREAM, MATCH, STEP, Key, Matcher
 from millrace.patterns.cep.partial_matches import PartialMatches
 from millrace.testing.transcripts import patterns as transcripts
-from patterns.chances import a_nested_pattern, a_pattern, some_events
+from patterns.random_patterns import a_nested_pattern, a_pattern, some_events
 from strategies import examples
 
 SCHEMA = pl.Schema({"key": pl.String(), "kind": pl.String(), "value": pl.Int64(), "event_time": pl.Int64()})

@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from millrace.patterns.cep.dfa import Flags, LazyDfa, Numbers, ScanResults, is_regular
 from millrace.patterns.cep.matcher import END_OF_STREAM, Matcher
 from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, PartialMatches
-from millrace.patterns.cep.regular import Flags, LazyDfa, Numbers, ScanResults, is_regular
 
 MAY_BEGIN, DUE, UNTIL = "_first", "_due", "_until"
 """Of kept rows: whether a match may begin with it; when time alone changes something for its key, and when all of it is over."""

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from millrace.errors import StateMismatch
-from millrace.patterns.cep.match_buffer import BufferEntry, MatchTail, PatternEvent, walk_back
 from millrace.patterns.cep.nfa import NfaState
 from millrace.patterns.cep.partial_matches import FoundMatch, PartialMatch, PartialMatches
+from millrace.patterns.cep.shared_buffer import BufferEntry, MatchTail, PatternEvent, walk_back
 
 VERSION = 2
 """Of version 1, each match had links of its own with their answers, and states of patterns with groups had other numbers."""

@@ -16,7 +16,6 @@ import polars as pl
 
 from millrace.errors import DefinitionError
 from millrace.patterns.builder import Pattern
-from millrace.patterns.cep.match_buffer import RunningAnswers, walk_back
 from millrace.patterns.cep.nfa import Nfa, NfaState, is_always_ignored, list_conditions, reachable_states
 from millrace.patterns.cep.partial_matches import (
     MAX_PARTIAL_MATCHES,
@@ -28,6 +27,7 @@ from millrace.patterns.cep.partial_matches import (
     WorkBudget,
 )
 from millrace.patterns.cep.predicates import PredicateCompiler, check_conditions, columns_of
+from millrace.patterns.cep.shared_buffer import RunningAnswers, walk_back
 
 Key = tuple[Any, ...]
 END_OF_STREAM = 2**62

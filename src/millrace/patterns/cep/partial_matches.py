@@ -9,8 +9,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from millrace.errors import NoPlaceToSkip, PatternFailed
-from millrace.patterns.cep.match_buffer import EntryIndex, MatchTail, PatternEvent, RunningAnswers, walk_back
 from millrace.patterns.cep.nfa import Nfa, NfaState
+from millrace.patterns.cep.shared_buffer import EntryIndex, MatchTail, PatternEvent, RunningAnswers, walk_back
 from millrace.patterns.parts import SkipStrategy
 
 MAX_PARTIAL_MATCHES = 100_000

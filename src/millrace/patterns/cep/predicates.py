@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from millrace.errors import DefinitionError
-from millrace.patterns.cep.match_buffer import MatchTail, PatternEvent, RunningAnswers, walk_back
+from millrace.patterns.cep.shared_buffer import MatchTail, PatternEvent, RunningAnswers, walk_back
 from millrace.patterns.conditions import Condition, ConditionFunction, EarlierValue, earlier_values
 
 ValueFunction = Callable[[PatternEvent, MatchTail | None], Any]

@@ -13,12 +13,12 @@ from sqlglot import exp
 from millrace.errors import DefinitionError, MillraceError, PatternFailed
 from millrace.patterns.sql import subqueries
 from millrace.patterns.sql.clause import RowPattern
-from millrace.patterns.sql.columns import to_column_expression
 from millrace.patterns.sql.expressions import ExpressionCompiler, MappingQuery
+from millrace.patterns.sql.match_context import CompiledExpression, MatchContext, NeedsMoreRows, Row
 from millrace.patterns.sql.program import Program, rows_before
-from millrace.patterns.sql.scene import CompiledExpression, MatchScene, NeedsMoreRows, Row
 from millrace.patterns.sql.search import MAX_ATTEMPTS, RowCondition, RowMatch, Search
 from millrace.patterns.sql.tokens import tokenize
+from millrace.patterns.sql.vectorized import to_column_expression
 
 
 @dataclass(frozen=True)
@@ -154,18 +154,20 @@ class CompiledPattern:
             )
         return start + target
 
-    def result_rows(self, scene: MatchScene, found: RowMatch, start: int, number: int) -> Iterator[ResultRow]:
+    def result_rows(
+        self, context: MatchContext, found: RowMatch, start: int, number: int
+    ) -> Iterator[ResultRow]:
         """What is shown of a match."""
-        scene.start, scene.labels, scene.match_number = start, found.labels, number
+        context.start, context.labels, context.match_number = start, found.labels, number
         length = len(found.labels)
-        first, last = scene.rows[start], scene.rows[start + max(length, 1) - 1]
+        first, last = context.rows[start], context.rows[start + max(length, 1) - 1]
         if length == 0 or not self.row_pattern.all_rows:
             if length or self.row_pattern.empty_matches == "show":
-                yield ResultRow(first, self._compute_measures(scene, length - 1), first, last)
+                yield ResultRow(first, self._compute_measures(context, length - 1), first, last)
             return
         for index, place in enumerate(place for place in range(length) if found.is_shown[place]):
             yield ResultRow(
-                scene.rows[start + place], self._compute_measures(scene, place), first, last, index
+                context.rows[start + place], self._compute_measures(context, place), first, last, index
             )
 
     def unmatched_rows(self, row: Row) -> Iterator[ResultRow]:
@@ -182,9 +184,9 @@ class CompiledPattern:
             for name, members in self.row_pattern.subsets.items()
         }
 
-    def _compute_measures(self, scene: MatchScene, current: int) -> tuple[Any, ...]:
-        scene.current = current
-        return tuple(expression.evaluate(scene, None) for expression, _ in self.measures.values())
+    def _compute_measures(self, context: MatchContext, current: int) -> tuple[Any, ...]:
+        context.current = current
+        return tuple(expression.evaluate(context, None) for expression, _ in self.measures.values())
 
     def _compile(self, text: str) -> AnalyzedExpression:
         compiler = ExpressionCompiler(self.schema, self.row_pattern.variables, self.variable_sets)
@@ -197,9 +199,9 @@ class CompiledPattern:
                 f"{text!r} is not understood: {_describe_error(error)}; see which functions row patterns know"
             ) from error
 
-        def answer(scene: MatchScene, at: int | None) -> Any:
+        def answer(context: MatchContext, at: int | None) -> Any:
             try:
-                found = compiled.evaluate(scene, at)
+                found = compiled.evaluate(context, at)
             except (MillraceError, NeedsMoreRows):
                 raise
             except Exception as error:
@@ -240,9 +242,11 @@ class CompiledPattern:
         compiled, compiler = self.conditions[name]
         if number in self.bits:
             bit, place = 1 << list(self.bits).index(number), len(self.schema)
-            return RowCondition(lambda scene: scene.rows[scene.start + scene.current][place] & bit != 0, ())
+            return RowCondition(
+                lambda context: context.rows[context.start + context.current][place] & bit != 0, ()
+            )
         return RowCondition(
-            lambda scene: compiled.evaluate(scene, None), _unsettled_queries(compiler, number)
+            lambda context: compiled.evaluate(context, None), _unsettled_queries(compiler, number)
         )
 
     def _is_boolean(self, expr: pl.Expr) -> bool:

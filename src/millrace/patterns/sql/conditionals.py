@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from millrace.errors import DefinitionError, PatternFailed
 from millrace.patterns.sql import scalars
-from millrace.patterns.sql.scene import CompiledExpression, ExpressionFunction, MatchScene
+from millrace.patterns.sql.match_context import CompiledExpression, ExpressionFunction, MatchContext
 
 if TYPE_CHECKING:
     from millrace.patterns.sql.expressions import ExpressionCompiler
@@ -40,18 +40,18 @@ def _compile_truth(node: exp.Expr, of: CompileFunction) -> CompiledExpression | 
         case exp.Not():
             inner = of(node.this).evaluate
             return _boolean_expression(
-                lambda scene, at: None if (result := inner(scene, at)) is None else not result
+                lambda context, at: None if (result := inner(context, at)) is None else not result
             )
         case exp.Is():
             left, right = of(node.this).evaluate, of(node.expression).evaluate
-            return _boolean_expression(lambda scene, at: left(scene, at) is right(scene, at))
+            return _boolean_expression(lambda context, at: left(context, at) is right(context, at))
         case exp.NullSafeEQ() | exp.NullSafeNEQ():
             left, right, same = (
                 of(node.this).evaluate,
                 of(node.expression).evaluate,
                 isinstance(node, exp.NullSafeEQ),
             )
-            return _boolean_expression(lambda scene, at: (left(scene, at) == right(scene, at)) is same)
+            return _boolean_expression(lambda context, at: (left(context, at) == right(context, at)) is same)
         case exp.Between():
             low, high = (
                 exp.GTE(this=node.this, expression=node.args["low"]),
@@ -78,16 +78,16 @@ def _compile_choice(node: exp.Expr, of: CompileFunction) -> CompiledExpression |
         case exp.Coalesce():
             parts = [of(one) for one in (node.this, *node.expressions)]
             return CompiledExpression(
-                lambda scene, at: next(
-                    (result for one in parts if (result := one.evaluate(scene, at)) is not None), None
+                lambda context, at: next(
+                    (result for one in parts if (result := one.evaluate(context, at)) is not None), None
                 ),
                 scalars.common_type([one.dtype for one in parts], node),
             )
         case exp.Nullif():
             kept, other = of(node.this), of(node.expression).evaluate
             return CompiledExpression(
-                lambda scene, at: (
-                    None if (result := kept.evaluate(scene, at)) == other(scene, at) else result
+                lambda context, at: (
+                    None if (result := kept.evaluate(context, at)) == other(context, at) else result
                 ),
                 kept.dtype,
             )
@@ -105,20 +105,20 @@ def _compile_logical(
 ) -> CompiledExpression:
     """AND, where one false decides, and OR, where one true does, whatever is unknown."""
 
-    def evaluate_both(scene: MatchScene, at: int | None) -> Any:
-        first = left(scene, at)
+    def evaluate_both(context: MatchContext, at: int | None) -> Any:
+        first = left(context, at)
         if first is decides:
             return decides
-        second = right(scene, at)
+        second = right(context, at)
         return decides if second is decides else None if first is None or second is None else not decides
 
     return _boolean_expression(evaluate_both)
 
 
 def _compile_in(value: ExpressionFunction, answers: list[ExpressionFunction]) -> CompiledExpression:
-    def found(scene: MatchScene, at: int | None) -> Any:
-        needle = value(scene, at)
-        listed = [answer(scene, at) for answer in answers]
+    def found(context: MatchContext, at: int | None) -> Any:
+        needle = value(context, at)
+        listed = [answer(context, at) for answer in answers]
         if needle is None:
             return None if listed else False
         return (
@@ -144,11 +144,11 @@ def _compile_case(node: exp.Expr, of: CompileFunction) -> CompiledExpression:
     other = node.args.get("false" if isinstance(node, exp.If) else "default")
     otherwise = of(other) if other is not None else None
 
-    def evaluate_case(scene: MatchScene, at: int | None) -> Any:
+    def evaluate_case(context: MatchContext, at: int | None) -> Any:
         for condition, value in cases:
-            if condition.evaluate(scene, at) is True:
-                return value.evaluate(scene, at)
-        return None if otherwise is None else otherwise.evaluate(scene, at)
+            if condition.evaluate(context, at) is True:
+                return value.evaluate(context, at)
+        return None if otherwise is None else otherwise.evaluate(context, at)
 
     types = [value.dtype for _, value in cases] + ([otherwise.dtype] if otherwise else [])
     return CompiledExpression(evaluate_case, scalars.common_type(types, node))
@@ -159,8 +159,8 @@ def _compile_cast(node: exp.Cast, answer: ExpressionFunction) -> CompiledExpress
     convert, dtype = scalars.cast_function(node.to.this.value, int(length) if length is not None else None)
     is_tried = isinstance(node, exp.TryCast)
 
-    def evaluate_cast(scene: MatchScene, at: int | None) -> Any:
-        result = answer(scene, at)
+    def evaluate_cast(context: MatchContext, at: int | None) -> Any:
+        result = answer(context, at)
         if result is None:
             return None
         try:

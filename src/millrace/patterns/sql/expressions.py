@@ -1,4 +1,4 @@
-"""Conditions and measures, from SQL to functions of a scene: columns of rows, navigation among them, and aggregates over them."""
+"""Conditions and measures, from SQL to functions of a context: columns of rows, navigation among them, and aggregates over them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from millrace.errors import DefinitionError
 from millrace.patterns.sql import aggregates, scalars
 from millrace.patterns.sql.aggregates import PAIR_REDUCTIONS, REDUCTIONS
 from millrace.patterns.sql.conditionals import compile_conditional
+from millrace.patterns.sql.match_context import CompiledExpression, MatchContext
 from millrace.patterns.sql.scalars import STRICT_FUNCTIONS, ValueType
-from millrace.patterns.sql.scene import CompiledExpression, MatchScene
 
 _AGGREGATE_ARGUMENTS = ("this", "expression", "separator")
 """The arguments of an aggregate that are understood; `_argument` says more of the first."""
@@ -68,7 +68,7 @@ class ExpressionCompiler:
         if name in ("__FINAL", "__RUNNING"):
             return self.compile(arguments[0], inside=inside, final=name == "__FINAL")
         if name == "MATCH_NUMBER":
-            return CompiledExpression(lambda scene, _: scene.match_number, pl.Int64())
+            return CompiledExpression(lambda context, _: context.match_number, pl.Int64())
         if name == "CLASSIFIER":
             return self._compile_classifier(node, inside=inside, final=final)
         if name in ("PREV", "NEXT"):
@@ -92,30 +92,32 @@ class ExpressionCompiler:
     def _compile_literal(self, node: exp.Expr) -> CompiledExpression:
         if isinstance(node, exp.Interval):
             length = scalars.parse_interval(node)
-            return CompiledExpression(lambda _scene, _at: length, pl.Duration("ms"))
+            return CompiledExpression(lambda _context, _at: length, pl.Duration("ms"))
         if isinstance(node, exp.Null):
-            return CompiledExpression(lambda _scene, _at: None, pl.Null())
+            return CompiledExpression(lambda _context, _at: None, pl.Null())
         if isinstance(node, exp.Boolean):
             value: Any = bool(node.this)
-            return CompiledExpression(lambda _scene, _at: value, pl.Boolean())
+            return CompiledExpression(lambda _context, _at: value, pl.Boolean())
         if node.is_string:
             text = str(node.this)
-            return CompiledExpression(lambda _scene, _at: text, pl.String())
+            return CompiledExpression(lambda _context, _at: text, pl.String())
         number = int(node.this) if str(node.this).isdigit() else float(node.this)
         return CompiledExpression(
-            lambda _scene, _at: number, pl.Int64() if isinstance(number, int) else pl.Float64()
+            lambda _context, _at: number, pl.Int64() if isinstance(number, int) else pl.Float64()
         )
 
     def _compile_column(self, node: exp.Column, *, inside: bool, final: bool) -> CompiledExpression:
         place, dtype = self._find_column(node)
         if inside:
-            return CompiledExpression(lambda scene, at: None if at is None else scene.rows[at][place], dtype)
+            return CompiledExpression(
+                lambda context, at: None if at is None else context.rows[at][place], dtype
+            )
         variables = self._find_variables(node.args.get("table"))
         self.queries.append(MappingQuery("last", variables))
 
-        def last(scene: MatchScene, _: int | None) -> Any:
-            found = scene.last_row(variables, 0, final=final)
-            return None if found is None else scene.rows[found][place]
+        def last(context: MatchContext, _: int | None) -> Any:
+            found = context.last_row(variables, 0, final=final)
+            return None if found is None else context.rows[found][place]
 
         return CompiledExpression(last, dtype)
 
@@ -123,13 +125,14 @@ class ExpressionCompiler:
         names = self.variables
         if inside:
             return CompiledExpression(
-                lambda scene, at: None if (label := scene.label_of(at)) is None else names[label], pl.String()
+                lambda context, at: None if (label := context.label_of(at)) is None else names[label],
+                pl.String(),
             )
         variables = self._find_variables(node.expressions[0].this if node.expressions else None)
         self.queries.append(MappingQuery("whole", variables))
 
-        def label(scene: MatchScene, _: int | None) -> Any:
-            found = scene.label_of(scene.last_row(variables, 0, final=final))
+        def label(context: MatchContext, _: int | None) -> Any:
+            found = context.label_of(context.last_row(variables, 0, final=final))
             return None if found is None else names[found]
 
         return CompiledExpression(label, pl.String())
@@ -150,14 +153,14 @@ class ExpressionCompiler:
             self.queries.append(MappingQuery("whole", None))
         self.rows_back, self.looks_ahead = max(self.rows_back, -by), self.looks_ahead or by > 0
 
-        def navigate(scene: MatchScene, _: int | None) -> Any:
+        def navigate(context: MatchContext, _: int | None) -> Any:
             found = (
-                scene.first_row(variables, offset, final=final)
+                context.first_row(variables, offset, final=final)
                 if first
-                else scene.last_row(variables, offset, final=final)
+                else context.last_row(variables, offset, final=final)
             )
-            at = scene.move(found, by) if by else found
-            return None if at is None else asked.evaluate(scene, at)
+            at = context.move(found, by) if by else found
+            return None if at is None else asked.evaluate(context, at)
 
         return CompiledExpression(navigate, asked.dtype)
 
@@ -183,7 +186,7 @@ class ExpressionCompiler:
             or isinstance(argument_node.this, exp.Star)
         )
         value = (
-            CompiledExpression(lambda _scene, _at: True, pl.Boolean())
+            CompiledExpression(lambda _context, _at: True, pl.Boolean())
             if star or argument_node is None
             else self.compile(argument_node, inside=True, final=final)
         )
@@ -199,23 +202,23 @@ class ExpressionCompiler:
             self.compile(node.expression, inside=True, final=final) if type(node) in PAIR_REDUCTIONS else None
         )
 
-        def aggregate(scene: MatchScene, _: int | None) -> Any:
-            places = list(scene.all_rows(variables, final=final))
+        def aggregate(context: MatchContext, _: int | None) -> Any:
+            places = list(context.all_rows(variables, final=final))
             if condition is not None:
-                places = [at for at in places if condition.evaluate(scene, at)]
+                places = [at for at in places if condition.evaluate(context, at)]
             for key, descending, nulls_first in reversed(keys):
-                found = {at: key(scene, at) for at in places}
+                found = {at: key(context, at) for at in places}
                 with_value = sorted(
                     (at for at in places if found[at] is not None), key=found.__getitem__, reverse=descending
                 )
                 unknown = [at for at in places if found[at] is None]
                 places = unknown + with_value if nulls_first else with_value + unknown
-            values = [value.evaluate(scene, at) for at in places]
+            values = [value.evaluate(context, at) for at in places]
             if other is not None:
                 pairs = [
                     (one, by)
                     for one, at in zip(values, places, strict=True)
-                    if (by := other.evaluate(scene, at)) is not None
+                    if (by := other.evaluate(context, at)) is not None
                 ]
                 return PAIR_REDUCTIONS[type(node)](pairs) if pairs else None
             values = list(dict.fromkeys(values)) if unique else values
@@ -239,8 +242,8 @@ class ExpressionCompiler:
         inner = [self.compile(one, inside=inside, final=final) for one in node.iter_expressions()]
         function, answers = scalars.function_of(node), [one.evaluate for one in inner]
 
-        def evaluate_strict(scene: MatchScene, at: int | None) -> Any:
-            values = [answer(scene, at) for answer in answers]
+        def evaluate_strict(context: MatchContext, at: int | None) -> Any:
+            values = [answer(context, at) for answer in answers]
             return None if None in values else function(*values)
 
         return CompiledExpression(evaluate_strict, scalars.type_of(node, [one.dtype for one in inner]))

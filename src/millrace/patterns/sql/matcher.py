@@ -13,8 +13,8 @@ import polars as pl
 from millrace.patterns.cep.encoding import widen_row
 from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.grammar import may_be_empty
+from millrace.patterns.sql.match_context import MatchContext, NeedsMoreRows, Row
 from millrace.patterns.sql.program import first_variables
-from millrace.patterns.sql.scene import MatchScene, NeedsMoreRows, Row
 
 Key = tuple[Any, ...]
 VERSION = 1
@@ -91,38 +91,38 @@ class RowPatternMatcher:
     ) -> tuple[SqlPartition | None, list[ResultRow]]:
         """One partition: rows, then time that passes."""
         compiled, results, partition = self.compiled, list[ResultRow](), stored or SqlPartition()
-        scene = MatchScene(
+        context = MatchContext(
             [*partition.rows, *rows], is_ended=is_ended, has_rows_before=partition.has_rows_before
         )
         start, number, matched = partition.search_start, partition.next_match_number, partition.matched_until
-        while start < len(scene.rows):
-            scene.match_number = number
+        while start < len(context.rows):
+            context.match_number = number
             try:
                 found = (
-                    compiled.search.find(scene, start, watermark)
-                    if self._may_begin(scene.rows[start])
+                    compiled.search.find(context, start, watermark)
+                    if self._may_begin(context.rows[start])
                     else None
                 )
                 match_results = (
-                    [] if found is None else list(compiled.result_rows(scene, found, start, number))
+                    [] if found is None else list(compiled.result_rows(context, found, start, number))
                 )
             except NeedsMoreRows:
                 break
             if found is None:
-                results += compiled.unmatched_rows(scene.rows[start]) if start >= matched else ()
+                results += compiled.unmatched_rows(context.rows[start]) if start >= matched else ()
                 start += 1
                 continue
             results += match_results
             matched = max(matched, start + len(found.labels))
             start, number = compiled.next_start(found.labels, start), number + 1
-        return self._keep_rows(partition, scene, start, number, matched), results
+        return self._keep_rows(partition, context, start, number, matched), results
 
     def _keep_rows(
-        self, partition: SqlPartition, scene: MatchScene, start: int, number: int, matched: int
+        self, partition: SqlPartition, context: MatchContext, start: int, number: int, matched: int
     ) -> SqlPartition | None:
         first = max(0, start - self._rows_back)
-        rows = tuple(scene.rows[first:])
-        if scene.is_ended or not (rows or self._keeps_forever):
+        rows = tuple(context.rows[first:])
+        if context.is_ended or not (rows or self._keeps_forever):
             return None
         return SqlPartition(
             rows, start - first, number, max(0, matched - first), partition.has_rows_before or first > 0

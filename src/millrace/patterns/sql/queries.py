@@ -14,8 +14,8 @@ from millrace.errors import DefinitionError
 from millrace.patterns.sql.clause import RowPattern, parse_match_recognize
 from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.expressions import ExpressionCompiler
+from millrace.patterns.sql.match_context import MatchContext, Row
 from millrace.patterns.sql.matcher import RowPatternMatcher
-from millrace.patterns.sql.scene import MatchScene, Row
 from millrace.patterns.sql.subqueries import execute, parse_sql, replace_queries
 from millrace.patterns.sql.tokens import Token, find_closing, find_opening, tokenize
 from millrace.timestamps import check_micros
@@ -171,7 +171,7 @@ def _parse_values(text: str) -> pl.DataFrame:
     tree = sqlglot.parse_one(f"SELECT * FROM ({text}) AS t", read="trino").find(exp.Values)  # noqa: S608 - it is their query
     if tree is None:
         raise DefinitionError(f"{text} is not understood; write VALUES (1, 'a'), (2, 'b')")
-    constants, nowhere = ExpressionCompiler(pl.Schema(), (), {}), MatchScene([])
+    constants, nowhere = ExpressionCompiler(pl.Schema(), (), {}), MatchContext([])
     rows = [
         one.expressions if isinstance(one, exp.Tuple) else [one.this if isinstance(one, exp.Paren) else one]
         for one in tree.expressions

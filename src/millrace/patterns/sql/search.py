@@ -15,6 +15,7 @@ from typing import Any
 
 from millrace.errors import PatternFailed
 from millrace.patterns.sql.expressions import MappingQuery
+from millrace.patterns.sql.match_context import MatchContext, NeedsMoreRows
 from millrace.patterns.sql.program import (
     NOWHERE,
     Accept,
@@ -26,7 +27,6 @@ from millrace.patterns.sql.program import (
     Program,
     TakeRow,
 )
-from millrace.patterns.sql.scene import MatchScene, NeedsMoreRows
 
 MAX_ATTEMPTS, ATTEMPTS_PER_ROW = 100_000, 50
 """How much is tried for one match, and more for each row there is; beyond it, a pattern doubles with each row."""
@@ -40,7 +40,7 @@ LoopStarts = tuple[int, ...]
 class RowCondition:
     """What a row must fulfil to be mapped to a variable."""
 
-    holds: Callable[[MatchScene], Any]
+    holds: Callable[[MatchContext], Any]
     queries: tuple[MappingQuery, ...]
     """What it wants to know of the mapping of earlier rows; nothing: it looks at rows alone."""
 
@@ -74,10 +74,10 @@ class Search:
             )
         )
 
-    def find(self, scene: MatchScene, start: int, watermark: int | None = None) -> RowMatch | None:
+    def find(self, context: MatchContext, start: int, watermark: int | None = None) -> RowMatch | None:
         """The preferred match that begins at a row; `Undecided` if rows that may still come before the watermark could change it."""
-        steps, rows = self.program.steps, scene.rows
-        scene.start, scene.labels = start, []
+        steps, rows = self.program.steps, context.rows
+        context.start, context.labels = start, []
         shown: list[bool] = []
         until = None if self.span is None else rows[start][self.time_index] + self.span
         tried: set[Any] = set()
@@ -85,26 +85,26 @@ class Search:
         count, most = 0, self.max_attempts + ATTEMPTS_PER_ROW * (len(rows) - start)
         while stack:
             place, row, loops = stack.pop()
-            del scene.labels[row - start :], shown[row - start :]
+            del context.labels[row - start :], shown[row - start :]
             while place != NOWHERE:
                 count += 1
                 if count > most:
-                    raise _too_many_attempts(most, len(scene.labels))
+                    raise _too_many_attempts(most, len(context.labels))
                 step = steps[place]
                 if isinstance(step, Accept):
-                    return RowMatch(list(scene.labels), shown)
-                if isinstance(step, TakeRow | Choice) and self._is_tried(tried, place, row, loops, scene):
+                    return RowMatch(list(context.labels), shown)
+                if isinstance(step, TakeRow | Choice) and self._is_tried(tried, place, row, loops, context):
                     break
                 if isinstance(step, Choice):
                     stack.append((step.second, row, loops))
                     place = step.first
                 elif isinstance(step, TakeRow):
-                    if not self._take_row(scene, step, row, until, watermark):
+                    if not self._take_row(context, step, row, until, watermark):
                         break
                     shown.append(step.is_shown)
                     place, row = place + 1, row + 1
                 else:
-                    place, loops = self._pass_step(step, place, row, loops, scene)
+                    place, loops = self._pass_step(step, place, row, loops, context)
         return None
 
     @staticmethod
@@ -113,7 +113,7 @@ class Search:
         place: int,
         row: int,
         loops: LoopStarts,
-        scene: MatchScene,
+        context: MatchContext,
     ) -> tuple[int, LoopStarts]:
         """Where a step leads that takes no row and leaves no choice; nowhere: NONE."""
         match step:
@@ -128,36 +128,38 @@ class Search:
                     *loops[loop + 1 :],
                 )
             case AtAnchor(end):
-                if end and row == len(scene.rows) and not scene.is_ended:
+                if end and row == len(context.rows) and not context.is_ended:
                     raise NeedsMoreRows
-                stands = row == len(scene.rows) if end else row == 0 and not scene.has_rows_before
+                stands = row == len(context.rows) if end else row == 0 and not context.has_rows_before
                 return (place + 1 if stands else NOWHERE), loops
 
     def _take_row(
-        self, scene: MatchScene, step: TakeRow, row: int, until: int | None, watermark: int | None
+        self, context: MatchContext, step: TakeRow, row: int, until: int | None, watermark: int | None
     ) -> bool:
         """Whether the row fits the variable; then it is mapped to it."""
-        if row == len(scene.rows):
-            if scene.is_ended or (until is not None and watermark is not None and watermark >= until):
+        if row == len(context.rows):
+            if context.is_ended or (until is not None and watermark is not None and watermark >= until):
                 return False
             raise NeedsMoreRows
-        if until is not None and scene.rows[row][self.time_index] >= until:
+        if until is not None and context.rows[row][self.time_index] >= until:
             return False
         condition = self.conditions[step.variable]
-        scene.labels.append(step.variable)
+        context.labels.append(step.variable)
         if condition is None:
             return True
-        scene.current = row - scene.start
-        if condition.holds(scene) is True:
+        context.current = row - context.start
+        if condition.holds(context) is True:
             return True
-        scene.labels.pop()
+        context.labels.pop()
         return False
 
-    def _is_tried(self, tried: set[Any], place: int, row: int, loops: LoopStarts, scene: MatchScene) -> bool:
+    def _is_tried(
+        self, tried: set[Any], place: int, row: int, loops: LoopStarts, context: MatchContext
+    ) -> bool:
         """Whether the same has been tried before; then it led to nothing."""
         still = tuple(loop_start == row for loop_start in loops)
         key = (
-            (place, row, still, *(self._answer_query(ask, scene) for ask in self.queries))
+            (place, row, still, *(self._answer_query(ask, context) for ask in self.queries))
             if self.queries
             else (place, row, still)
         )
@@ -167,13 +169,13 @@ class Search:
         return False
 
     @staticmethod
-    def _answer_query(ask: MappingQuery, scene: MatchScene) -> tuple[int, ...]:
+    def _answer_query(ask: MappingQuery, context: MatchContext) -> tuple[int, ...]:
         """All that a condition can know of how rows are mapped."""
         if ask.kind in ("first", "last"):
-            places = scene.all_rows(ask.variables, final=True, newest_first=ask.kind == "last")
-            return tuple(islice(places, min(ask.offset, len(scene.labels)) + 1))
+            places = context.all_rows(ask.variables, final=True, newest_first=ask.kind == "last")
+            return tuple(islice(places, min(ask.offset, len(context.labels)) + 1))
         members = ask.variables
-        return tuple(label if members is None or label in members else NOWHERE for label in scene.labels)
+        return tuple(label if members is None or label in members else NOWHERE for label in context.labels)
 
 
 def _too_many_attempts(most: int, length: int) -> PatternFailed:

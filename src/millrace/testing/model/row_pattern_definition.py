@@ -12,7 +12,7 @@ from millrace.errors import PatternFailed
 from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
 from millrace.patterns.sql.grammar import Alternation, Anchor, Exclusion, Repetition, RowPatternPart, Variable
 from millrace.patterns.sql.grammar import Concatenation as InOrder
-from millrace.patterns.sql.scene import MatchScene, Row
+from millrace.patterns.sql.match_context import MatchContext, Row
 from millrace.patterns.sql.search import RowMatch
 
 MOST_TRIED = 20_000
@@ -24,7 +24,7 @@ RowMapping = tuple[tuple[str, bool], ...]
 
 def match_by_definition(compiled: CompiledPattern, rows: Sequence[Row]) -> Iterator[ResultRow]:
     """Everything that is shown of the rows of one partition."""
-    scene, start, match_number, matched_until = MatchScene(list(rows)), 0, 1, 0
+    scene, start, match_number, matched_until = MatchContext(list(rows)), 0, 1, 0
     while start < len(rows):
         found = find_preferred(compiled, scene, start, match_number)
         if found is None:
@@ -38,7 +38,7 @@ def match_by_definition(compiled: CompiledPattern, rows: Sequence[Row]) -> Itera
 
 
 def find_preferred(
-    compiled: CompiledPattern, scene: MatchScene, start: int, match_number: int
+    compiled: CompiledPattern, scene: MatchContext, start: int, match_number: int
 ) -> RowMatch | None:
     """The preferred match that begins at a row."""
     names = compiled.row_pattern.variables
@@ -53,7 +53,7 @@ def find_preferred(
 
 
 def fits_condition(
-    compiled: CompiledPattern, scene: MatchScene, start: int, labels: list[int], match_number: int
+    compiled: CompiledPattern, scene: MatchContext, start: int, labels: list[int], match_number: int
 ) -> bool:
     """Whether the last of some rows fulfils the condition of its variable."""
     scene.start, scene.labels, scene.current, scene.match_number = (
@@ -66,7 +66,7 @@ def fits_condition(
     return condition is None or condition[0].evaluate(scene, None) is True
 
 
-def is_in_time(compiled: CompiledPattern, scene: MatchScene, start: int, length: int) -> bool:
+def is_in_time(compiled: CompiledPattern, scene: MatchContext, start: int, length: int) -> bool:
     """Whether a match is shorter than it must be."""
     span, time = compiled.search.span, compiled.search.time_index
     return (

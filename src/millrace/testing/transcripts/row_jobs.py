@@ -13,7 +13,7 @@ import polars as pl
 from millrace import graph, stream, watermarks
 from millrace.graph.build import match
 from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
-from millrace.patterns.sql.scene import Row as Values
+from millrace.patterns.sql.match_context import Row as Values
 from millrace.testing.model.values import Row
 from millrace.testing.script import MakeBackend, On, Script
 from millrace.testing.transcripts.words import TranscriptError, Unavailable

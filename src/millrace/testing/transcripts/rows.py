@@ -16,9 +16,9 @@ import polars as pl
 from millrace.errors import MillraceError, PatternFailed
 from millrace.patterns.sql.clause import RowPattern, match_recognize
 from millrace.patterns.sql.compiled import CompiledPattern, ResultRow
+from millrace.patterns.sql.match_context import Row as Values
 from millrace.patterns.sql.matcher import RowPatternMatcher, SqlPartition
 from millrace.patterns.sql.queries import MatchFunction, recognize_matches, run_query
-from millrace.patterns.sql.scene import Row as Values
 from millrace.patterns.sql.tokens import tokenize
 from millrace.testing.model.row_pattern_definition import match_by_definition
 from millrace.testing.model.values import Row

@@ -16,7 +16,7 @@ class NeedsMoreRows(Exception):
 
 
 @dataclass
-class MatchScene:
+class MatchContext:
     """A match in the making, or made."""
 
     rows: list[Row]
@@ -85,8 +85,8 @@ class MatchScene:
         )
 
 
-ExpressionFunction = Callable[[MatchScene, int | None], Any]
-"""The value of an expression in a scene; inside navigation and aggregates: at the row with this place."""
+ExpressionFunction = Callable[[MatchContext, int | None], Any]
+"""The value of an expression in a context; inside navigation and aggregates: at the row with this place."""
 
 
 @dataclass(frozen=True)

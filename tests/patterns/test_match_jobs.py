@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millrace.errors import DefinitionError
 from millrace.testing.transcripts import patterns as transcripts
 from millrace.testing.transcripts.pattern_jobs import PatternTranscriptJob
-from patterns.chances import a_pattern, a_regular_pattern, some_events
+from patterns.random_patterns import a_pattern, a_regular_pattern, some_events
 
 
 def by_step(found: list[transcripts.TakenEvents]) -> Counter[str]:
