@@ -17,9 +17,9 @@ ROWS = [
     Mutant("patterns/sql/matcher.py", "matched = max(matched, start + len(found.labels))", "matched = start + len(found.labels)", "a row of a long match is unmatched after a shorter one"),
     Mutant("patterns/sql/matcher.py", "compiled.next_start(found.labels, start), number + 1", "compiled.next_start(found.labels, start), number", "matches are not counted"),
     Mutant("patterns/sql/matcher.py", "pl.concat([begins, known_keys]).unique()", "begins.unique()", "partitions in which a match has begun are passed over"),
-    Mutant("patterns/sql/compiled.py", 'places[0] if after.kind == "to_first" else places[-1]', 'places[-1] if after.kind == "to_first" else places[0]', "SKIP TO FIRST goes to the last"),
+    Mutant("patterns/sql/skip.py", 'places[0] if self.kind == "to_first" else places[-1]', 'places[-1] if self.kind == "to_first" else places[0]', "SKIP TO FIRST goes to the last"),
     Mutant("patterns/sql/compiled.py", "compiler.rows_back - (0 if _unsettled_queries(compiler, number) else rows_before(self.program, number))", "0", "a condition looks back no further than its match"),
     Mutant("patterns/sql/match_context.py", "            if not self.is_ended:\n                raise NeedsMoreRows\n", "", "NEXT does not wait for the row it asks for"),
     Mutant("patterns/sql/match_context.py", "return self.start + offset if offset <= upper else None", "return self.start + offset", "RUNNING FIRST sees rows after the current one"),
-    Mutant("engine/operators/match_recognize.py", "due = partition.rows[partition.search_start][time_index] + span if", "due = partition.rows[partition.search_start][time_index] + span + 1 if", "time that passes decides a row pattern a tick late"),
+    Mutant("engine/operators/match_recognize.py", "partition.rows[partition.search_start][time_index] + span if", "partition.rows[partition.search_start][time_index] + span + 1 if", "time that passes decides a row pattern a tick late"),
 ]  # fmt: skip

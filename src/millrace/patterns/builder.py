@@ -8,8 +8,9 @@ from typing import Any
 from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
+from millrace.patterns.cep.skip import OnMiss, SkipStrategy
 from millrace.patterns.conditions import Condition
-from millrace.patterns.parts import OnMiss, PartLink, PatternPart, SkipStrategy, check_parts
+from millrace.patterns.parts import PartLink, PatternPart, check_parts
 from millrace.values.calls import explain_errors, explain_errors_of
 
 

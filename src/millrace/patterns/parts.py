@@ -12,7 +12,6 @@ from millrace.patterns.conditions import Condition
 
 PartLink = Literal["first", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by"]
 InnerContiguity = Literal["relaxed", "strict", "any"]
-OnMiss = Literal["nothing", "error"]
 
 MAX_STEPS, MAX_STATES = 100, 10_000
 """How many steps a pattern may have, and how many states: a step that is repeated up to n times is n states."""
@@ -80,19 +79,6 @@ class PatternPart:
         words += [f"gap {durations.format_millis(self.gap)}"] if self.gap is not None else []
         words += [f"loop gap {durations.format_millis(self.loop_gap)}"] if self.loop_gap is not None else []
         return "".join(f", {word}" for word in words)
-
-
-@dataclass(frozen=True)
-class SkipStrategy:
-    """Where matching goes on after a match: which other matches, begun before, are given up."""
-
-    kind: Literal["none", "to_next", "past_last", "to_first", "to_last"] = "none"
-    step: str | None = None
-    on_miss: OnMiss = "nothing"
-
-    def __str__(self) -> str:
-        """As it is written."""
-        return f"{self.kind} {self.step}" if self.step else self.kind
 
 
 def _format_times(part: PatternPart) -> str:

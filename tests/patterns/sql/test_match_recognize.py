@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.errors import DefinitionError, InputError, PatternFailed
-from millrace.patterns.sql.clause import AfterMatchSkip, RowPattern, match_recognize, parse_match_recognize
+from millrace.patterns.sql.clause import RowPattern, match_recognize, parse_match_recognize
 from millrace.patterns.sql.compiled import CompiledPattern
 from millrace.patterns.sql.match_context import Row
 from millrace.patterns.sql.matcher import RowPatternMatcher, SqlPartition
 from millrace.patterns.sql.queries import recognize_matches
+from millrace.patterns.sql.skip import AfterMatchSkip
 from millrace.testing.model.row_pattern_definition import match_by_definition
 
 SCHEMA = pl.Schema({"event_time": pl.Int64(), "kind": pl.String(), "value": pl.Int64()})

@@ -118,7 +118,7 @@ class ContiguousMatcher:
         """Which beginnings are told of and which are held: one that began earlier goes first, so later ones wait for it."""
         is_reported, is_held = np.zeros(len(is_waiting), dtype=np.bool_), is_waiting.copy()
         needs_timeout = is_overdue if self.needs_timeouts else np.zeros_like(is_overdue)
-        past = self.matcher.pattern.skip.kind == "past_last"
+        skip = self.matcher.pattern.skip
         key = keys[found.starts]
         busy = np.isin(key, key[(found.last_match_rows >= 0) | needs_timeout])
         candidates = np.flatnonzero(busy & ((found.last_match_rows >= 0) | is_waiting | needs_timeout))
@@ -134,7 +134,7 @@ class ContiguousMatcher:
             if not blocked:
                 is_reported[place] = True
                 if found.last_match_rows[place] >= 0:
-                    first_allowed = (found.last_match_rows[place] if past else found.starts[place]) + 1
+                    first_allowed = skip.next_start(found.starts[place], found.last_match_rows[place])
         return is_reported, is_held
 
     def _find_events(

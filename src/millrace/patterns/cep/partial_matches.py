@@ -8,10 +8,10 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from millrace.errors import NoPlaceToSkip, PatternFailed
+from millrace.errors import PatternFailed
 from millrace.patterns.cep.nfa import Nfa, NfaState
 from millrace.patterns.cep.shared_buffer import EntryIndex, MatchTail, PatternEvent, RunningAnswers, walk_back
-from millrace.patterns.parts import SkipStrategy
+from millrace.patterns.cep.skip import SkipStrategy, release_matches
 
 MAX_PARTIAL_MATCHES = 100_000
 """How many partial matches a key may have. Patterns that allow any combination double them with each event."""
@@ -42,6 +42,11 @@ class FoundMatch(NamedTuple):
     tail: MatchTail
     start: PatternEvent
     known_at: int | None = None
+
+    def events_of(self, step: int) -> list[int]:
+        """The places of the events that a step has taken, the oldest first."""
+        entries = walk_back(self.tail, self.start.seq)
+        return [entry.event.seq for entry in entries if entry.step == step][::-1]
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ class NfaRunner:
                     entry_count = self._count_entries(running, waiting, event)
         running, waiting = self._pass_time(running, waiting, time, found)
         if is_ended:
-            found.matches += self._release_matches(sorted(waiting, key=_start_seq), [])[0]
+            found.matches += self._release(sorted(waiting, key=_start_seq), [])[0]
             running, waiting = [], []
         return PartialMatches(
             tuple(running), tuple(waiting), matches.next_seq + rows.end - rows.first, entry_count
@@ -286,46 +291,16 @@ class NfaRunner:
         if self.skip.kind == "none":
             found.matches += completed
             return running, waiting
-        released, running, waiting = self._release_matches(
+        released, running, waiting = self._release(
             sorted([*waiting, *sorted(completed, key=_event_order)], key=_start_seq), running
         )
         found.matches += released
         return running, waiting
 
-    def _release_matches(
-        self, waiting: list[FoundMatch], running: list[PartialMatch]
+    def _release(
+        self, complete: list[FoundMatch], running: list[PartialMatch]
     ) -> tuple[list[FoundMatch], list[PartialMatch], list[FoundMatch]]:
-        released: list[FoundMatch] = []
-        while waiting and all(waiting[0].start.seq <= run.start.seq for run in running):
-            match = waiting.pop(0)
-            first_allowed = self._first_allowed_start(match)
-            waiting = [other for other in waiting if other.start.seq >= first_allowed]
-            running = [run for run in running if run.start.seq >= first_allowed]
-            released.append(match)
-        return released, running, waiting
-
-    def _first_allowed_start(self, match: FoundMatch) -> int:
-        """The first event with which a match may still begin, now that this one is found."""
-        if self.skip.kind == "none":
-            return 0
-        if self.skip.kind == "to_next":
-            return match.start.seq + 1
-        if self.skip.kind == "past_last":
-            return match.tail.event.seq + 1
-        step = self.nfa.names.index(self.skip.step or "")
-        events = [entry.event.seq for entry in walk_back(match.tail, match.start.seq) if entry.step == step]
-        if self.skip.on_miss == "error" and (
-            not events or events[-1 if self.skip.kind == "to_first" else 0] == match.start.seq
-        ):
-            reason = (
-                "has no event of that step"
-                if not events
-                else "begins with that very event, so matching would not go on"
-            )
-            raise NoPlaceToSkip(
-                f"skip {self.skip}: a match {reason}; leave out on_miss='error', or skip to another step"
-            )
-        return 0 if not events else events[-1] if self.skip.kind == "to_first" else events[0]
+        return release_matches(self.skip, self.nfa.names, complete, running)
 
 
 def _start_seq(match: FoundMatch) -> int:

@@ -20,6 +20,7 @@ from millrace.patterns.sql.grammar import (
     list_variables,
     normalize_identifier,
 )
+from millrace.patterns.sql.skip import AfterMatchSkip
 from millrace.patterns.sql.tokens import Token, find_closing, split_list, tokenize
 from millrace.values.calls import explain_errors_of, require_type
 
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 EmptyMatches = Literal["show", "omit"]
-
-
-@dataclass(frozen=True)
-class AfterMatchSkip:
-    """Where the search goes on after a match: past its last row, at the row after its first, or at a row of a variable."""
-
-    kind: Literal["past_last", "to_next", "to_first", "to_last"] = "past_last"
-    variable: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class RowPattern:
     all_rows: bool = False
     empty_matches: EmptyMatches = "show"
     with_unmatched: bool = False
-    after: AfterMatchSkip = AfterMatchSkip()
+    after: AfterMatchSkip = field(default_factory=AfterMatchSkip)
     partition: tuple[str, ...] = ()
     order: tuple[OrderColumn, ...] = ()
     span: int | None = None
@@ -144,7 +137,7 @@ def match_recognize(
         all_rows,
         empty,
         unmatched,
-        _parse_skip(after_match_skip),
+        AfterMatchSkip.parse(after_match_skip),
         tuple(map(_unquote, partition_by)),
         tuple(map(_parse_order, order_by)),
         None if within is None else durations.parse_positive(within, name="within"),
@@ -264,24 +257,6 @@ def _parse_rows_per_match(text: str) -> tuple[bool, EmptyMatches, bool]:
                 return all_rows, "omit" if more.startswith("omit") else "show", more.startswith("with")
     raise DefinitionError(
         f"rows per match {text!r} is unknown; use 'one', 'all', 'all show empty matches', 'all omit empty matches' or 'all with unmatched rows'"
-    )
-
-
-def _parse_skip(text: str) -> AfterMatchSkip:
-    tokens = tokenize(text)
-    match [word.upper for word in tokens]:
-        case ["PAST", "LAST"] | ["PAST", "LAST", "ROW"]:
-            return AfterMatchSkip()
-        case ["TO", "NEXT"] | ["TO", "NEXT", "ROW"]:
-            return AfterMatchSkip("to_next")
-        case ["TO", "FIRST", _]:
-            return AfterMatchSkip("to_first", normalize_identifier(tokens[2].text))
-        case ["TO", "LAST", _]:
-            return AfterMatchSkip("to_last", normalize_identifier(tokens[2].text))
-        case ["TO", _]:
-            return AfterMatchSkip("to_last", normalize_identifier(tokens[1].text))
-    raise DefinitionError(
-        f"after match skip {text!r} is unknown; use 'past last', 'to next', 'to first V' or 'to last V'"
     )
 
 

@@ -136,23 +136,7 @@ class CompiledPattern:
 
     def next_start(self, labels: list[int], start: int) -> int:
         """Where the search goes on after a match."""
-        after = self.row_pattern.after
-        if not labels or after.kind == "to_next":
-            return start + 1
-        if after.variable is None:
-            return start + len(labels)
-        places = [place for place, label in enumerate(labels) if label in self.variable_sets[after.variable]]
-        if not places:
-            raise PatternFailed(
-                f"AFTER MATCH SKIP failed: pattern variable is not present in match: {after.variable}", "skip"
-            )
-        target = places[0] if after.kind == "to_first" else places[-1]
-        if target == 0:
-            raise PatternFailed(
-                f"AFTER MATCH SKIP failed: cannot skip to first row of match: it is of {after.variable}",
-                "skip",
-            )
-        return start + target
+        return self.row_pattern.after.next_start(labels, start, self.variable_sets)
 
     def result_rows(
         self, context: MatchContext, found: RowMatch, start: int, number: int
