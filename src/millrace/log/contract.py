@@ -15,6 +15,8 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 Names: TypeAlias = list[str]
 BinaryArray: TypeAlias = Any
 """A `pa.Array` of type `binary`; the stubs of pyarrow are too loose to say so."""
+Partitioner: TypeAlias = Literal["murmur2", "millrace-hash"]
+"""How a topic chooses the partition of a key: as Kafka's Java client does, or as versions did that recorded nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,8 @@ class Records:
 class OutgoingRecords:
     """Records on their way to one topic.
 
-    A record goes to partition `hash(key) % partitions`; those without a key are dealt out in turn. `partitions` overrules both.
+    A record goes to the partition that the topic's partitioner chooses for its key; those without a key are dealt out in turn.
+    `partitions` overrules both.
     """
 
     values: BinaryArray
@@ -102,6 +105,7 @@ class TopicInfo:
     envelope: bool
     retention: int | None
     """Milliseconds, or None: for ever."""
+    partitioner: Partitioner
     partitions: list[PartitionInfo] = field(default_factory=list)
 
 

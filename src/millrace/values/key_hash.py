@@ -8,9 +8,12 @@ Stored state and the partition of every record depend on it, so its answers are 
     mix(h)                   h ^= h >> 33; h *= A; h ^= h >> 29; h *= B; h ^= h >> 32        (modulo 2**64)
 """
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from millrace.errors import DefinitionError
 
@@ -32,42 +35,44 @@ def _mix(h: Hashes) -> Hashes:
     return h ^ (h >> np.uint64(32))
 
 
-def hash_binary(array: pa.Array | pa.ChunkedArray) -> Hashes:
-    """The hash of each text or byte string."""
+def bytes_and_offsets(array: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """The bytes of all values as one array, and where in it each value starts, with the end of the last one behind."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    binary = pa.types.is_string(array.type) or pa.types.is_binary(array.type)
-    if not binary and not (pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)):
+    is_small = pa.types.is_string(array.type) or pa.types.is_binary(array.type)
+    if not is_small and not (pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)):
         array = array.cast(pa.large_binary())
+    if not len(array):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, offset_buffer, data_buffer = array.buffers()
-    count = len(array)
-    if count == 0:
+    offsets = np.frombuffer(offset_buffer, np.int32 if is_small else np.int64)
+    offsets = offsets[array.offset : array.offset + len(array) + 1]
+    data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    return data[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def hash_binary(array: pa.Array | pa.ChunkedArray) -> Hashes:
+    """The hash of each text or byte string."""
+    data, offsets = bytes_and_offsets(array)
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    if not len(lengths):
         return np.empty(0, np.uint64)
-    width = np.int32 if binary else np.int64
-    ends = np.frombuffer(offset_buffer, width)[array.offset : array.offset + count + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
-    hashes = _hash_ranges(data[ends[0] : ends[-1]], ends[:-1] - ends[0], np.diff(ends))
-    if array.null_count:
-        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
-    return hashes
-
-
-def _hash_ranges(
-    data: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: np.ndarray, lengths: np.ndarray
-) -> Hashes:
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words = np.ndarray(len(padded) - 7, "<u8", padded, strides=(1,))
     hashes = lengths.astype(np.uint64) ^ _SEED
-    longest = int(lengths.max())
+    shortest, longest = int(lengths.min()), int(lengths.max())
     for position in range(0, longest, 8):
-        is_full_word = position + 8 <= int(lengths.min())
+        is_full_word = position + 8 <= shortest
         rows = slice(None) if is_full_word else np.flatnonzero(lengths > position)
-        words_here = words[starts[rows] + position]
+        words_here = words[position:][starts[rows]]
         if not is_full_word:
             padding_bits = np.maximum(position + 8 - lengths[rows], 0).astype(np.uint64) * np.uint64(8)
             words_here = (words_here << padding_bits) >> padding_bits
         hashes[rows] = _mix(hashes[rows] ^ words_here)
-    return _mix(hashes)
+    hashes = _mix(hashes)
+    if array.null_count:
+        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return hashes
 
 
 def hash_series(series: pl.Series) -> Hashes:

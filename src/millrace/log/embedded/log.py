@@ -11,17 +11,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
 from millrace.errors import Fenced, LogDamaged, LogError, LogUnwritable, OffsetGone, TopicMissing
 from millrace.log import declarations
-from millrace.log.contract import Names, OutgoingRecords, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.contract import (
+    Names,
+    OutgoingRecords,
+    Partitioner,
+    PartitionInfo,
+    Records,
+    TopicInfo,
+    pause,
+)
 from millrace.log.embedded import chunks
-from millrace.log.embedded.sqlite import IDENTITY_TABLE, Store, damaged_error
+from millrace.log.embedded.sqlite import Store, damaged_error
 from millrace.log.embedded.tail import follow
-from millrace.log.partitioning import split_by_partition
+from millrace.log.partitioning import NEW_TOPICS, UNRECORDED, split_by_partition
 from millrace.topics import Topic, check_name
 from millrace.values import event_types
 
@@ -60,6 +68,7 @@ class _StoredTopic:
     store: Store
     partitions: list[int]
     """The id of each partition."""
+    partitioner: Partitioner
 
 
 class EmbeddedLog:
@@ -100,8 +109,8 @@ class EmbeddedLog:
 
     def describe(self, topic: str) -> TopicInfo:
         """What the log knows of a topic."""
-        store = self._stored_topic(topic).store
-        with store.reading() as connection:
+        stored = self._stored_topic(topic)
+        with stored.store.reading() as connection:
             row = connection.execute(
                 "select codec, type, envelope, retention, id from topic where name=?", (topic,)
             ).fetchone()
@@ -115,6 +124,7 @@ class EmbeddedLog:
                 row[1],
                 bool(row[2]),
                 row[3],
+                stored.partitioner,
                 [PartitionInfo(*partition) for partition in partitions],
             )
 
@@ -170,8 +180,6 @@ class EmbeddedLog:
     def identity(self, topic: str) -> str | None:
         """Drawn when the topic is made; topics of earlier versions have none. No command deletes a topic, but files may be removed."""
         with self._stored_topic(topic).store.reading() as connection:
-            if connection.execute("select 1 from sqlite_master where name='identity'").fetchone() is None:
-                return None
             row = connection.execute(
                 "select i.id from identity i join topic t on t.id = i.topic where t.name=?", (topic,)
             ).fetchone()
@@ -264,14 +272,14 @@ class EmbeddedLog:
             store = self._store(topic)
             with store.reading() as connection:
                 rows = connection.execute(
-                    "select p.id, p.number from topic t join partition p on p.topic = t.id where t.name=? order by p.number",
+                    "select p.id, p.number, t.partitioner from topic t join partition p on p.topic = t.id where t.name=? order by p.number",
                     (topic,),
                 ).fetchall()
             if not rows:
                 raise TopicMissing(
                     f"there is no topic {topic!r} in {self._folder}; there are {', '.join(self.list_topics()) or 'none yet'}. A run or ingestion that uses it creates it"
                 )
-            numbers = [number for _, number in rows]
+            numbers = [number for _, number, _ in rows]
             if numbers != [*range(len(rows))]:
                 raise damaged_error(
                     store.path,
@@ -279,7 +287,9 @@ class EmbeddedLog:
                     "its partitions",
                     LogDamaged(f"they are numbered {', '.join(map(str, numbers))}"),
                 )
-            stored = self._topics[topic] = _StoredTopic(store, [id for id, _ in rows])
+            stored = self._topics[topic] = _StoredTopic(
+                store, [id for id, _, _ in rows], _check_partitioner(store, topic, rows[0][2])
+            )
         return stored
 
     def _partition_id(self, topic: str, stored: _StoredTopic, partition: int) -> int:
@@ -306,7 +316,9 @@ class EmbeddedLog:
             parts = [(0, batch)] if len(batch) else []
         else:
             first_turn = sum(self.end_offsets(topic).values()) if batch.partitions is None else 0
-            parts = list(split_by_partition(topic, batch, len(stored.partitions), first_turn))
+            parts = list(
+                split_by_partition(topic, batch, len(stored.partitions), first_turn, stored.partitioner)
+            )
         return [
             (stored.partitions[number], list(chunks.split_into_chunks(part, now)), now)
             for number, part in parts
@@ -353,6 +365,23 @@ class EmbeddedWriter:
 
     def close(self) -> None:
         """Nothing to let go: the files belong to the log."""
+
+
+def _check_partitioner(store: Store, topic: str, recorded: object) -> Partitioner:
+    """The partitioner that is recorded with a topic; without a record it is that of the versions that kept none."""
+    if recorded is None:
+        return UNRECORDED
+    for known in get_args(Partitioner):
+        if recorded == known:
+            return known  # type: ignore[no-any-return] # get_args does not know of what
+    raise damaged_error(
+        store.path,
+        topic,
+        "where its keys are",
+        LogDamaged(
+            f"its partitioner {recorded!r} is not known here: the bytes are damaged, or a newer millrace wrote them: upgrade millrace then"
+        ),
+    )
 
 
 def _check_adjacent(rows: Sequence[_ChunkRow]) -> None:
@@ -474,10 +503,9 @@ def _create_topic(
     retention: int | None,
 ) -> None:
     topic = connection.execute(
-        "insert into topic(name, codec, type, fields, envelope, retention) values(?, ?, ?, ?, ?, ?)",
-        (name, *wanted, retention),
+        "insert into topic(name, codec, type, fields, envelope, retention, partitioner) values(?, ?, ?, ?, ?, ?, ?)",
+        (name, *wanted, retention, NEW_TOPICS),
     ).lastrowid
-    connection.execute(IDENTITY_TABLE)  # files of earlier versions lack it
     connection.execute("insert into identity values(?, ?)", (topic, uuid.uuid4().hex))
     connection.executemany(
         "insert into partition(topic, number) values(?, ?)", [(topic, number) for number in range(partitions)]

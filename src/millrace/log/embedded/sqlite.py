@@ -10,13 +10,14 @@ from pathlib import Path
 
 from millrace.errors import LogDamaged, LogError, LogUnwritable
 
-VERSION = 1
-"""Of the tables below; kept in the file's `user_version`."""
+VERSION = 2
+"""Of the tables below; kept in the file's `user_version`. Version 1 recorded no partitioner of topics, and before that no identity."""
 
 _TABLES = """
 create table if not exists topic(
     id integer primary key, name text not null unique, codec text not null, type text not null, fields text not null,
-    envelope integer not null, retention integer);
+    envelope integer not null, retention integer, partitioner text);
+create table if not exists identity(topic integer primary key, id text not null);
 create table if not exists partition(
     id integer primary key, topic integer not null, number integer not null,
     "begin" integer not null default 0, "end" integer not null default 0, bytes integer not null default 0, unique(topic, number));
@@ -25,9 +26,7 @@ create table if not exists chunk(
     primary key(partition, base));
 create table if not exists writer(name text primary key, epoch integer not null, marker integer not null);
 """
-
-IDENTITY_TABLE = "create table if not exists identity(topic integer primary key, id text not null)"
-"""What tells a topic from another of the same name: drawn when it is made."""
+"""`identity` tells a topic from another of the same name: it is drawn when the topic is made. Topics made before that have none."""
 _PAGE_BYTES = 8192
 """Bytes: a fifth less work for large chunks than SQLite's 4096, and small appends still write little."""
 _BUSY_SECONDS = 60
@@ -117,8 +116,10 @@ class Store:
             raise LogError(
                 f"{self.path} was written by a newer millrace (format {version}, known here: {VERSION}); upgrade millrace"
             )
-        if version < VERSION:
+        if version == 0:
             self._create(connection)
+        elif version < VERSION:
+            _upgrade(connection)
         self._all.add(connection)
         return connection
 
@@ -142,6 +143,16 @@ class Store:
             UnicodeDecodeError,
         ) as error:  # a statement answers with nothing, or with another type than was written
             raise damaged_error(self.path, "some place", "what it holds", error) from error
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Brings the tables of an earlier version up to date. What is in them stays as it is: old topics have no partitioner and no identity."""
+    connection.execute("begin immediate")
+    if connection.execute("pragma user_version").fetchone()[0] < VERSION:  # no other process did it meanwhile
+        connection.execute("alter table topic add column partitioner text")
+        connection.execute("create table if not exists identity(topic integer primary key, id text not null)")
+        connection.execute(f"pragma user_version={VERSION}")
+    connection.execute("commit")
 
 
 def _to_wal(connection: sqlite3.Connection) -> None:

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -14,7 +15,15 @@ from confluent_kafka.admin import OffsetSpec
 from millrace.config import KafkaSettings
 from millrace.errors import LogDenied, LogError, OffsetGone, TopicMissing
 from millrace.log import declarations
-from millrace.log.contract import Names, OutgoingRecords, PartitionInfo, Records, TopicInfo, pause
+from millrace.log.contract import (
+    Names,
+    OutgoingRecords,
+    Partitioner,
+    PartitionInfo,
+    Records,
+    TopicInfo,
+    pause,
+)
 from millrace.log.control import SkippedRecords
 from millrace.log.kafka import markers, schemas
 from millrace.log.kafka import producer as sending
@@ -24,8 +33,15 @@ from millrace.log.kafka.clients import Clients
 from millrace.log.kafka.reader import PartitionReader
 from millrace.log.kafka.schemas import Schema
 from millrace.log.kafka.tail import follow
-from millrace.log.kafka.topics import COMPACTED_SETTINGS, Topics, retention_settings, wait_until
+from millrace.log.kafka.topics import (
+    COMPACTED_SETTINGS,
+    FRESH_SECONDS,
+    Topics,
+    retention_settings,
+    wait_until,
+)
 from millrace.log.kafka.transactions import TRANSACTION_MS, KafkaWriter, PreparedRecords
+from millrace.log.partitioning import NEW_TOPICS
 from millrace.topics import Topic, check_name
 
 _log = logging.getLogger("millrace.kafka")
@@ -59,9 +75,10 @@ class KafkaLog:
         self._lock = threading.RLock()
         self._readers: OrderedDict[tuple[str, int], PartitionReader] = OrderedDict()
         self._appender: Producer | None = None
-        self._partitioner = sending.Partitioner()
+        self._splitter = sending.PartitionSplitter()
         self._schemas: dict[str, Schema] = {}
         self._schemas_read = 0
+        self._schemas_checked_at = -FRESH_SECONDS
         self._skipped = SkippedRecords()
 
     def ensure(self, topic: Topic) -> None:
@@ -83,7 +100,13 @@ class KafkaLog:
         partitions = [PartitionInfo(begins[number], end, None, None) for number, end in sorted(ends.items())]
         known = self._known_schema(topic) or Schema.of_bytes(len(ends), None)
         return TopicInfo(
-            topic, schemas.codec_of(known), known.type, known.envelope, known.retention, partitions
+            topic,
+            schemas.codec_of(known),
+            known.type,
+            known.envelope,
+            known.retention,
+            known.partitioner,
+            partitions,
         )
 
     def append(self, topic: str, batch: OutgoingRecords, *, now: int | None = None) -> None:
@@ -202,8 +225,9 @@ class KafkaLog:
             partitions = self._topics.partitions(topic)
             max_bytes = self.max_record_bytes(topic)
             sending.check_sizes(topic, batch, max_bytes)
+            partitioner = self._partitioner_of(topic, batch, partitions)
             with self._lock:
-                by_partition = self._partitioner.split(topic, batch, partitions, self.end_offsets)
+                by_partition = self._splitter.split(topic, batch, partitions, partitioner, self.end_offsets)
             parts += [
                 sending.PartitionRecords(self._brokers.kafka_name(topic), number, part, max_bytes)
                 for number, part in by_partition
@@ -265,6 +289,7 @@ class KafkaLog:
         if wanted.retention != known.retention and (wanted.envelope or not wanted.type):
             self._topics.set_retention(name, wanted.retention)
         merged = wanted if len(wanted.descriptors) >= len(known.descriptors) else wanted.with_type_of(known)
+        merged = replace(merged, partitioner=known.partitioner)
         if merged != known:
             self._publish_schema(name, merged)
 
@@ -284,12 +309,22 @@ class KafkaLog:
                 "nothing was said of %s in %s, as that is not allowed", name, self.kafka_name(place.SCHEMAS)
             )
 
+    def _partitioner_of(self, topic: str, batch: OutgoingRecords, partitions: int) -> Partitioner:
+        """The partitioner recorded with a topic; of one that others made, that of Kafka's own client."""
+        if batch.keys is None or batch.partitions is not None or partitions == 1:
+            return NEW_TOPICS
+        if time.monotonic() - self._schemas_checked_at > FRESH_SECONDS:
+            self._read_schemas()
+        known = self._schemas.get(topic)
+        return NEW_TOPICS if known is None else known.partitioner
+
     def _known_schema(self, name: str) -> Schema | None:
         self._read_schemas()
         return self._schemas.get(name)
 
     def _read_schemas(self) -> None:
         with self._lock:
+            self._schemas_checked_at = time.monotonic()
             try:
                 end = self._topics.offsets(place.SCHEMAS, OffsetSpec.latest())[0]
             except TopicMissing:

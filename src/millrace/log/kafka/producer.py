@@ -7,7 +7,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 
 from millrace.errors import LogError
-from millrace.log.contract import OutgoingRecords
+from millrace.log.contract import OutgoingRecords, Partitioner
 from millrace.log.partitioning import split_by_partition
 from millrace.log.record_sizes import record_sizes
 
@@ -29,8 +29,8 @@ class PartitionRecords(NamedTuple):
     """The largest record, and so the largest batch, that the topic takes."""
 
 
-class Partitioner:
-    """Cuts batches by partition; records without a key are dealt out in turn."""
+class PartitionSplitter:
+    """Cuts batches by partition. Remembers whose turn it is among the partitions, for records without a key."""
 
     def __init__(self) -> None:
         self._next_turns: dict[str, int] = {}
@@ -40,9 +40,10 @@ class Partitioner:
         topic: str,
         batch: OutgoingRecords,
         partitions: int,
+        partitioner: Partitioner,
         end_offsets: Callable[[str], dict[int, int]],
     ) -> list[tuple[int, OutgoingRecords]]:
-        """What goes to each partition. `ends` says where dealing begins, the first time."""
+        """What goes to each partition. The first turn in a topic follows from `end_offsets`, so that processes do not all begin with partition 0."""
         if not len(batch):
             return []
         if topic not in self._next_turns:
@@ -50,11 +51,11 @@ class Partitioner:
                 batch.partitions is None and partitions > 1 and (batch.keys is None or batch.keys.null_count)
             )
             if not has_keyless:
-                return list(split_by_partition(topic, batch, partitions, 0))
+                return list(split_by_partition(topic, batch, partitions, 0, partitioner))
             self._next_turns[topic] = sum(end_offsets(topic).values())
         first_turn = self._next_turns[topic]
         self._next_turns[topic] += len(batch)
-        return list(split_by_partition(topic, batch, partitions, first_turn))
+        return list(split_by_partition(topic, batch, partitions, first_turn, partitioner))
 
 
 def check_sizes(topic: str, batch: OutgoingRecords, max_bytes: int) -> None:

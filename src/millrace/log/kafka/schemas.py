@@ -1,21 +1,24 @@
 """What each topic holds, said beside it: records of the compacted topic `millrace.schemas`, from which anyone can decode without our code.
 
 The key is the topic's name, the value JSON: how records are encoded (`codec`, `envelope`), the full name of the protobuf type (`type`), and, in
-base64, a `google.protobuf.FileDescriptorSet` with everything that the type and the envelope need (`descriptors`).
+base64, a `google.protobuf.FileDescriptorSet` with everything that the type and the envelope need (`descriptors`). `partitioner` says how
+keys are placed on partitions: `murmur2`, as by Kafka's Java client. Records of earlier versions lack it: they placed keys by `millrace-hash`.
 """
 
 import base64
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 
 from millrace.log.codecs import event_pb2
+from millrace.log.contract import Partitioner
 from millrace.log.control import parse_object
 from millrace.log.declarations import RAW_FORMAT, TopicFormat
+from millrace.log.partitioning import NEW_TOPICS, UNRECORDED
 from millrace.topics import Topic
 from millrace.values import event_types
 
@@ -33,6 +36,7 @@ class Schema:
     retention: int | None
     compact: bool = False
     descriptors: str = ""
+    partitioner: Partitioner = NEW_TOPICS
 
     @property
     def topic_format(self) -> TopicFormat:
@@ -50,18 +54,20 @@ class Schema:
     @staticmethod
     def from_json(value: bytes | None) -> "Schema":
         """The schema of a record; what later versions add is passed over. `ValueError` where it is none."""
-        schema = Schema(**parse_object(value, _MEMBER_TYPES, _REQUIRED))
+        schema = Schema(**{"partitioner": UNRECORDED, **parse_object(value, _MEMBER_TYPES, _REQUIRED)})
         if schema.codec not in _CODECS or schema.partitions < 1 or (schema.retention or 1) < 1:
             raise ValueError("is not a schema: codec, partitions or retention cannot be")
+        if schema.partitioner not in get_args(Partitioner):
+            raise ValueError(f"has an unknown partitioner {schema.partitioner[:40]!r}")
         _check_descriptors(schema)
         return schema
 
     def can_replace(self, old: "Schema | None") -> bool:
-        """Whether it may replace the one before: the same codec, type and envelope, and fields only added at the end."""
+        """Whether it may replace the one before: the same codec, type, envelope and partitioner, and fields only added at the end."""
         if old is None or self == old:
             return True
         is_same_type = (self.codec, self.type, self.envelope) == (old.codec, old.type, old.envelope)
-        return is_same_type and self.fields.startswith(old.fields)
+        return is_same_type and self.partitioner == old.partitioner and self.fields.startswith(old.fields)
 
     @staticmethod
     def of_topic(topic: Topic) -> "Schema":
@@ -87,6 +93,7 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "retention": (int, type(None)),
     "compact": (bool,),
     "descriptors": (str,),
+    "partitioner": (str,),
 }
 _REQUIRED = frozenset({"partitions", "codec", "type", "fields", "envelope", "retention"})
 
