@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import USERS
-from log.test_kafka import secure
+from log.kafka.secure import secure
 from millrace.devtools.brokers import Cluster
 from millrace.log import open_log
 from millrace.log.codecs.codec import encode

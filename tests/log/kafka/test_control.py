@@ -2,8 +2,6 @@
 
 import json
 import logging
-import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +9,6 @@ import pytest
 
 from log.children import texts
 from millrace.cli import main
-from millrace.devtools.brokers import Cluster
 from millrace.log import OutgoingRecords, open_log
 from millrace.log.aliases import ALIASES, read_aliases, set_alias
 from millrace.log.kafka import url
@@ -47,14 +44,6 @@ HOSTILE: list[bytes | None] = [
     b'{"partitions": "1"}',
     b"\0" * 100_000,
 ]
-
-
-@pytest.fixture
-def log(brokers: Cluster) -> Iterator[KafkaLog]:
-    opened = open_log(f"{brokers.url}/control-{uuid.uuid4().hex[:8]}")
-    assert isinstance(opened, KafkaLog)
-    yield opened
-    opened.close()
 
 
 def write(log: KafkaLog, topic: str, key: bytes | None, values: list[bytes | None]) -> None:

@@ -1,7 +1,5 @@
 """Records at, below and above what brokers take."""
 
-import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 import millrace as mr
 from log.children import texts
 from millrace.config import KafkaSettings
-from millrace.devtools.brokers import Cluster
 from millrace.errors import LogError
 from millrace.log import OutgoingRecords, open_log
 from millrace.log.codecs.codec import encode
@@ -45,14 +42,6 @@ class Count:
 
 NOTES = Topic("notes", Note, "who", partitions=1)
 COUNTS = Topic("counts", Count, "who", partitions=1)
-
-
-@pytest.fixture
-def log(brokers: Cluster) -> Iterator[KafkaLog]:
-    opened = open_log(f"{brokers.url}/sizes-{uuid.uuid4().hex[:8]}")
-    assert isinstance(opened, KafkaLog)
-    yield opened
-    opened.close()
 
 
 def limit(log: KafkaLog, topic: str, largest: int) -> None:

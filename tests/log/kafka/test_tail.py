@@ -1,26 +1,14 @@
 """Following a topic of Kafka, in which transactions leave offsets without records."""
 
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
 from log.children import texts
-from millrace.devtools.brokers import Cluster
-from millrace.log import open_log
 from millrace.log.kafka.log import KafkaLog
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def log(brokers: Cluster) -> Iterator[KafkaLog]:
-    opened = open_log(f"{brokers.url}/own-{uuid.uuid4().hex[:8]}")
-    assert isinstance(opened, KafkaLog)
-    yield opened
-    opened.close()
 
 
 def test_what_is_committed_is_shown_once_and_what_is_taken_back_never(log: KafkaLog) -> None:

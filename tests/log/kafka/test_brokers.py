@@ -1,8 +1,6 @@
 """What brokers that restart, forget or have not heard yet do to a log."""
 
 import time
-import uuid
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException
 from log.children import texts
 from log.conftest import within
 from millrace.devtools import brokers as kafka
-from millrace.devtools.brokers import Cluster
 from millrace.devtools.brokers.properties import BrokerOptions
 from millrace.errors import Fenced, TopicMissing
 from millrace.log import OutgoingRecords, open_log
@@ -23,14 +20,6 @@ from millrace.log.kafka import broker_errors
 from millrace.log.kafka.log import KafkaLog
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def log(brokers: Cluster) -> Iterator[KafkaLog]:
-    opened = open_log(f"{brokers.url}/brokers-{uuid.uuid4().hex[:8]}")
-    assert isinstance(opened, KafkaLog)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize(
