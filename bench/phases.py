@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from millrace.values.atomic_files import write_file
+
 VARIABLE = "MILLRACE_PHASES"
 
 
@@ -41,9 +43,7 @@ class Stopwatch:
 
     def write_times(self, folder: Path) -> None:
         """Writes what was spent so far where `collect` finds it."""
-        draft = folder / f".{os.getpid()}"
-        draft.write_text(json.dumps(self.spent))
-        draft.replace(folder / f"{os.getpid()}.json")
+        write_file(folder / f"{os.getpid()}.json", json.dumps(self.spent).encode(), durable=False)
 
 
 def install() -> None:

@@ -1,6 +1,5 @@
 """Flipped bits in the indexes and small tables of the embedded log, in savepoints and in the quarantine: refused in one line, or harmless."""
 
-import json
 import random
 import shutil
 import sqlite3
@@ -160,11 +159,3 @@ def test_a_flipped_bit_in_the_quarantine_is_refused_and_no_job_is_let_out_or_put
             harmless += 1
             assert found == known
     assert harmless < len(places) // 10
-
-
-def test_the_quarantine_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    Quarantine(tmp_path).commit_failures(7, 1_000, [case("jobs")])
-    path = tmp_path / "quarantine.json"
-    known = Quarantine(tmp_path).cases
-    path.write_text(json.dumps(json.loads(path.read_text())["jobs"]))
-    assert Quarantine(tmp_path).cases == known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from millrace.runners import java
 from millrace.runners.processes import is_alive, list_tree
 from millrace.runners.spark import run
 from millrace.runners.spark.supervisor import supervise
-from millrace.runners.state.folder import lock_folder
+from millrace.runners.state.folder import encode_checked, lock_folder
 from runners.spark.readings import (
     CLIMBS,
     FALLS,
@@ -224,6 +223,6 @@ def test_state_of_the_local_runner_is_refused(settings: Settings) -> None:
 
 def test_a_state_folder_of_another_version_is_refused(settings: Settings) -> None:
     with lock_folder(settings.state.dir / "test") as folder:
-        (folder.path / "identity.json").write_text(json.dumps({"version": 99}))
-        with pytest.raises(StateMismatch, match="another version"):
+        (folder.path / "identity.json").write_bytes(encode_checked({"format": 99}))
+        with pytest.raises(StateMismatch, match="a later version"):
             supervise.prepare_task(folder, [totals()], settings, until_caught_up=True)

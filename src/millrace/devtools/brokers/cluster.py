@@ -18,6 +18,7 @@ from millrace.devtools.brokers.properties import BrokerNode, BrokerOptions, form
 from millrace.errors import MillraceError, RunFailed
 from millrace.runners import java
 from millrace.runners.processes import die_with_parent, is_alive
+from millrace.values.atomic_files import write_file
 
 DEFAULT_FOLDER = Path("millrace-data/kafka")
 DEFAULT_PORT = 9092
@@ -75,9 +76,7 @@ class Cluster:
     def store(self) -> None:
         """Remembers it."""
         description = {"id": self.id, "nodes": [asdict(node) for node in self.nodes]}
-        draft = self.folder / "cluster.draft"
-        draft.write_text(json.dumps(description, indent=1))
-        draft.replace(self.folder / "cluster.json")
+        write_file(self.folder / "cluster.json", json.dumps(description, indent=1).encode(), durable=False)
 
 
 def load_cluster(folder: Path = DEFAULT_FOLDER) -> Cluster | None:

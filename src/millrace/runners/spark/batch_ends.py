@@ -12,20 +12,13 @@ from pathlib import Path
 
 from millrace.engine.progress import PartitionWatermark
 from millrace.runners.batches import WatermarkAlignment
+from millrace.values.atomic_files import write_file
 
 
 def write_watermarks(path: Path, watermarks: Mapping[str, Sequence[PartitionWatermark]]) -> None:
     """Leaves word for the next batch."""
-    draft = path.with_suffix(".draft")
-    draft.write_text(
-        json.dumps(
-            [
-                [astuple(watermark) for watermark in operator_watermarks]
-                for operator_watermarks in watermarks.values()
-            ]
-        )
-    )
-    draft.replace(path)
+    stored = [[astuple(watermark) for watermark in of_operator] for of_operator in watermarks.values()]
+    write_file(path, json.dumps(stored).encode(), durable=False)
 
 
 def read_alignment(path: Path, max_ahead: int) -> WatermarkAlignment:

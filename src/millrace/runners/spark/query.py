@@ -17,14 +17,19 @@ from millrace.runners import batches as feed
 from millrace.runners.commit import Committer
 from millrace.runners.spark import session
 from millrace.runners.spark.open_logs import LogLocation, get_log
-from millrace.runners.spark.savepoint import StateMove, move_state, newest_batch, read_committed_offsets
+from millrace.runners.spark.savepoint import (
+    StateMove,
+    move_state,
+    newest_batch,
+    read_committed_offsets,
+)
 from millrace.runners.spark.serialized_plan import SerializedPlan
 from millrace.runners.spark.sink import Sink
 from millrace.runners.spark.slots import make_slot_labels
 from millrace.runners.spark.source import PACKET_SCHEMA, SourceSpec, make_source
 from millrace.runners.spark.stage import Stage
 from millrace.runners.spark.supervisor.failures import explain_failure
-from millrace.runners.state.folder import Identity, checkpoint_path, seed_path
+from millrace.runners.state.folder import Identity, checkpoint_path, mark_checkpoint, seed_path
 from millrace.runners.state.quarantine import Quarantine, open_quarantine
 from millrace.runners.state.savepoint import load_savepoint
 
@@ -144,6 +149,7 @@ def start_query(
         log.ensure(topic)
     committer = Committer(log, plan, run=run.name, state=identity.id, quarantine=quarantine)
     checkpoint, seed = checkpoint_path(task.path, identity), seed_path(task.path, identity)
+    mark_checkpoint(checkpoint)
     complete, planned = newest_batch(checkpoint / "commits"), newest_batch(checkpoint / "offsets")
     committer.check_state(task.path, complete=identity.base + complete, planned=identity.base + planned)
     committer.check_all_quarantined()

@@ -23,6 +23,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from millrace.values.atomic_files import write_file
+
 if TYPE_CHECKING:
     from millrace.runners.spark.source import EncodedPacket, ReadTask, SourceSpec
 
@@ -76,8 +78,7 @@ def request_read(spec: SourceSpec, task: ReadTask) -> None:
     ):  # in this order: so no change is missed
         return
     with contextlib.suppress(OSError):  # no room, or nobody there: then the worker reads by itself
-        path.write_bytes(pickle.dumps((spec, task)))
-        path.rename(path.with_suffix(".asked"))
+        write_file(path.with_suffix(".asked"), pickle.dumps((spec, task)), durable=False)
         os.write(_queue.notify_pipe, b".")
 
 
@@ -157,11 +158,9 @@ def _write_packets(request: bytes, path: Path, *, is_wanted: Callable[[], bool])
     from millrace.runners.spark.source import read_packets
 
     spec, task = pickle.loads(request)  # noqa: S301 - written by our own workers
-    draft = path.with_suffix(".draft")
     try:
-        draft.write_bytes(pickle.dumps(read_packets(spec, task)))
+        packets = pickle.dumps(read_packets(spec, task))
         if is_wanted():
-            draft.rename(path.with_suffix(".ready"))
+            write_file(path.with_suffix(".ready"), packets, durable=False)
     except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
         _log.debug("reading ahead: %s", error)
-    draft.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from millrace.runners.spark.open_logs import LogLocation, get_log
 from millrace.runners.spark.slots import make_slot_labels
 from millrace.runners.spark.stage import CHUNK_STRIDE, META_ID
 from millrace.runners.state.evolution import StateChanges, evolve
-from millrace.runners.state.folder import Identity, StateFolder, checkpoint_path, seed_path
+from millrace.runners.state.folder import Identity, StateFolder, check_checkpoints, checkpoint_path, seed_path
 from millrace.runners.state.hadoop_checksums import read_checked_text
 from millrace.runners.state.savepoint import Savepoint, describe_unfinished, load_savepoint, write_savepoint
 
@@ -60,6 +60,7 @@ def read_committed_offsets(checkpoint: Path) -> Offsets:
 
 def read_savepoint(spark: SparkSession, path: Path, identity: Identity, next_step: str) -> Savepoint | None:
     """What a checkpoint holds after its last batch; None: nothing was done yet. A batch that was begun and not finished is refused: `then` is what is to be done after it."""
+    check_checkpoints(path)
     checkpoint, seed = checkpoint_path(path, identity), seed_path(path, identity)
     complete = newest_batch(checkpoint / "commits")
     if newest_batch(checkpoint / "offsets") > complete:

@@ -33,6 +33,7 @@ from millrace.runners.spark.supervisor.failures import explain_failure
 from millrace.stream import Job
 from millrace.testing.model.model import SourceEvent
 from millrace.testing.script import BatchResult, decode_events
+from millrace.values.atomic_files import write_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,9 +105,8 @@ class SparkScript:
             for topic in self._plan.topics
             for number in range(self._partitions[topic.name])
         ]
-        draft = self._folder / "draft"
-        draft.write_bytes(pickle.dumps(ScriptedBatch(partition_batches, now, end)))
-        draft.replace(self._folder / "steps" / str(self._steps))
+        scripted = pickle.dumps(ScriptedBatch(partition_batches, now, end))
+        write_file(self._folder / "steps" / str(self._steps), scripted, durable=False)
         self._steps += 1
         return _to_fed(self._wait_for(self._steps - 1))
 

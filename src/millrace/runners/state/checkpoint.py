@@ -18,7 +18,7 @@ from millrace.engine.state import Changes, SlotState, damage_error
 from millrace.errors import StateMismatch, StateUnwritable
 from millrace.runners.batches import Offsets
 from millrace.runners.state.evolution import StateChanges, evolve
-from millrace.runners.state.folder import Identity, StateFolder
+from millrace.runners.state.folder import STATE_FORMAT, Identity, StateFolder, check_folder_format
 
 TABLES = """
 create table if not exists facts (name text primary key, value text not null);
@@ -48,6 +48,8 @@ class Checkpoint:
         with self._explain_write_errors():
             self._db = self._open_database(folder.path / "local.db")
             self._facts: dict[str, str] = read_facts(self._db, folder.path / "local.db")
+            if self._facts:
+                check_folder_format(folder.path, stored_format(self._facts))
         self.identity = self._evolve(known, plan, state_changes or StateChanges())
 
     @property
@@ -130,8 +132,8 @@ class Checkpoint:
             self._put_facts(facts)
 
     def _put_facts(self, facts: dict[str, str]) -> None:
-        """Facts, among them which places have state, in the transaction that is open."""
-        after = add_checksum({**self._facts, **facts, "places": _list_stage_slots(self._db)})
+        """Stores facts, and which stages and slots have state, in the transaction that is open."""
+        after = make_facts(self._db, {**self._facts, **facts})
         self._db.executemany("insert or replace into facts values (?, ?)", after.items())
         self._facts = after
 
@@ -192,6 +194,17 @@ def read_states(db: sqlite3.Connection, path: Path) -> SlotStates:
     return states
 
 
+def make_facts(db: sqlite3.Connection, facts: Mapping[str, str]) -> dict[str, str]:
+    """Facts with those that every file has: its format, which stages and slots have state, and a checksum."""
+    return add_checksum({**facts, "format": str(STATE_FORMAT), "places": _list_stage_slots(db)})
+
+
+def stored_format(facts: Mapping[str, str]) -> object:
+    """The number of the format in which a file was written; None where it carries none."""
+    number = facts.get("format")
+    return int(number) if number is not None and number.isdecimal() else number
+
+
 def add_checksum(facts: Mapping[str, str]) -> dict[str, str]:
     """Facts with a checksum over all of them, as one of them."""
     rest = {name: value for name, value in facts.items() if name != "check"}
@@ -199,22 +212,25 @@ def add_checksum(facts: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_facts(db: sqlite3.Connection, path: Path) -> dict[str, str]:
-    """The facts in a file; `StateUnreadable` where their checksum does not fit. Files of earlier versions have none."""
+    """The facts in a file; `StateUnreadable` where their checksum does not fit."""
     try:
         rows = db.execute("select cast(name as blob), cast(value as blob) from facts")
         facts = {str(name, "utf-8"): str(value, "utf-8") for name, value in rows}
     except (UnicodeDecodeError, TypeError) as error:
         raise damage_error(str(path), "its facts", str(error)) from error
-    if ("check" in facts or "places" in facts) and add_checksum(facts) != facts:
+    if facts and add_checksum(facts) != facts:
         raise damage_error(str(path), "its facts", "their checksum does not fit")
     return facts
 
 
 def check_stage_slots(db: sqlite3.Connection, facts: Mapping[str, str], path: Path) -> None:
-    """That state is there for the stages and slots that it was stored for: what is missing would be taken for none."""
-    if "places" in facts and (found := _list_stage_slots(db)) != facts["places"]:
+    """Refuses a file in which a stage and slot that had state has none: the engine would begin there with empty state."""
+    stored = facts.get("places", "[]")
+    if (found := _list_stage_slots(db)) != stored:
         raise damage_error(
-            str(path), "its descriptions", f"they are there for the places {found}, not for {facts['places']}"
+            str(path),
+            "its descriptions",
+            f"they are there for the stages and slots {found}, not for {stored}",
         )
 
 

@@ -18,8 +18,16 @@ from typing import Any
 
 from millrace.errors import StateInUse, StateMismatch, StateUnreadable, StateUnwritable
 from millrace.runners.processes import is_alive
+from millrace.values.atomic_files import write_file
 
-VERSION = 1
+STATE_FORMAT = 2
+"""The format of all that a state folder or a savepoint holds.
+
+It changes whenever state that was stored before could be misread: format 2 brought explicit identities of operators. `identity.json`, the
+facts of `local.db` and of savepoints, and Spark's checkpoints carry it. What carries no number is of format 1.
+"""
+_CHECKPOINT_FORMAT = "millrace-format"
+"""The file in Spark's checkpoint folder that holds the format."""
 LOCK_TIMEOUT = 20.0
 """How many seconds a run waits for the JVM of one that has died to let go."""
 
@@ -34,7 +42,7 @@ class Identity:
     fingerprint: str
     slots: int
     partitions: int
-    version: int = VERSION
+    format: int = STATE_FORMAT
     operators: Mapping[str, str] = field(default_factory=dict)
     """What the state of each operator depends on, where jobs may come and go."""
     births: Mapping[str, int] = field(default_factory=dict)
@@ -88,10 +96,7 @@ class StateFolder:
             raise StateUnreadable(
                 f"{self.path}/identity.json is damaged ({error}), so it cannot be told whose state this is; restore the folder from a backup, or start a new one from a savepoint (--restore FILE)"
             ) from error
-        if fields.get("version") != VERSION:
-            raise StateMismatch(
-                f"{self.path} was written by another version of millrace (state {fields.get('version')}, here {VERSION}); go on with that version, or compute results anew into a new version of the topics (millrace backfill)"
-            )
+        check_folder_format(self.path, fields.get("format"))
         try:
             return Identity(**{**fields, "jobs": tuple(fields["jobs"])})
         except (TypeError, KeyError) as error:
@@ -165,14 +170,25 @@ class StateFolder:
         self._write("task.pickle", body)
 
     def _write(self, name: str, body: bytes) -> None:
-        """All or nothing, and on disk when it returns."""
         with explain_write_errors(self.path):
-            draft = self.path / f".{name}"
-            with draft.open("wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path / name)
+            write_file(self.path / name, body, durable=True)
+
+
+def check_folder_format(path: Path, found: object) -> None:
+    """Refuses a state folder of another format before anything else of it is read. `found`: the number that it carries, None if none."""
+    if found != STATE_FORMAT:
+        raise StateMismatch(
+            f"state folder {path} {describe_format(found)}, so this version cannot read it; let that version finish the run, "
+            "or begin anew from the start of the log: in another folder (--state FOLDER --take-over), "
+            "or with results in new topics (millrace backfill JOB --version NAME)"
+        )
+
+
+def describe_format(found: object) -> str:
+    """Which version of millrace wrote state of another format, as a part of a sentence."""
+    number = 1 if found is None else found
+    writer = "a later" if isinstance(number, int) and number > STATE_FORMAT else "an earlier"
+    return f"was written by {writer} version of millrace (format {number}; this version reads format {STATE_FORMAT})"
 
 
 def encode_checked(fields: Mapping[str, Any]) -> bytes:
@@ -181,12 +197,11 @@ def encode_checked(fields: Mapping[str, Any]) -> bytes:
 
 
 def decode_checked(body: bytes) -> dict[str, Any]:
-    """The object of `write_checked`, or one of an earlier version, without a checksum; `ValueError` where it does not fit."""
+    """The object of `encode_checked`; `ValueError` where its checksum does not fit."""
     fields = json.loads(body)
     if not isinstance(fields, dict):
         raise ValueError("it is not an object")  # noqa: TRY004 - what is stored is wrong, not a type in code
-    check = fields.pop("check", None)
-    if check is not None and check != _checksum(fields):
+    if fields.pop("check", None) != _checksum(fields):
         raise ValueError("its checksum does not fit")
     return fields
 
@@ -203,6 +218,28 @@ def checkpoint_path(path: Path, identity: Identity) -> Path:
 def seed_path(path: Path, identity: Identity) -> Path:
     """The state with which that checkpoint begins, if it does not begin with none."""
     return path / f"seed-{identity.base}-{identity.fingerprint}.savepoint"
+
+
+def mark_checkpoint(checkpoint: Path) -> None:
+    """Writes the format into a checkpoint folder, before Spark begins to use it."""
+    if not _is_checkpoint_begun(checkpoint):
+        with explain_write_errors(checkpoint.parent):
+            checkpoint.mkdir(exist_ok=True)
+            write_file(checkpoint / _CHECKPOINT_FORMAT, f"{STATE_FORMAT}\n".encode(), durable=True)
+
+
+def check_checkpoints(path: Path) -> None:
+    """Refuses a state folder with a checkpoint of another format, which the folder's identity, if it was lost, cannot tell."""
+    for checkpoint in filter(_is_checkpoint_begun, path.glob("checkpoint*")):
+        try:
+            text = (checkpoint / _CHECKPOINT_FORMAT).read_text().strip()
+        except FileNotFoundError:
+            text = "1"
+        check_folder_format(path, int(text) if text.isdecimal() else text)
+
+
+def _is_checkpoint_begun(checkpoint: Path) -> bool:
+    return any((checkpoint / name).exists() for name in ("metadata", "offsets"))
 
 
 _locks: set[int] = set()

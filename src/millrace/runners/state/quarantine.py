@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +22,7 @@ from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError, JobQuarantined, StateUnreadable
 from millrace.log.dead_letters import DEAD_SCHEMA, dead_topic
 from millrace.runners.state.folder import decode_checked, encode_checked
+from millrace.values.atomic_files import write_file
 
 _log = logging.getLogger("millrace.run")
 
@@ -56,14 +56,11 @@ class Quarantine:
         """Finds those of earlier runs."""
         self._path = folder / "quarantine.json"
         try:
-            stored = decode_checked(self._path.read_bytes())
-            stored = (
-                stored["jobs"] if stored.keys() == {"jobs"} and "batch" not in stored["jobs"] else stored
-            )  # earlier versions had only the jobs
+            stored = decode_checked(self._path.read_bytes())["jobs"]
             self.cases: Mapping[str, Case] = {job: Case(**case) for job, case in stored.items()}
         except FileNotFoundError:
             self.cases = {}
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateUnreadable(
                 f"{self._path} is damaged ({error}), so it cannot be told which jobs are under quarantine; restore it from a backup, or remove it to try all jobs again"
             ) from error
@@ -166,12 +163,8 @@ class Quarantine:
         return str(path)
 
     def _write(self, cases: Mapping[str, Case]) -> None:
-        draft = self._path.with_suffix(".draft")
-        with draft.open("wb") as file:
-            file.write(encode_checked({"jobs": {job: asdict(case) for job, case in cases.items()}}))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path)
+        stored = {"jobs": {job: asdict(case) for job, case in cases.items()}}
+        write_file(self._path, encode_checked(stored), durable=True)
         self.cases = cases
 
 

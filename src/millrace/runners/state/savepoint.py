@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
@@ -22,12 +21,15 @@ from millrace.runners.state.checkpoint import (
     add_checksum,
     has_unfinished_batch,
     is_damage,
+    make_facts,
     read_facts,
     read_states,
     store_changes,
+    stored_format,
 )
 from millrace.runners.state.evolution import StateChanges, evolve
-from millrace.runners.state.folder import Identity, StateFolder
+from millrace.runners.state.folder import STATE_FORMAT, Identity, StateFolder, describe_format
+from millrace.values.atomic_files import replace_file
 from millrace.values.local_paths import require_local
 
 
@@ -48,26 +50,25 @@ def save(folder: StateFolder, target: Path) -> Savepoint:
             f"{folder.path} holds no state; name the folder (state.dir) and run (run.name) of a run"
         )
     check_target(target)
-    with _explain_write_errors(target):
-        with sqlite3.connect(source) as db:
+    with _explain_write_errors(target), replace_file(target, durable=True) as draft:
+        draft.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(source)) as db:
             if has_unfinished_batch(db):
                 raise StateMismatch(describe_unfinished(folder.path, "make the savepoint"))
-            db.execute("vacuum into ?", (str(target),))
-        with sqlite3.connect(target) as copy:
+            db.execute("vacuum into ?", (str(draft),))
+        with contextlib.closing(sqlite3.connect(draft)) as copy, copy:
             facts = {
                 **dict(copy.execute("select name, value from facts")),
                 "identity": json.dumps(asdict(identity)),
             }
-            copy.executemany(
-                "insert or replace into facts values (?, ?)", _add_full_checksum(copy, facts).items()
-            )
+            facts = _add_full_checksum(copy, make_facts(copy, facts))
+            copy.executemany("insert or replace into facts values (?, ?)", facts.items())
     return load_savepoint(target)
 
 
 def write_savepoint(savepoint: Savepoint, target: Path) -> None:
-    """Writes a state that is at hand: the file is there as a whole or not at all."""
-    draft = target.with_name(f".{target.name}")
-    with _explain_write_errors(target):
+    """Writes a state that is at hand. Where it fails, no file is left."""
+    with _explain_write_errors(target), replace_file(target, durable=True) as draft:
         draft.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(draft)) as db, db:
             db.execute("pragma journal_mode = off")
@@ -84,10 +85,8 @@ def write_savepoint(savepoint: Savepoint, target: Path) -> None:
                     for stage_slot, state in savepoint.states.items()
                 },
             )
-            db.executemany("insert into facts values (?, ?)", _add_full_checksum(db, facts).items())
-        with draft.open("rb+") as file:
-            os.fsync(file.fileno())
-        draft.replace(target)
+            facts = _add_full_checksum(db, make_facts(db, facts))
+            db.executemany("insert into facts values (?, ?)", facts.items())
 
 
 def check_target(target: Path) -> None:
@@ -147,7 +146,12 @@ def load_savepoint(path: Path) -> Savepoint:
         db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
         facts = read_facts(db, path)
         identity_fields = json.loads(facts["identity"])
-        if "whole" in facts and _add_full_checksum(db, facts) != facts:
+        if (found := stored_format(facts)) != STATE_FORMAT:
+            raise StateMismatch(
+                f"savepoint {path} {describe_format(found)}, so this version cannot read it; restore it with that version, "
+                "or make one with this version: millrace savepoint FILE"
+            )
+        if _add_full_checksum(db, facts) != facts:
             raise damage_error(str(path), "some place", "the checksum over all of it does not fit")
         states = read_states(db, path)
     except (sqlite3.Error, KeyError, ValueError) as error:

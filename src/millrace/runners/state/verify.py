@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from millrace.engine.state import SlotState
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, StateMismatch
 from millrace.log.embedded.verify import Damage, VerificationCounts, open_readonly, verify_pages
 from millrace.runners.state.checkpoint import check_stage_slots, read_facts, read_states
 from millrace.runners.state.folder import StateFolder
@@ -27,6 +27,15 @@ def verify_state(folder: Path, counts: VerificationCounts) -> Iterator[Damage]:
         counts.files += 1
         try:
             StateFolder(path, -1).read_identity()
+        except StateMismatch as error:  # of another format, in which nothing else can be judged either
+            yield Damage(
+                str(identity),
+                "all of it",
+                str(error),
+                "nothing, for the version that wrote it",
+                "none needed",
+            )
+            continue
         except MillraceError as error:
             yield Damage(str(identity), "all of it", str(error), "whose state this is", _RESTORE)
         if (path / "quarantine.json").exists():

@@ -20,6 +20,7 @@ from millrace.ingest.connectors.simulator.chance import Ints
 from millrace.ingest.connectors.simulator.fleet import Samples
 from millrace.ingest.connectors.simulator.legs import BRAKING, Legs
 from millrace.ingest.connectors.simulator.messages import Messages
+from millrace.values.atomic_files import replace_file
 
 _ROWS_PER_FILE = 500_000
 """About how many positions a file holds."""
@@ -105,10 +106,9 @@ class TruthWriter:
 
     def _write(self, name: str, rows: pl.DataFrame) -> None:
         path = self.folder / f"{name}.parquet"
-        unfinished = path.with_suffix(".unfinished")
         try:
-            rows.write_parquet(unfinished)
-            unfinished.replace(path)
+            with replace_file(path, durable=False) as draft:
+                rows.write_parquet(draft)
         except OSError as error:
             raise InputError(
                 f"truth={str(self.folder)!r} cannot be written ({error}); make room, or name another folder"

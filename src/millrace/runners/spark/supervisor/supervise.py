@@ -26,7 +26,7 @@ from millrace.runners.spark.serialized_plan import pickle_by_value
 from millrace.runners.spark.supervisor.attempt import Attempt, Report
 from millrace.runners.spark.supervisor.failures import is_retryable
 from millrace.runners.state.evolution import StateChanges, evolve
-from millrace.runners.state.folder import Identity, StateFolder, lock_folder, seed_path
+from millrace.runners.state.folder import Identity, StateFolder, check_checkpoints, lock_folder, seed_path
 from millrace.runners.state.quarantine import Quarantine
 from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
@@ -125,6 +125,7 @@ def prepare_task(
     if restore is not None:
         folder.check_new()
     folder.check_restored()
+    check_checkpoints(folder.path)
     identity, pending_changes = folder.read_identity(), state_changes or StateChanges()
     partitions, slots = _choose_division(settings, identity, Plan.of(jobs, slots=1).depth)
     plan = Plan.of(jobs, slots=slots)
