@@ -374,7 +374,7 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
         ),
         (["explain", "vehicle-distribucion"], 1, "did you mean vehicle-distribution?"),
         (["topics", "list"], 1, "error: there is no log in"),
-        (["replay", "counting_program.py"], 2, "say exactly one of --recording, --topic and --events"),
+        (["replay", "counting_program.py"], 2, "by exactly one of --recording, --topic and --events"),
         (
             ["replay", "counting_program.py", "--events", "absent.csv"],
             1,

@@ -1,4 +1,4 @@
-"""Whether this machine has what millrace needs, and what to do where it has not."""
+"""Checks whether this machine has what millrace needs, and names a remedy for what is missing."""
 
 import importlib.metadata
 import importlib.util
@@ -15,16 +15,16 @@ from millrace.errors import ComponentMissing
 from millrace.runners import java
 
 Verdict = Literal["ok", "absent", "missing"]
-"""`absent` is a pity, `missing` a reason to stop: what was asked for cannot run."""
+"""`missing`: what was asked for cannot run without it. `absent`: other parts of millrace need it."""
 
 GIB = 2**30
 MIN_FREE_DISK, MIN_MEMORY = 1 * GIB, 4 * GIB
-"""What a run with Spark should find free, and the memory a machine should have."""
+"""Free disk and total memory that a run on Spark should have."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at; the remedy is empty where nothing is to be done."""
+    """The result of one check. The remedy is empty where nothing has to be done."""
 
     name: str
     verdict: Verdict
@@ -37,7 +37,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Everything, one finding after the other, in the order in which a user would mend it."""
+    """Runs all checks, in the order in which a user would fix their findings."""
     yield _check_python()
     yield _check_java(needed=settings.run.on == "spark")
     yield _check_extra(
@@ -61,7 +61,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_python() -> Finding:
-    """One that is too old cannot have installed millrace."""
+    """Always ok: an older Python could not have installed millrace."""
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("Python", "ok", f"{version} at {sys.executable}")
 
@@ -98,7 +98,7 @@ def _check_extra(name: str, package: str, *, extra: str, needed: bool, purpose: 
 
 
 def _check_folder(name: str, path: Path) -> Finding:
-    """Judges the folder itself or, before the first run, the nearest one above it, in which it would be made."""
+    """Checks the folder or, before the first run, its nearest existing parent, in which it would be created."""
     nearest = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
         return Finding(
@@ -112,7 +112,8 @@ def _check_folder(name: str, path: Path) -> Finding:
             f"chmod u+wx {nearest}, or name another folder",
         )
     free = shutil.disk_usage(nearest).free
-    description = f"{path}: {'writable' if nearest == path.absolute() else 'not there yet, can be made'}, {free / GIB:.1f} GiB free"
+    status = "writable" if nearest == path.absolute() else "does not exist yet, can be created"
+    description = f"{path}: {status}, {free / GIB:.1f} GiB free"
     if free < MIN_FREE_DISK:
         return Finding(
             name,
@@ -141,9 +142,9 @@ _PROGRAMS = (
     (
         "Chromium",
         ("chromium", "chromium-browser", "google-chrome"),
-        "not used by this version; the live map will be tested in it",
+        "the tests of the live map run in it",
     ),
-    ("mosquitto", ("mosquitto",), "not used by this version; MQTT ingestion will be tested with it"),
+    ("mosquitto", ("mosquitto",), "the tests and benchmarks of MQTT ingestion use it"),
     ("Maven", ("mvn",), "it fetches Kafka for `millrace kafka up`; the embedded log needs nothing"),
 )
 
@@ -158,11 +159,11 @@ def _check_program(name: str, programs: tuple[str, ...], purpose: str) -> Findin
 
 
 _PATH_SETTINGS = ("spark.executorEnv.PYTHONPATH", "spark.local.dir")
-"""Settings that only say where things are on this machine."""
+"""Settings that are only paths on this machine."""
 
 
 def _list_spark_settings(settings: Settings) -> Iterator[Finding]:
-    """What the Spark runner would be started with."""
+    """The settings with which the Spark runner would start."""
     if importlib.util.find_spec("pyspark") is None:
         return
     from millrace.runners.spark.session import configuration, count_cores

@@ -1,6 +1,6 @@
-"""The command line: what goes wrong ends in one line and an exit code, never in a traceback.
+"""The command line. An error ends in one line and an exit code, never in a traceback.
 
-Everything is imported inside `main`, where an interruption is expected.
+All imports are inside `main`, where Ctrl-C is handled.
 """
 
 import os
@@ -10,7 +10,7 @@ INTERRUPTED = 130
 
 
 def main(argv: "list[str] | None" = None) -> int:
-    """Runs one command. 0: done, 1: it failed, 2: it was not understood, 130: it was interrupted."""
+    """Runs one command. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     args = sys.argv[1:] if argv is None else argv
     try:
         return _run([word for word in args if word != "--debug"], debug="--debug" in args)
@@ -21,7 +21,7 @@ def main(argv: "list[str] | None" = None) -> int:
         return 1
     except MemoryError:
         return _report_failure(
-            "there is not enough memory; work on less at a time (run.max_events_per_batch), or on a larger machine"
+            "there is not enough memory; lower run.max_events_per_batch, or use a larger machine"
         )
     except Exception as error:
         if "--debug" in args:
@@ -59,17 +59,18 @@ def _run(args: list[str], *, debug: bool) -> int:
 
 
 def _raise_interrupt(_number: int, _frame: object) -> None:
-    """A service manager's stop is treated as Ctrl-C."""
+    """Treats SIGTERM, which service managers send, as Ctrl-C."""
     raise KeyboardInterrupt
 
 
 def _report_interrupt() -> int:
-    """Says so, and has Python forget the interruption.
+    """Prints that the command was stopped, and clears Python's memory of the interruption.
 
-    Python remembers a KeyboardInterrupt that was raised while `exec` ran a text, as each dataclass does when it is imported. Under
-    `python -m` it then kills itself by SIGINT at its end, even where the exception was caught. The next `exec` of a text clears that.
+    Python remembers a KeyboardInterrupt that was raised inside `exec`, which every dataclass calls when it is
+    defined. Under `python -m` it then kills itself by SIGINT at its end, even where the exception was caught.
+    The next `exec` clears that.
     """
-    exec("")  # noqa: S102 - the text is empty
+    exec("")  # noqa: S102 - an empty program
     sys.stderr.write("stopped\n")
     return INTERRUPTED
 
@@ -81,11 +82,11 @@ def _report_failure(message: str) -> int:
 
 
 def _report_crash(error: Exception) -> int:
-    """A fault of millrace itself, or of what it stands on: one line, and the trace in a file."""
+    """Reports an unexpected exception: one line, and the traceback in a file."""
     message = (str(error).splitlines() or [""])[0][:300]
-    if isinstance(error, OSError):  # a path that cannot be, a disk that fails: the system's own words say it
+    if isinstance(error, OSError):  # a wrong path or a failing disk; the system's message names it
         return _report_failure(
-            f"{_without_secrets(message)}; see that the path is right and can be used. Where it comes from: --debug"
+            f"{_without_secrets(message)}; check the path and its permissions; --debug shows the traceback"
         )
     import tempfile
     import traceback
@@ -95,16 +96,16 @@ def _report_crash(error: Exception) -> int:
         with tempfile.NamedTemporaryFile("w", prefix="millrace-", suffix=".trace", delete=False) as file:
             file.write(text)
     except OSError:
-        hint = "run it again with --debug to see where it comes from"
+        hint = "run it again with --debug to see the traceback"
     else:
-        hint = f"where it comes from is in {file.name}; please report it with that file"
-    return _report_failure(
-        f"this should not have happened: {type(error).__name__}: {_without_secrets(message)}; {hint}"
-    )
+        hint = f"the traceback is in {file.name}; please report it with that file"
+    return _report_failure(f"unexpected error: {type(error).__name__}: {_without_secrets(message)}; {hint}")
 
 
 def _without_secrets(text: str) -> str:
-    """The text without the values of environment variables that are named like secrets, and without passwords in URLs."""
+    """The text with passwords in URLs hidden, and the values of environment variables whose names look like
+    secrets.
+    """
     import re
 
     secret_words = ("PASSWORD", "SECRET", "TOKEN", "KEY")

@@ -25,7 +25,9 @@ def follow(
     limit: int | None = None,
     wait: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """Events as they come, each with its partition and offset; `topic` says where the Topic is defined, if millrace cannot know."""
+    """Events as they come, each with its partition and offset; `topic` says where the Topic is defined, if
+    millrace cannot know.
+    """
     decode = _choose_decoder(log, name, topic)
     batches = log.tail(name, start="begin" if from_start else "end", wait=pause if wait else _never)
     return islice((event for partition, records in batches for event in decode(partition, records)), limit)
@@ -44,11 +46,13 @@ def _choose_decoder(
     declared = _resolve_topic(topic) if topic else _find_built_in(name)
     if declared is None:
         raise LogError(
-            f"topic {name!r} holds {info.type_name}, which millrace does not know; say where its Topic is defined with --topic module:attribute or file.py:attribute"
+            f"topic {name!r} holds {info.type_name}, which millrace does not know; say where its Topic is "
+            "defined with --topic module:attribute or file.py:attribute"
         )
     if declared.type_name != info.type_name:
         raise LogError(
-            f"topic {name!r} holds {info.type_name}, but --topic {topic} is of {declared.type_name}; name the right one"
+            f"topic {name!r} holds {info.type_name}, but --topic {topic} is of {declared.type_name}; name "
+            "the right one"
         )
     return lambda partition, records: _decode_events(declared, partition, records)
 

@@ -1,4 +1,4 @@
-"""One module a command: arguments in, one library call, its answer out."""
+"""One module per command: it parses arguments, calls the library once, and prints the result."""
 
 import sys
 from typing import Annotated
@@ -66,7 +66,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error comes from; works after any command too.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; also works after any command.")
     ] = False,
 ) -> None:
-    """What holds for every command; `--debug` is taken by `millrace.cli.main`, wherever it stands."""
+    """Options of every command. `millrace.cli.main` reads `--debug`, wherever it stands."""

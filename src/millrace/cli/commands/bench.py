@@ -1,15 +1,43 @@
-"""`millrace bench`: how fast this machine is."""
+"""`millrace bench`: how fast this machine is. The benchmarks are in `bench/` of a checkout, which is not part
+of the wheel.
+"""
 
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from millrace.cli.commands import output
 from millrace.cli.commands.options import Json, format_examples
+from millrace.errors import ComponentMissing
 
-app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from bench.sustained import Sustained
+
+app = typer.Typer(
+    help="Measure on this machine. Needs a checkout of millrace: the benchmarks are not in the wheel.",
+    no_args_is_help=True,
+)
+
+CHECKOUT = Path(__file__).parents[4]
+"""The root of the checkout, where this package was not installed from a wheel."""
+
+BenchLog = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="URL",
+        help="The log, or kafka for a temporary broker. Default: a temporary embedded log.",
+    ),
+]
+BenchRunner = Annotated[Literal["local", "spark"], typer.Option("--on", help="The runner.")]
+Volume = Annotated[
+    float,
+    typer.Option(min=0.01, metavar="N", help="The volume of events: 1 is a real city, 676 events a second."),
+]
 
 ENGINE_COLUMNS = (
     "name",
@@ -21,105 +49,8 @@ ENGINE_COLUMNS = (
     "rss_mb",
     "load",
 )
-
-
-@app.command(
-    epilog=format_examples(
-        "millrace bench engine",
-        "millrace bench engine --only vehicle-distribution --json",
-        "millrace bench engine --only windows --only aggregates/sum --only local",
-    )
-)
-def engine(
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="NAME",
-            help="Only the measurement, group or runner of this name; may be said several times.",
-        ),
-    ] = None,
-    scale: Annotated[
-        float,
-        typer.Option(min=0.001, max=1.0, help="Smaller kinds, to see that all works: 0.05 is a twentieth."),
-    ] = 1.0,
-    json: Json = False,
-) -> None:
-    """Events per second, CPU per event, time per batch and memory: the engine, Spark, and plain Structured Streaming beside it."""
-    from bench.engine import bench
-
-    results = map(asdict, bench(only or [], scale=scale))
-    if json:
-        output.print_json_lines(results)
-    else:
-        output.print_table(
-            ENGINE_COLUMNS,
-            ([_format_figure(result[column]) for column in ENGINE_COLUMNS] for result in results),
-        )
-
-
-@app.command(
-    epilog=format_examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json")
-)
-def kafka(
-    rows: Annotated[
-        list[int] | None, typer.Option(min=1, metavar="N", help="Events a batch; may be said several times.")
-    ] = None,
-    batches: Annotated[
-        int, typer.Option(min=3, metavar="N", help="How many batches; the first four tenths warm up.")
-    ] = 10,
-    runner: Annotated[
-        Literal["spark", "spark-4-slots"] | None,
-        typer.Option(help="spark-4-slots is Spark with run.slots = 4. By default both."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Events per second and CPU per event, by phase, Kafka -> vehicle-distribution on Spark -> Kafka, over a backlog and a broker of its own."""
-    from bench.kafka import bench
-
-    results = map(
-        asdict,
-        bench(
-            rows or [400_000, 100_000],
-            batches=batches,
-            runners=[runner] if runner else ["spark", "spark-4-slots"],
-        ),
-    )
-    if json:
-        output.print_json_lines(results)
-    else:
-        output.print_table(
-            ENGINE_COLUMNS,
-            ([_format_figure(result[column]) for column in ENGINE_COLUMNS] for result in results),
-        )
-
-
 INGEST_COLUMNS = ("source", "messages", "messages_per_s", "cpu_us_per_message", "per_core")
 SIZE_COLUMNS = ("codec", "plain", "compressed", "embedded")
-
-
-@app.command(
-    epilog=format_examples("millrace bench ingest", "millrace bench ingest --messages 200000 --json")
-)
-def ingest(
-    messages: Annotated[int, typer.Option(min=1_000, metavar="N", help="How many messages.")] = 50_000,
-    json: Json = False,
-) -> None:
-    """Messages per second and CPU per message from a recording and from a broker (mosquitto, where there is one), and bytes per event in the log."""
-    from bench.ingestion import measure_sizes, measure_sources
-
-    for columns, results in (
-        (INGEST_COLUMNS, map(asdict, measure_sources(messages))),
-        (SIZE_COLUMNS, map(asdict, measure_sizes(messages))),
-    ):
-        if json:
-            output.print_json_lines(results)
-        else:
-            output.print_table(
-                columns, ([_format_figure(result[column]) for column in columns] for result in results)
-            )
-
-
 LIVE_COLUMNS = (
     "viewers",
     "cells_per_s",
@@ -130,40 +61,6 @@ LIVE_COLUMNS = (
     "to_viewer_ms_p99",
     "rss_mb",
 )
-
-
-@app.command(epilog=format_examples("millrace bench live", "millrace bench live --viewers 200 --cells 10000"))
-def live(
-    viewers: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=0, metavar="N", help="How many viewers; may be said several times. By default 0, 1 and 50."
-        ),
-    ] = None,
-    cells: Annotated[int, typer.Option(min=2, metavar="N", help="How many cells change a second.")] = 2_000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long each measurement takes.")] = 10,
-    json: Json = False,
-) -> None:
-    """What the live map costs the server: CPU for each tick, data sent, and how long results take to viewers."""
-    from bench.live_map import bench
-
-    results = map(asdict, bench(viewers or [0, 1, 50], cells_per_s=cells, seconds=seconds))
-    if json:
-        output.print_json_lines(results)
-    else:
-        output.print_table(
-            LIVE_COLUMNS, ([_format_figure(result[column]) for column in LIVE_COLUMNS] for result in results)
-        )
-
-
-BenchLog = Annotated[
-    str | None,
-    typer.Option(
-        "--log",
-        metavar="URL",
-        help="The log; kafka is a broker of its own. By default an embedded log of its own.",
-    ),
-]
 LATENCY_COLUMNS = (
     "job",
     "scale",
@@ -177,48 +74,6 @@ LATENCY_COLUMNS = (
     "above_floor_p99_ms",
     "load",
 )
-
-
-@app.command(
-    epilog=format_examples(
-        "millrace bench latency",
-        "millrace bench latency emergency-stop --on spark --scale 16",
-        "millrace bench latency --on spark --log kafka --json",
-    )
-)
-def latency(
-    jobs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="JOB", help="Jobs that run together; by default all that have markers."),
-    ] = None,
-    on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "local",
-    log: BenchLog = None,
-    scale: Annotated[
-        float,
-        typer.Option(
-            min=0.01, help="How many times the volume of a real city, which is 676 events a second."
-        ),
-    ] = 1,
-    seconds: Annotated[float, typer.Option(min=1, help="How long to measure, once the jobs run.")] = 60,
-    json: Json = False,
-) -> None:
-    """How long results take from event to reader, by markers, and how much of that is more than window and watermark demand.
-
-    On a log that is in use, other events in input.vehicle-positions count as load.
-    """
-    from bench.latency import bench
-    from bench.markers import MARKERS
-
-    results = map(asdict, bench(jobs or list(MARKERS), url=log, on=on, scale=scale, seconds=seconds))
-    if json:
-        output.print_json_lines(results)
-    else:
-        output.print_table(
-            LATENCY_COLUMNS,
-            ([_format_figure(result[column]) for column in LATENCY_COLUMNS] for result in results),
-        )
-
-
 SUSTAINED_COLUMNS = (
     "jobs",
     "scale",
@@ -237,6 +92,134 @@ SUSTAINED_COLUMNS = (
 
 @app.command(
     epilog=format_examples(
+        "millrace bench engine",
+        "millrace bench engine --only vehicle-distribution --json",
+        "millrace bench engine --only windows --only aggregates/sum --only local",
+    )
+)
+def engine(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only the measurement, group or runner of this name; may be repeated."
+        ),
+    ] = None,
+    scale: Annotated[
+        float,
+        typer.Option(
+            min=0.001, max=1.0, metavar="N", help="Smaller measurements for a trial: 0.05 is a twentieth."
+        ),
+    ] = 1.0,
+    json: Json = False,
+) -> None:
+    """Measure the engine, Spark and plain Structured Streaming: events per second, CPU, time per batch,
+    memory.
+    """
+    _require_checkout()
+    from bench.engine import bench
+
+    _print_results(ENGINE_COLUMNS, map(asdict, bench(only or [], scale=scale)), json=json)
+
+
+@app.command(
+    epilog=format_examples("millrace bench kafka", "millrace bench kafka --rows 200000 --batches 20 --json")
+)
+def kafka(
+    rows: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="Events per batch; may be repeated.")
+    ] = None,
+    batches: Annotated[
+        int, typer.Option(min=3, metavar="N", help="The number of batches; the first 40 % are warm-up.")
+    ] = 10,
+    runner: Annotated[
+        Literal["spark", "spark-4-slots"] | None,
+        typer.Option(help="spark-4-slots is Spark with 4 slots. Default: both."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure vehicle-distribution on Spark from Kafka to Kafka, by phase, over a backlog.
+
+    A broker is started for the measurement.
+    """
+    _require_checkout()
+    from bench.kafka import bench
+
+    runners = [runner] if runner else ["spark", "spark-4-slots"]
+    results = bench(rows or [400_000, 100_000], batches=batches, runners=runners)
+    _print_results(ENGINE_COLUMNS, map(asdict, results), json=json)
+
+
+@app.command(
+    epilog=format_examples("millrace bench ingest", "millrace bench ingest --messages 200000 --json")
+)
+def ingest(
+    messages: Annotated[int, typer.Option(min=1_000, metavar="N", help="The number of messages.")] = 50_000,
+    json: Json = False,
+) -> None:
+    """Measure ingestion from a recording and from mosquitto, if it is installed, and the bytes per event in
+    the log.
+    """
+    _require_checkout()
+    from bench.ingestion import measure_sizes, measure_sources
+
+    _print_results(INGEST_COLUMNS, map(asdict, measure_sources(messages)), json=json)
+    _print_results(SIZE_COLUMNS, map(asdict, measure_sizes(messages)), json=json)
+
+
+@app.command(epilog=format_examples("millrace bench live", "millrace bench live --viewers 200 --cells 10000"))
+def live(
+    viewers: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0, metavar="N", help="The number of viewers; may be repeated. Default: 0, 1 and 50."
+        ),
+    ] = None,
+    cells: Annotated[int, typer.Option(min=2, metavar="N", help="Cells that change per second.")] = 2_000,
+    seconds: Annotated[float, typer.Option(min=1, help="The length of each measurement.")] = 10,
+    json: Json = False,
+) -> None:
+    """Measure the server of the live map: CPU per tick, data sent, and the latency from result to viewer."""
+    _require_checkout()
+    from bench.live_map import bench
+
+    results = bench(viewers or [0, 1, 50], cells_per_s=cells, seconds=seconds)
+    _print_results(LIVE_COLUMNS, map(asdict, results), json=json)
+
+
+@app.command(
+    epilog=format_examples(
+        "millrace bench latency",
+        "millrace bench latency emergency-stop --on spark --scale 16",
+        "millrace bench latency --on spark --log kafka --json",
+    )
+)
+def latency(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB", help="Jobs that run together. Default: the five of transit."),
+    ] = None,
+    on: BenchRunner = "local",
+    log: BenchLog = None,
+    scale: Volume = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="The length of the measurement.")] = 60,
+    json: Json = False,
+) -> None:
+    """Measure the latency from an event to its result, and how much of it is more than window and watermark
+    demand.
+
+    Simulated vehicles (markers) report among the others. On a log in use, its other events are part of the
+    load.
+    """
+    _require_checkout()
+    from bench.latency import bench
+    from bench.markers import MARKERS
+
+    results = bench(jobs or list(MARKERS), url=log, on=on, scale=scale, seconds=seconds)
+    _print_results(LATENCY_COLUMNS, map(asdict, results), json=json)
+
+
+@app.command(
+    epilog=format_examples(
         "millrace bench sustained --scale 64",
         "millrace bench sustained --log kafka --scale 16 --seconds 1800 --out measured",
         "millrace bench sustained vehicle-distribution emergency-stop --on local --json",
@@ -245,64 +228,87 @@ SUSTAINED_COLUMNS = (
 def sustained(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB", help="Jobs that run together; by default vehicle-distribution."),
+        typer.Argument(metavar="JOB", help="Jobs that run together. Default: vehicle-distribution."),
     ] = None,
-    on: Annotated[Literal["local", "spark"], typer.Option(help="The runner.")] = "spark",
+    on: BenchRunner = "spark",
     log: BenchLog = None,
-    scale: Annotated[
-        float,
-        typer.Option(
-            min=0.01, help="How many times the volume of a real city, which is 676 events a second."
-        ),
-    ] = 16,
-    seconds: Annotated[float, typer.Option(min=20, help="How long to measure, once the jobs run.")] = 300,
+    scale: Volume = 16,
+    seconds: Annotated[float, typer.Option(min=20, help="The length of the measurement.")] = 300,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write all samples as CSV and a picture of memory here."),
+        typer.Option(
+            metavar="FOLDER", help="Write all samples as CSV, and a plot of memory, to this folder."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Whether jobs keep up with events that keep flowing, how far they are behind, and whether memory stays flat.
+    """Measure whether jobs keep up with a steady stream, how far they are behind, and whether memory stays
+    flat.
 
-    Memory and CPU are those of the jobs' processes and, with a broker of its own, the broker's.
+    Memory and CPU are those of the jobs and, with --log kafka, of the broker.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from bench.sustained import bench, write_samples
+    _require_checkout()
+    from bench.sustained import write_samples
     from millrace.values.local_paths import require_local
 
     if out is not None:
         require_local(out, "the folder of samples")
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"×{scale:g} for {seconds:,.0f} s", total=1.0)
-        measured = bench(
-            jobs or ["vehicle-distribution"],
-            url=log,
-            on=on,
-            scale=scale,
-            seconds=seconds,
-            progress=lambda done_share: progress.update(task, completed=done_share),
-        )
+    measured = _measure_sustained(
+        jobs or ["vehicle-distribution"], url=log, on=on, scale=scale, seconds=seconds
+    )
     written = write_samples(measured, out) if out is not None else []
     result = {name: value for name, value in asdict(measured).items() if name != "samples"}
+    _print_results(SUSTAINED_COLUMNS, [result], json=json)
     if json:
-        output.print_json_lines([result])
         return
-    output.print_table(SUSTAINED_COLUMNS, [[_format_figure(result[column]) for column in SUSTAINED_COLUMNS]])
     for name, value in measured.cores.items():
-        grown = f", memory {measured.growth[name]:+.1%}" if name in measured.growth else ""
-        typer.echo(f"{name}: {value:.2f} cores{grown}")
+        growth = f", memory {measured.growth[name]:+.1%}" if name in measured.growth else ""
+        typer.echo(f"{name}: {value:.2f} cores{growth}")
     for path in written:
         typer.echo(f"wrote {path}")
 
 
+def _require_checkout() -> None:
+    """Makes `bench` importable, or says that there is no checkout."""
+    if not (CHECKOUT / "bench" / "__init__.py").is_file():
+        raise ComponentMissing(
+            "millrace bench needs a checkout of millrace, because the installed package does not hold the "
+            "benchmarks; "
+            "clone the repository and run there: make setup && .venv/bin/millrace bench"
+        )
+    if str(CHECKOUT) not in sys.path:
+        sys.path.append(str(CHECKOUT))
+
+
+def _measure_sustained(jobs: list[str], *, scale: float, seconds: float, **options: Any) -> "Sustained":
+    """Measures with a progress bar on standard error."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from bench.sustained import bench
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"×{scale:g} for {seconds:,.0f} s", total=1.0)
+        return bench(
+            jobs,
+            scale=scale,
+            seconds=seconds,
+            progress=lambda done_share: progress.update(task, completed=done_share),
+            **options,
+        )
+
+
+def _print_results(columns: tuple[str, ...], results: Iterable[Mapping[str, Any]], *, json: bool) -> None:
+    """Some columns of the results as a table, or all of them as JSON."""
+    if json:
+        output.print_json_lines(results)
+    else:
+        output.print_table(
+            columns, ([_format_figure(result[column]) for column in columns] for result in results)
+        )
+
+
 def _format_figure(value: object) -> object:
-    return (
-        f"{value:,.2f}"
-        if isinstance(value, float) and value < 100
-        else f"{value:,.0f}"
-        if isinstance(value, int | float)
-        else value
-    )
+    if isinstance(value, float) and value < 100:
+        return f"{value:,.2f}"
+    return f"{value:,.0f}" if isinstance(value, int | float) else value

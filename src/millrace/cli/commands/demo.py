@@ -15,23 +15,23 @@ EXAMPLES = format_examples(
 
 
 def demo(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the map; 0: any that is free.")] = 8080,
-    scale: Annotated[float, typer.Option(min=0.01, help="How many times the city's usual traffic.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Which city: the same seed is the same city.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the map; 0: any free one.")] = 8080,
+    scale: Annotated[float, typer.Option(min=0.01, help="The volume of traffic: 1 is a real city.")] = 1.0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="The city to simulate: equal seeds make equal cities.")
+    ] = 1,
     on: Annotated[Literal["spark", "local"], typer.Option(help="The runner; local needs no Java.")] = "spark",
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what an earlier demo left, and begin anew.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the data of earlier demos first.")] = False,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the map in a browser, where there is one.")
+        bool, typer.Option("--browser/--no-browser", help="Open the map in a browser, if there is one.")
     ] = True,
-    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where log and state are kept.")] = Path(
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="The folder of log and state.")] = Path(
         "millrace-data/demo"
     ),
 ) -> None:
-    """Start a simulated city, the five jobs of public transport over it and the server, and show the way to the map. Ctrl-C ends them all.
+    """Start a simulated city, the five jobs of public transport and the live map, until stopped with Ctrl-C.
 
-    Started again, it goes on from where it stopped.
+    Started again, it goes on where it stopped.
     """
     from millrace.devtools.demo.demo import run_demo
     from millrace.devtools.demo.options import DemoOptions

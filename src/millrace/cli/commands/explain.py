@@ -1,4 +1,4 @@
-"""`millrace explain`: what a job will do, and what it did with given events."""
+"""`millrace explain`: shows what a job will do, and what it did with some events."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.commands import given
+from millrace.cli.commands import event_source
 from millrace.cli.commands.options import Config, LogUrl, format_examples, load_settings
 
 if TYPE_CHECKING:
@@ -18,71 +18,75 @@ EXAMPLES = format_examples(
     "millrace explain vehicle-distribution --timeline --recording hsl.jsonl.gz --svg picture.svg",
 )
 
+Jobs = Annotated[
+    list[str],
+    typer.Argument(metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name."),
+]
+Draw = Annotated[
+    bool,
+    typer.Option("--timeline", help="Run one job over events, and draw event time against processing time."),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY", help="Draw only this key: VALUE, or COLUMN=VALUE,… for a key of several columns."
+    ),
+]
+OutputTopic = Annotated[
+    str | None,
+    typer.Option(metavar="TOPIC", help="The output to draw. Default: the first one with windows."),
+]
+Since = Annotated[
+    str, typer.Option(metavar="TIME", help="Draw from this time after the first event, such as 10m.")
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Draw until this time after the first event.")
+]
+SvgFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the drawing to an SVG file and not as text.")
+]
+
 
 def explain(
-    jobs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name."
-        ),
-    ],
-    timeline: Annotated[
-        bool,
-        typer.Option(
-            "--timeline", help="Run one job over events, and draw event time against processing time."
-        ),
-    ] = False,
-    recording: given.RecordingOption = None,
-    processor: given.ProcessorOption = "hsl",
-    topic: given.TopicOption = None,
-    events: given.TableOption = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            help="Draw only this key: VALUE, or COLUMN=VALUE,… where there are several columns.",
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(metavar="TOPIC", help="The output to draw; by default the first with windows."),
-    ] = None,
-    since: Annotated[
-        str, typer.Option(metavar="TIME", help="Draw from so long after the first event came, such as 10m.")
-    ] = "0s",
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Draw until so long after the first event came.")
-    ] = None,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the picture to a file, instead of text.")
-    ] = None,
+    jobs: Jobs,
+    timeline: Draw = False,
+    recording: event_source.RecordingOption = None,
+    processor: event_source.ProcessorOption = "hsl",
+    topic: event_source.TopicOption = None,
+    events: event_source.TableOption = None,
+    key: Key = None,
+    output: OutputTopic = None,
+    since: Since = "0s",
+    until: Until = None,
+    svg: SvgFile = None,
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Show the graph of jobs, the stages they are cut into, and what, where, when and how of each result."""
-    source = given.EventSource(recording, processor, topic, events, log, config)
+    """Show the graph of jobs, the stages they are cut into, and the what, where, when and how of each
+    result.
+    """
+    source = event_source.EventSource(recording, processor, topic, events, log, config)
     if timeline:
         _draw(jobs, source, svg, key=key, topic=output, since=since, until=until)
         return
     if any(option is not None for option in (recording, topic, events, key, output, svg)):
         raise typer.BadParameter("events are only drawn with --timeline; add it, or leave them out")
-    from millrace.graph.explain import explain as explained
+    from millrace.graph.explain import explain as to_text
     from millrace.graph.find_jobs import load_all_jobs
 
-    typer.echo(explained(load_all_jobs(jobs, load_settings(config).jobs)))
+    typer.echo(to_text(load_all_jobs(jobs, load_settings(config).jobs)))
 
 
-def _draw(specs: list[str], source: given.EventSource, svg: Path | None, **options: Any) -> None:
+def _draw(specs: list[str], source: event_source.EventSource, svg: Path | None, **options: Any) -> None:
     from millrace.devtools.timeline import record, to_svg
     from millrace.errors import InputError
     from millrace.values.local_paths import require_local
 
     if svg is not None:
         require_local(svg, "the picture")
-
     if len(specs) != 1:
         raise typer.BadParameter("--timeline draws one job; name one", param_hint="JOB")
-    job = given.load_one_job(specs[0], source.config)
+    job = event_source.load_one_job(specs[0], source.config)
     events, log = source.resolve(job)
     timeline = record(job, events, log=log, **options)
     if svg is None:

@@ -56,7 +56,8 @@ LineFormat = Annotated[
 def ingest(context: typer.Context, log: LogUrl = None, config: Config = None) -> None:
     """Write events to the log, from a broker, files or a simulation.
 
-    Without a command, all sources run that millrace.toml names in sections [ingest.NAME]. Ctrl-C stops between two batches.
+    Without a command, all sources run that millrace.toml names in sections [ingest.NAME]. Ctrl-C stops
+    between two batches.
     """
     if context.invoked_subcommand is None:
         _run(load_settings(config).ingest, log=log, config=config)
@@ -233,7 +234,9 @@ def simulator(
 def _run_one(
     connector: str, log: str | None, config: Path | None, *, name: str | None = None, **options: Any
 ) -> None:
-    """Runs one connector. `name` is what progress lines call it; options that are None are left to the connector."""
+    """Runs one connector. `name` is what progress lines call it; options that are None are left to the
+    connector.
+    """
     given = {key: value for key, value in options.items() if value is not None}
     source = IngestSettings.model_validate({"connector": connector, **given})
     _run({name or connector: source}, log=log, config=config)

@@ -1,4 +1,4 @@
-"""`millrace kafka`: brokers on this machine."""
+"""`millrace kafka`: starts and stops brokers on this machine."""
 
 import sys
 import time
@@ -11,14 +11,36 @@ from millrace.cli.commands import output
 from millrace.cli.commands.options import Json, format_examples
 
 if TYPE_CHECKING:
+    import threading
+
     from millrace.devtools.brokers import Cluster
 
 app = typer.Typer(
-    help="Real Kafka brokers on this machine, for development: one or three, without Docker.",
+    help="Run real Kafka brokers on this machine, for development: one or three, without Docker.",
     no_args_is_help=True,
 )
 
-Folder = Annotated[Path, typer.Option(metavar="DIR", help="Where the brokers keep what they hold.")]
+BrokerCount = Annotated[int, typer.Option(min=1, max=3, metavar="N", help="1 or 3; of 3, one may fail.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="The port of the first broker; the others have the next ones. 0: any free ports.",
+    ),
+]
+Folder = Annotated[Path, typer.Option(metavar="DIR", help="The folder of the brokers' data.")]
+Background = Annotated[
+    bool,
+    typer.Option(
+        "--background",
+        help="Return when the brokers answer, and leave them running; `millrace kafka down` stops them.",
+    ),
+]
+BrokerSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the Kafka broker; may be repeated."),
+]
 _DEFAULT_FOLDER = Path("millrace-data/kafka")
 
 
@@ -30,78 +52,74 @@ _DEFAULT_FOLDER = Path("millrace-data/kafka")
     )
 )
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=3, help="How many; with 3, one may fail.")] = 1,
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="The first broker's; the others follow. 0: any that are free."),
-    ] = 9092,
+    brokers: BrokerCount = 1,
+    port: Port = 9092,
     folder: Folder = _DEFAULT_FOLDER,
-    background: Annotated[
-        bool,
-        typer.Option(
-            "--background",
-            help="Return when they answer, and leave them running; `millrace kafka down` ends them.",
-        ),
-    ] = False,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A broker setting of Kafka's own; may be said several times."
-        ),
-    ] = None,
+    background: Background = False,
+    setting: BrokerSettings = None,
     json: Json = False,
 ) -> None:
-    """Start brokers, and run them until Ctrl-C. Started again, they still hold what they held.
+    """Start brokers, and run them until Ctrl-C. Their data is kept in the folder for the next start.
 
     The first time, Maven fetches Kafka into the user's cache folder, which takes a minute.
     """
     from millrace.devtools import brokers as kafka
-    from millrace.devtools.brokers import jars
     from millrace.devtools.brokers.properties import BrokerOptions
     from millrace.runners.signals import stop_signals
 
     if brokers == 2:
         raise typer.BadParameter(
-            "two brokers stand no failure, as neither alone is a majority; say 1 or 3", param_hint="--brokers"
+            "of two brokers neither may fail, because one alone is not a majority; use 1 or 3",
+            param_hint="--brokers",
         )
-    if not jars.jars_folder().is_dir() and jars.explain_missing() is None:
-        print(f"fetching Kafka {jars.VERSION} into {jars.jars_folder()}", file=sys.stderr)
+    options = BrokerOptions(settings=dict(map(_parse_setting, setting or ())))
+    _announce_download()
     with stop_signals() as stopping:
-        properties = BrokerOptions(settings=dict(_parse_setting(text) for text in setting or ()))
         cluster = kafka.start(
             folder,
             brokers=brokers,
             port=port,
-            options=properties,
+            options=options,
             detached=background,
             stop_waiting=stopping.is_set,
         )
         _print_status(cluster, json=json)
-        if background:
-            return
-        while not stopping.wait(0.5) and len(cluster.live_nodes()) == brokers:
-            pass
-        ended = brokers - len(cluster.live_nodes())
-        kafka.stop(cluster)
-    if not stopping.is_set():
-        print(
-            f"error: {ended} of {brokers} brokers ended by themselves; their own words are in {cluster.folder}",
-            file=sys.stderr,
-        )
-        raise typer.Exit(1)
-    raise typer.Exit(130)
+        if not background:
+            _run_until_stopped(cluster, stopping)
+
+
+def _announce_download() -> None:
+    from millrace.devtools.brokers import jars
+
+    if not jars.jars_folder().is_dir() and jars.explain_missing() is None:
+        print(f"fetching Kafka {jars.VERSION} into {jars.jars_folder()}", file=sys.stderr)
+
+
+def _run_until_stopped(cluster: "Cluster", stopping: "threading.Event") -> None:
+    """Waits for a signal or for the end of a broker, and stops all brokers."""
+    from millrace.devtools import brokers as kafka
+
+    count = len(cluster.nodes)
+    while not stopping.wait(0.5) and len(cluster.live_nodes()) == count:
+        pass
+    ended = count - len(cluster.live_nodes())
+    kafka.stop(cluster)
+    if stopping.is_set():
+        raise typer.Exit(130)
+    print(f"error: {ended} of {count} brokers ended; their logs are in {cluster.folder}", file=sys.stderr)
+    raise typer.Exit(1)
 
 
 @app.command(epilog=format_examples("millrace kafka down"))
 def down(folder: Folder = _DEFAULT_FOLDER, json: Json = False) -> None:
-    """Stop the brokers of a folder. What they hold stays; remove the folder to forget it."""
+    """Stop the brokers of a folder. Their data stays; remove the folder to delete it."""
     from millrace.devtools import brokers as kafka
 
     cluster = kafka.load_cluster(folder)
-    began = time.monotonic()
+    started_at = time.monotonic()
     stopped = kafka.stop(cluster) if cluster is not None else 0
     if json:
-        output.print_json_lines([{"stopped": stopped, "seconds": round(time.monotonic() - began, 1)}])
+        output.print_json_lines([{"stopped": stopped, "seconds": round(time.monotonic() - started_at, 1)}])
     else:
         typer.echo(
             f"{stopped} broker{'s' * (stopped != 1)} stopped" if stopped else f"no brokers run in {folder}"
@@ -118,7 +136,7 @@ def status(folder: Folder = _DEFAULT_FOLDER, json: Json = False) -> None:
         if json:
             output.print_json_lines([{"running": False, "url": None, "brokers": []}])
         else:
-            typer.echo(f"no brokers were ever started in {folder}; start one with: millrace kafka up")
+            typer.echo(f"no brokers were started in {folder} yet; start one with: millrace kafka up")
         raise typer.Exit(1)
     _print_status(cluster, json=json)
     if len(cluster.live_nodes()) < len(cluster.nodes):
@@ -151,5 +169,5 @@ def _print_status(cluster: "Cluster", *, json: bool) -> None:
 def _parse_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise typer.BadParameter(f"{text!r}: write KEY=VALUE", param_hint="--set")
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
     return key, value

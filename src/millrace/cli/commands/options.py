@@ -1,20 +1,32 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from millrace import config
 from millrace.config import Settings
 
+_JOB_HELP = "module:attribute, file.py:attribute, file.py, or a built-in name."
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help=f"The job: {_JOB_HELP}")]
+JobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB", help=f"{_JOB_HELP} Default: run.jobs of millrace.toml."),
+]
+Runner = Annotated[
+    Literal["local", "spark"] | None, typer.Option("--on", help="The runner. Overrides run.on.")
+]
+RunName = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="The name of the run. Overrides run.name.")
+]
 Config = Annotated[
     Path | None,
     typer.Option(
         "--config",
         "-c",
         metavar="FILE",
-        help="Settings; by default millrace.toml of this folder, if it is there.",
+        help="The settings file. Default: millrace.toml of this folder, if there is one.",
     ),
 ]
 LogUrl = Annotated[
@@ -26,14 +38,16 @@ LogUrl = Annotated[
 StateDir = Annotated[
     Path | None, typer.Option("--state", metavar="DIR", help="The state folder. Overrides state.dir.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def format_examples(*lines: str) -> str:
-    """Examples as the end of a help text, a paragraph each."""
+    """Examples for the end of a help text, a paragraph each."""
     return "\n\n".join(("Examples:", *lines))
 
 
 def load_settings(path: Path | None, **changes: object) -> Settings:
-    """Settings from file and environment, changed by what the command line said."""
+    """Settings from file and environment, changed by options of the command line (`log_url=...`; None changes
+    nothing).
+    """
     return config.load(path).with_options(**changes)

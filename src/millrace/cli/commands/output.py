@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON object a line for programs, plain lines where there is no terminal."""
+"""Output of commands: tables on a terminal, tab-separated lines elsewhere, and JSON lines for programs."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from rich.table import Table
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """A table on a terminal; elsewhere a header and lines, columns divided by tabs."""
+    """A table on a terminal; otherwise a header and rows, with tabs between columns."""
     if not sys.stdout.isatty():
         for row in (columns, *rows):
             print(*map(format_cell, row), sep="\t")
@@ -25,15 +25,15 @@ def print_table(
 
 
 def print_frame(rows: pl.DataFrame, *, limit: int | None = None, title: str | None = None) -> None:
-    """A frame as a table; `limit` bounds what is shown on a terminal, and says so."""
+    """A frame as a table. On a terminal at most `limit` rows are shown, and a line says how many are not."""
     shown = rows.head(limit) if limit is not None and sys.stdout.isatty() else rows
     print_table(shown.columns, shown.iter_rows(), title=title)
     if len(shown) < len(rows):
-        print(f"... and {len(rows) - len(shown)} more; --output FILE keeps all of them, --limit shows more")
+        print(f"... and {len(rows) - len(shown)} more; use --limit to show more, or --output FILE for all")
 
 
 def print_json_lines(objects: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line, each flushed, so that a reader sees it at once."""
+    """One JSON object per line, each flushed, so that a pipe delivers it at once."""
     for item in objects:
         print(json.dumps(item, default=_to_json_value, ensure_ascii=False), flush=True)
 

@@ -1,4 +1,4 @@
-"""`millrace record`: a recording from a broker."""
+"""`millrace record`: makes a recording of what a broker sends."""
 
 import sys
 from pathlib import Path
@@ -13,34 +13,39 @@ EXAMPLES = format_examples(
     "millrace record mqtt://localhost sensors.jsonl --topic 'sensors/+/reading' --messages 1000",
 )
 
+BrokerUrl = Annotated[
+    str,
+    typer.Argument(metavar="URL", help="The broker: mqtts://USER@HOST:PORT, or mqtt:// without encryption."),
+]
+TargetFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A new file. It is gzipped if its name ends in .gz.")
+]
+TopicFilters = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="FILTER", help="A topic to subscribe to; may be repeated. Default: all."),
+]
+PasswordFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The file with the password of the user in URL.")
+]
+
 
 def record(
-    broker: Annotated[
-        str, typer.Argument(metavar="URL", help="Such as mqtts://USER@HOST:8883; mqtt:// is not encrypted.")
-    ],
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where to; must be new. Gzipped if its name ends in .gz.")
-    ],
-    topic: Annotated[
-        list[str] | None, typer.Option(metavar="FILTER", help="Topics to ask for; by default all.")
-    ] = None,
+    broker: BrokerUrl,
+    path: TargetFile,
+    topic: TopicFilters = None,
     duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="End after this long, such as 1h.")
+        str | None, typer.Option(metavar="TIME", help="Stop after this time, such as 1h.")
     ] = None,
-    messages: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="End after as many messages.")
-    ] = None,
+    messages: Annotated[int | None, typer.Option(metavar="N", min=1, help="Stop after N messages.")] = None,
     client_id: Annotated[
-        str | None, typer.Option(metavar="NAME", help="By which the broker knows this recorder.")
+        str | None, typer.Option(metavar="NAME", help="The name of this client at the broker.")
     ] = None,
-    password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Holds the password of the user in URL.")
-    ] = None,
+    password_file: PasswordFile = None,
 ) -> None:
     """Record what a broker sends, until stopped with Ctrl-C. `millrace ingest recording FILE` plays it back.
 
-    Each message is a line with the time at which it came, its topic and its payload, byte for byte. The broker is told that a message was taken when it
-    is on disk.
+    Each message becomes a line with its time of arrival, topic and payload. It is acknowledged when it is on
+    disk.
     """
     from millrace.ingest.connectors.mqtt import Mqtt
     from millrace.ingest.connectors.mqtt.broker import default_client_id
@@ -50,13 +55,8 @@ def record(
     from millrace.values.local_paths import require_local
 
     require_local(path, "the recording")
-    connector = Mqtt(
-        broker,
-        topics=topic or ["#"],
-        client_id=client_id or f"{default_client_id()}-record",
-        session="1m",
-        password_file=password_file,
-    )
+    name = client_id or f"{default_client_id()}-record"
+    connector = Mqtt(broker, topics=topic or ["#"], client_id=name, session="1m", password_file=password_file)
     progress = IngestProgress(path.name, sys.stderr)
     with StopSignal().on_interrupt() as stop:
         counts = write(connector, path, stop=stop, progress=progress, duration=duration, messages=messages)

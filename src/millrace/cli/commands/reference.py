@@ -1,4 +1,4 @@
-"""The reference pages that `make docs` writes: what the settings and the command line say of themselves."""
+"""The reference pages that `make docs` generates: settings and commands."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from millrace.cli.commands import app
 
 
 def build_pages() -> dict[str, str]:
-    """The pages by file name."""
+    """The text of each page, by file name."""
     import typer
 
     command = get_command(app)

@@ -1,12 +1,12 @@
-"""`millrace replay`: a job over events that are all there already."""
+"""`millrace replay`: runs a job over bounded events and shows its panes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.cli.commands import given, output
-from millrace.cli.commands.options import Config, Json, LogUrl, format_examples
+from millrace.cli.commands import event_source, output
+from millrace.cli.commands.options import Config, JobArgument, Json, LogUrl, format_examples
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,53 +18,55 @@ EXAMPLES = format_examples(
     "millrace replay vehicle-distribution --topic input.vehicle-positions --json",
 )
 
+EventsFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[FILE]",
+        help="A recording or a table (.parquet, .csv or .jsonl), recognised by its name and first line.",
+    ),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write the panes to a .parquet, .csv or .jsonl file."
+    ),
+]
+
 
 def replay(
-    job: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB", help="module:attribute, file.py:attribute, file.py, or a built-in name."
-        ),
-    ],
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[FILE]",
-            help="A recording, or a table (.parquet, .csv or .jsonl), told apart by name and first line.",
-        ),
-    ] = None,
-    recording: given.RecordingOption = None,
-    processor: given.ProcessorOption = "hsl",
-    topic: given.TopicOption = None,
-    events: given.TableOption = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the panes to a .parquet, .csv or .jsonl file."
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many panes to show on a terminal.")] = 50,
+    job: JobArgument,
+    file: EventsFile = None,
+    recording: event_source.RecordingOption = None,
+    processor: event_source.ProcessorOption = "hsl",
+    topic: event_source.TopicOption = None,
+    events: event_source.TableOption = None,
+    to: OutputFile = None,
+    limit: Annotated[int, typer.Option(min=1, help="The number of panes to show on a terminal.")] = 50,
     json: Json = False,
     log: LogUrl = None,
     config: Config = None,
 ) -> None:
-    """Run one job in this process over a recording, a topic or a file, to its end, and show its panes. Nothing is stored."""
+    """Run one job over a recording, a topic or a table, to its end, and show its panes.
+
+    It runs in this process and stores nothing.
+    """
+    source = event_source.EventSource(recording, processor, topic, events, log, config).with_file(file)
+    _replay(job, source, to, json=json, limit=limit)
+
+
+def _replay(spec: str, source: event_source.EventSource, to: Path | None, *, json: bool, limit: int) -> None:
     from millrace.runners import frame_files
     from millrace.runners.replay import replay_all
 
     if to is not None:
         frame_files.check_format(to)
-    loaded_job = given.load_one_job(job, config)
-    if to is not None and len(loaded_job.outputs) > 1:
+    job = event_source.load_one_job(spec, source.config)
+    if to is not None and len(job.outputs) > 1:
         raise typer.BadParameter(
-            f"{job} writes several topics, which one file cannot hold; use --json", param_hint="--output"
+            f"{spec} writes several topics, which one file cannot hold; use --json", param_hint="--output"
         )
-    source_events, source_log = (
-        given.EventSource(recording, processor, topic, events, log, config)
-        .with_file(file)
-        .resolve(loaded_job)
-    )
-    replayed = replay_all(loaded_job, source_events, log=source_log)
+    events, log = source.resolve(job)
+    replayed = replay_all(job, events, log=log)
     for name, panes in replayed.outputs.items():
         _print_panes(name, panes, to, json=json, limit=limit)
     counts = {"late rows": len(replayed.late), "records that could not be decoded": len(replayed.dead)}

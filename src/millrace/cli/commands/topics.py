@@ -1,4 +1,4 @@
-"""`millrace topics`: what the log holds."""
+"""`millrace topics`: shows what the log holds."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -21,7 +21,9 @@ TopicArgument = Annotated[
     epilog=format_examples("millrace topics list", "millrace topics list --log embedded:other/log --json"),
 )
 def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None:
-    """List all topics, with how much they hold. Kafka tells offsets, not records; `topics count` counts these."""
+    """List all topics with their sizes. Kafka knows offsets, not records: `millrace topics count` counts
+    records.
+    """
     from millrace.log import open_log
 
     opened = open_log(load_settings(config, log_url=log), create=False)
@@ -42,11 +44,11 @@ def list_(log: LogUrl = None, json: Json = False, config: Config = None) -> None
     elif rows:
         output.print_table(list(rows[0]), [list(row.values()) for row in rows])
     else:
-        typer.echo(f"{opened.url} holds no topics yet; `millrace ingest` and `millrace run` make them")
+        typer.echo(f"{opened.url} holds no topics yet; `millrace ingest` and `millrace run` create them")
 
 
 def _sum_known(sizes: Iterable[int | None]) -> int | None:
-    """Unknown where one is."""
+    """None if one size is unknown."""
     known = list(sizes)
     return None if None in known else sum(size for size in known if size is not None)
 
@@ -68,6 +70,7 @@ def describe(name: TopicArgument, log: LogUrl = None, json: Json = False, config
         for number, part in enumerate(info.partitions)
     ]
     sizes = [part.end - part.begin if part.records is None else part.records for part in info.partitions]
+    skew = _rounded_skew(sizes)
     retention = None if info.retention is None else durations.format_millis(info.retention)
     if json:
         description = {
@@ -77,15 +80,16 @@ def describe(name: TopicArgument, log: LogUrl = None, json: Json = False, config
             "envelope": info.envelope,
             "retention": retention,
         }
-        output.print_json_lines([{**description, "skew": _rounded_skew(sizes), "partitions": partitions}])
+        output.print_json_lines([{**description, "skew": skew, "partitions": partitions}])
         return
-    typer.echo(
-        f"topic      {info.name}\ntype       {info.type_name or 'none (bytes)'}\ncodec      {info.codec}\nretention  {retention or 'for ever'}"
-    )
+    typer.echo(f"topic      {info.name}")
+    typer.echo(f"type       {info.type_name or 'none (bytes)'}")
+    typer.echo(f"codec      {info.codec}")
+    typer.echo(f"retention  {retention or 'for ever'}")
     output.print_table(
         ["partition", "begin", "end", "records", "bytes"], [list(row.values()) for row in partitions]
     )
-    typer.echo(f"skew       {output.format_cell(_rounded_skew(sizes))}")
+    typer.echo(f"skew       {output.format_cell(skew)}")
 
 
 def _rounded_skew(sizes: list[int]) -> float | None:
@@ -101,7 +105,10 @@ def _rounded_skew(sizes: list[int]) -> float | None:
     )
 )
 def count(name: TopicArgument, log: LogUrl = None, json: Json = False, config: Config = None) -> None:
-    """Count a topic's records one by one, by partition: on Kafka, offsets have gaps. The skew is how many times the average the fullest one holds."""
+    """Count a topic's records by partition, one by one: on Kafka, offsets have gaps.
+
+    The skew is the size of the largest partition, divided by the average size.
+    """
     from millrace.log import open_log, statistics
 
     sizes = statistics.count_records(open_log(load_settings(config, log_url=log), create=False), name)
@@ -121,7 +128,7 @@ def lag(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show how far runs are behind in the topics that they read, going by what they said within the last hour."""
+    """Show how far runs are behind in the topics that they read, by their status records of the last hour."""
     from dataclasses import asdict
 
     from millrace.log import open_log, statistics
@@ -135,7 +142,7 @@ def lag(
     elif rows:
         output.print_table(list(rows[0]), [list(row.values()) for row in rows])
     else:
-        typer.echo("no run has said how it is within the last hour")
+        typer.echo("no run has written a status within the last hour")
 
 
 @app.command(
@@ -149,7 +156,7 @@ def tail(
     name: TopicArgument,
     from_start: Annotated[
         bool,
-        typer.Option("--from-start", help="From the oldest event that the log holds, not only new ones."),
+        typer.Option("--from-start", help="Start with the oldest event of the log and not with new ones."),
     ] = False,
     limit: Annotated[
         int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N events.")
@@ -161,15 +168,15 @@ def tail(
         str | None,
         typer.Option(
             "--topic",
-            metavar="PLACE",
-            help="Where the Topic is defined, module:attribute or file.py:attribute; needed for types of your own.",
+            metavar="FILE.PY:NAME",
+            help="The Topic in your program; also module:attribute. Needed for your own types.",
         ),
     ] = None,
     log: LogUrl = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show a topic's events as they come, until stopped with Ctrl-C."""
+    """Show new events of a topic, until stopped with Ctrl-C."""
     from millrace.cli.tail import follow
     from millrace.log import open_log
 

@@ -1,4 +1,4 @@
-"""`millrace transcript`: facts about streams, written down and run."""
+"""`millrace transcript`: runs YAML documents of events and expected panes."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,9 +14,15 @@ EXAMPLES = format_examples(
 
 def transcript(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Transcripts (YAML).")],
-    on: Annotated[Literal["model", "engine", "spark"], typer.Option(help="What runs them.")] = "engine",
+    on: Annotated[
+        Literal["model", "engine", "spark"],
+        typer.Option(help="Run them on the model (the specification), the engine, or the engine on Spark."),
+    ] = "engine",
 ) -> None:
-    """Run transcripts, events in and expected panes out, and show where they differ. Fails if one does."""
+    """Run transcripts, which list events and the panes expected of them, and show where the panes differ.
+
+    The exit code is 1 if one of them fails.
+    """
     from millrace.testing.transcripts import run_files
 
     if run_files(files, on=on, say=typer.echo):

@@ -1,4 +1,6 @@
-"""Events that are all there already, as commands are given them: a recording, a topic or a table."""
+"""The options of commands that work on bounded events: a recording, a topic as far as it is filled, or a
+table.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,25 +20,26 @@ RecordingOption = Annotated[
     typer.Option("--recording", metavar="FILE", help="A recording (JSON lines, optionally gzipped)."),
 ]
 ProcessorOption = Annotated[
-    str, typer.Option("--processor", metavar="NAME", help="What understands the recording.")
+    str,
+    typer.Option("--processor", metavar="NAME", help="The processor that turns the recording into events."),
 ]
 TopicOption = Annotated[
     str | None,
-    typer.Option("--topic", metavar="NAME", help="A topic of the log, as far as it is filled now."),
+    typer.Option("--topic", metavar="NAME", help="A topic of the log, up to its present end."),
 ]
 TableOption = Annotated[
     Path | None,
     typer.Option(
         "--events",
         metavar="FILE",
-        help="A table (.parquet, .csv or .jsonl): the fields of the topic's type and event_time.",
+        help="A table (.parquet, .csv or .jsonl) with the fields of the topic's type and event_time.",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class EventSource:
-    """What the command line said of where events are."""
+    """The options of one command line; exactly one of `recording`, `topic` and `events` must be set."""
 
     recording: Path | None
     processor: str
@@ -46,31 +49,31 @@ class EventSource:
     config: Path | None
 
     def resolve(self, job: "Job") -> "tuple[ReplayInput, LogAddress | None]":
-        """The events for a job, and the log they are in, if they are in one."""
+        """The events for a job, and the log that holds them, if one does."""
         if sum(source is not None for source in (self.recording, self.topic, self.events)) != 1:
-            raise typer.BadParameter("say exactly one of --recording, --topic and --events")
+            raise typer.BadParameter("name the events by exactly one of --recording, --topic and --events")
         if self.recording is not None:
             return _read_recording(self.recording, self.processor), None
         if self.topic is not None:
             _check_reads(job, self.topic)
             return self.topic, load_settings(self.config, log_url=self.log)
-        assert self.events is not None, "one of three is given"
+        assert self.events is not None, "one of the three is set"
         return self.events, None
 
     def with_file(self, file: Path | None) -> "EventSource":
-        """The same with a file whose name says what it is: a table (.parquet, .csv, .jsonl of rows), or a recording."""
+        """The same with a file, which is a recording or a table by its name and first line."""
         if file is None:
             return self
         if any(source is not None for source in (self.recording, self.topic, self.events)):
             raise typer.BadParameter(
-                f"{file} is given besides --recording, --topic or --events; name one of them",
+                f"{file} is named besides --recording, --topic or --events; name only one of them",
                 param_hint="FILE",
             )
         return replace(self, recording=file) if is_recording(file) else replace(self, events=file)
 
 
 def is_recording(file: Path) -> bool:
-    """Whether a file is a recording: by its name, and for `.jsonl`, which both may have, by its first line."""
+    """Decides by the ending, and for `.jsonl`, which recordings and tables share, by the first line."""
     if file.suffix in (".parquet", ".csv"):
         return False
     if file.suffix != ".jsonl":
@@ -93,7 +96,7 @@ def _read_recording(path: Path, processor: str) -> "ReplayInput":
 
 
 def load_one_job(spec: str, config: Path | None) -> "Job":
-    """The one job that a command works on, with its parameters in the settings."""
+    """The one job of a command, made with its parameters from the settings."""
     from millrace.graph.find_jobs import load_jobs
 
     jobs = load_jobs(spec, load_settings(config).jobs)
