@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from millrace import triggers, windows
-from millrace.graph.build.aggregate import windowing_of_panes
+from millrace.graph.build.aggregate import takes_panes
 from millrace.stream import Stream
 from millrace.triggers import Trigger
 from millrace.windows import Sliding, WindowFn
@@ -160,7 +160,7 @@ def cut_by_rows(draw: st.DrawFn) -> WindowFn:
 def windowed(draw: st.DrawFn, stream: Stream, unit: int, steady: bool) -> Stream:
     once = not steady and not draw(st.integers(0, 3))
     lateness = draw(st.sampled_from([20, 30, 20, 6, 1, 0])) * unit
-    if once and lateness and windowing_of_panes(stream.node) is not None:
+    if once and lateness and takes_panes(stream.node):
         once = False  # refused for panes
     return stream.window(
         draw(window_of(unit)),

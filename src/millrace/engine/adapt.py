@@ -24,6 +24,7 @@ from millrace.engine.plan import Operator
 from millrace.engine.progress import Progress
 from millrace.engine.state import SlotState
 from millrace.engine.trigger_state import FiringContext, NewRows
+from millrace.graph import Identity
 from millrace.triggers import AtWatermark
 from millrace.windows import FOREVER
 
@@ -41,7 +42,7 @@ def adapt_state(
         since = max(
             (start for state in adapted.values() for start in _window_starts(operator, state)), default=None
         )
-        empty_partials = partials_of(operator.node).empty
+        empty_partials = partials_of(operator.aggregation).empty
         adapted = {
             stage_slot: _add_aggregate_columns(operator, state, schemas, empty_partials)
             for stage_slot, state in adapted.items()
@@ -67,7 +68,7 @@ def adapt_state(
 def _window_operator(operator: Operator) -> SlicedWindowsOperator | WindowsOperator:
     return (
         WindowsOperator(operator)
-        if operator.node.windowing.sliced_window is None
+        if operator.aggregation.windowing.sliced_window is None
         else SlicedWindowsOperator(operator)
     )
 
@@ -148,7 +149,7 @@ def _record_since(operator: Operator, state: SlotState, since: Mapping[str, int]
     return _update_progress(operator, state, add_since)
 
 
-def _restart_triggers(operator: Operator, state: SlotState, old_trigger: str) -> SlotState:
+def _restart_triggers(operator: Operator, state: SlotState, old_trigger: Identity) -> SlotState:
     """With the new trigger's state in each cell, all of which are looked at with the next batch; those that are closed stay so."""
     value, name = state.values[operator.id], f"{operator.id}:cells"
     restarted = replace(
@@ -162,11 +163,11 @@ def _restart_triggers(operator: Operator, state: SlotState, old_trigger: str) ->
 
 
 def _restart_cells(
-    operator: Operator, cells: pl.DataFrame, old_trigger: str, value: Mapping[str, Any]
+    operator: Operator, cells: pl.DataFrame, old_trigger: Identity, value: Mapping[str, Any]
 ) -> pl.DataFrame:
-    windowing, time = operator.node.windowing, value["time"]
+    windowing, time = operator.aggregation.windowing, value["time"]
     may_have_fired = (
-        old_trigger.startswith("AtWatermark(")
+        old_trigger["kind"] == "at_watermark"
         and isinstance(windowing.trigger, AtWatermark)
         and not windowing.fires_once
     )

@@ -6,6 +6,7 @@ shuffle it once and keep one state store.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,14 +16,12 @@ import polars as pl
 
 from millrace import graph
 from millrace.engine import fingerprints
-from millrace.engine.operators.partials import partials_of
 from millrace.errors import DefinitionError
 from millrace.graph.build.feedback import loop_topics, refuse_cycles
 from millrace.stream import Job
 from millrace.topics import Topic
 from millrace.values.key_hash import KEY_GROUPS
 from millrace.watermarks import Watermark
-from millrace.windows import Ordered, Unaligned
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +46,12 @@ class Operator:
     """What else is asked of it: the names of its further outputs that lead somewhere."""
 
     @property
+    def aggregation(self) -> graph.Aggregation:
+        """The node, of an operator that aggregates."""
+        assert isinstance(self.node, graph.Aggregation)
+        return self.node
+
+    @property
     def over_rows(self) -> bool:
         """Whether rows come in, rather than panes that may still be refined."""
         return self.edges[0].read is not None
@@ -61,8 +66,9 @@ class Operator:
     @property
     def grace(self) -> int:
         """How far behind ingestion a row cannot be refused yet: the least of all delays, as a partition that wakes up is judged by the others'."""
-        lateness = 0 if self.node.windowing.fires_once else self.node.windowing.lateness
-        return lateness + min(edge.read.watermark.delay for edge in self.edges if edge.read is not None)
+        return self.node.row_lateness + min(
+            edge.read.watermark.delay for edge in self.edges if edge.read is not None
+        )
 
     def input_index(self, channel: str) -> int:
         """The input of the node that a block comes to, by its channel."""
@@ -178,11 +184,7 @@ class Plan:
     @property
     def needs_clock(self) -> bool:
         """Whether some window lies in processing time, or some trigger or alarm may wait for it."""
-        windowings = [operator.node.windowing for operator in self.operators]
-        has_timers = any(isinstance(operator.node, graph.Process) for operator in self.operators)
-        return has_timers or any(
-            windowing.is_processing_time or windowing.trigger.waits_for_clock for windowing in windowings
-        )
+        return any(operator.node.needs_clock for operator in self.operators)
 
     @cached_property
     def clocks(self) -> dict[str, dict[str, pl.Expr]]:
@@ -216,20 +218,12 @@ class Plan:
             or any(r.edge.origin is operator.node and r.edge.output == "late" for r in self.routes)
         ):
             return None
-        node, own, onward = operator.node, frozenset[str](), list[frozenset[str] | None]()
-        if isinstance(node, graph.Deduplication) and node.is_immediate:
-            own = frozenset(node.identity_columns)
-            onward = [
-                self._columns_needed_by(next_route)
-                for next_route in self.routes
-                if next_route.edge.origin is node
-            ]
-        elif isinstance(node, graph.Aggregation) and not isinstance(
-            node.windowing.assigner, Ordered | Unaligned
-        ):
-            own = frozenset({*node.keys, *partials_of(node).input_columns})
-        else:
+        node, own = operator.node, operator.node.input_columns
+        if own is None:
             return None
+        onward = [
+            self._columns_needed_by(r) for r in self.routes if node.forwards_rows and r.edge.origin is node
+        ]
         needs = [
             graph.columns_used([read.watermark.clock()]),
             *(step.columns_read for step in route.edge.steps),
@@ -283,15 +277,12 @@ class Plan:
     @cached_property
     def fingerprint(self) -> str:
         """Changes with anything that stored state depends on: names, keys, windows, aggregates, slots."""
-        lines = [
-            f"slots={self.slots}",
-            *(
-                f"{o.id} {o.depth} {o.node.keys} {fingerprints.aggregates_text(o.node)} {o.node.windowing}"
-                for o in self.operators
-            ),
-        ]
-        lines += [f"{t.name} {t.type.__name__}" for t in (*self.topics, *self.outputs)]
-        return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+        whole = {
+            "slots": self.slots,
+            "operators": [[o.id, o.depth, o.node.identity()] for o in self.operators],
+            "topics": [[topic.name, topic.type.__name__] for topic in (*self.topics, *self.outputs)],
+        }
+        return blake2b(json.dumps(whole, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -366,7 +357,7 @@ def _operators_of(job: Job) -> list[Operator]:
 
 
 def _horizon(node: graph.Node) -> int:
-    own = node.windowing.lateness if isinstance(node, graph.Operation) else 0
+    own = node.lateness if isinstance(node, graph.Operation) else 0
     return max([own, *map(_horizon, node.inputs)])
 
 
@@ -386,7 +377,7 @@ def _merge_shared(operators: Sequence[Operator]) -> tuple[Operator, ...]:
             )
     for operator in operators:
         twin = next(other for other in operators if other.node is operator.node)
-        if isinstance(operator.node, graph.Deduplication) and twin.id != operator.id:
+        if operator.node.forwards_rows and twin.id != operator.id:
             raise DefinitionError(
                 f"jobs {twin.jobs[0]!r} and {operator.jobs[0]!r} share a deduplication that has no name, so its state could not be found again "
                 "when one of them leaves; give it one: .deduplicate(...).named('...')"

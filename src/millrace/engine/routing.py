@@ -59,12 +59,15 @@ def deliver(
         bodies[0].blocks.append(Block.of(route.target, "rows", visible))
         return
     delivery = _Delivery(operator, read, f"{route.edge_index}/{read.topic.name}", batches, bodies)
-    if isinstance(operator.node, graph.Deduplication):
-        _send_to_deduplication(delivery, frame)
-    elif operator.node.windowing.sliced_window is None:
-        _send_to_windows(delivery, frame)
-    else:
-        _send_to_slices(delivery, grid_of(operator.node.windowing), frame)
+    match operator.node:
+        case graph.Deduplication():
+            _send_to_deduplication(delivery, frame)
+        case graph.Aggregation(windowing=windowing) if windowing.sliced_window is not None:
+            _send_to_slices(delivery, grid_of(windowing), frame)
+        case graph.Aggregation(windowing=windowing):
+            _send_to_windows(delivery, windowing, frame)
+        case _:
+            _send_to_ordered_rows(delivery, frame)
 
 
 def source_order(route: Route, topic: str) -> pl.Expr:
@@ -141,7 +144,7 @@ def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> Non
     delay = 0 if carries_watermarks else delivery.read.watermark.delay
     event_time = pl.col("event_time")
     first = grid.first_end(event_time)
-    open_end = grid.first_end(pl.col("_clock") - (delay + operator.node.windowing.lateness))
+    open_end = grid.first_end(pl.col("_clock") - (delay + operator.node.lateness))
     rows = frame.with_columns(
         event_time.alias("_t"),
         grid.slice_of(event_time).alias("_slice"),
@@ -158,7 +161,7 @@ def _send_to_slices(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> Non
 
 
 def _send_combined(delivery: _Delivery, rows: pl.DataFrame, doubtful: pl.Series) -> None:
-    partials, group = partials_of(delivery.operator.node), ("_slice", "_from", "_part")
+    partials, group = partials_of(delivery.operator.aggregation), ("_slice", "_from", "_part")
     needed = dict.fromkeys([*partials.keys, *partials.input_columns, *ORDER, *group])
     lean = rows.select(list(needed))
     lean = lean.filter(~doubtful) if doubtful.any() else lean
@@ -184,8 +187,7 @@ def _set_future_aside(delivery: _Delivery, grid: Grid, frame: pl.DataFrame) -> p
 def _cannot_be_late(operator: Operator, end: pl.Expr, *, carries_watermarks: bool) -> pl.Expr:
     """Whether no watermark that is possible here lets a window with this end refuse the row."""
     if carries_watermarks:
-        lateness = 0 if operator.node.windowing.fires_once else operator.node.windowing.lateness
-        return pl.col("_clock").is_null() | (pl.col("_clock") < end + lateness)
+        return pl.col("_clock").is_null() | (pl.col("_clock") < end + operator.node.row_lateness)
     return pl.lit(operator.is_bounded_by_ingestion) & (
         pl.col("_ingested") + (CLOCK_MARGIN - operator.grace) < end
     )
@@ -201,13 +203,18 @@ def _send_to_deduplication(delivery: _Delivery, frame: pl.DataFrame) -> None:
         delivery.send_whole(rows.filter(doubtful))
 
 
-def _send_to_windows(delivery: _Delivery, frame: pl.DataFrame) -> None:
+def _send_to_ordered_rows(delivery: _Delivery, frame: pl.DataFrame) -> None:
+    """All rows whole: whether they are behind the watermark is known only to the operator, where they wait for their turn."""
+    rows = frame.with_columns(pl.col("event_time").alias("_t")).drop("^_clock[0-9]+$")
+    delivery.send_whole(rows.drop("_ingested"))
+
+
+def _send_to_windows(delivery: _Delivery, windowing: graph.Windowing, frame: pl.DataFrame) -> None:
     """Rows for an operator that judges them itself: whole if a window could refuse them, else the needed columns."""
-    windowing = delivery.operator.node.windowing
     rows = frame.with_columns(pl.col("event_time").alias("_t"), *window_input(windowing.assigner)).drop(
         "^_clock[0-9]+$"
     )
-    doubtful = rows.select((~_is_safe(delivery)).alias("doubtful")).to_series()
+    doubtful = rows.select((~_is_safe(delivery, windowing)).alias("doubtful")).to_series()
     if not doubtful.all():
         needed = _needed_columns(delivery.operator)
         delivery.send(rows.filter(~doubtful).select(c for c in needed if c in rows.columns))
@@ -215,9 +222,9 @@ def _send_to_windows(delivery: _Delivery, frame: pl.DataFrame) -> None:
         delivery.send_whole(rows.filter(doubtful).drop("_ingested"))
 
 
-def _is_safe(delivery: _Delivery) -> pl.Expr:
+def _is_safe(delivery: _Delivery, windowing: graph.Windowing) -> pl.Expr:
     """Whether no window can refuse a row."""
-    operator, windowing = delivery.operator, delivery.operator.node.windowing
+    operator = delivery.operator
     end = earliest_end(windowing.assigner, pl.col("_t"))
     if end is None or windowing.trigger.finishes or windowing.is_ordered:
         return pl.lit(value=False)
@@ -227,7 +234,7 @@ def _is_safe(delivery: _Delivery) -> pl.Expr:
 
 
 def _needed_columns(operator: Operator) -> list[str]:
-    inputs = partials_of(operator.node).input_columns
+    inputs = partials_of(operator.aggregation).input_columns
     internal = ("_t", "_src", "_off", "_part", "_clock", "_ahead", WINDOW_INPUT)
     return list(dict.fromkeys([*operator.node.keys, *inputs, *internal]))
 

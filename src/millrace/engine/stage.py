@@ -196,11 +196,11 @@ def _operator_for(
         return TableJoinOperator(operator)
     if not operator.over_rows:
         return ChainedOperator(operator)
-    if operator.node.windowing.is_ordered:
+    if operator.aggregation.windowing.is_ordered:
         return OrderedWindowsOperator(operator)
     return (
         WindowsOperator(operator)
-        if operator.node.windowing.sliced_window is None
+        if operator.aggregation.windowing.sliced_window is None
         else SlicedWindowsOperator(operator)
     )
 
@@ -262,7 +262,7 @@ def _send_output(
                 "panes",
                 net_changes(rows)
                 if next_route.edge.makes_join_rows
-                else drop_replaced_retractions(rows, operator.node.windowing.accumulation),
+                else drop_replaced_retractions(rows, operator.node.accumulation),
             )
             continue
         frame = _select_needed(next_route.operator, next_route.edge.apply(changes))

@@ -225,7 +225,7 @@ def test_what_can_have_no_more_copies_is_forgotten() -> None:
         engine.feed(
             [SourceEvent("input.happenings", 0, at, at, at, {"who": "x", "kind": "a", "value": 0})], at
         )
-        sizes.append(engine.engine.states[1, 0].table("rows/deduplication-1", "seen").rows)
+        sizes.append(engine.engine.states[1, 0].table("rows/deduplicate-1", "seen").rows)
     assert sum(sizes) / len(sizes) < 3 * 20 / 3
     assert max(sizes) < 6 * 20 / 3
 
@@ -279,7 +279,7 @@ def test_rows_are_dealt_anew_only_where_the_key_changes() -> None:
 
 def test_a_deduplication_explains_itself() -> None:
     said = explain([JOBS["match, copies of one time"]])
-    assert "deduplicate match/deduplication-1" in said
+    assert "deduplicate match/deduplicate-1" in said
     assert "the first of rows with equal who, kind, event_time" in said
 
 

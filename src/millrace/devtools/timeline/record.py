@@ -214,7 +214,8 @@ class _Recorder:
         """Whether the windows lie in processing time."""
         origins = [edge.origin for edge in graph.edges(self.output)]
         return any(
-            isinstance(origin, graph.Operation) and origin.windowing.is_processing_time for origin in origins
+            isinstance(origin, graph.Aggregation) and origin.windowing.is_processing_time
+            for origin in origins
         )
 
     def _find_refused(self, results: Results) -> dict[tuple[str, int, int], str]:

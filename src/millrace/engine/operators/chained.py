@@ -72,10 +72,10 @@ class ChainedOperator(WindowOperator):
 
     def _assign_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
         sign = pl.when(pl.col("op") == panes.ADD).then(1).otherwise(-1).cast(pl.Int64).alias("_w")
-        if self.operator.node.same_window:
+        if self.operator.aggregation.same_window:
             window = pl.col("window_start").alias("_start"), pl.col("window_end").alias("_end")
             return frame.with_columns(sign, *window).select(*self.identity_columns, "_w")
-        grid = grid_of(self.operator.node.windowing)
+        grid = grid_of(self.operator.aggregation.windowing)
         at = pl.col("event_time")
         ends = pl.int_ranges(grid.first_end(at), grid.last_end(at) + 1, grid.window.every).alias("_end")
         return frame.with_columns(sign, ends).explode("_end").select(*self.identity_columns, "_w")
@@ -197,7 +197,7 @@ class ChainedOperator(WindowOperator):
         self, timing: str, stored_rows: pl.DataFrame, net_rows: pl.DataFrame, low: int, high: int
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """What was and what came of the groups to show: those touched; on time, all. Another windowing than that of the panes shows nothing early."""
-        node = self.operator.node
+        node = self.operator.aggregation
         if timing == "early" and not node.same_window:
             return stored_rows.clear(), net_rows.clear()
         within = pl.col("_end").is_between(low, high, closed="right")

@@ -49,7 +49,7 @@ class WindowOperator:
     @cached_property
     def partials(self) -> Partials:
         """How its aggregates condense rows."""
-        return partials_of(self.operator.node)
+        return partials_of(self.operator.aggregation)
 
     @cached_property
     def group_columns(self) -> list[str]:
@@ -63,9 +63,9 @@ class WindowOperator:
 
     def mask_added_aggregates(self, since: Mapping[str, int]) -> list[pl.Expr]:
         """Aggregates that were added later, as null in windows that had begun by then: they would hold only what came since."""
-        sliced = self.operator.node.windowing.sliced_window
+        sliced = self.operator.aggregation.windowing.sliced_window
         start = pl.col("_end") - sliced.size if sliced else pl.col("_start")
-        names = [name for name in since if name in self.operator.node.aggregates]
+        names = [name for name in since if name in self.operator.aggregation.aggregates]
         return [pl.when(start > since[name]).then(pl.col(name)).alias(name) for name in names]
 
     @cached_property
@@ -97,7 +97,10 @@ class WindowOperator:
 
 def group_columns_of(operator: Operator) -> list[str]:
     """The key and the window of a result; where all windows are of one size, their ends tell them apart."""
-    return [*operator.node.keys, *(["_end"] if operator.node.windowing.sliced_window else ["_start", "_end"])]
+    return [
+        *operator.node.keys,
+        *(["_end"] if operator.aggregation.windowing.sliced_window else ["_start", "_end"]),
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +209,7 @@ def net_changes(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _pair_with_previous(values: PaneValues, previous: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     """Each group with its value now (`_new`), the one shown before (`_had`, columns `_was_…`), whether they are the `_same`, and its numbers."""
-    group, names = values.group, list(values.operator.node.aggregates)
+    group, names = values.group, list(values.operator.aggregation.aggregates)
     before = previous.lazy().select(
         *group, *[pl.col(name).alias(f"_was_{name}") for name in names], pl.lit(value=True).alias("_had")
     )
@@ -229,7 +232,7 @@ def _pair_with_previous(values: PaneValues, previous: pl.DataFrame, counters: pl
 
 def _previous_values(pairs: pl.DataFrame, selected: pl.Series, values: PaneValues) -> pl.DataFrame:
     """The values shown before, under their names."""
-    names = list(values.operator.node.aggregates)
+    names = list(values.operator.aggregation.aggregates)
     return pairs.filter(selected).drop(names).rename({f"_was_{name}": name for name in names})
 
 
@@ -246,7 +249,7 @@ class _PaneBuilder:
 
     def build(self, frame: pl.DataFrame, op: str) -> pl.DataFrame:
         """Numbered values as panes."""
-        node, end = self.operator.node, pl.col("_end")
+        node, end = self.operator.aggregation, pl.col("_end")
         windowing = node.windowing
         start = end - windowing.sliced_window.size if windowing.sliced_window else pl.col("_start")
         settled = pl.lit(-1, pl.Int64) if self.timing == "early" else pl.col("_settled")

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from millrace import panes
+from millrace import graph, panes
 from millrace.aggregates import ORDER
 from millrace.engine.arrivals import collect_reports, format_late_rows, load_rows
 from millrace.engine.exchange import Block, Body
@@ -31,9 +31,20 @@ _NEVER_EXPIRES = pl.lit(END_OF_STREAM, pl.Int64)
 class OrderedWindowsOperator(WindowOperator):
     """The operator of a first aggregation over rows in order."""
 
+    @cached_property
+    def keys(self) -> list[str]:
+        """The key columns."""
+        return list(self.operator.node.keys)
+
+    @property
+    def is_processing_time(self) -> bool:
+        """Whether windows lie in processing time."""
+        node = self.operator.node
+        return isinstance(node, graph.Aggregation) and node.windowing.is_processing_time
+
     def step(self, state: SlotState, body: Body, blocks: list[Block]) -> OperatorResult:
         """A batch: rows behind their watermark are refused, the others wait; those before the new one are taken in order."""
-        operator_id, is_processing_time = self.operator.id, self.operator.node.windowing.is_processing_time
+        operator_id, is_processing_time = self.operator.id, self.is_processing_time
         saved = state.values.get(operator_id) or {"progress": None, "seq": 0, "time": BEFORE_ALL, "low": None}
         reports = collect_reports(self.operator, body)
         before = Progress.from_json(saved["progress"]).wake(reports, body.now)
@@ -91,21 +102,19 @@ class OrderedWindowsOperator(WindowOperator):
         return *self._process_rows(state, released, version, interval, ended=ended), {}
 
     @cached_property
+    def _input_columns(self) -> list[str]:
+        return self.partials.input_columns if isinstance(self.operator.node, graph.Aggregation) else []
+
+    @cached_property
     def _kept_columns(self) -> list[str]:
         """What is kept of a row besides its key."""
-        return [
-            c
-            for c in dict.fromkeys([*self.partials.input_columns, *ORDER, WINDOW_INPUT])
-            if c not in self.partials.keys
-        ]
+        return [c for c in dict.fromkeys([*self._input_columns, *ORDER, WINDOW_INPUT]) if c not in self.keys]
 
     def _split_late(self, rows: pl.DataFrame | None) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         """The rows that wait now, and those that come too late to be taken in order."""
         if rows is None:
             return None, None
-        is_behind = (pl.col("_t") < pl.col("_w")).fill_null(value=False) & (
-            not self.operator.node.windowing.is_processing_time
-        )
+        is_behind = (pl.col("_t") < pl.col("_w")).fill_null(value=False) & (not self.is_processing_time)
         refused = rows.filter(pl.col("_ahead") | is_behind)
         reason = pl.when(pl.col("_ahead")).then(pl.lit("future")).otherwise(pl.lit("late"))
         verdicts = refused.select("_row", reason.alias("reason"), pl.lit(1, pl.Int64).alias("missed"))
@@ -113,7 +122,7 @@ class OrderedWindowsOperator(WindowOperator):
         if WINDOW_INPUT not in accepted.columns:
             accepted = accepted.with_columns(pl.lit(None, pl.Boolean).alias(WINDOW_INPUT))
         return accepted.select(
-            *self.partials.keys, *self._kept_columns
+            *self.keys, *self._kept_columns
         ), None if refused.is_empty() else format_late_rows(rows, verdicts)
 
     def _release(
@@ -157,7 +166,7 @@ class OrderedWindowsOperator(WindowOperator):
     @cached_property
     def _empty_key_windows(self) -> pl.DataFrame:
         empty, number = self.operator.node.inputs[0].schema.to_frame(), pl.lit(0, pl.Int64)
-        window_inputs = window_input(self.operator.node.windowing.assigner) or [
+        window_inputs = window_input(self.operator.aggregation.windowing.assigner) or [
             pl.lit(None, pl.Boolean).alias(WINDOW_INPUT)
         ]
         rows = (
@@ -166,15 +175,15 @@ class OrderedWindowsOperator(WindowOperator):
             .clear()
         )
         kept_rows = pl.struct(self._kept_columns).implode().alias("_rows")
-        key_windows = rows.group_by(self.partials.keys).agg(
+        key_windows = rows.group_by(self.keys).agg(
             kept_rows, pl.col("_since", "_shown", "_seq").first(), pl.col(WINDOW_INPUT).first().alias("_mark")
         )
-        return key_windows.select(*self.partials.keys, "_rows", "_since", "_shown", "_mark", "_seq")
+        return key_windows.select(*self.keys, "_rows", "_since", "_shown", "_mark", "_seq")
 
     @cached_property
     def _layout(self) -> Layout:
         def newest(frame: pl.DataFrame) -> pl.DataFrame:
-            return frame.sort("_seq").unique(self.partials.keys, keep="last", maintain_order=True)
+            return frame.sort("_seq").unique(self.keys, keep="last", maintain_order=True)
 
         return Layout(_NEVER_EXPIRES, _NEVER_EXPIRES, newest)
 
@@ -188,7 +197,7 @@ class OrderedWindowsOperator(WindowOperator):
         ended: bool,
     ) -> tuple[SlotState, pl.DataFrame]:
         """Rows taken in order, and the panes of the windows that are full; at the end of the stream also those that are not."""
-        operator_id, keys = self.operator.id, self.partials.keys
+        operator_id, keys = self.operator.id, self.keys
         if (released is None or released.is_empty()) and not ended:
             return state, self.empty_panes
         stored = self._layout.merge(
@@ -211,7 +220,7 @@ class OrderedWindowsOperator(WindowOperator):
 
     def _sort_rows(self, stored: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """All rows at hand, key by key: first those kept, then the new ones; and for each key where they lie."""
-        keys = self.partials.keys
+        keys = self.keys
         kept = (
             stored.select(*keys, "_rows")
             .filter(pl.col("_rows").list.len() > 0)
@@ -222,7 +231,7 @@ class OrderedWindowsOperator(WindowOperator):
         if "_t" in fresh.columns:
             frames.append(fresh.with_columns(_new=pl.lit(1, pl.Int64)))
         rows = pl.concat(frames, how="diagonal_relaxed")
-        if self.operator.node.windowing.is_processing_time:
+        if self.is_processing_time:
             rows = (
                 rows.with_row_index("_line")
                 .sort(
@@ -249,7 +258,7 @@ class OrderedWindowsOperator(WindowOperator):
         self, rows: pl.DataFrame, starts: pl.DataFrame, stored: pl.DataFrame, *, ended: bool
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows of each full window (`_window`, `_number`, `_index`), and what the keys have come to."""
-        keys, values = self.partials.keys, rows[WINDOW_INPUT].to_list()
+        keys, values = self.keys, rows[WINDOW_INPUT].to_list()
         stored_windows = starts.join(
             stored.drop("_rows", "_seq"), on=keys, how="left", nulls_equal=True, maintain_order="left"
         )
@@ -263,7 +272,7 @@ class OrderedWindowsOperator(WindowOperator):
         ).iter_rows():
             key_window = KeyWindow(list(range(first, first + old_count)), rows_since or 0, reference)
             full = cut_windows(
-                self.operator.node.windowing.assigner,
+                self.operator.aggregation.windowing.assigner,
                 key_window,
                 values,
                 range(first + old_count, first + row_count),
@@ -300,12 +309,12 @@ class OrderedWindowsOperator(WindowOperator):
             "_number", pl.struct(self._kept_columns).alias("_row")
         )
         lists = (
-            states.select(*self.partials.keys, "_numbers")
+            states.select(*self.keys, "_numbers")
             .explode("_numbers", empty_as_null=False)
             .join(kept, left_on="_numbers", right_on="_number", how="inner", maintain_order="left")
         )
-        lists = lists.group_by(self.partials.keys, maintain_order=True).agg(pl.col("_row").alias("_rows"))
-        key_windows = states.drop("_numbers").join(lists, on=self.partials.keys, how="left", nulls_equal=True)
+        lists = lists.group_by(self.keys, maintain_order=True).agg(pl.col("_row").alias("_rows"))
+        key_windows = states.drop("_numbers").join(lists, on=self.keys, how="left", nulls_equal=True)
         return key_windows.with_columns(
             pl.col("_rows").fill_null(pl.lit([], self._empty_key_windows.schema["_rows"]))
         )

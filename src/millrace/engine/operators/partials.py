@@ -16,7 +16,7 @@ from millrace.aggregates import ORDER, Count, Latest
 class Partials:
     """What is kept of rows per key and slice, or per key and window."""
 
-    node: graph.Operation
+    node: graph.Aggregation
 
     @cached_property
     def keys(self) -> list[str]:
@@ -172,6 +172,6 @@ def _is_in_read_order(rows: pl.DataFrame) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def partials_of(node: graph.Operation) -> Partials:
+def partials_of(node: graph.Aggregation) -> Partials:
     """The partials of a node, made once."""
     return Partials(node)

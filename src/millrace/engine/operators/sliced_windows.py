@@ -30,7 +30,7 @@ class SlicedWindowsOperator(WindowOperator):
     @cached_property
     def grid(self) -> Grid:
         """Its windows."""
-        return grid_of(self.operator.node.windowing)
+        return grid_of(self.operator.aggregation.windowing)
 
     @cached_property
     def layout(self) -> Layout:
@@ -113,7 +113,7 @@ class SlicedWindowsOperator(WindowOperator):
         self, block: Block, reports: dict[str, PartitionReport], progress: Progress
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows with the first window end that takes them, and those that an earlier window would have taken."""
-        windowing, grid, frame = self.operator.node.windowing, self.grid, block.frame
+        windowing, grid, frame = self.operator.aggregation.windowing, self.grid, block.frame
         is_judged = self.operator.carries_watermarks(block.channel)
         if "_clock" in frame.columns:
             watermarks = learned_watermarks(frame, block.channel, reports, progress)

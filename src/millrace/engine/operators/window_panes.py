@@ -30,12 +30,12 @@ class WindowPanes:
     @cached_property
     def is_discarding(self) -> bool:
         """Whether panes hold only what is new."""
-        return self.operator.node.windowing.accumulation == "discarding"
+        return self.operator.aggregation.windowing.accumulation == "discarding"
 
     @cached_property
     def aggregate_names(self) -> list[str]:
         """The aggregates."""
-        return list(self.operator.node.aggregates)
+        return list(self.operator.aggregation.aggregates)
 
     @cached_property
     def no_shown_values(self) -> pl.Expr:
@@ -58,7 +58,7 @@ class WindowPanes:
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Panes and changes of the cells that fire or expire, and all cells as they are then; `young`: aggregates that some windows lack."""
         before, after = interval
-        windowing, end = self.operator.node.windowing, pl.col("_end")
+        windowing, end = self.operator.aggregation.windowing, pl.col("_end")
         timing = (
             pl.when(end > after)
             .then(pl.lit("early"))
@@ -95,7 +95,7 @@ class WindowPanes:
 
     def _compute_values(self, cells: pl.DataFrame, added_masks: Sequence[pl.Expr]) -> pl.DataFrame:
         """Cells with the values of their panes, numbered and dated."""
-        windowing, end = self.operator.node.windowing, pl.col("_end")
+        windowing, end = self.operator.aggregation.windowing, pl.col("_end")
         time = {"end": pl.lit(None, pl.Int64), "earliest": pl.col("_lo"), "latest": pl.col("_hi")}[
             windowing.time
         ]
@@ -175,7 +175,7 @@ class WindowPanes:
 
     def retract_removed(self, cells: pl.DataFrame, time: int) -> pl.DataFrame:
         """What leaves the job when windows are no more and panes hold whole values: each that had shown something is taken back."""
-        if self.operator.node.windowing.accumulation != "accumulating" or not self.operator.shows:
+        if self.operator.aggregation.windowing.accumulation != "accumulating" or not self.operator.shows:
             return self._empty_panes
         is_early = pl.col("_end") > time
         retracted_cells = cells.with_columns(

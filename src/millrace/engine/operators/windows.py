@@ -49,12 +49,12 @@ class WindowsOperator(WindowOperator):
     @cached_property
     def row_judge(self) -> LatenessJudge:
         """How rows are judged."""
-        return LatenessJudge(self.operator.node.windowing, self.partials.keys)
+        return LatenessJudge(self.operator.aggregation.windowing, self.partials.keys)
 
     @cached_property
     def trigger_columns(self) -> TriggerColumns:
         """The trigger."""
-        return TriggerColumns(self.operator.node.windowing.trigger)
+        return TriggerColumns(self.operator.aggregation.windowing.trigger)
 
     @cached_property
     def window_panes(self) -> WindowPanes:
@@ -116,7 +116,7 @@ class WindowsOperator(WindowOperator):
         )
 
     def _times(self, before: int, low: int | None, now: int) -> BatchTimes:
-        if not self.operator.node.windowing.is_processing_time:
+        if not self.operator.aggregation.windowing.is_processing_time:
             return BatchTimes(before, before, MIN_TIME if low is None else low, now)
         return BatchTimes(
             before,
@@ -162,7 +162,7 @@ class WindowsOperator(WindowOperator):
         cells = pl.concat([self.empty_cells, *frames], how="diagonal").with_columns(
             pl.col("_index0", "_settled0").fill_null(0)
         )
-        if not isinstance(self.operator.node.windowing.assigner, GlobalWindow):
+        if not isinstance(self.operator.aggregation.windowing.assigner, GlobalWindow):
             return cells
         edges = zip(("_start", "_end"), UNTIL_2262, FOREVER, strict=True)
         return cells.with_columns(
@@ -188,7 +188,7 @@ class WindowsOperator(WindowOperator):
         due = (pl.col("_due") <= times.after) | (pl.col("_tick") <= times.clock)
         expires = pl.col("_end") + self.operator.horizon <= times.after
         return due.fill_null(value=False) | (
-            expires if self.operator.node.windowing.closing != "none" else pl.lit(value=False)
+            expires if self.operator.aggregation.windowing.closing != "none" else pl.lit(value=False)
         )
 
     def _write_cells(
@@ -228,7 +228,9 @@ class WindowsOperator(WindowOperator):
         if rows is None:
             return self._no_touched, self.empty_cells, None
         at = (
-            pl.lit(times.clock, pl.Int64) if self.operator.node.windowing.is_processing_time else pl.col("_t")
+            pl.lit(times.clock, pl.Int64)
+            if self.operator.aggregation.windowing.is_processing_time
+            else pl.col("_t")
         )
         judged = self.row_judge.judge(rows.with_columns(at.alias("_at")), stored, dropped_until)
         late = None if judged.verdicts.is_empty() else format_late_rows(rows, judged.verdicts)
@@ -306,7 +308,7 @@ class WindowsOperator(WindowOperator):
             (pl.col("_end") <= times.lateness_time).alias("_was_passed"), base.alias("_base")
         )
         triggered = self.trigger_columns.add_rows(
-            cells, times.clock, merges=self.operator.node.windowing.window.merging
+            cells, times.clock, merges=self.operator.aggregation.windowing.window.merging
         )
         return triggered.with_columns(
             pl.lit(value=False).alias("_closed"), pl.lit(value=False).alias("_gone")
@@ -352,7 +354,9 @@ class WindowsOperator(WindowOperator):
     @cached_property
     def _needs_window_start(self) -> bool:
         """Whether it matters to the trigger where a window begins, as long as there is no watermark."""
-        return any(isinstance(one, EveryEventTime) for one in walk(self.operator.node.windowing.trigger))
+        return any(
+            isinstance(one, EveryEventTime) for one in walk(self.operator.aggregation.windowing.trigger)
+        )
 
     @cached_property
     def _written_columns(self) -> list[str]:

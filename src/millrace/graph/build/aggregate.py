@@ -33,7 +33,13 @@ def build_aggregation(
     _check_windowing(upstream, keys, windowing)
     schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
     return graph.Aggregation(
-        (upstream,), schema, keys, dict(aggregates), windowing, windowing_of_panes(upstream) is windowing
+        (upstream,),
+        schema,
+        keys,
+        dict(aggregates),
+        windowing,
+        windowing_of_panes(upstream) is windowing,
+        not takes_panes(upstream),
     )
 
 
@@ -74,7 +80,8 @@ def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> N
     for edge in graph.edges(graph.Union((source,), source.schema)):
         if isinstance(edge.origin, graph.Read) or edge.read is not None or edge.output == "late":
             continue
-        for name, aggregate in edge.origin.aggregates.items():
+        earlier = edge.origin.aggregates if isinstance(edge.origin, graph.Aggregation) else {}
+        for name, aggregate in earlier.items():
             if not aggregate.reproducible:
                 raise DefinitionError(
                     f"{name}={aggregate} may come out otherwise when computed again, so it cannot be taken back when a late row corrects it, and nothing can be aggregated over it; leave out approx=True, or make it the last aggregation"
@@ -97,11 +104,7 @@ def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> N
 
 def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph.Windowing) -> None:
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
-    over_panes = any(
-        edge.read is None and edge.output != "late"
-        for edge in graph.edges(graph.Union((source,), source.schema))
-    )
-    if not over_panes:
+    if not takes_panes(source):
         _check_columns(windowing, source.schema)
         return
     if windowing.accumulation == "discarding":
@@ -125,10 +128,16 @@ def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph
         )
 
 
+def takes_panes(source: graph.Node) -> bool:
+    """Whether panes come in, which may still be refined, rather than rows. What was refused counts as rows."""
+    edges = graph.edges(graph.Union((source,), source.schema))
+    return any(edge.read is None and edge.output != "late" for edge in edges)
+
+
 def windowing_of_panes(source: graph.Node) -> graph.Windowing | None:
     """The windowing of the panes that come in, if panes come in."""
     upstream = {
-        edge.origin.windowing
+        edge.origin.windowing if isinstance(edge.origin, graph.Aggregation) else None
         for edge in graph.edges(graph.Union((source,), source.schema))
         if isinstance(edge.origin, graph.Operation) and edge.read is None and edge.output == "out"
     }

@@ -5,7 +5,8 @@ So a join has the windows, triggers, lateness and corrections of an aggregation,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -60,26 +61,73 @@ class TableSide(JoinSide):
 
 
 @dataclass(frozen=True, eq=False)
-class TableJoin(graph.Operation):
-    """Rows beside what a table held for their key at their time, each shown once."""
+class RowJoin(graph.Operation):
+    """Rows of two sides with the same key, each result shown once: what joins by the times of rows have in common."""
 
     how: str
-    column_names: tuple[Mapping[str, str], Mapping[str, str]]
-    output_exprs: tuple[pl.Expr, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class IntervalJoin(graph.Operation):
-    """Rows of two sides with the same key whose times are not far apart: the windows are pairs, each shown once."""
-
-    how: str
-    lower: int
-    upper: int
-    """The right row's time less the left one's is in `[lower, upper)`."""
     column_names: tuple[Mapping[str, str], Mapping[str, str]]
     """For each side its columns, and what they are called in the result."""
     output_exprs: tuple[pl.Expr, ...]
     """The same as expressions."""
+    columns: tuple[tuple[str, ...], ...]
+    """For each side its columns, in the order in which rows of it are kept."""
+
+    verb = "join"
+
+    def settings(self) -> graph.Identity:
+        """Which rows are shown, and the columns that are kept of each side."""
+        return {"how": self.how, "columns": [list(columns) for columns in self.columns]}
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        yield "what", f"{', '.join(name for names in self.column_names for name in names.values())} {self.by}"
+        yield "where", self._where
+        yield "when", self._when
+        yield "lateness", graph.BEHIND
+
+    @property
+    @abstractmethod
+    def _where(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def _when(self) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class TableJoin(RowJoin):
+    """Rows beside what a table held for their key at their time."""
+
+    table_keys: tuple[str, ...]
+
+    kind = "table_join"
+
+    def settings(self) -> graph.Identity:
+        """Also the key of the table."""
+        return {**super().settings(), "table_keys": list(self.table_keys)}
+
+    @property
+    def _where(self) -> str:
+        columns = ", ".join(column for side in self.columns for column in side)
+        return f"{self.how} join with group_by({', '.join(map(repr, self.table_keys))}), as of event time: {columns}"
+
+    @property
+    def _when(self) -> str:
+        return graph.IN_ORDER
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalJoin(RowJoin):
+    """Rows of two sides whose times are not far apart: the windows are pairs."""
+
+    lower: int
+    upper: int
+    """The right row's time less the left one's is in `[lower, upper)`."""
+
+    kind = "interval_join"
+
+    def settings(self) -> graph.Identity:
+        """Also the bounds."""
+        return {**super().settings(), "lower": self.lower, "upper": self.upper}
 
     @property
     def is_outer(self) -> bool:
@@ -91,6 +139,18 @@ class IntervalJoin(graph.Operation):
         """How far behind the watermark a row without a partner may still be shown: what follows must wait as long."""
         waits = {"left": [self.upper], "right": [1 - self.lower], "full": [self.upper, 1 - self.lower]}
         return max([0, *waits.get(self.how, [])])
+
+    @property
+    def _where(self) -> str:
+        lower, upper = durations.format_millis(self.lower), durations.format_millis(self.upper)
+        return (
+            f"{self.how} join, the other {lower} to {upper} after: {'; '.join(map(', '.join, self.columns))}"
+        )
+
+    @property
+    def _when(self) -> str:
+        waiting = "; a row without a partner, when none can come" if self.is_outer else ""
+        return f"as soon as both rows are there{waiting}"
 
 
 def build_cogroup(left: JoinSide, right: JoinSide, side_names: SideNames) -> graph.Aggregation:
@@ -134,7 +194,9 @@ def build_window_join(left: JoinSide, right: JoinSide, how: JoinType, suffix: st
     collected = _collect_sides(left, right, SIDE_COLUMNS, windowing, with_presence=True)
     apply = make_pairing(left.keys, how, result_names(left, right, suffix))
     text = f"{how} join by {', '.join(left.keys)}"
-    return graph.JoinRows((collected,), graph.derive_schema(apply, collected.schema, text), apply, text)
+    schema = graph.derive_schema(apply, collected.schema, text)
+    identity = {"kind": "join_rows", "how": how, "keys": list(left.keys)}
+    return graph.JoinRows((collected,), schema, apply, text, internal_identity=identity)
 
 
 def check_join_type(how: str) -> None:
@@ -235,22 +297,16 @@ def build_interval_join(
         )
     node = union_sides(left, right)
     names = result_names(left, right, suffix)
-    columns_text = "; ".join(", ".join(side.columns) for side in (left, right))
-    text = f"{how} join, the other {durations.format_millis(lower)} to {durations.format_millis(upper)} after: {columns_text}"
-    windowing = graph.Windowing(graph.Sequences(text))
-    schema = result_schema(node, left.keys, names)
     return IntervalJoin(
         (node,),
-        schema,
+        result_schema(node, left.keys, names),
         left.keys,
-        {},
-        windowing,
-        False,
-        how=how,
-        lower=lower,
-        upper=upper,
-        column_names=names,
-        output_exprs=tuple(side_columns(names)),
+        how,
+        names,
+        tuple(side_columns(names)),
+        tuple(tuple(side.columns) for side in (left, right)),
+        lower,
+        upper,
     )
 
 
@@ -262,22 +318,15 @@ def build_table_join(left: JoinSide, table: TableSide, how: JoinType, suffix: st
         )
     refuse_panes((left, table), "join(table)")
     node, names = union_sides(left, table), result_names(left, table, suffix)
-    windowing = graph.Windowing(
-        graph.Sequences(
-            f"{how} join with {table.text}, as of event time: {', '.join((*left.columns, *table.columns))}"
-        )
-    )
-    schema = result_schema(node, left.keys, names)
     return TableJoin(
         (node,),
-        schema,
+        result_schema(node, left.keys, names),
         left.keys,
-        {},
-        windowing,
-        False,
-        how=how,
-        column_names=names,
-        output_exprs=tuple(side_columns(names)),
+        how,
+        names,
+        tuple(side_columns(names)),
+        tuple(tuple(side.columns) for side in (left, table)),
+        table.keys,
     )
 
 
@@ -331,6 +380,7 @@ def _tag_side(side: JoinSide, keys: tuple[str, ...], columns: dict[str, pl.Expr]
         tag,
         text,
         frozenset({*side.keys, *side.columns}),
+        internal_identity={"kind": "join_side", "keys": list(side.keys), "columns": side.columns},
     )
 
 

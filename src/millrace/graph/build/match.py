@@ -35,17 +35,7 @@ def build_match(
     conditions = Matcher(pattern, source.schema, keys).predicates.bits
     expressions.check_elementwise("a condition of a pattern", conditions, source.schema)
     schema = check_select(pattern, select, keys, source.schema)
-    text = f"{pattern}, showing {', '.join(f'{name} = {expr}' for name, expr in select.items())}"
-    return graph.MatchPattern(
-        (source,),
-        schema,
-        keys,
-        {},
-        graph.Windowing(graph.Sequences(text)),
-        same_window=False,
-        pattern=pattern,
-        select=dict(select),
-    )
+    return graph.MatchPattern((source,), schema, keys, pattern, dict(select))
 
 
 def build_timeouts(node: graph.Node) -> graph.SideOutput:
@@ -66,15 +56,7 @@ def build_match_recognize(
     _refuse_panes(source, f"match_recognize({row_pattern.text})")
     check_types(source.schema)
     schema = result_schema(row_pattern, source.schema, keys, endless=unbounded)
-    return graph.MatchRecognize(
-        (source,),
-        schema,
-        keys,
-        {},
-        graph.Windowing(graph.Sequences(str(row_pattern))),
-        same_window=False,
-        row_pattern=row_pattern,
-    )
+    return graph.MatchRecognize((source,), schema, keys, row_pattern)
 
 
 def _refuse_panes(source: graph.Node, call: str) -> None:
@@ -102,12 +84,7 @@ def build_deduplication(
                 f"{call}: there is no column {column!r}; there are {', '.join(source.schema)}"
             )
         hash_series(pl.Series([], dtype=source.schema[column]))
-    windowing = graph.Windowing(
-        graph.Sequences(f"the first of those with equal {', '.join([*keys, *columns])} within {within} ms")
-    )
-    return graph.Deduplication(
-        (source,), source.schema, keys, {}, windowing, same_window=False, columns=columns, within=within
-    )
+    return graph.Deduplication((source,), source.schema, keys, columns, within)
 
 
 def build_process(
@@ -129,13 +106,4 @@ def build_process(
         for output, output_columns in columns.items()
     }
     schema = schemas.pop("out")
-    return graph.Process(
-        inputs,
-        schema,
-        keys,
-        {},
-        graph.Windowing(graph.Sequences(repr(processor))),
-        same_window=False,
-        processor=processor,
-        side_schemas=schemas,
-    )
+    return graph.Process(inputs, schema, keys, processor, schemas)

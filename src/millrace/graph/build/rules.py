@@ -5,7 +5,7 @@ A rule is ordered among the rows by its event time, like a row: it sees those af
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,19 @@ class MatchRules(graph.Operation):
     show: tuple[str, ...]
     row_schema: pl.Schema
     """The columns of the rows, which rules may ask for."""
+
+    kind = "match_rules"
+    verb = "match"
+
+    def settings(self) -> graph.Identity:
+        """The columns shown of a match. Rules come and go in the state itself."""
+        return {"shown": [MATCH_STEPS, MATCH_TIMES, *self.show]}
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        yield "what", f"{', '.join([MATCH_STEPS, MATCH_TIMES, *self.show])} {self.by}"
+        yield "where", "sequences of events that the rules say, each from its own event time on"
+        yield "when", graph.IN_ORDER
+        yield "lateness", "a row or a rule behind the watermark is refused"
 
     @property
     def broadcast_input(self) -> int | None:
@@ -134,12 +147,7 @@ def build_match_rules(
         "event_time": pl.Int64(),
     }
     schema = pl.Schema({**{key: source.schema[key] for key in keys}, **shown, **panes.COLUMNS})
-    windowing = graph.Windowing(
-        graph.Sequences(f"rules, showing {', '.join([MATCH_STEPS, MATCH_TIMES, *show])}")
-    )
-    return MatchRules(
-        inputs, schema, keys, {}, windowing, same_window=False, show=tuple(show), row_schema=source.schema
-    )
+    return MatchRules(inputs, schema, keys, tuple(show), source.schema)
 
 
 def collect_matches(matches: pl.DataFrame, node: MatchRules, rule: str) -> pl.DataFrame:
@@ -167,7 +175,8 @@ def _mark_rows(source: graph.Node) -> graph.Stateless:
             pl.lit(None, pl.String).alias(RULE_NAME), pl.lit(None, pl.String).alias(RULE_TEXT)
         )
 
-    return graph.Stateless((source,), graph.derive_schema(mark, source.schema, "match_rules()"), mark, "rows")
+    schema = graph.derive_schema(mark, source.schema, "match_rules()")
+    return graph.Stateless((source,), schema, mark, "rows", internal_identity={"kind": "rows_beside_rules"})
 
 
 def _mark_rules(rules: graph.Node, rows: pl.Schema) -> graph.Stateless:
@@ -186,4 +195,5 @@ def _mark_rules(rules: graph.Node, rows: pl.Schema) -> graph.Stateless:
             *(pl.lit(None, dtype).alias(column) for column, dtype in row_columns.items()),
         )
 
-    return graph.Stateless((rules,), graph.derive_schema(mark, rules.schema, "match_rules()"), mark, "rules")
+    schema = graph.derive_schema(mark, rules.schema, "match_rules()")
+    return graph.Stateless((rules,), schema, mark, "rules", internal_identity={"kind": "rules_beside_rows"})

@@ -99,7 +99,7 @@ def evolve(
         for o in plan.operators
         if not {*o.jobs} <= new_jobs
         and not {*o.jobs} & {*state_changes.migrate}
-        and (adaptation := fingerprints.find_adaptation(old_identity.operators.get(o.id, ""), o))
+        and (adaptation := fingerprints.find_adaptation(old_identity.operators.get(o.id), o))
     }
     fits = all(
         o.id in old_identity.operators

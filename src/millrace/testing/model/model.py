@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -113,21 +114,19 @@ class ChainedWindow:
 
 
 class ModelOperator:
-    """One aggregation of one job."""
+    """One operator of one job."""
 
     def __init__(
         self, node: graph.Operation, name: str, upstream: Mapping[graph.Operation, ModelOperator]
     ) -> None:
         """`upstream` holds the operators before this one."""
         self.node, self.name = node, name
-        self.windowing = node.windowing
         self.edges = list(graph.edges(node))
         self.upstream = [
             upstream[edge.origin]
             for edge in self.edges
             if isinstance(edge.origin, graph.Operation) and edge.read is None
         ]
-        self.chained_windows: dict[tuple[Key, Window], ChainedWindow] = defaultdict(ChainedWindow)
         self.time: float = -math.inf
         """The low watermark; where windows lie in processing time, the clock."""
         self.outcome = OperatorOutcome()
@@ -135,106 +134,11 @@ class ModelOperator:
     @property
     def max_lateness(self) -> int:
         """How long after a window's end, in watermark time, its value may still change."""
-        return max([self.windowing.lateness, *(operator.max_lateness for operator in self.upstream)])
-
-    @property
-    def read_columns(self) -> list[str]:
-        """The columns that the aggregates read."""
-        return sorted(
-            {column for aggregate in self.node.aggregates.values() for column in aggregate.input_columns()}
-        )
-
-    def windows_of(self, row: Row) -> list[Window]:
-        """The windows a pane belongs to; those of the same windowing keep theirs."""
-        if self.node.same_window:
-            return [(row["window_start"], row["window_end"])]
-        return self.windowing.window.assign(row["event_time"])
-
-    def chained_window(self, row: Row, window: Window) -> ChainedWindow:
-        """Where a row is kept."""
-        return self.chained_windows[tuple(row[column] for column in self.node.keys), window]
-
-    def fire(self, time: float) -> None:
-        """The watermark moves from where it stood to `low`, and panes become due."""
-        old_time, self.time = self.time, max(self.time, time)
-        for (key, window), state in self.chained_windows.items():
-            timing = self.pane_timing(window, state, old_time)
-            if timing is not None:
-                self.emit_pane(key, window, state, timing)
-            state.has_changed = False
-
-    def pane_timing(self, window: Window, state: ChainedWindow, old_time: float) -> str | None:
-        """The timing of the pane that this window shows now, or None."""
-        if old_time < window[1] <= self.time:
-            return "on_time"
-        if not state.has_changed:
-            return None
-        if window[1] <= old_time:
-            return "late"
-        return "early" if self.node.same_window and self.upstream else None
-
-    def emit_pane(self, key: Key, window: Window, state: ChainedWindow, timing: str) -> None:
-        """Computes a pane anew from all rows, and says how it differs from the last one."""
-        old, new = state.last_pane, None
-        if not state.rows and old is None:
-            return
-        settled_index = state.settled_count if timing != "early" else -1
-        final = self.time >= window[1] + self.max_lateness
-        history = {
-            "index": state.pane_count,
-            "settled_index": settled_index,
-            "timing": timing,
-            "final": final,
-        }
-        if state.rows:
-            times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
-            new = {
-                **dict(zip(self.node.keys, key, strict=True)),
-                **self.compute_values(state.rows),
-                **times,
-                **history,
-                "op": panes.ADD,
-            }
-        if old is not None:
-            self.outcome.records.append(((key, window), {**old, **history, "op": panes.RETRACT}))
-        if new is not None:
-            self.outcome.records.append(((key, window), new))
-        self.emit_change(state, new)
-        state.last_pane = new
-        state.pane_count += 1
-        state.settled_count += timing != "early"
-
-    def emit_change(self, state: ChainedWindow, new: Row | None) -> None:
-        """Between operators panes are changes; an equal value is none."""
-        old = state.last_sent
-        names = list(self.node.aggregates)
-        if old is not None and new is not None and to_canonical(old, names) == to_canonical(new, names):
-            return
-        if old is not None:
-            self.outcome.changes.append(Change(panes.RETRACT, {**old, "op": panes.RETRACT}))
-        if new is not None:
-            self.outcome.changes.append(Change(panes.ADD, new))
-        state.last_sent = new
-
-    def compute_values(self, rows: Sequence[Change]) -> Row:
-        """The aggregates of the rows, in order of event time, topic, partition, offset; panes have no offset, but what is read of them."""
-        compared = self.read_columns if self.upstream else []
-
-        def row_order(change: Change) -> Any:
-            return (
-                change.row["event_time"],
-                change.row_order,
-                [to_sort_key(change.row[column]) for column in compared],
-            )
-
-        ordered = [change.row for change in sorted(rows, key=row_order)]
-        return {
-            name: compute_aggregate(aggregate, ordered) for name, aggregate in self.node.aggregates.items()
-        }
+        return max([self.node.lateness, *(operator.max_lateness for operator in self.upstream)])
 
 
 class RowOperator(ModelOperator):
-    """An aggregation over rows of topics: it judges whether they are late, and has the source partitions for channels."""
+    """An operator over rows of topics: it judges whether they are late, and has the source partitions for channels."""
 
     def __init__(
         self,
@@ -252,15 +156,7 @@ class RowOperator(ModelOperator):
         ]
         self.watermark: float = -math.inf
         """The low watermark of the channels, whatever time the windows lie in."""
-        default = ModelOrderedWindows if self.windowing.is_ordered else ModelWindows
-        joins = {IntervalJoin: ModelIntervalJoin, TableJoin: ModelTableJoin}
-        by_node: dict[type, Any] = {
-            **RECOGNIZERS,
-            **joins,
-            graph.Deduplication: ModelDeduplicate,
-            graph.Process: ModelProcess,
-        }
-        self.recognizer: Any = by_node.get(type(node), default)(node, self.compute_values)
+        self.recognizer = recognizer_of(node)
 
     def step(self, batch: Sequence[SourceEvent], now: int, end: bool) -> None:
         """Rows are judged and taken, the watermark moves, panes fire."""
@@ -280,7 +176,7 @@ class RowOperator(ModelOperator):
         self.watermark = max(self.watermark, END_OF_STREAM if end else self.minimum_watermark())
         self.time = (
             self.watermark
-            if not self.windowing.is_processing_time or self.watermark >= END_OF_STREAM
+            if not is_in_processing_time(self.node) or self.watermark >= END_OF_STREAM
             else max(self.time, now)
         )
         self.recognizer.step(arrivals, self.time, now, self.outcome)
@@ -325,6 +221,14 @@ class RowOperator(ModelOperator):
 class ChainedOperator(ModelOperator):
     """An aggregation over what other operators show: it drops nothing, and takes back what no longer holds."""
 
+    def __init__(
+        self, node: graph.Aggregation, name: str, upstream: Mapping[graph.Operation, ModelOperator]
+    ) -> None:
+        """`upstream` holds the operators before this one."""
+        super().__init__(node, name, upstream)
+        self.aggregation = node
+        self.chained_windows: dict[tuple[Key, Window], ChainedWindow] = defaultdict(ChainedWindow)
+
     def step(self) -> None:
         """Changes of this batch are taken, the watermark follows the operators before, panes fire."""
         old_contents = {window_id: self.contents(state) for window_id, state in self.chained_windows.items()}
@@ -344,13 +248,136 @@ class ChainedOperator(ModelOperator):
             for change in operator.outcome.changes if edge.output == "out" else side_rows:
                 yield from (Change(change.op, result) for result in apply_steps(edge, change.row))
 
+    def windows_of(self, row: Row) -> list[Window]:
+        """The windows a pane belongs to; those of the same windowing keep theirs."""
+        if self.aggregation.same_window:
+            return [(row["window_start"], row["window_end"])]
+        return self.aggregation.windowing.window.assign(row["event_time"])
+
+    def chained_window(self, row: Row, window: Window) -> ChainedWindow:
+        """Where a row is kept."""
+        return self.chained_windows[tuple(row[column] for column in self.node.keys), window]
+
+    def fire(self, time: float) -> None:
+        """The watermark moves from where it stood to `low`, and panes become due."""
+        old_time, self.time = self.time, max(self.time, time)
+        for (key, window), state in self.chained_windows.items():
+            timing = self.pane_timing(window, state, old_time)
+            if timing is not None:
+                self.emit_pane(key, window, state, timing)
+            state.has_changed = False
+
+    def pane_timing(self, window: Window, state: ChainedWindow, old_time: float) -> str | None:
+        """The timing of the pane that this window shows now, or None."""
+        if old_time < window[1] <= self.time:
+            return "on_time"
+        if not state.has_changed:
+            return None
+        if window[1] <= old_time:
+            return "late"
+        return "early" if self.aggregation.same_window else None
+
+    def emit_pane(self, key: Key, window: Window, state: ChainedWindow, timing: str) -> None:
+        """Computes a pane anew from all rows, and says how it differs from the last one."""
+        old, new = state.last_pane, None
+        if not state.rows and old is None:
+            return
+        settled_index = state.settled_count if timing != "early" else -1
+        final = self.time >= window[1] + self.max_lateness
+        history = {
+            "index": state.pane_count,
+            "settled_index": settled_index,
+            "timing": timing,
+            "final": final,
+        }
+        if state.rows:
+            times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
+            new = {
+                **dict(zip(self.node.keys, key, strict=True)),
+                **compute_values(self.aggregation, state.rows),
+                **times,
+                **history,
+                "op": panes.ADD,
+            }
+        if old is not None:
+            self.outcome.records.append(((key, window), {**old, **history, "op": panes.RETRACT}))
+        if new is not None:
+            self.outcome.records.append(((key, window), new))
+        self.emit_change(state, new)
+        state.last_pane = new
+        state.pane_count += 1
+        state.settled_count += timing != "early"
+
+    def emit_change(self, state: ChainedWindow, new: Row | None) -> None:
+        """Between operators panes are changes; an equal value is none."""
+        old = state.last_sent
+        names = list(self.aggregation.aggregates)
+        if old is not None and new is not None and to_canonical(old, names) == to_canonical(new, names):
+            return
+        if old is not None:
+            self.outcome.changes.append(Change(panes.RETRACT, {**old, "op": panes.RETRACT}))
+        if new is not None:
+            self.outcome.changes.append(Change(panes.ADD, new))
+        state.last_sent = new
+
     def contents(self, state: ChainedWindow) -> Counter[Any]:
         """The rows as a multiset of what the aggregates read of them, with the time where that decides which is the latest."""
-        is_ordered = any(aggregate.ordered for aggregate in self.node.aggregates.values())
+        is_ordered = any(aggregate.ordered for aggregate in self.aggregation.aggregates.values())
         return Counter(
-            to_canonical(change.row, [*self.read_columns, "event_time"] if is_ordered else self.read_columns)
+            to_canonical(
+                change.row,
+                [*read_columns(self.aggregation), "event_time"]
+                if is_ordered
+                else read_columns(self.aggregation),
+            )
             for change in state.rows
         )
+
+
+def read_columns(node: graph.Aggregation) -> list[str]:
+    """The columns that the aggregates read."""
+    return sorted({column for aggregate in node.aggregates.values() for column in aggregate.input_columns()})
+
+
+def compute_values(node: graph.Aggregation, rows: Sequence[Change]) -> Row:
+    """The aggregates of the rows, in order of event time, topic, partition, offset; panes have no offset, but what is read of them."""
+    compared = [] if node.over_rows else read_columns(node)
+
+    def row_order(change: Change) -> Any:
+        return (
+            change.row["event_time"],
+            change.row_order,
+            [to_sort_key(change.row[column]) for column in compared],
+        )
+
+    ordered = [change.row for change in sorted(rows, key=row_order)]
+    return {name: compute_aggregate(aggregate, ordered) for name, aggregate in node.aggregates.items()}
+
+
+def is_in_processing_time(node: graph.Operation) -> bool:
+    """Whether windows lie in processing time."""
+    return isinstance(node, graph.Aggregation) and node.windowing.is_processing_time
+
+
+def _model_aggregation(node: graph.Aggregation, values: Any) -> Any:
+    return (ModelOrderedWindows if node.windowing.is_ordered else ModelWindows)(node, values)
+
+
+MODELS: dict[type[graph.Operation], Callable[[Any, Any], Any]] = {
+    graph.Aggregation: _model_aggregation,
+    **RECOGNIZERS,
+    IntervalJoin: ModelIntervalJoin,
+    TableJoin: ModelTableJoin,
+    graph.Deduplication: ModelDeduplicate,
+    graph.Process: ModelProcess,
+}
+"""For each kind of node, what models it over rows of topics; `ChainedOperator` models aggregations over panes."""
+
+
+def recognizer_of(node: graph.Operation) -> Any:
+    """What models a node over rows. It is given how aggregates are computed, for those that have any."""
+    values = partial(compute_values, node) if isinstance(node, graph.Aggregation) else None
+    return MODELS[type(node)](node, values)
 
 
 class JobModel:
@@ -361,12 +388,10 @@ class JobModel:
         self.job, self.partitions = job, partitions
         self.operators: dict[graph.Operation, ModelOperator] = {}
         for node, name in job.operator_ids.items():
-            over_rows = all(edge.read is not None for edge in graph.edges(node))
-            self.operators[node] = (
-                RowOperator(node, name, partitions, self.operators)
-                if over_rows
-                else ChainedOperator(node, name, self.operators)
-            )
+            if isinstance(node, graph.Aggregation) and not node.over_rows:
+                self.operators[node] = ChainedOperator(node, name, self.operators)
+            else:
+                self.operators[node] = RowOperator(node, name, partitions, self.operators)
 
     def step(
         self, batch: Sequence[SourceEvent], now: int, end: bool
@@ -393,7 +418,7 @@ class JobModel:
             events = [event for event in batch if event.topic == origin.topic.name]
             return [result for event in events for result in apply_steps(edge, source_row(event))]
         outcome = self.operators[origin].outcome
-        if isinstance(origin, graph.Deduplication) and edge.output == "out":
+        if origin.forwards_rows and edge.output == "out":
             return [
                 result
                 for arrival in outcome.forwarded
@@ -411,7 +436,7 @@ class JobModel:
         records = [(pane_id, result) for pane_id, row in outcome.records for result in apply_steps(edge, row)]
         if edge.makes_join_rows:
             return list(net_changes(records))
-        if origin.windowing.accumulation != "accumulating":
+        if origin.accumulation != "accumulating":
             return [row for _, row in records]
         added = [pane_id for pane_id, row in records if row["op"] == panes.ADD]
         withdrawn = [result for row in outcome.withdrawn for result in apply_steps(edge, row)]

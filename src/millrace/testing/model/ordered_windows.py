@@ -31,7 +31,7 @@ class FillingWindow:
 class ModelOrderedWindows:
     """The windows of one aggregation over rows, each shown once, when it is full; at the end of the stream also what is left."""
 
-    def __init__(self, node: graph.Operation, values: ComputeValues) -> None:
+    def __init__(self, node: graph.Aggregation, values: ComputeValues) -> None:
         """`values`: the aggregates of some rows."""
         self.node, self.windowing, self.values = node, node.windowing, values
         self.waiting: list[tuple[Key, Change]] = []

@@ -127,7 +127,7 @@ class ModelClocks:
 class ModelWindows:
     """The windows of one aggregation over rows."""
 
-    def __init__(self, node: graph.Operation, values: ComputeValues) -> None:
+    def __init__(self, node: graph.Aggregation, values: ComputeValues) -> None:
         """`values`: the aggregates of some rows."""
         self.node, self.windowing, self.values = node, node.windowing, values
         self.open_windows: dict[Key, dict[Window, OpenWindow]] = defaultdict(dict)

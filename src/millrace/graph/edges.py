@@ -1,0 +1,127 @@
+"""How rows reach an operator or a topic, and in which stage: the graph read backwards, from a node to its origins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from millrace.errors import DefinitionError
+from millrace.graph.nodes import JoinRows, Late, Node, Read, SideOutput, Stateless, Union, Write
+from millrace.graph.operations import Operation
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """How rows reach an operator or a topic: from a read or an operator, through stateless steps."""
+
+    origin: Read | Operation
+    output: str
+    """Which of the origin's outputs: `out`, `late`, or that of a `Side`."""
+    steps: tuple[Stateless, ...]
+    schema: pl.Schema
+    """The columns of the rows before the steps."""
+    input_index: int = 0
+    """Which input of the node they come to, where it tells them apart."""
+    upstream_read: Read | None = None
+    """Where the origin hands on rows as rows: the topic that they come from."""
+    input_edge: int = 0
+    """And which of the origin's own edges they came by."""
+
+    @property
+    def read(self) -> Read | None:
+        """The topic whose rows come; null where panes do."""
+        return self.origin if isinstance(self.origin, Read) else self.upstream_read
+
+    @property
+    def makes_join_rows(self) -> bool:
+        """Whether a pane becomes the rows of a join, which are told one by one."""
+        return any(isinstance(step, JoinRows) for step in self.steps)
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The stateless steps, one after the other."""
+        for step in self.steps:
+            try:
+                frame = step.apply(frame)
+            except BaseException as error:
+                error.add_note(f"in {step.text}")
+                raise
+        return frame
+
+
+def edges(node: Node) -> Iterator[Edge]:
+    """Every way in which rows reach the input of `node`, through unions and stateless steps."""
+    for input_index, upstream in enumerate(node.inputs):
+        yield from _edges(upstream, (), input_index)
+
+
+def _edges(node: Node, steps: tuple[Stateless, ...], input_index: int) -> Iterator[Edge]:
+    match node:
+        case Operation(forwards_rows=True):
+            for input_edge, inner in enumerate(edges(node)):
+                yield Edge(node, "out", steps, node.schema, input_index, inner.read, input_edge)
+        case Read() | Operation():
+            yield Edge(node, "out", steps, node.schema, input_index)
+        case Late(inputs=(Operation() as late_origin,)):
+            yield Edge(late_origin, "late", steps, node.schema, input_index)
+        case SideOutput(inputs=(Operation() as side_origin,), output=output):
+            yield Edge(side_origin, output, steps, node.schema, input_index)
+        case Stateless():
+            yield from _edges(node.inputs[0], (node, *steps), input_index)
+        case Union():
+            for upstream in node.inputs:
+                yield from _edges(upstream, steps, input_index)
+        case _:
+            raise DefinitionError(f"a stream cannot go on after {node.describe().title}")
+
+
+def depth(node: Node) -> int:
+    """The number of the stage that rows have passed when they leave `node`: how often they were dealt anew, by key."""
+    if isinstance(node, Operation):
+        return 1 + max((depth(edge.origin) - _keeps_key(edge, node) for edge in edges(node)), default=0)
+    return max((depth(upstream) for upstream in node.inputs), default=0)
+
+
+def _keeps_key(edge: Edge, node: Operation) -> bool:
+    """Whether rows need not be dealt anew, as they were by the same key before."""
+    has_same_keys = (
+        isinstance(edge.origin, Operation)
+        and edge.origin.forwards_rows
+        and edge.output == "out"
+        and edge.origin.keys == node.keys
+    )
+    return has_same_keys and not any(
+        step.columns_changed is None or step.columns_changed & {*node.keys} for step in edge.steps
+    )
+
+
+def walk(node: Node, seen: dict[int, Node]) -> Iterator[Node]:
+    """Every node up to `node`, inputs first, each once."""
+    if id(node) in seen:
+        return
+    seen[id(node)] = node
+    for upstream in node.inputs:
+        yield from walk(upstream, seen)
+    yield node
+
+
+SHARED = "*"
+"""In place of a job's name: what belongs to all jobs that use it."""
+
+
+def operator_ids(job: str, outputs: tuple[Write, ...]) -> dict[Operation, str]:
+    """Stable names of a job's operators: the given name, or the kind and its place among its kind, counted from the source."""
+    seen: dict[int, Node] = {}
+    ids: dict[Operation, str] = {}
+    for output in outputs:
+        for node in walk(output, seen):
+            if isinstance(node, Operation):
+                local_name = node.name or f"{node.kind}-{len(ids) + 1}"
+                owner = SHARED if node.name and node.forwards_rows else job
+                if f"{owner}/{local_name}" in ids.values():
+                    raise DefinitionError(
+                        f"two operators of job {job!r} are named {local_name!r}; give each its own name"
+                    )
+                ids[node] = f"{owner}/{local_name}"
+    return ids

@@ -1,0 +1,385 @@
+"""Operations: the nodes that keep something per key. Rows or panes come in by key; panes, or rows, go out.
+
+Each kind stands beside the others and has the fields that it uses. The engine and the model each have a registry that
+names the operator for a kind: `engine/operators/__init__.py`, `testing/model/model.py`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import polars as pl
+
+from millrace import durations, panes
+from millrace.aggregates import Reduction
+from millrace.errors import DefinitionError
+from millrace.graph.identity import (
+    Identity,
+    identify_aggregate,
+    identify_fields,
+    identify_pattern,
+    identify_processor,
+    identify_row_pattern,
+    identify_trigger,
+    identify_window,
+)
+from millrace.graph.nodes import Description, Node, SideOutput
+from millrace.patterns.builder import Pattern
+from millrace.patterns.sql.clause import RowPattern
+from millrace.processors import Processor
+from millrace.triggers import AtWatermark, Trigger
+from millrace.windows import Ordered, ProcessingTime, Sliding, Unaligned, WindowFn
+
+IN_ORDER = "rows are taken in order of event time, as the watermark releases them"
+BEHIND = "a row behind the watermark is refused"
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Where, when and how: what `Stream.window` sets for all that follows."""
+
+    window: WindowFn
+    trigger: Trigger = field(default_factory=AtWatermark)
+    lateness: int = 0
+    accumulation: panes.Accumulation = "accumulating"
+    on_time: panes.OnTime = "always"
+    closing: panes.Closing = "none"
+    time: panes.PaneTime = "end"
+
+    def identity(self) -> Identity:
+        """The window, the trigger, and how panes refine each other."""
+        return {
+            "window": identify_window(self.window),
+            "trigger": identify_trigger(self.trigger),
+            "lateness": self.lateness,
+            "accumulation": self.accumulation,
+            "on_time": self.on_time,
+            "closing": self.closing,
+            "time": self.time,
+        }
+
+    @property
+    def fires_once(self) -> bool:
+        """Whether a window shows one pane after its end and none after that, so that later rows are refused."""
+        return isinstance(self.trigger, AtWatermark) and self.trigger.has_single_pane
+
+    @property
+    def is_processing_time(self) -> bool:
+        """Whether windows lie in processing time."""
+        return isinstance(self.window, ProcessingTime)
+
+    @property
+    def assigner(self) -> WindowFn:
+        """The windows, whatever time they lie in."""
+        return self.window.window if isinstance(self.window, ProcessingTime) else self.window
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether rows are taken one after the other, and decide themselves where windows end."""
+        return isinstance(self.assigner, Ordered)
+
+    @property
+    def sliced_window(self) -> Sliding | None:
+        """The windows, where slices suffice to compute them: sliding ones that show each pane when the watermark or a late row says so."""
+        is_plain_trigger = (
+            isinstance(self.trigger, AtWatermark)
+            and self.trigger.early is None
+            and (self.trigger.late is None or (self.fires_once and not self.lateness))
+        )
+        is_default_output = (
+            self.accumulation != "discarding" and self.closing != "always" and self.time == "end"
+        )
+        return (
+            self.window
+            if is_plain_trigger and is_default_output and isinstance(self.window, Sliding)
+            else None
+        )
+
+    def non_default_settings(self) -> Iterator[str]:
+        """What was not left as it usually is, as text."""
+        if self.on_time != "always":
+            yield "on time only if something is new"
+        if self.closing == "none" and self.sliced_window is None and not self.is_ordered:
+            yield "no last pane when the window is dropped, though something is new"
+        if self.closing == "always":
+            yield "a last pane when the window is dropped"
+        if self.time != "end":
+            yield f"at the time of the {self.time} new row"
+
+
+@dataclass(frozen=True, eq=False)
+class Operation(Node):
+    """Keeps something per key."""
+
+    keys: tuple[str, ...]
+
+    kind: ClassVar[str]
+    """The word for it in stored state and in default operator ids, such as `job/aggregation-1`."""
+    verb: ClassVar[str]
+    """The word for it in `explain`."""
+
+    def identity(self) -> Identity:
+        """The kind, the keys, and what the kind adds."""
+        return {"kind": self.kind, "keys": list(self.keys), **self.settings()}
+
+    @abstractmethod
+    def settings(self) -> Identity:
+        """The part of the identity that only this kind has."""
+
+    def expressions(self) -> Mapping[str, Any]:
+        """For each part of the identity that quotes expressions: those, as their text may leave out a part of them."""
+        return {}
+
+    def describe(self) -> Description:
+        """The verb, and answers to what, where, when and how."""
+        return Description(self.verb, tuple(self._answers()))
+
+    @abstractmethod
+    def _answers(self) -> Iterator[tuple[str, str]]: ...
+
+    @property
+    def by(self) -> str:
+        """The keys, as text."""
+        return f"by {', '.join(self.keys)}"
+
+    @property
+    def broadcast_input(self) -> int | None:
+        """The input whose rows concern all keys, if there is one."""
+        return None
+
+    @property
+    def lateness(self) -> int:
+        """How long after its end a window may still change."""
+        return 0
+
+    @property
+    def row_lateness(self) -> int:
+        """How far behind the watermark, counted from the end of its window, a row may still be taken."""
+        return 0
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether time alone, without any row, may bring something about."""
+        return False
+
+    @property
+    def accumulation(self) -> panes.Accumulation:
+        """How panes refine each other."""
+        return "accumulating"
+
+    @property
+    def input_columns(self) -> frozenset[str] | None:
+        """The columns that it looks at, besides those that go on with the row; None: all of them."""
+        return None
+
+    @property
+    def forwards_rows(self) -> bool:
+        """Whether rows go on as rows, so that whatever follows judges them by the partitions that they come from."""
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation(Operation):
+    """Aggregates per key and window."""
+
+    aggregates: Mapping[str, Reduction]
+    windowing: Windowing
+    same_window: bool = False
+    """Whether the input is panes of this very windowing, which keep their window."""
+    over_rows: bool = True
+    """Whether rows come in, rather than panes that may still be refined."""
+
+    kind = "aggregation"
+    verb = "aggregate"
+
+    def settings(self) -> Identity:
+        """The aggregates, in order, and the windowing."""
+        aggregates = []
+        for name, aggregate in self.aggregates.items():
+            fields = identify_fields(self.schema[name])
+            entry = {"name": name, **identify_aggregate(aggregate)}
+            aggregates.append(entry if fields is None else {**entry, "fields": fields})
+        return {"aggregates": aggregates, "windowing": self.windowing.identity()}
+
+    def expressions(self) -> Mapping[str, Any]:
+        """Those in the window."""
+        return {"windowing": self.windowing}
+
+    @property
+    def lateness(self) -> int:
+        """The lateness of the windowing."""
+        return self.windowing.lateness
+
+    @property
+    def row_lateness(self) -> int:
+        """The lateness of the windowing; none where a window has one pane, after which it takes no more rows."""
+        return 0 if self.windowing.fires_once else self.windowing.lateness
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether windows lie in processing time, or the trigger waits for it."""
+        return self.windowing.is_processing_time or self.windowing.trigger.waits_for_clock
+
+    @property
+    def accumulation(self) -> panes.Accumulation:
+        """That of the windowing."""
+        return self.windowing.accumulation
+
+    @property
+    def input_columns(self) -> frozenset[str] | None:
+        """Keys, and what the aggregates read; all where windows ask the rows."""
+        if isinstance(self.windowing.assigner, Ordered | Unaligned):
+            return None
+        return frozenset(self.keys).union(*(one.input_columns() for one in self.aggregates.values()))
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        windowing = self.windowing
+        aggregates = ", ".join(f"{name} = {aggregate}" for name, aggregate in self.aggregates.items())
+        yield "what", f"{aggregates} {self.by}"
+        yield (
+            "where",
+            f"{'the window that the panes come in, ' if self.same_window else ''}{windowing.window}",
+        )
+        yield "when", f"{windowing.trigger}{', with the panes that come in' if self.same_window else ''}"
+        yield "how", ", ".join([f"{windowing.accumulation} panes", *windowing.non_default_settings()])
+        lateness = f"a row is refused {durations.format_millis(windowing.lateness)} after its window's end"
+        over_panes = "panes are never refused: they correct those that came before"
+        yield "lateness", lateness if self.over_rows else over_panes
+
+
+@dataclass(frozen=True, eq=False)
+class MatchPattern(Operation):
+    """Sequences of events per key: the windows are matches, each shown once."""
+
+    pattern: Pattern
+    select: Mapping[str, pl.Expr]
+
+    kind = "match"
+    verb = "match"
+
+    def settings(self) -> Identity:
+        """The pattern, and the columns shown of a match."""
+        shown = {name: str(expr) for name, expr in self.select.items()}
+        return {"pattern": identify_pattern(self.pattern), "shown": shown}
+
+    def expressions(self) -> Mapping[str, Any]:
+        """Conditions, and the columns shown."""
+        return {"pattern": self.pattern, "shown": self.select}
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        yield "what", f"{', '.join(f'{name} = {expr}' for name, expr in self.select.items())} {self.by}"
+        yield "where", str(self.pattern)
+        yield "when", IN_ORDER
+        yield "lateness", BEHIND
+
+
+@dataclass(frozen=True, eq=False)
+class MatchRecognize(Operation):
+    """Row patterns of SQL per key: the windows are matches, each shown once."""
+
+    row_pattern: RowPattern
+
+    kind = "match_recognize"
+    verb = "match"
+
+    def settings(self) -> Identity:
+        """The clauses."""
+        return {"pattern": identify_row_pattern(self.row_pattern)}
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        measures = ", ".join(f"{name} = {expr}" for name, expr in self.row_pattern.measures.items())
+        yield "what", f"{measures} {self.by}"
+        yield "where", str(self.row_pattern)
+        yield "when", IN_ORDER
+        yield "lateness", BEHIND
+
+
+@dataclass(frozen=True, eq=False)
+class Deduplication(Operation):
+    """Rows without their copies. They stay rows."""
+
+    columns: tuple[str, ...]
+    within: int
+
+    kind = "deduplicate"
+    verb = "deduplicate"
+
+    def settings(self) -> Identity:
+        """What copies have in common, and how far they may be apart."""
+        return {"columns": list(self.columns), "within": self.within}
+
+    @property
+    def identity_columns(self) -> list[str]:
+        """What copies have in common."""
+        return list(dict.fromkeys([*self.keys, *self.columns]))
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether copies have the same event time, so that the first to come is the first there is."""
+        return "event_time" in self.columns
+
+    @property
+    def input_columns(self) -> frozenset[str] | None:
+        """What copies have in common; all where rows wait, as they are kept whole."""
+        return frozenset(self.identity_columns) if self.is_immediate else None
+
+    @property
+    def forwards_rows(self) -> bool:
+        """Rows go on as rows."""
+        return True
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        within = durations.format_millis(self.within)
+        yield "what", f"the first of rows with equal {', '.join(self.identity_columns)}"
+        yield (
+            "when",
+            "at once" if self.is_immediate else f"{within} apart, {IN_ORDER.removeprefix('rows are taken ')}",
+        )
+        yield "lateness", f"a row is refused {within} behind the watermark" if self.is_immediate else BEHIND
+
+
+@dataclass(frozen=True, eq=False)
+class Process(Operation):
+    """A user's own code per key, with state and timers; the second input, where there is one, goes to every slot."""
+
+    processor: Processor
+    side_schemas: Mapping[str, pl.Schema] = field(default_factory=dict)
+    """The columns of its further outputs."""
+
+    kind = "process"
+    verb = "process"
+
+    def settings(self) -> Identity:
+        """The processor, and what it keeps."""
+        return {"processor": identify_processor(self.processor)}
+
+    @property
+    def broadcast_input(self) -> int | None:
+        """A broadcast concerns all keys."""
+        return 1
+
+    @property
+    def needs_clock(self) -> bool:
+        """Timers in processing time may be set at any time."""
+        return True
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
+        yield "what", f"{self.processor} {self.by}"
+        yield "when", f"{IN_ORDER}; timers and alarms when they are due"
+        yield "lateness", BEHIND
+
+
+def side_output(node: Node, name: str) -> SideOutput:
+    """A further output of a processor; refuses what has none of this name."""
+    if not isinstance(node, Process):
+        raise DefinitionError(
+            f"side({name!r}) follows process(): it is what that processor emits besides its results"
+        )
+    if name not in node.side_schemas:
+        raise DefinitionError(
+            f"side({name!r}): {node.processor} has {', '.join(map(repr, node.side_schemas)) or 'no sides'}"
+        )
+    return SideOutput((node,), node.side_schemas[name], name)
