@@ -15,6 +15,7 @@ from pattern_pictures import pictures  # noqa: E402
 
 COMMANDS = [command for page in PAGES for command in commands(page)]
 EXAMPLES = "\n".join(path.read_text() for path in sorted((DOCS / "examples").glob("*.py")))
+ALL_PAGES = sorted(DOCS.rglob("*.md"))
 OWN_TEST = {"ingest.md"}
 """Pages whose snippets a test of their own runs (tests/ingest/test_how_to.py)."""
 
@@ -90,3 +91,11 @@ def test_the_unit_tests_of_the_examples_pass() -> None:
     run = subprocess.run(command, cwd=DOCS / "examples", capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     assert int(re.findall(r"(\d+) passed", run.stdout)[0]) >= 8
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:tests|src|docs|bench|examples)/[\w./-]+)`", page.read_text())
+    links = [target for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()) if "://" not in target]
+    assert [path for path in named if not (DOCS.parent / path).exists()] == []
+    assert [target for target in links if not (page.parent / target).exists()] == []

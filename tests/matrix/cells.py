@@ -24,7 +24,7 @@ OUTPUTS = ("value", "delta", "value_and_retract")
 CUT_BY_ROWS = ("counted", "delta", "punctuated")
 """Windows whose rows say where they end."""
 EXTRAS = ("lateness", "restart", "partitions")
-WATERMARKS = ("told by the script", "bounded", "ascending", "percentile", "punctuation", "ingestion_time")
+WATERMARKS = ("set by the script", "bounded", "ascending", "percentile", "punctuation", "ingestion_time")
 """How a transcript's watermark moves."""
 
 

@@ -9,15 +9,15 @@ from matrix.cells import EXTRAS, OUTPUTS, TRIGGERS, WATERMARKS, WINDOWS, Cell, c
 HEAD = """\
 # What the transcripts cover
 
-Written by `make docs` from `tests/transcripts/`. A number says how many transcripts are about a window, a trigger and an output;
-the letters say that among them are some with lateness (L), with a restart in the middle (R), and with several partitions (P).
+Written by `make docs` from `tests/transcripts/`. Each number counts the transcripts with a window, a trigger and an output.
+Letters mark that some of them have lateness (L), a restart in the middle (R), or several partitions (P).
 `millrace transcript --on model|engine|spark tests/transcripts/*.yaml` runs them.
 """
 
 WATERMARKS_HEAD = """\
 ## Watermarks
 
-Most transcripts say themselves where the watermark is; in the others it moves with the events, as each kind of watermark has it. With
+Most transcripts set the watermark themselves; in the others it moves with the events, by one of the kinds of watermarks. With
 `ingestion_time` no event is ever late.
 
 | watermark | transcripts | events refused | restart | partitions |
@@ -35,7 +35,7 @@ def page() -> str:
         )
         parts += [f"No {extra}: {why}.\n" for extra in EXTRAS if (why := impossible(window, extra))]
     parts.append(f"{WATERMARKS_HEAD}{watermarks(found)}")
-    parts.append(f"{len(found)} transcripts.\n\n## Cells that make no sense\n\n{reasons()}")
+    parts.append(f"{len(found)} transcripts.\n\n## Combinations that do not exist\n\n{reasons()}")
     return "\n".join(parts)
 
 
@@ -46,12 +46,12 @@ def rows(window: str, found: list[Cell]) -> str:
         if senseless(window, trigger) is None:
             here = [cell for cell in found if (cell.window, cell.trigger) == (window, trigger)]
             lines.append(
-                f"| {trigger} | {' | '.join(told([cell for cell in here if cell.output == output]) for output in OUTPUTS)} |\n"
+                f"| {trigger} | {' | '.join(count_cells([cell for cell in here if cell.output == output]) for output in OUTPUTS)} |\n"
             )
     return "".join(lines)
 
 
-def told(here: list[Cell]) -> str:
+def count_cells(here: list[Cell]) -> str:
     """A number and letters."""
     letters = "".join(extra[0].upper() for extra in EXTRAS if any(getattr(cell, extra) for cell in here))
     return f"{len(here)} {letters}".strip() if here else "–"

@@ -122,7 +122,7 @@ def missing() -> list[tuple[Cell, str]]:
 
 
 def woven(link: str) -> Iterator[Any]:
-    """The transcripts that are told by the definition: for each cell of a link, some with each mix of marks."""
+    """The transcripts whose matches the definition computes: for each cell of a link, some with each mix of marks."""
     for quantifier, skip, marks in itertools.product(QUANTIFIERS, SKIPS, MIXES):
         yield _woven(Cell(link, quantifier, skip), marks)
 
@@ -183,11 +183,10 @@ def dumped(link: str) -> str:
 HEAD = """\
 # What the transcripts of patterns cover
 
-Written by `make docs` from `tests/transcripts/patterns/`. A number says how many steps are joined by a link, repeated in
-a way, and in a pattern that skips so after a match; of each there are some with a bound (`within`), after `not_next` and `not_followed_by`, in a group,
-with a condition on earlier events, and, where it is repeated, strict and with any combination between repetitions. A test fails where one is missing.
-Those written by hand show where rules differ, above all `next` from `followed_by` and `not_next` from `not_followed_by` (`contiguity.yaml`, `not.yaml`); the others
-(`woven-*.yaml`) are told by the definition, which tries every choice of events.
+Written by `make docs` from `tests/transcripts/patterns/`. Each number counts the steps with a link, a quantifier, and a skip
+strategy. In each cell some have a bound (`within`), follow `not_next` and `not_followed_by`, are in a group, have a condition on earlier events, and, if they are
+repeated, are strict or allow combinations between repetitions. A test fails if one is missing. Those written by hand show where rules differ, above all `next` from `followed_by` and `not_next` from `not_followed_by` (`contiguity.yaml`, `not.yaml`); the others
+(`woven-*.yaml`) are computed by the definition, which tries every choice of events.
 `millrace transcript --on model|engine|spark tests/transcripts/patterns/*.yaml` runs them.
 """
 

@@ -1,4 +1,4 @@
-"""Transcripts for every cell of the matrix: one story, told to every window, trigger and output, with what the model answers.
+"""Transcripts for every cell of the matrix: one story, run through every window, trigger and output, with the answers of the model.
 
     PYTHONPATH=tests python -m matrix.weave
 
@@ -95,12 +95,12 @@ def woven(window: str) -> Iterator[dict[str, Any]]:
     """The documents of a window: each trigger with each output, eventful, and once plainly."""
     for trigger in TRIGGERS:
         if senseless(window, trigger) is None:
-            yield told(window, trigger, "value", eventful=False)
+            yield weave(window, trigger, "value", eventful=False)
             for output in OUTPUTS:
-                yield told(window, trigger, output, eventful=True)
+                yield weave(window, trigger, output, eventful=True)
 
 
-def told(window: str, trigger: str, output: str, *, eventful: bool) -> dict[str, Any]:
+def weave(window: str, trigger: str, output: str, *, eventful: bool) -> dict[str, Any]:
     """The story with what the model answers. Eventful: with lateness, restarts, and several partitions."""
     lateness = 5 if eventful and not impossible(window, "lateness") else 0
     name = f"woven: {window}, {trigger}, {output}{', late, restarted, in two partitions' if eventful else ''}"
