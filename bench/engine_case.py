@@ -173,8 +173,8 @@ def _run_local(case: Case, settings: Settings, meter: Meter) -> None:
 
 
 def _run_spark(case: Case, settings: Settings, meter: Meter) -> None:
+    from bench.spark_foreground import run
     from millrace.runners.spark import session
-    from millrace.runners.spark.foreground import run
 
     chosen = settings.with_options(spark_conf={"spark.python.daemon.module": "bench.worker_daemon"})
     scratch = Path(tempfile.mkdtemp(dir=settings.state.dir.parent))

@@ -79,7 +79,7 @@ def measure_processor(
     if on == "local":
         run_local([job], settings=settings, until_caught_up=True, hooks=Hooks(report=look))
     else:
-        from millrace.runners.spark.foreground import run
+        from bench.spark_foreground import run
 
         run([job], settings=settings, until_caught_up=True, report=look)
     stored = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())

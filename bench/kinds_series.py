@@ -144,7 +144,7 @@ def _count_batch(meter: Meter, results: Results) -> None:
 
 
 def _make_spark_runner(spark: Any) -> RunJob:
-    from millrace.runners.spark.foreground import run
+    from bench.spark_foreground import run
 
     def go(job: Job, settings: Settings, meter: Meter | None) -> None:
         if meter is None:

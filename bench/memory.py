@@ -142,7 +142,7 @@ def _run_local(jobs_to_run: list[Job], settings: Settings, day: SimulatedDay) ->
 
 
 def _run_spark(jobs_to_run: list[Job], settings: Settings, day: SimulatedDay) -> None:
-    from millrace.runners.spark.foreground import run
+    from bench.spark_foreground import run
 
     run(
         jobs_to_run,

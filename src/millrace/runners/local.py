@@ -24,6 +24,7 @@ from millrace.runners.batch_clock import BatchClock, wall_clock
 from millrace.runners.batches import Offsets
 from millrace.runners.commit import Committer
 from millrace.runners.signals import stop_signals
+from millrace.runners.slots import choose_local_slots
 from millrace.runners.state.checkpoint import Checkpoint, SlotStates
 from millrace.runners.state.evolution import StateChanges
 from millrace.runners.state.folder import StateFolder, lock_folder
@@ -126,7 +127,7 @@ def run_local(
     `restore`: a savepoint from which a new state folder starts; `take_over`: topics that another state writes become this one's.
     """
     log = open_log(settings)
-    engine = Engine(jobs, slots=settings.run.slots or 1)
+    engine = Engine(jobs, slots=choose_local_slots(settings))
     for topic in engine.plan.topics:
         log.ensure(topic)
         engine.partitions[topic.name] = len(log.end_offsets(topic.name))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.spark_foreground import run
 from millrace.config import Settings
 from millrace.errors import JobQuarantined
 from millrace.log import Log
-from millrace.runners.spark.foreground import run
 from runners.stopping_jobs import BAD, GOOD, alone, bad, fill, good, letters, picky, written
 
 if TYPE_CHECKING:

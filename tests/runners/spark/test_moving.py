@@ -12,12 +12,13 @@ import polars as pl
 import pytest
 
 import millrace as mr
+from bench.spark_foreground import run
 from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.errors import StateMismatch
 from millrace.log import Log
 from millrace.runners import run as run_on
-from millrace.runners.spark.foreground import run, save_stopped_run
+from millrace.runners.spark.savepoint import save_stopped_run
 from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.savepoint import save
 from runners.spark.readings import (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millrace as mr
+from bench.spark_foreground import run
 from millrace import watermarks, windows
 from millrace.config import Settings
 from millrace.errors import RunFailed, StateMismatch
@@ -15,7 +16,6 @@ from millrace.log import Log
 from millrace.log.dead_letters import dead_topic
 from millrace.log.status import parse_statuses
 from millrace.panes import Delivery
-from millrace.runners.spark.foreground import run
 from millrace.runners.spark.query import group_depths
 from runners.spark.readings import (
     COPIES,

@@ -99,7 +99,7 @@ def test_on_the_local_runner(log: Log, events: Events, gtfs: Path, tmp_path: Pat
 
 @pytest.mark.spark
 def test_on_spark(log: Log, events: Events, gtfs: Path, tmp_path: Path) -> None:
-    from millrace.runners.spark.foreground import run
+    from bench.spark_foreground import run
     from millrace.runners.spark.scripts import shared_session
 
     jobs, sizes = five.jobs(str(gtfs / "gtfs"), patience=PATIENCE), list[int]()

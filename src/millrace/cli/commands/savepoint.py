@@ -54,6 +54,6 @@ def _save(file: Path, settings: "Settings") -> "Savepoint":
     with lock_folder(settings.state.dir / settings.run.name) as folder:
         if not folder.is_spark:
             return save(folder, file)
-        from millrace.runners.spark.foreground import save_stopped_run
+        from millrace.runners.spark.savepoint import save_stopped_run
 
         return save_stopped_run(folder, file, settings)

@@ -15,6 +15,7 @@ from millrace.engine.plan import Plan
 from millrace.engine.sink import Results
 from millrace.runners import batches as feed
 from millrace.runners.commit import Committer
+from millrace.runners.slots import make_slot_labels
 from millrace.runners.spark import session
 from millrace.runners.spark.open_logs import LogLocation, get_log
 from millrace.runners.spark.savepoint import (
@@ -25,7 +26,6 @@ from millrace.runners.spark.savepoint import (
 )
 from millrace.runners.spark.serialized_plan import SerializedPlan
 from millrace.runners.spark.sink import Sink
-from millrace.runners.spark.slots import make_slot_labels
 from millrace.runners.spark.source import PACKET_SCHEMA, SourceSpec, make_source
 from millrace.runners.spark.stage import Stage
 from millrace.runners.spark.supervisor.failures import explain_failure

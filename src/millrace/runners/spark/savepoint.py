@@ -19,8 +19,9 @@ from millrace.errors import StateMismatch
 from millrace.log import Log
 from millrace.runners import batches
 from millrace.runners.batches import Offsets
+from millrace.runners.slots import make_slot_labels
+from millrace.runners.spark import session
 from millrace.runners.spark.open_logs import LogLocation, get_log
-from millrace.runners.spark.slots import make_slot_labels
 from millrace.runners.spark.stage import CHUNK_STRIDE, META_ID
 from millrace.runners.state.evolution import StateChanges, evolve
 from millrace.runners.state.folder import Identity, StateFolder, check_checkpoints, checkpoint_path, seed_path
@@ -56,6 +57,25 @@ def read_committed_offsets(checkpoint: Path) -> Offsets:
         return Offsets.from_json(text.splitlines()[-1])
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise damage_error(str(path), "some place", f"{type(error).__name__}: {error}") from error
+
+
+def save_stopped_run(
+    folder: StateFolder, target: Path, settings: Settings, spark: SparkSession | None = None
+) -> Savepoint:
+    """A savepoint of a stopped run on Spark, read in the given session or one that is there for no longer."""
+    identity = folder.read_identity()
+    assert identity is not None
+    with folder.with_scratch():
+        spark_session = spark or session.open_in_folder(settings, identity.partitions, folder)
+        try:
+            saved = read_savepoint(spark_session, folder.path, identity, "make the savepoint")
+        finally:
+            if spark is None:
+                spark_session.stop()
+    if saved is None:
+        raise StateMismatch(f"{folder.path} holds no state yet, as no batch was done; run its jobs first")
+    write_savepoint(saved, target)
+    return saved
 
 
 def read_savepoint(spark: SparkSession, path: Path, identity: Identity, next_step: str) -> Savepoint | None:

@@ -23,11 +23,11 @@ from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
 from millrace.engine.source import PartitionBatch, route_batch
 from millrace.errors import RunFailed
+from millrace.runners.slots import make_slot_labels
 from millrace.runners.spark import session
 from millrace.runners.spark.query import add_stages
 from millrace.runners.spark.serialized_plan import SerializedPlan
 from millrace.runners.spark.sink import collect_bodies
-from millrace.runners.spark.slots import make_slot_labels
 from millrace.runners.spark.source import PACKET_SCHEMA, encode_packets, to_record_batch
 from millrace.runners.spark.supervisor.failures import explain_failure
 from millrace.stream import Job

@@ -17,7 +17,8 @@ from millrace.runners.spark import read_ahead
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millrace.config import SparkSettings
+    from millrace.config import Settings, SparkSettings
+    from millrace.runners.state.folder import StateFolder
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
@@ -126,6 +127,18 @@ def open_session(
             process_options["stdout"] = process_options["stderr"] = stack.enter_context(output.open("ab"))
         gateway = launch_gateway(conf, popen_kwargs=process_options)  # type: ignore[no-untyped-call] # pyspark has not typed it
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def open_in_folder(settings: Settings, partitions: int, folder: StateFolder) -> SparkSession:
+    """A session with the scratch folder, the lock and the log of a state folder."""
+    return open_session(
+        settings.spark,
+        name=settings.run.name,
+        partitions=partitions,
+        scratch=folder.scratch,
+        lock=folder.lock,
+        output=folder.spark_log,
+    )
 
 
 def set_shuffle_partitions(spark: SparkSession, partitions: int) -> None:

@@ -21,12 +21,13 @@ from millrace.log.owners import Owner, claim_topics
 from millrace.runners import java
 from millrace.runners.commit import Committer
 from millrace.runners.signals import stop_signals
+from millrace.runners.slots import choose_spark_layout
 from millrace.runners.spark import session
 from millrace.runners.spark.serialized_plan import pickle_by_value
 from millrace.runners.spark.supervisor.attempt import Attempt, Report
 from millrace.runners.spark.supervisor.failures import is_retryable
 from millrace.runners.state.evolution import StateChanges, evolve
-from millrace.runners.state.folder import Identity, StateFolder, check_checkpoints, lock_folder, seed_path
+from millrace.runners.state.folder import StateFolder, check_checkpoints, lock_folder, seed_path
 from millrace.runners.state.quarantine import Quarantine
 from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
@@ -36,8 +37,6 @@ BACK_OFF = (1.0, 2.0, 5.0, 10.0)
 
 STANDBY_AGAIN = 60.0
 """Seconds between two starts of a session that stands by, lest one that cannot live is started again and again."""
-FEW_CORES = 2
-"""With so many cores or fewer all that is keyed runs in one task, if it is keyed more than once: on two, that is quicker for small batches and large ones, as the other core has the sources, the JVM and the broker."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -127,7 +126,8 @@ def prepare_task(
     folder.check_restored()
     check_checkpoints(folder.path)
     identity, pending_changes = folder.read_identity(), state_changes or StateChanges()
-    partitions, slots = _choose_division(settings, identity, Plan.of(jobs, slots=1).depth)
+    cores, depth = session.count_cores(settings.spark), Plan.of(jobs, slots=1).depth
+    slots, partitions = choose_spark_layout(settings, identity, cores=cores, depth=depth)
     plan = Plan.of(jobs, slots=slots)
     if restore is not None:
         savepoint = adapt_savepoint(restore, plan, pending_changes)
@@ -163,18 +163,6 @@ def prepare_task(
     )
     move = None if is_unchanged else StateMove(identity, pending_changes, partitions)
     return QueryTask(plan, settings, identity, folder.path, until_caught_up, move)
-
-
-def _choose_division(settings: Settings, identity: Identity | None, depth: int) -> tuple[int, int]:
-    """How many partitions Spark shuffles to, and into how many slots keys are divided. On few cores a second slot costs more than it gains where keys change: each change is a stage then."""
-    partitions, slots = settings.spark.partitions, settings.run.slots
-    if identity is not None:
-        return partitions or identity.partitions, slots or identity.slots
-    cores = session.count_cores(settings.spark)
-    if partitions is None and slots is None and cores <= FEW_CORES and depth > 1:
-        return 1, 1
-    partitions = partitions or min(cores, slots or cores)
-    return partitions, slots or min(128, 2 * partitions)
 
 
 def _run_in_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.config import Settings
-from millrace.errors import StateMismatch
-from millrace.runners.spark import query, savepoint, session
+from millrace.runners.spark import query, session
 from millrace.runners.spark.supervisor.supervise import prepare_task
 from millrace.runners.state.evolution import StateChanges
-from millrace.runners.state.folder import StateFolder, lock_folder
+from millrace.runners.state.folder import lock_folder
 from millrace.runners.state.quarantine import Quarantine
-from millrace.runners.state.savepoint import Savepoint, write_savepoint
 from millrace.stream import Job
 
 if TYPE_CHECKING:
@@ -47,39 +45,9 @@ def run(
         Quarantine(folder.path).release(retry, [job.name for job in jobs])
         with folder.with_scratch():
             query.run(
-                spark or _open_session(settings, task.identity.partitions, folder),
+                spark or session.open_in_folder(settings, task.identity.partitions, folder),
                 task,
                 report=report,
                 stop=stop,
                 poll_seconds=0.05,
             )
-
-
-def save_stopped_run(
-    folder: StateFolder, target: Path, settings: Settings, spark: SparkSession | None = None
-) -> Savepoint:
-    """A savepoint of a stopped run on Spark, read in the given session or one that is there for no longer."""
-    identity = folder.read_identity()
-    assert identity is not None
-    with folder.with_scratch():
-        spark_session = spark or _open_session(settings, identity.partitions, folder)
-        try:
-            saved = savepoint.read_savepoint(spark_session, folder.path, identity, "make the savepoint")
-        finally:
-            if spark is None:
-                spark_session.stop()
-    if saved is None:
-        raise StateMismatch(f"{folder.path} holds no state yet, as no batch was done; run its jobs first")
-    write_savepoint(saved, target)
-    return saved
-
-
-def _open_session(settings: Settings, partitions: int, folder: StateFolder) -> SparkSession:
-    return session.open_session(
-        settings.spark,
-        name=settings.run.name,
-        partitions=partitions,
-        scratch=folder.scratch,
-        lock=folder.lock,
-        output=folder.spark_log,
-    )
