@@ -1,13 +1,42 @@
-"""Control topics (schemas, markers, aliases) are untrusted input: a record that cannot be read is passed over and named once."""
+"""Records of control topics (schemas, markers, aliases, owners). They are untrusted input.
 
-import json
+Whoever may write to a topic of Kafka may write anything into a control topic. A record that cannot be used is skipped and named once, so no record
+stops a command or changes what was known.
+"""
+
 import logging
-from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, Self
+
+import msgspec
 
 _log = logging.getLogger("millrace.log")
 MAX_BYTES = 4_000_000
 """Bytes of a control record that are parsed at most."""
+
+
+class ControlRecord(msgspec.Struct, frozen=True):
+    """The value of a record: a JSON object with these members, strictly of these types. Members of later versions are ignored."""
+
+    def to_json(self) -> bytes:
+        """The value of the record."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, value: bytes | None) -> Self:
+        """The content of a record; `ValueError` says what the record is instead, as in "a record that has no value"."""
+        if value is None or len(value) > MAX_BYTES:
+            raise ValueError("has no value" if value is None else f"has {len(value)} bytes")
+        try:
+            record: Self = _decoder(cls).decode(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is not a {cls.__name__}: {error}") from error
+        return record
+
+
+@lru_cache(maxsize=16)
+def _decoder(record_type: type[ControlRecord]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(record_type)
 
 
 class SkippedRecords:
@@ -17,34 +46,12 @@ class SkippedRecords:
         self.counts: dict[str, int] = {}
 
     def note(self, topic: str, offset: int | None, reason: str) -> None:
-        """One record of `topic` is not used."""
+        """Counts one record of `topic`, and warns of the first."""
         self.counts[topic] = self.counts.get(topic, 0) + 1
         if self.counts[topic] == 1:
-            where = topic if offset is None else f"{topic}, offset {offset}"
+            place = topic if offset is None else f"{topic}, offset {offset}"
             _log.warning(
-                "%s: passed over a record that %s; further ones are only counted. Let nobody but millrace write there (see ACLs in docs/how-to/kafka.md)",
-                where,
+                "%s: skipped a record that %s; further ones are only counted. Let nobody but millrace write there (see ACLs in docs/how-to/kafka.md)",
+                place,
                 reason,
             )
-
-
-def parse_object(
-    value: bytes | None, member_types: Mapping[str, tuple[type, ...]], required: frozenset[str]
-) -> dict[str, Any]:
-    """A JSON object with these members, each of one of its types; others are left out. `ValueError` says what is wrong."""
-    if value is None or len(value) > MAX_BYTES:
-        raise ValueError("has no value" if value is None else f"has {len(value)} bytes")
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON ({type(error).__name__})") from error
-    if not isinstance(parsed, dict):
-        raise ValueError("is not a JSON object")  # noqa: TRY004 - of the same kind as the others
-    if missing := sorted(required - parsed.keys()):
-        raise ValueError(f"lacks {', '.join(missing)}")
-    for name in member_types.keys() & parsed.keys():
-        if type(parsed[name]) not in member_types[name]:
-            raise ValueError(
-                f"has {name}={str(parsed[name])[:40]!r}, which is not of the type {member_types[name][0].__name__}"
-            )
-    return {name: parsed[name] for name in member_types if name in parsed}

@@ -1,8 +1,10 @@
 """A topic as it is declared against the topic as it exists."""
 
+from typing import Literal
+
 from millrace.errors import TopicMismatch
 
-TopicFormat = tuple[str, str, str, bool]
+TopicFormat = tuple[Literal["binary", "json", "avro", "raw"], str, str, bool]
 """Codec, type, the fields of the type, and whether there is an envelope."""
 RAW_FORMAT: TopicFormat = ("raw", "", "", False)
 """Bytes without a type, such as dead letters."""

@@ -5,26 +5,29 @@ Claims are records of one topic of the log. They are judged in their order, so o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from millrace.errors import StateMismatch, TopicMissing
 from millrace.log import fault_points
 from millrace.log.contract import Log, OutgoingRecords, Records
-from millrace.log.control import SkippedRecords, parse_object
+from millrace.log.control import ControlRecord, SkippedRecords
 
 OWNERS = "owners"
 """The topic that holds the claims."""
-_MEMBER_TYPES: dict[str, tuple[type, ...]] = {
-    "topic": (str,),
-    "state": (str,),
-    "run": (str,),
-    "instead": (str, type(None)),
-}
 _skipped = SkippedRecords()
+
+
+class OwnerClaim(ControlRecord, frozen=True):
+    """A record of the topic: a state, and the run that it belongs to, claim a topic."""
+
+    topic: str
+    state: str
+    run: str
+    instead: str | None = None
+    """The state that is replaced; the owner's own once the run of the owner before was stopped; None: the topic was free."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,7 @@ def read_owners(log: Log) -> dict[str, Owner]:
 def _append_claims(log: Log, replaced_states: Mapping[str, str | None], owner: Owner) -> None:
     """Claims topics; `instead` names the state that is replaced, the owner's own where its run was stopped."""
     values = [
-        json.dumps({"topic": topic, **asdict(owner), "instead": state}).encode()
-        for topic, state in replaced_states.items()
+        OwnerClaim(topic, owner.state, owner.run, state).to_json() for topic, state in replaced_states.items()
     ]
     log.append(
         OWNERS,
@@ -131,16 +133,16 @@ def _read_claims(log: Log) -> dict[str, _Claim]:
     records = log.read(OWNERS, 0, begin, end) if begin < end else Records.empty()
     for offset, value in zip(records.offsets.tolist(), records.values.to_pylist(), strict=True):
         try:
-            record = parse_object(value, _MEMBER_TYPES, frozenset({"topic", "state", "run"}))
+            record = OwnerClaim.from_json(value)
         except ValueError as error:
             _skipped.note(OWNERS, offset, str(error))
             continue
-        topic, owner, instead = record["topic"], Owner(record["state"], record["run"]), record.get("instead")
-        current = claims.get(topic)
+        owner = Owner(record.state, record.run)
+        current = claims.get(record.topic)
         if current is None:
-            claims[topic] = _Claim(owner)
-        elif instead == current.owner.state:
-            claims[topic] = (
+            claims[record.topic] = _Claim(owner)
+        elif record.instead == current.owner.state:
+            claims[record.topic] = (
                 replace(current, fenced=True)
                 if owner == current.owner
                 else _Claim(owner, (*current.previous_owners, current.owner), fenced=False)

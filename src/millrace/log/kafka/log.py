@@ -6,9 +6,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Literal
 
+import msgspec
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import OffsetSpec
 
@@ -25,7 +25,7 @@ from millrace.log.contract import (
     pause,
 )
 from millrace.log.control import SkippedRecords
-from millrace.log.kafka import markers, schemas
+from millrace.log.kafka import markers
 from millrace.log.kafka import producer as sending
 from millrace.log.kafka import url as place
 from millrace.log.kafka.broker_errors import REQUEST_SECONDS, BrokerErrors
@@ -101,7 +101,7 @@ class KafkaLog:
         known = self._known_schema(topic) or Schema.of_bytes(len(ends), None)
         return TopicInfo(
             topic,
-            schemas.codec_of(known),
+            known.codec,
             known.type,
             known.envelope,
             known.retention,
@@ -289,7 +289,7 @@ class KafkaLog:
         if wanted.retention != known.retention and (wanted.envelope or not wanted.type):
             self._topics.set_retention(name, wanted.retention)
         merged = wanted if len(wanted.descriptors) >= len(known.descriptors) else wanted.with_type_of(known)
-        merged = replace(merged, partitioner=known.partitioner)
+        merged = msgspec.structs.replace(merged, partitioner=known.partitioner)
         if merged != known:
             self._publish_schema(name, merged)
 

@@ -3,28 +3,24 @@
 A marker is written in the same transaction as the records it stands for. Offsets of consumer groups would serve, too, but they expire.
 """
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.errors import LogUnreachable
 from millrace.log.contract import Records
-from millrace.log.control import SkippedRecords, parse_object
+from millrace.log.control import ControlRecord, SkippedRecords
 from millrace.log.kafka.url import MARKERS
 
 _FIRST_SPAN = 200
 """How many offsets are looked through at first, from the end; then ten times as many, and so on."""
-_MEMBER_TYPES: dict[str, tuple[type, ...]] = {"marker": (int,), "epoch": (int,), "owner": (str,)}
 _skipped = SkippedRecords()
 
 
-@dataclass(frozen=True)
-class CommitMarker:
-    """A writer's word."""
+class CommitMarker(ControlRecord, frozen=True):
+    """A record of the topic; its key is the writer's name."""
 
     marker: int
     """The number of what was committed last, -1 if nothing was."""
@@ -32,10 +28,6 @@ class CommitMarker:
     """How often the name was taken over."""
     owner: str
     """Who took it over last."""
-
-    def to_json(self) -> bytes:
-        """The value of the record."""
-        return json.dumps(asdict(self)).encode()
 
 
 def last_marker(name: str, begin: int, end: int, read: Callable[[int, int], Records]) -> CommitMarker | None:
@@ -46,7 +38,7 @@ def last_marker(name: str, begin: int, end: int, read: Callable[[int, int], Reco
         records = read(start, end)
         for value in reversed(records.values.filter(pc.equal(records.keys, key)).to_pylist()):
             try:
-                return CommitMarker(**parse_object(value, _MEMBER_TYPES, frozenset(_MEMBER_TYPES)))
+                return CommitMarker.from_json(value)
             except ValueError as error:
                 _skipped.note(MARKERS, None, f"{error}, of writer {name!r}")
         end, span = start, span * 10

@@ -6,37 +6,35 @@ keys are placed on partitions: `murmur2`, as by Kafka's Java client. Records of 
 """
 
 import base64
-import json
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, Self
 
+import msgspec
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 
 from millrace.log.codecs import event_pb2
 from millrace.log.contract import Partitioner
-from millrace.log.control import parse_object
+from millrace.log.control import ControlRecord
 from millrace.log.declarations import RAW_FORMAT, TopicFormat
 from millrace.log.partitioning import NEW_TOPICS, UNRECORDED
 from millrace.topics import Topic
 from millrace.values import event_types
 
 
-@dataclass(frozen=True)
-class Schema:
-    """What is said of one topic."""
+class Schema(ControlRecord, frozen=True):
+    """What one topic holds."""
 
-    partitions: int
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
     """As declared; there may be more by now."""
-    codec: str
+    codec: Literal["binary", "json", "avro", "raw"]
     type: str
     fields: str
     envelope: bool
-    retention: int | None
+    retention: Annotated[int, msgspec.Meta(ge=0)] | None
     compact: bool = False
     descriptors: str = ""
-    partitioner: Partitioner = NEW_TOPICS
+    partitioner: Partitioner = UNRECORDED
 
     @property
     def topic_format(self) -> TopicFormat:
@@ -45,20 +43,12 @@ class Schema:
 
     def with_type_of(self, newer: "Schema") -> "Schema":
         """The same, but for the type, which others know with more fields: a reader of older code must not take them back."""
-        return replace(self, fields=newer.fields, descriptors=newer.descriptors)
+        return msgspec.structs.replace(self, fields=newer.fields, descriptors=newer.descriptors)
 
-    def to_json(self) -> bytes:
-        """The value of the record."""
-        return json.dumps(asdict(self)).encode()
-
-    @staticmethod
-    def from_json(value: bytes | None) -> "Schema":
-        """The schema of a record; what later versions add is passed over. `ValueError` where it is none."""
-        schema = Schema(**{"partitioner": UNRECORDED, **parse_object(value, _MEMBER_TYPES, _REQUIRED)})
-        if schema.codec not in _CODECS or schema.partitions < 1 or (schema.retention or 1) < 1:
-            raise ValueError("is not a schema: codec, partitions or retention cannot be")
-        if schema.partitioner not in get_args(Partitioner):
-            raise ValueError(f"has an unknown partitioner {schema.partitioner[:40]!r}")
+    @classmethod
+    def from_json(cls, value: bytes | None) -> Self:
+        """The schema of a record; `ValueError` where it is none, or does not describe its type."""
+        schema = super().from_json(value)
         _check_descriptors(schema)
         return schema
 
@@ -72,30 +62,22 @@ class Schema:
     @staticmethod
     def of_topic(topic: Topic) -> "Schema":
         """A topic as it is declared."""
-        topic_format = (topic.codec, topic.type_name, event_types.signature(topic.type), topic.envelope)
         return Schema(
-            topic.partitions, *topic_format, topic.retention_ms, topic.compact, encode_descriptors(topic)
+            topic.partitions,
+            topic.codec,
+            topic.type_name,
+            event_types.signature(topic.type),
+            topic.envelope,
+            topic.retention_ms,
+            topic.compact,
+            encode_descriptors(topic),
+            NEW_TOPICS,
         )
 
     @staticmethod
     def of_bytes(partitions: int, retention: int | None) -> "Schema":
         """A topic without a type."""
-        return Schema(partitions, *RAW_FORMAT, retention)
-
-
-_CODECS = ("binary", "json", "avro", "raw")
-_MEMBER_TYPES: dict[str, tuple[type, ...]] = {
-    "partitions": (int,),
-    "codec": (str,),
-    "type": (str,),
-    "fields": (str,),
-    "envelope": (bool,),
-    "retention": (int, type(None)),
-    "compact": (bool,),
-    "descriptors": (str,),
-    "partitioner": (str,),
-}
-_REQUIRED = frozenset({"partitions", "codec", "type", "fields", "envelope", "retention"})
+        return Schema(partitions, *RAW_FORMAT, retention, partitioner=NEW_TOPICS)
 
 
 def _check_descriptors(schema: Schema) -> None:
@@ -113,11 +95,6 @@ def _check_descriptors(schema: Schema) -> None:
     }
     if not any(schema.type == name or schema.type.startswith(f"{name}.") for name in type_names):
         raise ValueError(f"has descriptors without the type {schema.type[:80]!r}")
-
-
-def codec_of(schema: Schema) -> Literal["binary", "json", "avro", "raw"]:
-    """How records are encoded."""
-    return cast(Literal["binary", "json", "avro", "raw"], schema.codec)
 
 
 def encode_descriptors(topic: Topic) -> str:

@@ -4,9 +4,10 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millrace.errors import Fenced, LogError, LogUnreachable
@@ -88,7 +89,7 @@ class KafkaWriter:
                 f"writer {self._name!r}: marker {marker} is not after {self.last_marker}, which is already committed; skip it"
             )
         parts = self._log.prepare(batches)
-        new_marker = replace(self._own_marker, marker=marker)
+        new_marker = msgspec.structs.replace(self._own_marker, marker=marker)
         self._commit_once(parts, new_marker, now)
         self._own_marker, self.last_marker = new_marker, marker
         self._log.await_visible(parts)
