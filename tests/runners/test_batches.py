@@ -18,7 +18,7 @@ from millrace.runners import batches
 from millrace.runners.batches import Offsets, WatermarkAlignment
 from millrace.runners.local import Engine, Hooks, run_local
 from millrace.runners.replay import replay
-from millrace.runners.spark.batch_ends import read_alignment, write_watermarks
+from millrace.runners.spark.watermark_file import read_alignment, write_watermarks
 
 MINUTE = 60_000
 

@@ -1,7 +1,25 @@
-"""What a batch has to say goes to the log in one transaction with the batch's number: exactly once, however often the batch is run.
+"""Commits the results of each batch exactly once, however often the batch runs.
 
-Jobs may ask for less: results that are appended before that, again when the batch is repeated (at least once), or not then (at most once). Where no job asks for
-exactly once, there is no transaction and no number.
+Results, late rows, dead letters and status go to the log in one transaction, together with a marker: the number of the batch. So the log
+holds the results of batch n if and only if its marker is n or more. A batch may run any number of times; the first commit counts.
+
+Example: a run is killed after one of the steps of batch 7.
+
+    last step that was done            marker    what the next start does
+    range and clock are planned        6         runs batch 7 over the same range, and commits it
+    results are computed               6         the same
+    results are committed              7         runs batch 7 again for its state, and writes nothing
+    state is stored                    7         runs batch 8
+
+Takeover: a new writer fences the old one before it reads the marker. Fenced, the old one can commit nothing, so the marker cannot move
+between the new writer's read and its first commit.
+
+    process A    is frozen just before it commits batch 7
+    process B    opens the writer of the same run and state: A is fenced. B reads marker 6, runs batch 7 and commits it: marker 7
+    process A    wakes up and commits batch 7: the log refuses it, and A ends
+
+Jobs may ask for less. Their results are appended before the transaction: again when the batch is repeated (at least once), or not then
+(at most once). Where no job asks for exactly once, there is no transaction and no marker.
 """
 
 from __future__ import annotations
@@ -53,15 +71,12 @@ EXPIRE_EVERY_MS = 60_000
 
 
 class Committer:
-    """The writer of one run's results. A second one of the same run and state fences the first."""
+    """Commits the batches of one run. A second committer of the same run and state fences the first."""
 
     def __init__(
         self, log: Log, plan: Plan, *, run: str, state: str, quarantine: Quarantine | None = None
     ) -> None:
-        """Makes sure that the topics exist, and takes over. `state`: the id of the state folder that the run goes on from.
-
-        `quarantine`: what to say of jobs that were stopped.
-        """
+        """Creates topics that do not exist, and fences the previous writer. `state`: the id of the run's state."""
         for topic in plan.outputs:
             log.ensure(topic)
         for job in plan.jobs:
@@ -87,13 +102,13 @@ class Committer:
 
     @property
     def last_batch(self) -> int:
-        """The last batch of which the log knows, -1 if none."""
+        """The marker: the last batch that the log holds, -1 if none."""
         return -1 if self._writer is None else self._writer.last_marker
 
     def check_state(self, state: Path, *, complete: int, planned: int) -> None:
-        """Refuses a state that does not belong to the log: what it calls complete must be there, and nothing that it never planned.
+        """Refuses a state that does not belong to the log. The log must hold all batches that are `complete`, and none after `planned`.
 
-        Runs that commit nothing leave a note in the folder: then the log need not know of their batches.
+        A run without exactly-once jobs sets no markers; a note in the state folder says so.
         """
         self._repeated_batch, self._uncommitted_note = (
             (planned if planned > complete else -1),
@@ -113,7 +128,7 @@ class Committer:
             )
 
     def encode_outputs(self, results: Results) -> Results:
-        """With outputs as records. A job whose results cannot be encoded fails, and not the run; where jobs share a topic, all that write it do."""
+        """Encodes the outputs. Where results of a topic cannot be encoded, the jobs that write it fail, and the run goes on."""
         records: dict[str, OutgoingRecords] = {}
         failures = list(results.failures)
         for topic in self._plan.outputs:
@@ -139,9 +154,9 @@ class Committer:
         return [parse_failure(failure_block(job, f"writing {topic.name}", error, rows)) for job in running]
 
     def commit(self, batch: int, results: Results, now: int | None = None) -> bool:
-        """Results, late rows, dead letters, the run's status and the batch's number, all or nothing, as far as jobs ask for that. False: an earlier attempt had already done it.
+        """Writes a batch and its marker in one transaction; returns False where an earlier attempt has done so.
 
-        `now`: the append time, by default the clock's.
+        `now`: the append time, by default the wall clock's.
         """
         if batch <= self.last_batch:
             return False
@@ -163,9 +178,10 @@ class Committer:
         return True
 
     def check_all_quarantined(self) -> None:
-        """`JobQuarantined` where no job is left to run; their dead letters and a status record are in the log then, once.
+        """Raises `JobQuarantined` where all jobs are under quarantine, after their dead letters and a status record were committed once.
 
-        No batch brings these letters: if the log had the number of the batch in which they failed, their results of it would be taken for written.
+        A second writer with markers of its own commits these letters. Under the number of the batch in which the jobs failed, the
+        marker would say that the results of that batch were written.
         """
         quarantine = self._quarantine
         if quarantine is None or not quarantine.stops_all(self._plan):
@@ -186,24 +202,22 @@ class Committer:
         raise quarantine.to_error()
 
     def _delivery_of(self, topic: str) -> Delivery:
-        """That of the job whose topic it is; what concerns all jobs is committed with the batch."""
+        """The delivery of the job that writes the topic. Topics of the run, such as its status, are committed with the batch."""
         return self._deliveries.get(topic, "exactly_once")
 
     def _expire(self, now: int) -> None:
-        """Retention is kept by whoever writes results, now and then; by append times, and no faster than time passes, whatever the clock says."""
+        """Removes records past their retention, once a minute. Time goes no faster here than it passes, so that a clock that jumps removes nothing."""
         elapsed = elapsed_time() - self._started_elapsed
         now = min(now, self._started_at + elapsed)
         if now - self._last_expiry >= EXPIRE_EVERY_MS:
             self._last_expiry = now
             try:
                 self._log.expire(now, elapsed=elapsed)
-            except (
-                LogUnreachable
-            ) as error:  # housekeeping must not end a run; the next batch waits for the brokers it needs
+            except LogUnreachable as error:  # the next batch waits for the brokers; housekeeping need not
                 _log.warning("records past their retention were not removed: %s", error)
 
     def close(self) -> None:
-        """Lets go of the log."""
+        """Closes the writer."""
         if self._writer is not None:
             self._writer.close()
 
@@ -266,7 +280,7 @@ class Committer:
 
 
 def _resolve_deliveries(plan: Plan) -> dict[str, Delivery]:
-    """How the topics of jobs are delivered; refuses one that two jobs want differently."""
+    """The delivery of each output topic; refuses a topic that two jobs deliver differently."""
     deliveries: dict[str, tuple[str, Delivery]] = {}
     for job in plan.jobs:
         for topic in (
@@ -277,7 +291,7 @@ def _resolve_deliveries(plan: Plan) -> dict[str, Delivery]:
             first_job, delivery = deliveries.setdefault(topic, (job.name, job.delivery))
             if delivery != job.delivery:
                 raise DefinitionError(
-                    f"topic {topic!r} is written by {first_job}, delivery={delivery!r}, and by {job.name}, delivery={job.delivery!r}; a topic holds what the weakest of them says, so let both say the same, or write to two topics"
+                    f"topic {topic!r} is written by {first_job}, delivery={delivery!r}, and by {job.name}, delivery={job.delivery!r}; a reader of the topic could rely on the weaker one only, so set the same delivery in both, or write to two topics"
                 )
     return {topic: delivery for topic, (_, delivery) in deliveries.items()}
 
@@ -296,7 +310,7 @@ def _topics_read_by(plan: Plan, job: str) -> list[str]:
 
 
 def _group_lookup_counts(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """The counts of lookups, by their names."""
+    """Counts such as `lookup/NAME/failed`, by name and count."""
     by_lookup: dict[str, dict[str, int]] = {}
     for name, count in counts.items():
         if name.startswith("lookup/"):
@@ -306,7 +320,7 @@ def _group_lookup_counts(counts: Mapping[str, int]) -> dict[str, dict[str, int]]
 
 
 def _newest_on_time_end(frame: pl.DataFrame) -> int | None:
-    """The end of the newest window of which a batch brings the on-time pane."""
+    """The end of the newest window with an on-time pane in this frame."""
     if "timing" not in frame.columns:
         return None
     newest: int | None = frame.filter(pl.col("timing") == "on_time")["window_end"].max()  # type: ignore[assignment] # whole milliseconds
@@ -314,9 +328,9 @@ def _newest_on_time_end(frame: pl.DataFrame) -> int | None:
 
 
 def encode_late_rows(frame: pl.DataFrame) -> OutgoingRecords:
-    """Refused rows as the records they were, with the reason and their origin in headers.
+    """Late rows as the records that brought them, with the reason and their origin in headers.
 
-    Where the record is not at hand (rows that turned out late although no clock said they could), its known columns stand as JSON.
+    Records are only kept for rows that may be late by the clocks of their partitions. For any other late row its columns are written as JSON.
     """
     known = [c for c in frame.columns if not c.startswith("_") and c not in ("reason", "missed")]
     values = [

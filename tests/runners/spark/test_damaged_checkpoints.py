@@ -11,9 +11,9 @@ from millrace.engine.progress import PartitionWatermark
 from millrace.errors import StateUnreadable
 from millrace.log.embedded.verify import VerificationCounts
 from millrace.runners.batches import Offsets
-from millrace.runners.spark.batch_ends import read_alignment, write_watermarks
 from millrace.runners.spark.savepoint import read_committed_offsets
 from millrace.runners.spark.supervisor.failures import explain_failure, is_retryable
+from millrace.runners.spark.watermark_file import read_alignment, write_watermarks
 from millrace.runners.state.folder import Identity, encode_checked
 from millrace.runners.state.hadoop_checksums import is_intact
 from millrace.runners.state.verify import verify_state

@@ -15,10 +15,10 @@ from millrace.engine.plan import Plan
 from millrace.engine.progress import PartitionWatermark
 from millrace.log import Log, open_log
 from millrace.log.codecs.codec import encode
-from millrace.runners.spark.batch_ends import write_watermarks
 from millrace.runners.spark.open_logs import LogLocation
 from millrace.runners.spark.serialized_plan import SerializedPlan
 from millrace.runners.spark.source import LogStreamReader, ReadTask, SourceSpec, deal_ranges
+from millrace.runners.spark.watermark_file import write_watermarks
 
 TICK = 1_000
 ALL = ReadAllAvailable()

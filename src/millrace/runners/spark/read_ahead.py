@@ -1,9 +1,28 @@
-"""Reading ahead: while a batch is worked on, processes beside the workers read, decode and route what the next one will take.
+"""Reads, decodes and routes the next batch in background processes while Spark works on the current one.
 
-Spark works on one batch at a time, and what is keyed may leave cores idle; what the log holds for the next batch is known already
-where events wait. They are forked from the daemon of the workers, as these are, and share a folder with them. A request is a file that changes its name:
-`asked` by a worker, `begun` (and locked) by whoever works on it, `ready` when it holds packets. Nothing depends on it: what is not begun when
-it is needed, or failed, or died, is read by the worker itself.
+Spark works on one batch at a time, and keyed work may leave cores idle. Where events wait in the log, the range of the next batch is known
+early. Background processes are forked from the daemon of the workers. They run at idle priority, so they take only time that is left over.
+
+Worker and background process hand a task over by a file that is renamed. Each rename is atomic, so exactly one of two processes wins.
+
+    asked    a worker requests the task. Whoever takes the file away first reads the task: a background process, or the worker
+    begun    a background process reads the task. It holds a lock on the file, which the kernel releases when the process dies
+    ready    the file holds the packets
+
+Invariant: a worker returns the packets of its task either from a `ready` file that is complete, or by reading the log itself. Both give the
+same packets, since the task names the ranges of offsets. So nothing is lost if a background process is slow, fails or dies.
+
+Example: batch 8 is requested while batch 7 runs (times in milliseconds since the start of batch 7).
+
+    0      worker: creates 8.asked, and works on batch 7
+    1      background process: locks the file, renames it to 8.begun, reads the log
+    40     background process: writes 8.ready, removes 8.begun, releases the lock
+    60     worker, batch 8: 8.asked is gone, 8.begun is gone, so it takes 8.ready
+
+    Not begun by 60: the worker removes 8.asked and reads the log. Nobody else can begin this task now.
+    Not ready by 60: the worker waits for the lock, about as long as it would read itself. Then it removes 8.begun and reads the log;
+                     the background process sees that 8.begun is gone, and writes nothing.
+    Died at 20:      the lock is free, and there is no 8.ready, so the worker reads the log.
 """
 
 from __future__ import annotations
@@ -29,19 +48,19 @@ if TYPE_CHECKING:
     from millrace.runners.spark.source import EncodedPacket, ReadTask, SourceSpec
 
 FOLDER_VARIABLE = "MILLRACE_AHEAD"
-"""The variable that says where requests may be kept; without it nobody reads ahead."""
+"""The environment variable with the folder of requests; without it nothing is read ahead."""
 MAX_PROCESSES = 4
-"""As many processes, at most; else one for each core: they work when nobody else wants to."""
+"""At most so many background processes, one for each core otherwise."""
 WAIT_SECONDS = 0.05, 2e-6
-"""How many seconds a worker waits for a share that is being read, and how many more for each row: about as long as reading it takes. On a busy machine
-it might not come at all."""
+"""How many seconds a worker waits for a task that is being read, and how many more for each row: about as long as it takes to read it.
+On a busy machine a background process at idle priority might not come to an end at all."""
 
 _log = logging.getLogger("millrace.run")
 
 
 @dataclass(frozen=True)
 class _RequestQueue:
-    """Where requests lie, and the pipe that says there is a new one."""
+    """The folder of requests, and the pipe that wakes background processes."""
 
     folder: Path
     notify_pipe: int
@@ -51,7 +70,7 @@ _queue: _RequestQueue | None = None
 
 
 def start_processes() -> None:
-    """Forks the processes that read ahead, if there is a folder for it; in the daemon, before its first worker."""
+    """Forks the background processes, if there is a folder for requests. The daemon calls it before it forks the first worker."""
     global _queue  # noqa: PLW0603 - inherited by all workers
     if FOLDER_VARIABLE not in os.environ:
         return
@@ -69,21 +88,22 @@ def start_processes() -> None:
 
 
 def request_read(spec: SourceSpec, task: ReadTask) -> None:
-    """Has a share read ahead, unless it is already; without anybody to do so, nothing happens."""
+    """Requests that a task is read ahead, unless it was requested before. Does nothing without background processes."""
     if _queue is None:
         return
     path = _request_path(_queue.folder, spec, task)
-    if any(
-        path.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")
-    ):  # in this order: so no change is missed
+    # In the order in which a request is renamed: otherwise it could change its name between two looks, and be missed.
+    if any(path.with_suffix(suffix).exists() for suffix in (".asked", ".begun", ".ready")):
         return
-    with contextlib.suppress(OSError):  # no room, or nobody there: then the worker reads by itself
+    with contextlib.suppress(
+        OSError
+    ):  # no space, or no reader of the pipe: then the worker reads the log itself
         write_file(path.with_suffix(".asked"), pickle.dumps((spec, task)), durable=False)
         os.write(_queue.notify_pipe, b".")
 
 
 def take_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket] | None:
-    """The packets of a share, if they were read ahead; one that is being read is waited for a while, one that is not begun is called off."""
+    """The packets of a task, if it was read ahead. Waits a while for a task that was begun, and cancels one that was not."""
     if _queue is None:
         return None
     path = _request_path(_queue.folder, spec, task)
@@ -103,7 +123,7 @@ def take_packets(spec: SourceSpec, task: ReadTask) -> list[EncodedPacket] | None
 
 
 def _wait_for_lock(file: IO[bytes], timeout: float) -> bool:
-    """Whether whoever works on a request has let go of it, or does so soon."""
+    """Waits until the background process has released its lock on a request, by finishing or by dying; False: it has not in time."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
@@ -118,7 +138,7 @@ def _request_path(folder: Path, spec: SourceSpec, task: ReadTask) -> Path:
 
 
 def _serve_requests(folder: Path, wake_pipe: int) -> None:
-    """Works off requests, the oldest first, until all who could ask are gone."""
+    """Processes requests, the oldest first, until the daemon and all workers have closed the pipe."""
     null_device = os.open(os.devnull, os.O_RDWR)
     os.dup2(null_device, 0)
     os.dup2(null_device, 1)
@@ -141,7 +161,7 @@ def _request_time(asked: Path) -> int:
 
 
 def _process_request(asked: Path) -> bool:
-    """Works off a request, unless another does so or a worker has called it off meanwhile."""
+    """Processes a request; False if another process has begun it or a worker has cancelled it."""
     begun = asked.with_suffix(".begun")
     try:
         with asked.open("rb") as request:
@@ -162,5 +182,5 @@ def _write_packets(request: bytes, path: Path, *, is_wanted: Callable[[], bool])
         packets = pickle.dumps(read_packets(spec, task))
         if is_wanted():
             write_file(path.with_suffix(".ready"), packets, durable=False)
-    except Exception as error:  # noqa: BLE001 - the worker will meet it, too, and say so
-        _log.debug("reading ahead: %s", error)
+    except Exception as error:  # noqa: BLE001 - the worker reads the log then, and reports the error
+        _log.debug("reading ahead failed: %s", error)

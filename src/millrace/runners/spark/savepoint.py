@@ -1,7 +1,18 @@
-"""State that leaves a checkpoint of Spark's, and enters a new one: for savepoints, and where jobs, slots or partitions have changed.
+"""Savepoints of runs on Spark, and state that moves to a new checkpoint because jobs, slots or partitions have changed.
 
-What a checkpoint holds is read by Spark itself. A new checkpoint begins with a seed, a file in the format of savepoints, of which each slot takes its part when it is
-first called. Which checkpoint counts says the identity of the folder, which is replaced at once: whenever the process dies, one of both is whole.
+Spark itself reads its checkpoint (`read_savepoint`); the state it gives is written in the format of all savepoints (`save_stopped_run`).
+
+State cannot be written into a checkpoint of Spark's. So a new checkpoint begins with a seed: a savepoint in the state folder, from which
+each slot takes its part when it is first called. The identity of the folder names the checkpoint that counts, and is replaced atomically.
+
+Example: a run with 4 slots has completed 12 batches, and starts again with 8 slots.
+
+    1. the state after batch 11 is read from `checkpoint`, and divided into 8 slots
+    2. it is written to `seed-12-….savepoint`
+    3. `identity.json` gets 8 slots and base 12: from now on `checkpoint-12` counts, and batch 0 of Spark's is batch 12 of the run
+    4. `checkpoint` is removed
+
+Killed before step 3, the run starts over at step 1; killed after it, with `checkpoint-12` and the seed. Either is complete.
 """
 
 from __future__ import annotations
@@ -36,21 +47,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StateMove:
-    """That the state of a folder is to become that of other jobs, slots or partitions."""
+    """Which state has to move, and to what."""
 
     old_identity: Identity
-    """What it is bound to so far."""
+    """The jobs, slots and partitions that the folder is bound to before the move."""
     state_changes: StateChanges
     partitions: int
 
 
 def newest_batch(folder: Path) -> int:
-    """The last batch that Spark has written down in a folder of its checkpoint, -1 if none."""
+    """The last batch in a folder of Spark's checkpoint (`offsets`: planned, `commits`: complete), -1 if none."""
     return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
 
 
 def read_committed_offsets(checkpoint: Path) -> Offsets:
-    """Where the last batch that is done ended."""
+    """The offsets at which the last complete batch ended."""
     path = checkpoint / "offsets" / str(newest_batch(checkpoint / "commits"))
     text = read_checked_text(path)
     try:
@@ -62,7 +73,7 @@ def read_committed_offsets(checkpoint: Path) -> Offsets:
 def save_stopped_run(
     folder: StateFolder, target: Path, settings: Settings, spark: SparkSession | None = None
 ) -> Savepoint:
-    """A savepoint of a stopped run on Spark, read in the given session or one that is there for no longer."""
+    """Writes the state of a stopped run to a savepoint. Without a session, Spark is started for it, and stopped."""
     identity = folder.read_identity()
     assert identity is not None
     with folder.with_scratch():
@@ -79,7 +90,7 @@ def save_stopped_run(
 
 
 def read_savepoint(spark: SparkSession, path: Path, identity: Identity, next_step: str) -> Savepoint | None:
-    """What a checkpoint holds after its last batch; None: nothing was done yet. A batch that was begun and not finished is refused: `then` is what is to be done after it."""
+    """The state after the last batch, None before the first one. Refuses an unfinished batch; `next_step` is for the message."""
     check_checkpoints(path)
     checkpoint, seed = checkpoint_path(path, identity), seed_path(path, identity)
     complete = newest_batch(checkpoint / "commits")
@@ -100,7 +111,7 @@ def read_savepoint(spark: SparkSession, path: Path, identity: Identity, next_ste
 def _read_stage_states(
     spark: SparkSession, checkpoint: Path, number: int, identity: Identity
 ) -> dict[StageSlot, SlotState]:
-    """The slots of one of Spark's stages, which it counts from the last; so the stage is not what the plan calls it."""
+    """The slots of one stage of Spark's. Spark counts stages from the last one, so `number` is not the plan's."""
     reader = (
         spark.read.format("statestore")
         .option("path", str(checkpoint))
@@ -127,7 +138,7 @@ def _read_stage_states(
 
 
 def move_state(spark: SparkSession, path: Path, plan: Plan, settings: Settings, move: StateMove) -> Identity:
-    """Makes the seed of a new checkpoint out of what the old one holds, and binds the folder to it; what was done in an earlier attempt is found."""
+    """Moves the state to the seed of a new checkpoint, and binds the folder to it. Does nothing if an earlier attempt has done so."""
     folder = StateFolder(path, lock=-1)
     known = folder.read_identity()
     if known is not None and known != move.old_identity:
@@ -156,7 +167,7 @@ def move_state(spark: SparkSession, path: Path, plan: Plan, settings: Settings, 
 
 
 def write_seed(path: Path, savepoint: Savepoint, plan: Plan, log: Log) -> None:
-    """The seed of a checkpoint. Topics that were not read so far begin with what the log holds now."""
+    """Writes the seed of a new checkpoint. Topics that were not read before begin with the oldest record of the log."""
     for topic in plan.topics:
         log.ensure(topic)
     write_savepoint(

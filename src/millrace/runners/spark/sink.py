@@ -13,7 +13,7 @@ from millrace.engine.plan import Plan
 from millrace.engine.sink import Results, gather
 from millrace.log import fault_points
 from millrace.runners.commit import Committer
-from millrace.runners.spark.batch_ends import write_watermarks
+from millrace.runners.spark.watermark_file import write_watermarks
 from millrace.runners.state.quarantine import Quarantine
 
 if TYPE_CHECKING:

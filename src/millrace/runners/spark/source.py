@@ -228,7 +228,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (end.topics, following.topics) if rows >= max_events else None
 
     def _read_alignment(self) -> WatermarkAlignment | None:
-        from millrace.runners.spark.batch_ends import read_alignment
+        from millrace.runners.spark.watermark_file import read_alignment
 
         return (
             read_alignment(Path(self._spec.watermark_file), self._spec.max_ahead_ms)

@@ -1,4 +1,4 @@
-"""One attempt at running a query: a process of its own, which gets ready, waits to be told, reports, and leaves nothing behind."""
+"""One attempt at running the query: a child process that starts Spark, waits for its turn, and reports each batch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from millrace.runners.spark.supervisor.failures import rebuild_error
 from millrace.runners.state.folder import StateFolder, explain_write_errors
 
 STOP_TIMEOUT = 15.0
-"""Seconds that a query has to stop of its own accord."""
+"""Seconds that a query has to stop before it is killed."""
 
 Report = Callable[[dict[str, Any]], None]
-"""Told of each batch: its number, counts and watermarks."""
+"""Called with the message of each batch: its number, counts and watermarks."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -37,15 +37,15 @@ class AttemptResult:
     """How an attempt ended."""
 
     error: MillraceError | None
-    """None: it did what it was asked to."""
+    """None: it was stopped, or has caught up."""
     batches: int
 
 
 class Attempt:
-    """A process that starts Spark at once, and its query when told to."""
+    """A child process that starts Spark at once, and its query when `run` is called."""
 
     def __init__(self, folder: StateFolder, secrets: Mapping[str, str]) -> None:
-        """`secrets`: passwords for the process, in its environment, as the task in the folder holds none."""
+        """`secrets`: passwords for the environment of the process, since the task file holds none."""
         self._scratch = folder.scratch / uuid.uuid4().hex
         reader, writer = os.pipe()
         with explain_write_errors(folder.path), folder.spark_log.open("ab") as output:
@@ -80,11 +80,11 @@ class Attempt:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process is there."""
+        """Whether the process has not ended."""
         return self._process.poll() is None
 
     def run(self, report: Report, stopping: threading.Event) -> AttemptResult:
-        """Has the query run; takes reports until the process has ended, asks it to end when told to, and insists when it does not."""
+        """Starts the query and passes its reports on until the process has ended. When `stopping` is set, the process is terminated, and killed if it goes on."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._stdin, b"go\n")
         batches, deadline, error, is_done = 0, None, None, False
@@ -114,7 +114,7 @@ class Attempt:
         return AttemptResult(error, batches)
 
     def end(self) -> None:
-        """Ends all of its processes, and returns when none is left."""
+        """Kills the child with all its descendants, and returns when none is left."""
         kill_session(self._process.pid, timeout=STOP_TIMEOUT)
         self._process.wait()
         assert self._process.stdin is not None
@@ -136,7 +136,7 @@ class Attempt:
         return deadline
 
     def _read_lines(self) -> Iterator[bytes | None]:
-        """Lines as they come, and None now and then when none does, until the other end is closed."""
+        """Lines of reports, and None every 0.1 s without one, until the process has closed its end."""
         rest, descriptor = b"", self._reports.fileno()
         while True:
             ready, _, _ = select.select([descriptor], [], [], 0.1)

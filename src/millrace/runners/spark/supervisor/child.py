@@ -1,6 +1,6 @@
 """The process that runs the query: `python -m millrace.runners.spark.supervisor.child TASK REPORT LOCK PARENT SCRATCH`, started by the supervisor.
 
-It starts Spark at once, and the query when it is told so on its standard input: until then it stands by.
+It starts Spark at once, and the query when it reads `go` from its standard input. Until then it is a standby.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 class ReportWriter:
-    """What the supervisor is told, one JSON object a line."""
+    """Writes reports for the supervisor, one JSON object a line."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.has_reported = False
-        """Whether anything was reported yet; before that, there is nothing to stop."""
+        """Whether the query has started; before that, there is nothing to stop."""
 
     def __call__(self, **fields: Any) -> None:
-        """One line; a supervisor that is gone needs none."""
+        """Writes one line, and ends this process if the supervisor has ended."""
         self.has_reported = True
         try:
             os.write(self._descriptor, json.dumps(fields).encode() + b"\n")
@@ -45,7 +45,7 @@ class ReportWriter:
             os._exit(1)
 
     def batch(self, batch: int, results: Results) -> None:
-        """A batch is in the log."""
+        """Reports a batch that was committed."""
         self(
             event="batch",
             batch=batch,
@@ -65,7 +65,7 @@ def run_task(
     scratch: Path,
     wait: Callable[[SparkSession, query.QueryTask, Path], None] = lambda *_: None,
 ) -> None:
-    """Runs the query until it ends, fails or is told to stop; `wait` returns when it may begin."""
+    """Runs the query until it ends, fails or `stopping` is set. `wait` returns when the query may begin."""
     spark = session.open_session(
         task.settings.spark,
         name=task.settings.run.name,
@@ -79,7 +79,7 @@ def run_task(
 
 
 def stand_by(spark: SparkSession, task: query.QueryTask, scratch: Path) -> None:
-    """Returns when told to go. Who has to wait makes use of the time: a rehearsal on an empty log loads what the query will need, in the JVM and in Python's workers."""
+    """Waits for `go`. Meanwhile a rehearsal on an empty log loads the classes and modules of the query, in the JVM and in Python's workers."""
     if not _has_input():
         folder = scratch / "rehearsal"
         folder.mkdir()
@@ -100,7 +100,7 @@ def stand_by(spark: SparkSession, task: query.QueryTask, scratch: Path) -> None:
                 stop=lambda: bool(finished) or _has_input(),
                 poll_seconds=0.05,
             )
-        except Exception as error:  # noqa: BLE001 - it was for practice
+        except Exception as error:  # noqa: BLE001 - the query itself is run all the same
             print(f"the rehearsal failed: {error}", file=sys.stderr, flush=True)
     if sys.stdin.readline() != "go\n":
         os._exit(0)
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
     try:
         task: query.QueryTask = pickle.loads(task_file.read_bytes())  # noqa: S301 - written by the supervisor
         run_task(task, reports, lock=lock, stopping=stopping, scratch=scratch, wait=stand_by)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor decides
+    except Exception as error:  # noqa: BLE001 - the supervisor decides what to do about any error
         cause = explain_failure(error, state=task_file.parent, since=since)
         reports(event="failed", kind=type(cause).__name__, message=str(cause))
         return 1

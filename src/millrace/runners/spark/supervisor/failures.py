@@ -1,4 +1,4 @@
-"""What Spark reports when a query stops, as an error that says what to do."""
+"""Turns what Spark reports when a query fails into an error with a remedy."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ _DAMAGE_ERROR = re.compile(
     r"^.*?((?:Checksum error|ChecksumException|Corruption: |CorruptionException|ZipException|checksum mismatch)[^\n]{0,300})",
     re.MULTILINE,
 )
-"""What Hadoop's file system and RocksDB say of bytes that are not those that were written."""
+"""Messages of Hadoop's file system and RocksDB about damaged files."""
 
 _MEMORY_ERROR = re.compile(r"OutOfMemoryError|in _receive_proto_message\n[\s\S]{0,500}?raise EOFError")
-"""Where its heap is full, the JVM also drops the line to a task's state, and the worker finds the end of it."""
+"""When its heap is full, the JVM also closes the connection for a task's state, and the worker reads its end."""
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
 _INSTALLATION_ERROR = re.compile(
     r"PYTHON_VERSION_MISMATCH|ClassNotFoundException|UnsupportedClassVersionError|Can't get attribute"
 )
-"""What says that driver and executors have not the same installed: it does not pass."""
+"""Messages when executors have other versions installed than the driver; another attempt does not help."""
 _SETTINGS_ERROR = re.compile(
     r"Could not parse Master URL|JavaSparkContext\.\n: [\w.$]*(?:IllegalArgument|NumberFormat)Exception"
 )
-"""What says that Spark's session cannot be made with these settings."""
+"""Messages when no session can be made with these settings."""
 _ACCESS_ERROR = re.compile(r"\b\w*(?:Authentication|Authorization|AccessControl|Login)Exception\b.*")
-"""What Java says of a wrong password, a certificate that is not trusted, or missing rights."""
+"""Java's exceptions for a wrong password, a certificate that is not trusted, or missing rights."""
 _JVM_START_ERROR = re.compile(
     r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$|^((?:Invalid|Unrecognized|Improperly specified|Initial heap) .+)$',
     re.MULTILINE,
 )
-"""What the JVM prints when it does not start with these settings."""
+"""Output of a JVM that does not start with these settings."""
 _TAIL = 20_000
-"""How many bytes of what Spark printed are looked through for that."""
+"""How many bytes at the end of Spark's output are searched for it."""
 
 
 def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> MillraceError:
-    """The cause in our own words where it is known; `RunFailed` with its last word where it is not.
+    """An error with a remedy where the cause is known, else `RunFailed` with Spark's last message.
 
-    `since`: how long the file of what Spark prints was when this attempt began.
+    `since`: the size of Spark's output file when this attempt began.
     """
     if isinstance(error, MillraceError):
         return error
@@ -73,7 +73,7 @@ def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> Mil
         return damage_error(str(state), "Spark's checkpoint", broken[1].strip())
     if _MEMORY_ERROR.search(text):
         return RunFailed(
-            f"the memory of Spark's JVM is too small; raise spark.driver_memory, or take fewer events a batch (run.max_events_per_batch). Its own words are in {state / 'spark.log'}"
+            f"the memory of Spark's JVM is too small; raise spark.driver_memory, or read fewer events per batch (run.max_events_per_batch). Spark's output is in {state / 'spark.log'}"
         )
     if "JAVA_GATEWAY_EXITED" in text and (reason := _find_jvm_error(state / "spark.log", since)):
         return _session_error(reason, state)
@@ -82,7 +82,7 @@ def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> Mil
         return _session_error(summary_line, state)
     if denied := _ACCESS_ERROR.search(summary_line):
         return LogDenied(
-            f"{denied[0]}; mend the password, the certificate or the rights, and run again. Nothing is lost"
+            f"{denied[0]}; correct the password, the certificate or the rights, and run again. Nothing is lost"
         )
     if missing := _NO_MODULE.search(summary_line):
         return ComponentMissing(
@@ -97,12 +97,12 @@ def explain_failure(error: BaseException, *, state: Path, since: int = 0) -> Mil
 
 def _session_error(reason: str, state: Path) -> ConfigError:
     return ConfigError(
-        f"Spark does not start with these settings: {reason}; mend spark.master, spark.conf or the environment. Its own words are in {state / 'spark.log'}"
+        f"Spark does not start with these settings: {reason}; correct spark.master, spark.conf or the environment. Spark's output is in {state / 'spark.log'}"
     )
 
 
 def _find_jvm_error(output: Path, since: int) -> str | None:
-    """The last reason that the JVM gave for not starting; None where it gave none."""
+    """The last reason that the JVM printed for not starting, if any."""
     try:
         with output.open("rb") as file:
             file.seek(max(since, output.stat().st_size - _TAIL))
@@ -114,19 +114,19 @@ def _find_jvm_error(output: Path, since: int) -> str | None:
 
 
 def rebuild_error(kind: str, message: str) -> MillraceError:
-    """An error that came from another process by name."""
+    """The error that another process reported by the name of its class."""
     cls = getattr(errors, kind, RunFailed)
     found = cls if isinstance(cls, type) and issubclass(cls, MillraceError) else RunFailed
     return found(message)
 
 
 def is_retryable(error: MillraceError) -> bool:
-    """Whether trying again could help: what a user must mend is not tried again."""
+    """Whether another attempt could help. It cannot where the user has to correct something."""
     return type(error) in (RunFailed, LogError, LogUnreachable)
 
 
 def summarize(text: str) -> str:
-    """The line of a long report that says most: the last Python exception, else the innermost Java one, else the first line."""
+    """The most telling line of a long report: the last Python exception, else the innermost Java one, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [
         f"{kind}: {message}"

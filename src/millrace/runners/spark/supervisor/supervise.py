@@ -1,4 +1,21 @@
-"""Keeps a query running: in a process of its own, restarted from its checkpoint when it dies, and gone without a trace when stopped."""
+"""Runs the query in a child process, and starts a new one from the checkpoint when it dies.
+
+The supervisor holds the lock of the state folder and starts no Spark itself, so neither the JVM nor a worker can take it down. Each child
+inherits the lock. So there is never a second run in the folder, not even while the JVM of a killed supervisor still ends. A child and all
+its descendants are a session of processes, which is killed as a whole before the next attempt begins: two queries never write at once.
+
+Failures are counted in a row. A child that completed a batch sets the count back to 0, since the cause was not there all the time.
+
+Example: BACK_OFF is 1, 2, 5 and 10 s.
+
+    10:00:00    attempt 1 dies without a batch            failures 1, wait 1 s
+    10:00:20    attempt 2 completes 50 batches, dies      failures 1, no wait: the checkpoint is fine
+    10:05:00    attempts 3 to 5 die without a batch       failures 2, 3 and 4, waits of 2, 5 and 10 s
+    10:06:00    attempt 6 dies without a batch            the run gives up
+
+An error that only a user can correct (a wrong password, a changed job) ends the run at once. With `spark.standby`, a second child
+starts Spark as soon as the first one has completed a batch, rehearses on an empty log, and waits; it takes over within a second.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +50,10 @@ from millrace.runners.state.savepoint import adapt_savepoint, load_savepoint
 from millrace.stream import Job
 
 BACK_OFF = (1.0, 2.0, 5.0, 10.0)
-"""Seconds before each new attempt, unless the last one had done a batch; after as many failures in a row without any, the run gives up."""
+"""Seconds before each new attempt, unless the last one completed a batch. After as many failures in a row, the next one ends the run."""
 
 STANDBY_AGAIN = 60.0
-"""Seconds between two starts of a session that stands by, lest one that cannot live is started again and again."""
+"""Seconds between two starts of a standby, so that one that dies at once is not started again and again."""
 
 _log = logging.getLogger("millrace.run")
 
@@ -52,15 +69,16 @@ def run(
     restore: Path | None = None,
     take_over: bool = False,
 ) -> None:
-    """Runs jobs as one query until Ctrl-C or SIGTERM, or until caught up with the log as it is now.
+    """Runs jobs as one query until Ctrl-C or SIGTERM, or until they have read what the log holds now.
 
-    `state_changes`: what becomes of the state of jobs that changed; `restore`: a savepoint from which a new state folder starts.
-
-    When stopped it raises KeyboardInterrupt, after everything it had started is gone.
+    `state_changes`: jobs whose state is dropped or migrated; `restore`: a savepoint from which a new state folder starts.
+    Raises KeyboardInterrupt when stopped, after all processes that it started have ended.
     """
     java.find()
     if settings.log.url.startswith("kafka:"):
-        open_log(settings).close()  # whoever waits for brokers says so here, and not in Spark's own output
+        open_log(
+            settings
+        ).close()  # if brokers are not reachable, the message appears here, not in Spark's output
     with (
         lock_folder(settings.state.dir / settings.run.name) as folder,
         stop_signals(lambda: _describe_query(jobs)) as stopping,
@@ -92,7 +110,7 @@ def _describe_query(jobs: Sequence[Job]) -> str:
 
 
 def _refuse_to_start(task: Any, quarantine: Quarantine) -> None:
-    """Raises `JobQuarantined` without starting Spark; letters that a crash kept from the log are committed first."""
+    """Raises `JobQuarantined` without starting Spark, after dead letters that a crash kept from the log are committed."""
     run = task.settings.run.name
     with (
         closing(open_log(task.settings)) as log,
@@ -113,7 +131,7 @@ def prepare_task(
     restore: Path | None = None,
     take_over: bool = False,
 ) -> Any:
-    """The task, with slots and partitions as the state has them unless others are asked for; refuses changed operators, with the choices."""
+    """The task of the child process. Refuses state that the jobs do not fit, before Spark is started."""
     from millrace.runners.spark.query import QueryTask
     from millrace.runners.spark.savepoint import StateMove, write_seed
 
@@ -166,7 +184,7 @@ def prepare_task(
 
 
 def _run_in_process(task: Any, folder: StateFolder, stopping: threading.Event) -> None:
-    """Under spark-submit the JVM is there already, and whoever submitted looks after it."""
+    """Runs the query in this process: spark-submit has started the JVM already, and restarts are its business."""
     from millrace.runners.spark.supervisor.child import ReportWriter, run_task
 
     with folder.with_scratch(), Path(os.devnull).open("wb") as null_device:
@@ -176,7 +194,7 @@ def _run_in_process(task: Any, folder: StateFolder, stopping: threading.Event) -
 
 
 def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping: threading.Event) -> None:
-    """Attempt after attempt. With a standby, the next one gets ready as soon as the present one has done a batch, and takes over when that dies."""
+    """Runs attempts until one ends without an error, or the run gives up."""
     failures, secrets, standbys, standby_due = 0, settings.kafka.secret_variables(), list[Attempt](), 0.0
 
     def handle_message(message: dict[str, Any]) -> None:
@@ -203,7 +221,7 @@ def _supervise(folder: StateFolder, settings: Settings, report: Report, stopping
                 failures = 0 if outcome.batches else failures
                 if failures == len(BACK_OFF):
                     raise RunFailed(
-                        f"the query failed {failures + 1} times in a row without completing a batch; the last time: {outcome.error}. Nothing is lost: mend the cause and run again. Spark's own words are in {folder.spark_log}"
+                        f"the query failed {failures + 1} times in a row without completing a batch; the last error: {outcome.error}. Nothing is lost: correct the cause and run again. Spark's own output is in {folder.spark_log}"
                     )
                 wait = 0.0 if outcome.batches else BACK_OFF[failures]
                 failures += 1

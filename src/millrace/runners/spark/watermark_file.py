@@ -1,6 +1,7 @@
-"""How far partitions have come, from where a batch is committed to where the next one is cut: Spark runs the two in different processes.
+"""The watermarks of partitions after a batch, in a file of the state folder.
 
-A file in the state folder. Nothing is lost with it: a batch that is cut without knowing only reads on everywhere.
+The sink knows them, and the source needs them to align partitions (`run.max_ahead`). Spark runs the two in different processes. The file
+is a hint: if it is missing or old, the next batch reads from all partitions, and results are the same.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from millrace.values.atomic_files import write_file
 
 
 def write_watermarks(path: Path, watermarks: Mapping[str, Sequence[PartitionWatermark]]) -> None:
-    """Leaves word for the next batch."""
+    """Replaces the watermarks by those after the batch that was committed."""
     stored = [[astuple(watermark) for watermark in of_operator] for of_operator in watermarks.values()]
     write_file(path, json.dumps(stored).encode(), durable=False)
 
 
 def read_alignment(path: Path, max_ahead: int) -> WatermarkAlignment:
-    """What was left, if anything."""
+    """The alignment by the watermarks in the file; without a readable one, no partition waits for another."""
     try:
         data = json.loads(path.read_text())
         return WatermarkAlignment(
