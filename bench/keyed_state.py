@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from bench import keyed_readings, machine
-from millrace import processors, watermarks
+from millrace import state, watermarks
 from millrace.config import Settings
 from millrace.log import open_log
 from millrace.log.codecs.codec import encode
@@ -32,9 +32,9 @@ BATCH = 50_000
 class KeyCounter(Processor):
     """How often a key came, when last, and a timer that is never due: it shows every hundredth time."""
 
-    shows: ClassVar = {"times": pl.Int64}
-    times = processors.value(0)
-    last = processors.value()
+    outputs: ClassVar = {"times": pl.Int64}
+    times = state.value(0)
+    last = state.value()
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:  # noqa: ARG002 - it only counts
         """Counts."""

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 import millrace as mr
-from millrace import processors, watermarks
-from millrace.processors import Context
+from millrace import state, watermarks
 
 HOUR = 3_600_000
 
@@ -45,11 +44,11 @@ class Alert:
 class Spending(mr.Processor):
     """What a card spent in the last hour, against the rules that hold at the time of the payment."""
 
-    shows: ClassVar = {"country": pl.String, "spent": pl.Int64, "limit": pl.Int64}
-    spent = processors.items(ttl=HOUR)
-    limits = processors.entries(shared=True)
+    outputs: ClassVar = {"country": pl.String, "spent": pl.Int64, "limit": pl.Int64}
+    spent = state.list(ttl=HOUR)
+    limits = state.map(shared=True)
 
-    def process(self, row: dict[str, Any], ctx: Context) -> None:
+    def process(self, row: dict[str, Any], ctx: mr.Context) -> None:
         """One payment."""
         self.spent.append([row["country"], row["amount"]])
         total = sum(amount for country, amount in self.spent if country == row["country"])
@@ -57,7 +56,7 @@ class Spending(mr.Processor):
         if limit is not None and total > limit:
             ctx.emit(country=row["country"], spent=total, limit=limit)
 
-    def process_broadcast(self, row: dict[str, Any], ctx: Context) -> None:  # noqa: ARG002 - the rule says it all
+    def process_broadcast(self, row: dict[str, Any], ctx: mr.Context) -> None:  # noqa: ARG002 - the rule says it all
         """One rule."""
         self.limits[row["country"]] = row["amount"]
 

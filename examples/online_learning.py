@@ -11,7 +11,7 @@ import polars as pl
 from river import drift, linear_model, preprocessing
 
 import millrace as mr
-from millrace import processors, watermarks
+from millrace import state, watermarks
 
 
 @dataclass
@@ -37,10 +37,10 @@ class Guess:
 class Learning(mr.Processor):
     """Predicts first, then learns. Only state survives between calls, so the model is stored as bytes."""
 
-    shows: ClassVar = {"minutes": pl.Float64(), "expected": pl.Float64(), "drift": pl.Boolean()}
-    learned = processors.value(b"")
+    outputs: ClassVar = {"minutes": pl.Float64(), "expected": pl.Float64(), "drift": pl.Boolean()}
+    learned = state.value(b"")
 
-    def process(self, row: dict[str, Any], ctx: processors.Context) -> None:
+    def process(self, row: dict[str, Any], ctx: mr.Context) -> None:
         """One ride."""
         if self.learned:
             model, detector = pickle.loads(self.learned)  # noqa: S301 - our own state

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 import millrace as mr
-from millrace import processors, watermarks, windows
+from millrace import state, watermarks, windows
 
 EVERY = 10_000
 
@@ -52,20 +52,20 @@ rates = mr.Job(
 class Expects(mr.Processor):
     """A mean that forgets, and how far rates usually are from it. Ten seconds in which nothing came are a rate, too: a timer says so."""
 
-    shows: ClassVar = {"kind": pl.String, "rate": pl.Int64, "expected": pl.Float64}
-    expected = processors.value(0.0)
-    spread = processors.value(0.0)
-    seen = processors.value(0)
+    outputs: ClassVar = {"kind": pl.String, "rate": pl.Int64, "expected": pl.Float64}
+    expected = state.value(0.0)
+    spread = state.value(0.0)
+    seen = state.value(0)
 
-    def process(self, row: dict[str, Any], ctx: processors.Context) -> None:
+    def process(self, row: dict[str, Any], ctx: mr.Context) -> None:
         """A rate."""
         self.judge(row["rate"], ctx)
 
-    def on_timer(self, ctx: processors.Context, name: str) -> None:  # noqa: ARG002 - there is one
+    def on_timer(self, ctx: mr.Context, name: str) -> None:  # noqa: ARG002 - there is one
         """No rate came."""
         self.judge(0, ctx)
 
-    def judge(self, rate: int, ctx: processors.Context) -> None:
+    def judge(self, rate: int, ctx: mr.Context) -> None:
         """Compares first, then learns."""
         off = rate - self.expected
         if self.seen >= 6 and abs(off) > 4 * self.spread + 3:

@@ -7,7 +7,8 @@ import millrace as mr
 from millrace import aggregates
 from millrace.errors import DefinitionError
 from millrace.graph.build.join import JoinType
-from millrace.stream import Job, Keyed, Stream
+from millrace.keyed import Keyed
+from millrace.stream import Job, Stream
 from strategies import KINDS, A, B, Given, stateless, topics_of, watermark_of, write
 from windowings import windowed, windowed_anyhow
 

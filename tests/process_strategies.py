@@ -8,7 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace import processors
+from millrace import state
 from millrace.errors import DefinitionError
 from millrace.processors import Context, Processor
 from millrace.stream import Job, Stream
@@ -29,14 +29,14 @@ RINGS = 6
 class Chancy(Processor):
     """Does what its program says."""
 
-    shows: ClassVar = {"what": pl.String, "number": pl.Int64}
-    sides: ClassVar = {"aside": {"what": pl.String}}
-    total = processors.value(0)
-    items = processors.items()
-    entries = processors.entries()
-    seen = processors.value([])
-    rings = processors.value(0)
-    rules = processors.entries(shared=True)
+    outputs: ClassVar = {"what": pl.String, "number": pl.Int64}
+    side_outputs: ClassVar = {"aside": {"what": pl.String}}
+    total = state.value(0)
+    items = state.list()
+    entries = state.map()
+    seen: state.ValueState[list[Any]] = state.value([])
+    rings = state.value(0)
+    rules = state.map(shared=True)
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -74,14 +74,14 @@ class Chancy(Processor):
             case ("timer", name, after):
                 ctx.set_timer(name, ctx.time + after)
             case ("alarm", name, after):
-                ctx.set_alarm(name, ctx.now + after)
+                ctx.set_timer(name, ctx.now + after, time="processing")
             case ("cancel", name):
-                ctx.cancel(name)
+                ctx.cancel_timer(name)
             case ("tell",):
                 said = f"{self.seen} {list(self.items)} {sorted(self.entries.items())} {sorted(self.rules.items(), key=repr)}"
                 ctx.emit(what=said, number=self.total)
             case ("aside",):
-                ctx.emit_to("aside", what=f"{number} {ctx.time}")
+                ctx.emit(to="aside", what=f"{number} {ctx.time}")
 
 
 @st.composite
@@ -103,10 +103,10 @@ def chancy(draw: st.DrawFn, unit: int) -> Processor:
     """A processor whose cells live for ever, or not."""
     ttls = [draw(st.sampled_from([None, 3 * unit, 9 * unit])) for _ in CELLS]
     makes: list[Any] = [
-        lambda ttl: processors.value(0, ttl=ttl),
-        lambda ttl: processors.items(ttl=ttl),
-        lambda ttl: processors.entries(ttl=ttl),
-        lambda ttl: processors.value([], ttl=ttl),
+        lambda ttl: state.value(0, ttl=ttl),
+        lambda ttl: state.list(ttl=ttl),
+        lambda ttl: state.map(ttl=ttl),
+        lambda ttl: state.value([], ttl=ttl),
     ]
     cells = {name: make(ttl) for name, make, ttl in zip(CELLS, makes, ttls, strict=True)}
     made: Processor = type("Chancy", (Chancy,), cells)(draw(programs(unit)))
@@ -136,7 +136,7 @@ def processes(draw: st.DrawFn) -> Given:
     else:
         rules = mr.read(B, watermark=draw(watermark_of(unit, False))) if draw(st.booleans()) else None
         made = rows.group_by(*draw(st.sampled_from(KEYS))).process(draw(chancy(unit)), broadcast=rules)
-        outputs += [write(made, "analytics.said"), write(made.side("aside"), "analytics.aside")]
+        outputs += [write(made, "analytics.said"), write(made.side_output("aside"), "analytics.aside")]
         rows = made
     if draw(st.booleans()):
         try:

@@ -10,6 +10,7 @@ import millrace
 
 def test_the_package_exports_these_names_and_no_others() -> None:
     assert millrace.__all__ == [
+        "Context",
         "Job",
         "Keyed",
         "Processor",
@@ -21,13 +22,14 @@ def test_the_package_exports_these_names_and_no_others() -> None:
         "backfill",
         "feed_back",
         "from_dataframe",
+        "match_recognize",
         "pattern",
         "patterns",
-        "processors",
         "read",
         "replay",
         "run",
         "sql",
+        "state",
         "table",
         "testing",
         "triggers",
@@ -42,7 +44,7 @@ def test_every_exported_name_is_there(name: str) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'Windows'; it has Job, "):
+    with pytest.raises(AttributeError, match=r"no attribute 'Windows'; it has Context, Job, "):
         _ = millrace.Windows
 
 

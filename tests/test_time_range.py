@@ -130,7 +130,7 @@ def test_the_window_of_everything_holds_events_after_2262(on: testing.On) -> Non
 @pytest.mark.parametrize("step", [1, 10, 1_000, 60_000, 3_600_000])
 def test_rows_are_dealt_to_all_buckets_whatever_their_times_are_multiples_of(step: int) -> None:
     times = pl.Series("event_time", range(6_400)) * step + 1_700_000_000_000
-    stream = mr.read(ROWS).shuffle(64).stream
+    stream = mr.read(ROWS).spread(64).stream
     frame = pl.DataFrame(
         {"key": "a", "event_time": times, "ingestion_time": times}, schema_overrides={"event_time": pl.Int64}
     )

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 import millrace as mr
-from millrace import processors, watermarks
-from millrace.processors import Context
+from millrace import state, watermarks
 
 
 @dataclass
@@ -31,15 +30,15 @@ CLICKS, GONE = mr.Topic("input.clicks", Click, key="user"), mr.Topic("analytics.
 class Quiet(mr.Processor):
     """Counts the clicks of a user, and says how many they were when no other came for half a minute."""
 
-    shows: ClassVar = {"clicks": pl.Int64}
-    clicks = processors.value(0, ttl="1h")
+    outputs: ClassVar = {"clicks": pl.Int64}
+    clicks = state.value(0, ttl="1h")
 
-    def process(self, row: dict[str, Any], ctx: Context) -> None:
+    def process(self, row: dict[str, Any], ctx: mr.Context) -> None:
         """One click."""
         self.clicks += 1
         ctx.set_timer("quiet", row["event_time"] + 30_000)
 
-    def on_timer(self, ctx: Context, name: str) -> None:  # noqa: ARG002 - there is one timer
+    def on_timer(self, ctx: mr.Context, name: str) -> None:  # noqa: ARG002 - there is one timer
         """No other came."""
         ctx.emit(clicks=self.clicks)
         del self.clicks

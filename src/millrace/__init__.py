@@ -4,21 +4,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace import aggregates, patterns, processors, testing, triggers, watermarks, windows
+    from millrace import aggregates, patterns, state, testing, triggers, watermarks, windows
+    from millrace.graph.build.feedback import feed_back
     from millrace.graph.build.table import Table, table
-    from millrace.patterns import pattern
+    from millrace.keyed import Keyed
+    from millrace.patterns import match_recognize, pattern
     from millrace.patterns.sql.clause import sql
-    from millrace.processors import Processor
+    from millrace.processors import Context, Processor
     from millrace.runners import run
     from millrace.runners.backfill import backfill
     from millrace.runners.replay import replay
     from millrace.runners.spark.dataframes import from_dataframe
-    from millrace.stream import Job, Keyed, Stream, read
+    from millrace.stream import Job, Stream, read
     from millrace.topics import Topic
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Context",
     "Job",
     "Keyed",
     "Processor",
@@ -30,13 +33,14 @@ __all__ = [
     "backfill",
     "feed_back",
     "from_dataframe",
+    "match_recognize",
     "pattern",
     "patterns",
-    "processors",
     "read",
     "replay",
     "run",
     "sql",
+    "state",
     "table",
     "testing",
     "triggers",
@@ -46,14 +50,16 @@ __all__ = [
 
 _MODULE_OF_NAME = {
     "Job": "millrace.stream",
-    "Keyed": "millrace.stream",
+    "Keyed": "millrace.keyed",
     "Stream": "millrace.stream",
     "Table": "millrace.graph.build.table",
     "Topic": "millrace.topics",
+    "Context": "millrace.processors",
     "Processor": "millrace.processors",
     "backfill": "millrace.runners.backfill",
     "feed_back": "millrace.graph.build.feedback",
     "from_dataframe": "millrace.runners.spark.dataframes",
+    "match_recognize": "millrace.patterns",
     "pattern": "millrace.patterns",
     "read": "millrace.stream",
     "replay": "millrace.runners.replay",

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import aggregates, graph, patterns, processors, windows
+from millrace import aggregates, graph, patterns, state, windows
 from millrace.stream import Stream
 
 
@@ -28,11 +28,11 @@ SPEED = pl.col("speed")
 
 
 class Counter(mr.Processor):
-    seen: Any = processors.value(0)
-    log: Any = processors.items(ttl="1h")
-    known: Any = processors.entries(shared=True)
+    seen: Any = state.value(0)
+    log: Any = state.list(ttl="1h")
+    known: Any = state.map(shared=True)
 
-    shows: ClassVar[dict[str, type]] = {"n": int}
+    outputs: ClassVar[dict[str, type]] = {"n": int}
 
     def process(self, row: dict[str, Any], ctx: Any) -> None:
         self.seen = 1
@@ -203,7 +203,7 @@ NODES: dict[str, tuple[Callable[[], Stream], dict[str, Any]]] = {
             "keys": ["who"],
             "processor": {
                 "name": "Counter",
-                "cells": {
+                "state": {
                     "log": {"kind": "list", "shared": False},
                     "seen": {"kind": "value", "shared": False},
                     "known": {"kind": "map", "shared": True},

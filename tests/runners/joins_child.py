@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 import millrace as mr
-from millrace import config, processors, watermarks, windows
+from millrace import config, state, watermarks, windows
 from millrace.processors import Context
 
 
@@ -61,8 +61,8 @@ SAME, SOON, SENT, OWED = (
 class Owes(mr.Processor):
     """How many orders a user has had when none came for a second."""
 
-    shows: ClassVar = {"open": pl.Int64}
-    numbers = processors.items(ttl="10s")
+    outputs: ClassVar = {"open": pl.Int64}
+    numbers = state.list(ttl="10s")
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.numbers.append(row["number"])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace import config, patterns, processors, watermarks, windows
+from millrace import config, patterns, state, watermarks, windows
 from millrace.errors import JobQuarantined, StateMismatch, StateUnreadable
 from millrace.log import OutgoingRecords, open_log
 from millrace.log.codecs.codec import decode, encode
@@ -74,9 +74,9 @@ def matched(pattern: Any) -> Callable[[type], Stream]:
 class Kept(Processor):
     """Keeps numbers and rows, and has timers set."""
 
-    shows: ClassVar = {"x": pl.Int64, "y": pl.Int64}
-    total = processors.value(0)
-    rows = processors.items()
+    outputs: ClassVar = {"x": pl.Int64, "y": pl.Int64}
+    total = state.value(0)
+    rows = state.list()
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.total += row["n"]
@@ -260,8 +260,8 @@ def test_stored_rows_that_the_engine_cannot_use_are_blamed_on_no_job(tmp_path: P
 
 def test_a_processor_that_expects_another_column_is_blamed_itself(tmp_path: Path) -> None:
     class Wrong(Processor):
-        shows: ClassVar = {"x": pl.Int64}
-        total = processors.value(0)
+        outputs: ClassVar = {"x": pl.Int64}
+        total = state.value(0)
 
         def process(self, row: dict[str, Any], ctx: Context) -> None:
             self.total += 1

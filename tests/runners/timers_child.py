@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 import millrace as mr
-from millrace import config, processors, watermarks
+from millrace import config, state, watermarks
 from millrace.processors import Context
 
 
@@ -33,8 +33,8 @@ STEPS, RUNG = (
 class Rings(mr.Processor):
     """A timer for each row: fires 700 ms later."""
 
-    shows: ClassVar = {"name": pl.String, "steps": pl.Int64}
-    steps = processors.value(0)
+    outputs: ClassVar = {"name": pl.String, "steps": pl.Int64}
+    steps = state.value(0)
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.steps += 1

@@ -16,6 +16,7 @@ from millrace.errors import DefinitionError, InputError
 from millrace.processors import Context
 from millrace.runners.replay import replay_all
 from millrace.stream import Job, Stream
+from millrace.timestamps import TimeDomain
 from millrace.values import function_results
 
 AT = datetime(2024, 3, 1, 12, 0, 0, 123_456)  # noqa: DTZ001 - a time without a zone
@@ -114,23 +115,24 @@ def test_a_fraction_that_an_own_aggregate_answers_as_a_whole_number_is_refused()
 
 
 class Waits(mr.Processor):
-    """Sets a timer or an alarm, and says when it fired."""
+    """Sets a timer, and emits when it fired."""
 
-    shows: ClassVar = {"total": pl.Int64}
+    outputs: ClassVar = {"total": pl.Int64}
 
-    def __init__(self, sets: str, at: Any) -> None:
-        self.sets, self.at = sets, at
+    def __init__(self, time: TimeDomain, at: Any) -> None:
+        self.time, self.at = time, at
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
-        getattr(ctx, self.sets)("t", self.at)
+        ctx.set_timer("t", self.at, time=self.time)
 
     def on_timer(self, ctx: Context, name: str) -> None:
-        ctx.emit(total=ctx.time if self.sets == "set_timer" else ctx.now)
+        assert ctx.time_domain == self.time
+        ctx.emit(total=ctx.time if self.time == "event" else ctx.now)
 
 
-def waiting(on: testing.On, sets: str, at: Any) -> testing.Script:
+def waiting(on: testing.On, time: TimeDomain, at: Any) -> testing.Script:
     script = testing.Script(
-        Job("waits", read().group_by("word").process(Waits(sets, at)).write(TOTALS)), on=on
+        Job("waits", read().group_by("word").process(Waits(time, at)).write(TOTALS)), on=on
     )
     script.events({"word": "a", "size": 1, "event_time": 1_000, "ingestion_time": 1_000})
     return script
@@ -142,11 +144,11 @@ HELSINKI = timezone(timedelta(hours=2))
 
 @pytest.mark.parametrize("on", ["model", "engine"])
 @pytest.mark.parametrize("at", [5_000, FIVE, FIVE.astimezone(HELSINKI), FIVE.replace(tzinfo=None)])
-@pytest.mark.parametrize("sets", ["set_timer", "set_alarm"])
-def test_a_timer_and_an_alarm_take_a_datetime_by_its_zone(on: testing.On, sets: str, at: Any) -> None:
-    script = waiting(on, sets, at)
+@pytest.mark.parametrize("time", ["event", "processing"])
+def test_a_timer_takes_a_datetime_by_its_zone(on: testing.On, time: TimeDomain, at: Any) -> None:
+    script = waiting(on, time, at)
     script.clock(4_999)
-    if sets == "set_alarm":
+    if time == "processing":
         script.watermark(2_000)
         assert script.panes() == []
         script.clock(5_000)
@@ -158,10 +160,10 @@ def test_a_timer_and_an_alarm_take_a_datetime_by_its_zone(on: testing.On, sets: 
 @pytest.mark.parametrize(
     "at", [1500.7, FIVE + timedelta(microseconds=1), None, "soon", 2**70, 2**63 - 1, -(2**62)]
 )
-@pytest.mark.parametrize("sets", ["set_timer", "set_alarm"])
-def test_a_timer_and_an_alarm_refuse_what_is_no_whole_millisecond(on: testing.On, sets: str, at: Any) -> None:
-    script = waiting(on, sets, at)
-    with pytest.raises(DefinitionError, match=rf"{sets}\('t', .*\): that is not a time"):
+@pytest.mark.parametrize("time", ["event", "processing"])
+def test_a_timer_refuses_what_is_not_a_whole_millisecond(on: testing.On, time: TimeDomain, at: Any) -> None:
+    script = waiting(on, time, at)
+    with pytest.raises(DefinitionError, match=r"set_timer\('t', .*\): that is not a time"):
         script.end()
 
 
@@ -185,8 +187,8 @@ COLUMNS = {"share": pl.Float32, "part": PART, "parts": pl.List(PART)}
 
 
 class Emits(mr.Processor):
-    shows: ClassVar = COLUMNS
-    sides: ClassVar = {"aside": COLUMNS}
+    outputs: ClassVar = COLUMNS
+    side_outputs: ClassVar = {"aside": COLUMNS}
 
     def __init__(self, values: dict[str, Any], port: str) -> None:
         self.values, self.port = {"share": None, "part": None, "parts": [], **values}, port
@@ -195,13 +197,15 @@ class Emits(mr.Processor):
         if self.port == "out":
             ctx.emit(**self.values)
         else:
-            ctx.emit_to(self.port, **self.values)
+            ctx.emit(to=self.port, **self.values)
 
 
 def emitted(values: dict[str, Any], port: str) -> dict[str, Any]:
     """What a job writes of the values that its processor emits, in one row."""
     made = read().group_by("word").process(Emits(values, port))
-    whole = [stream.with_columns(pl.col("share").cast(pl.Float64)) for stream in (made, made.side("aside"))]
+    whole = [
+        stream.with_columns(pl.col("share").cast(pl.Float64)) for stream in (made, made.side_output("aside"))
+    ]
     found = replay_all(Job("shares", whole[0].write(SHARES), whole[1].write(ASIDE)), FRAME).outputs
     [row] = found["shares" if port == "out" else "aside"].select(*COLUMNS).to_dicts()
     return row

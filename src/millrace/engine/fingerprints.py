@@ -36,7 +36,7 @@ _DIFFERENCES = {
     "shown": "shows other columns of its matches",
     "columns": "has other columns",
     "within": "looks for copies over another length of time",
-    "processor": "has another processor, or one with other cells",
+    "processor": "has another processor, or one with other state",
     "how": "joins otherwise",
     "lower": "joins rows of another distance in time",
     "upper": "joins rows of another distance in time",

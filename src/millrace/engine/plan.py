@@ -183,7 +183,7 @@ class Plan:
 
     @property
     def needs_clock(self) -> bool:
-        """Whether some window lies in processing time, or some trigger or alarm may wait for it."""
+        """Whether some window lies in processing time, or some trigger or timer may wait for it."""
         return any(operator.node.needs_clock for operator in self.operators)
 
     @cached_property

@@ -3,6 +3,7 @@
 from millrace.graph.edges import SHARED, Edge, depth, edges, operator_ids, walk
 from millrace.graph.identity import Identity
 from millrace.graph.nodes import (
+    ALL_ROWS,
     TIMEOUTS,
     Description,
     JoinRows,
@@ -11,6 +12,7 @@ from millrace.graph.nodes import (
     Node,
     Read,
     SideOutput,
+    SingleGroup,
     Stateless,
     Union,
     Write,
@@ -39,6 +41,7 @@ from millrace.graph.schemas import (
 )
 
 __all__ = [
+    "ALL_ROWS",
     "BEHIND",
     "INTERNAL_COLUMNS",
     "IN_ORDER",
@@ -60,6 +63,7 @@ __all__ = [
     "Process",
     "Read",
     "SideOutput",
+    "SingleGroup",
     "Stateless",
     "Union",
     "Windowing",

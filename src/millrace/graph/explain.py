@@ -50,7 +50,7 @@ def _explain_stages(jobs: Sequence[Job]) -> str:
             elif isinstance(node, graph.Write):
                 writes[node.topic.name] = None
         for operator, name in job.operator_ids.items():
-            stages[graph.depth(operator)].append(f"{name} by {', '.join(operator.keys)}")
+            stages[graph.depth(operator)].append(f"{name} {operator.by}")
     lines = [
         "stages" if len(jobs) == 1 else f"stages of the {len(jobs)} jobs run together",
         f"  source   {', '.join(reads)}",

@@ -24,7 +24,8 @@ from millrace.errors import DefinitionError
 from millrace.patterns import Pattern, RowPattern
 from millrace.patterns.conditions import Condition
 from millrace.patterns.parts import PatternPart
-from millrace.processors import Entries, Items, Processor, StateCell, Value, find_cells
+from millrace.processors import Processor
+from millrace.state import find_states
 from millrace.triggers import Trigger
 from millrace.watermarks import Watermark
 from millrace.windows import WindowFn
@@ -210,16 +211,13 @@ def identify_row_pattern(pattern: RowPattern) -> Identity:
     }
 
 
-_CELL_KINDS: dict[type[StateCell], str] = {Value: "value", Items: "list", Entries: "map"}
-
-
 def identify_processor(processor: Processor) -> Identity:
     """Which processor, by the name of the user's class, and what it keeps."""
-    cells = {
-        name: {"kind": _CELL_KINDS[type(cell)], "shared": cell.shared}
-        for name, cell in find_cells(type(processor)).items()
+    states = {
+        name: {"kind": declared.kind, "shared": declared.shared}
+        for name, declared in find_states(type(processor)).items()
     }
-    return {"name": type(processor).__name__, "cells": cells}
+    return {"name": type(processor).__name__, "state": states}
 
 
 def identify_fields(dtype: pl.DataType) -> Identity | None:

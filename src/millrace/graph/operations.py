@@ -26,7 +26,7 @@ from millrace.graph.identity import (
     identify_trigger,
     identify_window,
 )
-from millrace.graph.nodes import Description, Node, SideOutput
+from millrace.graph.nodes import ALL_ROWS, Description, Node, SideOutput
 from millrace.patterns.builder import Pattern
 from millrace.patterns.sql.clause import RowPattern
 from millrace.processors import Processor
@@ -143,7 +143,7 @@ class Operation(Node):
     @property
     def by(self) -> str:
         """The keys, as text."""
-        return f"by {', '.join(self.keys)}"
+        return "of all rows" if self.keys == (ALL_ROWS,) else f"by {', '.join(self.keys)}"
 
     @property
     def broadcast_input(self) -> int | None:
@@ -368,7 +368,7 @@ class Process(Operation):
 
     def _answers(self) -> Iterator[tuple[str, str]]:
         yield "what", f"{self.processor} {self.by}"
-        yield "when", f"{IN_ORDER}; timers and alarms when they are due"
+        yield "when", f"{IN_ORDER}; timers when they are due"
         yield "lateness", BEHIND
 
 
@@ -376,10 +376,10 @@ def side_output(node: Node, name: str) -> SideOutput:
     """A further output of a processor; refuses what has none of this name."""
     if not isinstance(node, Process):
         raise DefinitionError(
-            f"side({name!r}) follows process(): it is what that processor emits besides its results"
+            f"side_output({name!r}) follows process(): it is what that processor emits besides its results"
         )
     if name not in node.side_schemas:
         raise DefinitionError(
-            f"side({name!r}): {node.processor} has {', '.join(map(repr, node.side_schemas)) or 'no sides'}"
+            f"side_output({name!r}): {node.processor} has {', '.join(map(repr, node.side_schemas)) or 'no side outputs'}"
         )
     return SideOutput((node,), node.side_schemas[name], name)

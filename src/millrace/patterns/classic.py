@@ -24,7 +24,8 @@ from millrace.patterns.conditions import first, last, previous
 from millrace.patterns.nearby import kilometres, resolution_for
 
 if TYPE_CHECKING:
-    from millrace.stream import Keyed, Stream
+    from millrace.keyed import Keyed
+    from millrace.stream import Stream
 
 Direction = Literal["increasing", "decreasing", "mixed"]
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import millrace as mr
-from millrace import processors, watermarks, windows
+from millrace import state, watermarks, windows
 from millrace.engine.operators import process
 from millrace.errors import DefinitionError
 from millrace.graph.explain import explain
@@ -63,13 +63,13 @@ ALL = {"input.happenings": 2, "input.rules": 1}
 class Everything(mr.Processor):
     """Uses all that there is."""
 
-    shows: ClassVar = {"what": pl.String, "number": pl.Int64}
-    sides: ClassVar = {"alerts": {"kind": pl.String}}
-    total = processors.value(0, ttl=9)
-    last = processors.value()
-    kinds = processors.entries(ttl=6)
-    values = processors.items(ttl=7)
-    least = processors.entries(shared=True)
+    outputs: ClassVar = {"what": pl.String, "number": pl.Int64}
+    side_outputs: ClassVar = {"alerts": {"kind": pl.String}}
+    total = state.value(0, ttl=9)
+    last = state.value()
+    kinds = state.map(ttl=6)
+    values = state.list(ttl=7)
+    least = state.map(shared=True)
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.total += row["value"]
@@ -81,16 +81,16 @@ class Everything(mr.Processor):
             number=sum(value for value, _ in self.values),
         )
         if row["value"] >= self.least.get(row["kind"], 4):
-            ctx.emit_to("alerts", kind=f"{row['kind']}{self.least.get(row['kind'])}")
+            ctx.emit(to="alerts", kind=f"{row['kind']}{self.least.get(row['kind'])}")
         match row["value"]:
             case 0:
                 ctx.set_timer("every", ctx.time + 3)
             case 1:
                 ctx.set_timer("once", ctx.time - 5)
             case 2:
-                ctx.set_alarm("clock", ctx.now + 4)
+                ctx.set_timer("clock", ctx.now + 4, time="processing")
             case 3:
-                ctx.cancel("every")
+                ctx.cancel_timer("every")
                 self.kinds.pop("a", None)
             case 4:
                 del self.total
@@ -130,10 +130,10 @@ def jobs() -> dict[str, mr.Job]:
     )
     counted = plain.window(windows.fixed(10)).group_by("what").count()
     return {
-        "plain": mr.Job("plain", plain.write(REPORTS), plain.side("alerts").write(ALERTS)),
-        "ruled": mr.Job("ruled", ruled.write(REPORTS), ruled.side("alerts").write(ALERTS)),
+        "plain": mr.Job("plain", plain.write(REPORTS), plain.side_output("alerts").write(ALERTS)),
+        "ruled": mr.Job("ruled", ruled.write(REPORTS), ruled.side_output("alerts").write(ALERTS)),
         "unique": mr.Job("unique", unique.write(REPORTS)),
-        "chained": mr.Job("chained", counted.write(COUNTED), plain.side("alerts").write(ALERTS)),
+        "chained": mr.Job("chained", counted.write(COUNTED), plain.side_output("alerts").write(ALERTS)),
     }
 
 
@@ -223,8 +223,8 @@ def jobs_without_alarms() -> mr.Stream:
 class Counts(mr.Processor):
     """How often its timers fire."""
 
-    shows: ClassVar = {"what": pl.String, "number": pl.Int64}
-    seen = processors.value(0)
+    outputs: ClassVar = {"what": pl.String, "number": pl.Int64}
+    seen = state.value(0)
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.seen += 1
@@ -264,7 +264,7 @@ def test_a_timer_fires_once_after_the_rows_before_it_and_before_the_others(on: O
 
 def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgotten() -> None:
     class Lasting(Counts):
-        seen = processors.value(0, ttl=20)
+        seen = state.value(0, ttl=20)
 
         def process(self, row: dict[str, Any], ctx: Context) -> None:
             self.seen += 1
@@ -295,15 +295,15 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
             lambda: rows().group_by("who").process(Everything()).group_by("who").process(Everything()),
             "here come panes",
         ),
-        (lambda: rows().group_by("who").process(Everything()).side("nothing"), "has 'alerts'"),
-        (lambda: rows().side("nothing"), "follows process"),
+        (lambda: rows().group_by("who").process(Everything()).side_output("nothing"), "has 'alerts'"),
+        (lambda: rows().side_output("nothing"), "follows process"),
         (
             lambda: (
-                rows().group_by("who").process(type("Same", (Everything,), {"shows": {"who": pl.String}})())
+                rows().group_by("who").process(type("Same", (Everything,), {"outputs": {"who": pl.String}})())
             ),
             "have a column of that name",
         ),
-        (lambda: Everything().total, "a cell belongs to a key"),
+        (lambda: Everything().total, "state belongs to a key"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
@@ -314,18 +314,18 @@ def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
 class Wrong(Counts):
     """Does what it must not."""
 
-    rules = processors.entries(shared=True)
+    rules = state.map(shared=True)
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         match row["kind"]:
             case "tuple":
-                self.seen = (1, 2)
+                self.seen = (1, 2)  # type: ignore[assignment]  # refused at run time, too
             case "shared":
                 self.rules["a"] = 1
             case "missing":
                 ctx.emit(what="a")
             case _:
-                self.rules = {}
+                self.rules = {}  # type: ignore[assignment]  # refused at run time, too
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_a_processor_explains_itself() -> None:
     said = explain([jobs()["ruled"]])
     assert "process ruled/process-1" in said
     assert (
-        "Everything(kinds=entries(), last=value(), least=entries(shared), total=value(), values=items()) by who"
+        "Everything(kinds=map(), last=value(), least=map(shared), total=value(), values=list()) by who"
         in said
     )
 
@@ -356,9 +356,9 @@ def test_a_processor_explains_itself() -> None:
 class Remembers(Counts):
     """Changes a list that began as a default."""
 
-    names = processors.value([])
-    lives = processors.value({}, ttl=10)
-    rules = processors.value([], shared=True)
+    names: state.ValueState[list[str]] = state.value([])
+    lives: state.ValueState[dict[str, list[str]]] = state.value({}, ttl=10)
+    rules: state.ValueState[list[str]] = state.value([], shared=True)
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.names.append(row["kind"])
@@ -392,8 +392,8 @@ def test_a_default_that_can_be_changed_belongs_to_one_key_alone(on: On) -> None:
 class Lists(mr.Processor):
     """Emits a list, and changes it afterwards."""
 
-    shows: ClassVar = {"names": pl.List(pl.String)}
-    names = processors.value([])
+    outputs: ClassVar = {"names": pl.List(pl.String)}
+    names: state.ValueState[list[str]] = state.value([])
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.names.append(row["kind"])

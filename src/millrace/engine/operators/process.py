@@ -23,7 +23,7 @@ from millrace.engine.operators.process_state import dump, expires_at, load, trim
 from millrace.engine.progress import END_OF_STREAM, Progress
 from millrace.engine.state import Layout, SlotState
 from millrace.errors import DefinitionError
-from millrace.processors import NO_EXPIRY, KeyState
+from millrace.state import NO_EXPIRY, KeyState
 from millrace.values import function_results
 
 MAX_DELETED_KEYS = 1_000

@@ -11,7 +11,9 @@ import polars as pl
 
 from millrace import graph
 from millrace.engine.progress import END_OF_STREAM
-from millrace.processors import Context, KeyState, call_processor
+from millrace.processors import Context, call_processor
+from millrace.state import KeyState
+from millrace.timestamps import TimeDomain
 
 Key: TypeAlias = tuple[Any, ...]
 Emission: TypeAlias = tuple[Key, int, Any]
@@ -39,8 +41,10 @@ class ProcessorCalls:
     _push_count: int = 0
 
     def run(self, rows: pl.DataFrame | None, broadcasts: pl.DataFrame | None) -> None:
-        """Rows in order, each after the timers of its key up to its time; broadcast rows before others of their time, after the timers of all keys; then the other timers, and alarms."""
-        timers_before = {key: (dict(state.timers), dict(state.alarms)) for key, state in self.states.items()}
+        """Rows in order, each after the timers of its key up to its time; broadcast rows before others of their time, after the timers of all keys; then the other timers, and those of the clock."""
+        timers_before = {
+            key: (dict(state.timers), dict(state.clock_timers)) for key, state in self.states.items()
+        }
         for key in self.states:
             self._queue_due_timers(key)
         for time, kind, _, row in heapq.merge(self._events(broadcasts, BROADCAST), self._events(rows, ROW)):
@@ -53,9 +57,9 @@ class ProcessorCalls:
                 self._call(key, time, row=row)
         self._fire_remaining()
         for at, name, key in sorted(self._due_clock_timers(), key=lambda timer: timer[:2]):
-            if self.states[key].alarms.get(name) == at:
-                del self.states[key].alarms[name]
-                self._call(key, self.states[key].last_time, timer=name)
+            if self.states[key].clock_timers.get(name) == at:
+                del self.states[key].clock_timers[name]
+                self._call(key, self.states[key].last_time, timer=name, time_domain="processing")
         self._fire_remaining()
         self._collect_new_timers(timers_before)
 
@@ -73,7 +77,7 @@ class ProcessorCalls:
         return [
             (at, name, key)
             for key, state in self.states.items()
-            for name, at in state.alarms.items()
+            for name, at in state.clock_timers.items()
             if at <= self.now
         ]
 
@@ -98,7 +102,7 @@ class ProcessorCalls:
     def _fire_timer(self, key: Key, name: str, at: int) -> None:
         if self.states[key].timers.get(name) == at:
             del self.states[key].timers[name]
-            self._call(key, at, timer=name)
+            self._call(key, at, timer=name, time_domain="event")
 
     def _fire_remaining(self) -> None:
         """Time passes up to the watermark. At the end of the stream those timers fire that wait, and not what they set: that could go on for ever."""
@@ -112,7 +116,15 @@ class ProcessorCalls:
         for state in self.states.values():
             state.timers.clear()
 
-    def _call(self, key: Key, time: int, *, row: dict[str, Any] | None = None, timer: str = "") -> None:
+    def _call(
+        self,
+        key: Key,
+        time: int,
+        *,
+        row: dict[str, Any] | None = None,
+        timer: str = "",
+        time_domain: TimeDomain | None = None,
+    ) -> None:
         state = self.states.get(key)
         if state is None:
             state = self.states[key] = KeyState()
@@ -120,7 +132,12 @@ class ProcessorCalls:
         self.touched_keys[key] = None
         processor = self.node.processor
         ctx = Context(
-            dict(zip(self.node.keys, key, strict=True)), state, self.shared, state.last_time, self.now
+            dict(zip(self.node.keys, key, strict=True)),
+            state,
+            self.shared,
+            state.last_time,
+            self.now,
+            time_domain=time_domain,
         )
         if row is not None:
             call_processor(processor, ctx, lambda: processor.process(row, ctx))
@@ -146,6 +163,6 @@ class ProcessorCalls:
             ]
             self.new_clock_timers += [
                 (key, at)
-                for name, at in state.alarms.items()
+                for name, at in state.clock_timers.items()
                 if at > self.now and clock_timers.get(name) != at
             ]

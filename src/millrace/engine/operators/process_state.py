@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.processors import NO_EXPIRY, KeyState
+from millrace.state import NO_EXPIRY, KeyState
 
 VERSION = 1
 
@@ -16,9 +16,9 @@ def dump(state: KeyState) -> bytes:
     return msgspec.msgpack.encode(
         [
             VERSION,
-            {name: _encode_cell(cell) for name, cell in state.cells.items()},
+            {name: _encode_cell(cell) for name, cell in state.values.items()},
             state.timers,
-            state.alarms,
+            state.clock_timers,
             state.last_time,
         ]
     )
@@ -36,7 +36,7 @@ def load(data: bytes) -> KeyState:
 
 def trim(state: KeyState) -> None:
     """Forgets what is over at the time that the key has come to."""
-    for name, cell in list(state.cells.items()):
+    for name, cell in list(state.values.items()):
         if isinstance(cell, tuple):
             remaining: Any = cell if state.last_time < cell[1] else None
         elif isinstance(cell, list):
@@ -44,16 +44,16 @@ def trim(state: KeyState) -> None:
         else:
             remaining = {key: pair for key, pair in cell.items() if state.last_time < pair[1]}
         if remaining:
-            state.cells[name] = remaining
+            state.values[name] = remaining
         else:
-            del state.cells[name]
+            del state.values[name]
 
 
 def expires_at(state: KeyState) -> int:
     """When nothing is left of it, by the watermark."""
-    if state.timers or state.alarms:
+    if state.timers or state.clock_timers:
         return NO_EXPIRY
-    expiries = [end for cell in state.cells.values() for end in _expiries(cell)]
+    expiries = [end for cell in state.values.values() for end in _expiries(cell)]
     return max(expiries, default=state.last_time + 1)
 
 

@@ -30,7 +30,7 @@ def build_aggregation(
         columns[name] = _result_type(upstream.schema, keys, name, aggregate)
         _check_reproducible(windowing, name, aggregate)
     _check_history(upstream, aggregates)
-    _check_windowing(upstream, keys, windowing)
+    _check_windowing(upstream, windowing)
     schema = pl.Schema({**columns, "event_time": pl.Int64(), **panes.COLUMNS})
     return graph.Aggregation(
         (upstream,),
@@ -102,15 +102,15 @@ def _check_history(source: graph.Node, aggregates: Mapping[str, Reduction]) -> N
                 ) from error
 
 
-def _check_windowing(source: graph.Node, keys: tuple[str, ...], windowing: graph.Windowing) -> None:
+def _check_windowing(source: graph.Node, windowing: graph.Windowing) -> None:
     """Refuses windows that the rows cannot be put into, and those that panes cannot."""
     if not takes_panes(source):
         _check_columns(windowing, source.schema)
         return
     if windowing.accumulation == "discarding":
         raise DefinitionError(
-            f"group_by({', '.join(map(repr, keys))}) aggregates panes with accumulation='discarding', but what changed in panes that are taken back "
-            "is no sum of parts; use accumulation='accumulating' or 'retracting'"
+            "panes with accumulation='discarding' are aggregated again, but what changed in panes that are taken back "
+            "is not a sum of parts; use accumulation='accumulating' or 'retracting'"
         )
     upstream_windowing = windowing_of_panes(source)
     if (

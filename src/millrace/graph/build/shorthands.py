@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from millrace import aggregates
-from millrace.topics import SYSTEM_COLUMNS
 from millrace.values import expressions
 from millrace.values.calls import explain_errors
 
@@ -17,14 +16,16 @@ if TYPE_CHECKING:
 
 @explain_errors
 class AggregationMethods(ABC):
-    """What a keyed stream has besides `aggregate`."""
-
-    stream: Stream
-    keys: tuple[str, ...]
+    """Aggregations of a stream as one group, or of a keyed stream by key."""
 
     @abstractmethod
-    def aggregate(self, *unnamed: object, **given: Any) -> Stream:
-        """One result per key and window, a column for each aggregate."""
+    def aggregate(self, *unnamed: object, **aggregates_by_name: Any) -> Stream:
+        """One result per group and window, a column for each aggregate."""
+
+    @property
+    @abstractmethod
+    def _value_columns(self) -> list[str]:
+        """The columns that rows have besides keys and times."""
 
     def count(self, *, name: str = "count") -> Stream:
         """How many rows."""
@@ -78,9 +79,5 @@ class AggregationMethods(ABC):
         """The `k` rows with the greatest `by` (of all columns, unless some are named), or the `k` most frequent values of a column."""
         columns = expressions.column_names("top", columns)
         if by is not None and not columns:
-            columns = tuple(
-                column
-                for column in self.stream.columns
-                if column not in SYSTEM_COLUMNS and column not in self.keys and column != by
-            )
+            columns = tuple(column for column in self._value_columns if column != by)
         return self.aggregate(**{name: aggregates.top(k, *columns, by=by, approx=approx)})

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace import graph, panes
-from millrace.processors import Context, KeyState, call_processor
+from millrace.processors import Context, call_processor
+from millrace.state import KeyState
 from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
+from millrace.timestamps import TimeDomain
 
 
 class ModelProcess:
@@ -45,14 +47,16 @@ class ModelProcess:
             (
                 (at, name, key)
                 for key, state in self.keyed_state.items()
-                for name, at in state.alarms.items()
+                for name, at in state.clock_timers.items()
                 if at <= now
             ),
-            key=lambda alarm: alarm[:2],
+            key=lambda timer: timer[:2],
         ):
-            if self.keyed_state[key].alarms.get(name) == at:
-                del self.keyed_state[key].alarms[name]
-                self.call(key, self.keyed_state[key].last_time, now, outcome, timer=name)
+            if self.keyed_state[key].clock_timers.get(name) == at:
+                del self.keyed_state[key].clock_timers[name]
+                self.call(
+                    key, self.keyed_state[key].last_time, now, outcome, timer=name, time_domain="processing"
+                )
         self.advance_time(time, now, outcome)
 
     def sort_key(self, arrival: Arrival) -> Any:
@@ -79,7 +83,7 @@ class ModelProcess:
         at, name, key = timer
         if self.keyed_state[key].timers.get(name) == at:
             del self.keyed_state[key].timers[name]
-            self.call(key, at, now, outcome, timer=name)
+            self.call(key, at, now, outcome, timer=name, time_domain="event")
 
     def advance_time(self, time: float, now: int, outcome: OperatorOutcome) -> None:
         """Time moves to the watermark; at the end of the stream only those timers fire that wait."""
@@ -100,12 +104,13 @@ class ModelProcess:
         *,
         row: dict[str, Any] | None = None,
         timer: str = "",
+        time_domain: TimeDomain | None = None,
     ) -> None:
         """The user's code, and what it emits."""
         state = self.keyed_state.setdefault(key, KeyState())
         state.last_time = max(state.last_time, time)
         key_columns = dict(zip(self.node.keys, key, strict=True))
-        ctx = Context(key_columns, state, self.shared_state, state.last_time, now)
+        ctx = Context(key_columns, state, self.shared_state, state.last_time, now, time_domain=time_domain)
         call_processor(
             self.processor,
             ctx,

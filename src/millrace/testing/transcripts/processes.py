@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from millrace import processors
+from millrace import state
 from millrace.processors import Context, Processor
 from millrace.testing.transcripts.words import TranscriptError, check_keys, parse_integer, to_text
 
@@ -75,12 +75,12 @@ def check_calls(value: Any, where: str, *, is_shared: bool = False) -> list[Any]
 class ScriptedProcessor(Processor):
     """Does what the values of events say."""
 
-    shows: ClassVar = {"emits": pl.String}
-    sides: ClassVar = {"aside": {"aside": pl.String}}
-    total = processors.value(0)
-    items = processors.items()
-    entries = processors.entries()
-    rules = processors.entries(shared=True)
+    outputs: ClassVar = {"emits": pl.String}
+    side_outputs: ClassVar = {"aside": {"aside": pl.String}}
+    total = state.value(0)
+    items = state.list()
+    entries = state.map()
+    rules = state.map(shared=True)
 
     def __init__(self, on_timer: Mapping[str, list[Any]]) -> None:
         """`on_timer`: what timers do, by name."""
@@ -120,9 +120,9 @@ class ScriptedProcessor(Processor):
                 case "emit":
                     ctx.emit(emits=self.read_cell(argument))
                 case "aside":
-                    ctx.emit_to("aside", aside=self.read_cell(argument))
+                    ctx.emit(to="aside", aside=self.read_cell(argument))
                 case "cancel":
-                    ctx.cancel(argument)
+                    ctx.cancel_timer(argument)
                 case _:
                     _set_timers(ctx, name, argument)
 
@@ -140,9 +140,9 @@ class ScriptedProcessor(Processor):
 
 def make_processor(spec: ProcessSpec) -> Processor:
     """The processor of a transcript, whose cells live as long as it says."""
-    collections_by_name = {"items": processors.items, "entries": processors.entries}
+    collections_by_name = {"items": state.list, "entries": state.map}
     cells = {
-        "total": processors.value(0, ttl=spec.ttl),
+        "total": state.value(0, ttl=spec.ttl),
         **{name: make(ttl=spec.ttl) for name, make in collections_by_name.items()},
     }
     instance: Processor = type("Lasting", (ScriptedProcessor,), cells)(spec.on_timer)
@@ -152,7 +152,7 @@ def make_processor(spec: ProcessSpec) -> Processor:
 def _set_timers(ctx: Context, call: str, times: Mapping[str, int]) -> None:
     for name, at in times.items():
         if call == "alarm":
-            ctx.set_alarm(name, at)
+            ctx.set_timer(name, at, time="processing")
         else:
             ctx.set_timer(name, at + ctx.time if call == "after" else at)
 

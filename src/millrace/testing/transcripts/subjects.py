@@ -94,7 +94,7 @@ class TranscriptJob:
                     make_dataclass(name.title(), [("key", str), (name, str)]),
                 )
             )
-            for name, output_stream in (("emits", processed), ("aside", processed.side("aside")))
+            for name, output_stream in (("emits", processed), ("aside", processed.side_output("aside")))
         ]
         return stream.Job(f"transcript-{self.number}", *outputs)
 

@@ -1,0 +1,157 @@
+"""Nodes of steps that look at each row by itself: filter, select, and the like. Each is tried on no rows, so that its columns are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from millrace import graph, panes
+from millrace.errors import DefinitionError
+from millrace.topics import SYSTEM_COLUMNS
+from millrace.values import expressions, function_results
+
+_CARRIED_COLUMNS = SYSTEM_COLUMNS | graph.INTERNAL_COLUMNS.keys()
+
+
+def build_stateless(
+    source: graph.Node,
+    fn: Callable[[pl.DataFrame], pl.DataFrame],
+    text: str,
+    reads: frozenset[str] | None = None,
+    kind: type[graph.Stateless] = graph.Stateless,
+    changes: frozenset[str] | None = None,
+    exprs: Iterable[pl.Expr] = (),
+) -> graph.Stateless:
+    """A function of columns; refuses one after which a row has no time, or a pane cannot be told from others."""
+    if changes is None or "event_time" in changes:
+        fn = expressions.check_event_times(fn, text)
+    schema = graph.derive_schema(fn, source.schema, text)
+    if schema["event_time"] != pl.Int64:
+        raise DefinitionError(
+            f"{text} makes event_time {schema['event_time']}, and it counts whole milliseconds; say event_time=....dt.epoch('ms') for a "
+            "datetime or a date, and .cast(pl.Int64) for a number"
+        )
+    lost = [c for c in source.schema if c in panes.COLUMNS and c not in schema]
+    if lost:
+        raise DefinitionError(
+            f"{text} loses {', '.join(lost)}, without which a pane cannot be told from others; keep it"
+        )
+    return kind((source,), schema, fn, text, reads, changes, tuple(exprs))
+
+
+def build_filter(
+    source: graph.Node, conditions: Sequence[Any], equalities: Mapping[str, Any]
+) -> graph.Stateless:
+    """Rows for which all conditions hold."""
+    predicates = expressions.to_conditions("filter", conditions, equalities)
+    text = f"filter({graph.format_expressions(predicates)})"
+    node = build_stateless(
+        source,
+        lambda frame: frame.filter(*predicates),
+        text,
+        graph.columns_used(predicates),
+        changes=frozenset(),
+        exprs=predicates,
+    )
+    expressions.check_elementwise(text, predicates, source.schema)
+    return node
+
+
+def build_select(source: graph.Node, columns: Sequence[Any], named: Mapping[str, Any]) -> graph.Stateless:
+    """Only these columns, and those that every row carries."""
+    exprs = expressions.to_expressions("select", columns, named)
+    text = f"select({graph.format_expressions(expressions.flatten(columns), named)})"
+    preview = graph.apply_to_no_rows(lambda frame: frame.select(exprs), source.schema, text)
+    expressions.check_elementwise(text, exprs, source.schema)
+    return build_stateless(
+        source,
+        expressions.build_select(exprs, frozenset(preview.columns), _CARRIED_COLUMNS, graph.INTERNAL_COLUMNS),
+        text,
+        graph.columns_used(exprs),
+        exprs=exprs,
+    )
+
+
+def build_with_columns(
+    source: graph.Node, columns: Sequence[Any], named: Mapping[str, Any]
+) -> graph.Stateless:
+    """All columns, with some added or replaced."""
+    exprs = expressions.to_expressions("with_columns", columns, named)
+    text = f"with_columns({graph.format_expressions(expressions.flatten(columns), named)})"
+    graph.apply_to_no_rows(lambda frame: frame.with_columns(exprs), source.schema, text)
+    expressions.check_elementwise(text, exprs, source.schema)
+    return build_stateless(
+        source,
+        expressions.build_with_columns(exprs, graph.INTERNAL_COLUMNS),
+        text,
+        graph.columns_used(exprs),
+        changes=graph.output_columns(exprs),
+        exprs=exprs,
+    )
+
+
+def build_flat_map(
+    source: graph.Node, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], schema: dict[str, Any]
+) -> graph.Stateless:
+    """Any number of rows for each row, of the columns of `schema` and those that every row carries."""
+    dtypes = pl.Schema(schema)
+
+    def apply(frame: pl.DataFrame) -> pl.DataFrame:
+        outputs = [
+            (index, output) for index, row in enumerate(frame.iter_rows(named=True)) for output in fn(row)
+        ]
+        rows = [output for _, output in outputs]
+        columns = {
+            name: function_results.to_series(name, (row.get(name) for row in rows), dtype)
+            for name, dtype in dtypes.items()
+        }
+        carried = frame.select(
+            pl.col(name).gather([index for index, _ in outputs])
+            for name in frame.columns
+            if name in _CARRIED_COLUMNS
+        )
+        return pl.DataFrame([*(columns | _carry(carried, rows)).values()])
+
+    return build_stateless(source, apply, f"flat_map({getattr(fn, '__name__', 'fn')})")
+
+
+def _carry(carried: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> dict[str, pl.Series]:
+    """The carried columns, with the values that a row gives itself in place of those of the row that it comes from."""
+    return {
+        original.name: function_results.to_series(
+            original.name,
+            (row.get(original.name, value) for row, value in zip(rows, original, strict=True)),
+            original.dtype,
+        )
+        if any(original.name in row for row in rows)
+        else original
+        for original in carried
+    }
+
+
+def group_all_rows(source: graph.Node) -> graph.Stateless:
+    """The rows with the constant key of a single group."""
+    return graph.Stateless(
+        (source,),
+        pl.Schema({**source.schema, graph.ALL_ROWS: pl.Int64()}),
+        lambda frame: frame.with_columns(pl.lit(0, pl.Int64).alias(graph.ALL_ROWS)),
+        "all rows",
+        frozenset(),
+        frozenset({graph.ALL_ROWS}),
+        internal_identity={"kind": "all_rows"},
+    )
+
+
+def drop_constant_key(source: graph.Node) -> graph.SingleGroup:
+    """Results of a single group without that key."""
+    return graph.SingleGroup(
+        (source,),
+        pl.Schema({name: dtype for name, dtype in source.schema.items() if name != graph.ALL_ROWS}),
+        lambda frame: frame.drop(graph.ALL_ROWS, strict=False),
+        "results of all rows",
+        frozenset(),
+        frozenset(),
+        internal_identity={"kind": "single_group"},
+    )
