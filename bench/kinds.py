@@ -57,7 +57,7 @@ def make_totals(name: str, topic: str, *, window: Any, **options: Any) -> Job:
 
 
 def make_hourly_latest(name: str, topic: str) -> Job:
-    """What is no sum, in windows that share nearly everything."""
+    """Aggregates that are not sums, in windows that share nearly everything."""
     rows = read(keyed_readings.topic(topic), watermark=watermarks.bounded("1s", idle="10s")).window(
         windows.sliding("1h", every="1s")
     )

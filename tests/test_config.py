@@ -86,7 +86,7 @@ def test_other_variables_of_ours_are_no_settings() -> None:
         ),
         (
             '[run]\ntick = "soon"',
-            "millrace.toml: run.tick = 'soon' is not allowed; allowed: duration='soon' is no duration; write it like '500ms'",
+            "millrace.toml: run.tick = 'soon' is not allowed; allowed: duration='soon' is not a duration; write it like '500ms'",
         ),
         ('[run]\ntick = "0s"', "must be longer than zero"),
         ('[run]\nname = "a b"', "millrace.toml: run.name = 'a b' is not allowed"),

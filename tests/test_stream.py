@@ -139,7 +139,7 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
             lambda: positions().group_by("cell").aggregate(window_end=aggregates.count()),
             "cannot be named 'window_end'",
         ),
-        (lambda: positions().group_by("cell").aggregate(n=len), "is no aggregate"),  # type: ignore[arg-type]
+        (lambda: positions().group_by("cell").aggregate(n=len), "is not an aggregate"),  # type: ignore[arg-type]
         (lambda: positions().filter(pl.col("weight") > 1), "does not fit the columns vehicle, cell, speed"),
         (lambda: positions().map_batches(lambda frame: frame.drop("event_time")), "loses event_time"),
         (lambda: positions().map_batches(lambda frame: frame["cell"]), "must return a polars DataFrame"),  # type: ignore[arg-type, return-value]
@@ -153,7 +153,7 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
             "accumulation='all' is unknown; use one of 'accumulating', 'discarding'",
         ),
         (lambda: positions().window(windows.fixed("1s"), closing="yes"), "closing='yes' is unknown"),  # type: ignore[arg-type]
-        (lambda: positions().window("1s"), "window('1s') is no window"),  # type: ignore[arg-type]
+        (lambda: positions().window("1s"), "window('1s') is not a window"),  # type: ignore[arg-type]
         (
             lambda: positions().window(windows.fixed("1s"), trigger="often"),  # type: ignore[arg-type]
             "trigger='often' is not a trigger",

@@ -41,7 +41,7 @@ _CLIENT_VARIABLE_PREFIX = "MILLRACE_KAFKA_CLIENT_"
 
 
 def _flatten_client_settings(settings: object) -> object:
-    """Dotted keys, which TOML takes as tables in tables, made flat; secrets hidden. What is no table stays, to be refused."""
+    """Dotted keys, which TOML takes as tables in tables, made flat; secrets hidden. What is not a table stays, to be refused."""
     if not isinstance(settings, dict):
         return settings
     flat: dict[str, object] = {}

@@ -26,14 +26,14 @@ def parse_millis(duration: Duration, *, name: str = "duration") -> int:
     if isinstance(duration, int) and not isinstance(duration, bool):
         return duration
     if not isinstance(duration, str):
-        raise DefinitionError(f"{name}={duration!r} is no duration; write text with a unit such as '30s'")
+        raise DefinitionError(f"{name}={duration!r} is not a duration; write text with a unit such as '30s'")
     text = duration.strip()
     if text.startswith("-") and not text.startswith("--"):
         return -parse_millis(text[1:], name=name)
     parts = list(_PART.finditer(text))
     if not parts or _PART.sub("", text).strip():
         raise DefinitionError(
-            f"{name}={duration!r} is no duration; write it like '500ms', '30s', '5m', '1h30m' or '1d'"
+            f"{name}={duration!r} is not a duration; write it like '500ms', '30s', '5m', '1h30m' or '1d'"
         )
     total = sum(float(part[1]) * _UNITS[part[2]] for part in parts)
     if total > MAX_DURATION:

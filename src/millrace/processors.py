@@ -214,6 +214,6 @@ def check_processor(
             schemas[output] = pl.Schema(columns)
         except Exception as error:
             raise DefinitionError(
-                f"{type(processor).__name__}: {dict(columns)} are no columns: {error}"
+                f"{type(processor).__name__}: {dict(columns)} are not columns: {error}"
             ) from error
     return schemas

@@ -126,7 +126,7 @@ class Topic:
                 )
         if self.key is not None and self.key not in fields:
             raise DefinitionError(
-                f"topic {self.name!r}: key={self.key!r} is no field of {self.type.__name__}; it has {', '.join(fields)}"
+                f"topic {self.name!r}: key={self.key!r} is not a field of {self.type.__name__}; it has {', '.join(fields)}"
             )
         if self.key is not None and fields[self.key].is_nested():
             raise DefinitionError(
@@ -147,7 +147,7 @@ class Topic:
         dtype = self.schema.get(self.time)
         if dtype is None:
             raise DefinitionError(
-                f"topic {self.name!r}: time={self.time!r} is no field of {self.type.__name__}; it has {', '.join(self.schema)}"
+                f"topic {self.name!r}: time={self.time!r} is not a field of {self.type.__name__}; it has {', '.join(self.schema)}"
             )
         if not (dtype.is_integer() or isinstance(dtype, pl.Datetime | pl.String)):
             raise DefinitionError(

@@ -69,7 +69,7 @@ class View:
             if column not in self.topic.schema:
                 known = ", ".join(self.topic.schema)
                 raise DefinitionError(
-                    f"view {self.name!r}: {column!r} is no column of topic {self.topic.name!r}; it has {known}"
+                    f"view {self.name!r}: {column!r} is not a column of topic {self.topic.name!r}; it has {known}"
                 )
         if not self.values:
             raise DefinitionError(f"view {self.name!r} shows no column; name at least one in values=")

@@ -183,7 +183,7 @@ class Punctuation(Watermark):
     """Whether `expr` makes datetimes, or dates, instead of whole milliseconds."""
 
     def with_dtype(self, dtype: pl.DataType) -> Punctuation:
-        """The same for an expression of this type, whose datetimes count by their own unit and zone; DefinitionError where it is no time."""
+        """The same for an expression of this type, whose datetimes count by their own unit and zone; DefinitionError where it is not a time."""
         if isinstance(dtype, pl.Datetime) or dtype == pl.Date:
             return replace(self, in_datetimes=True)
         if dtype.is_integer() or dtype == pl.Null:

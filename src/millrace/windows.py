@@ -289,7 +289,7 @@ def delta(column: str, threshold: float, *, every: float | None = None) -> Delta
     """
     for name, value in (("threshold", threshold), ("every", threshold if every is None else every)):
         if not _is_difference(value):
-            raise DefinitionError(f"{name}={value!r} is no difference; use a number from 0 on")
+            raise DefinitionError(f"{name}={value!r} is not a difference; use a number from 0 on")
     return Delta(column, threshold, every)
 
 

@@ -383,7 +383,7 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
         (
             ["replay", "counting_program.py", "--events", "words.csv", "-o", "x.xls"],
             1,
-            "error: x.xls: the ending '.xls' is no format",
+            "error: x.xls: the ending '.xls' is not a format",
         ),
         (
             ["replay", "counting_program.py", "--topic", "nouns"],
@@ -401,7 +401,7 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
             1,
             "error: [ingest.simulator]: scale=0.0 is not allowed; use a number from",
         ),
-        (["ingest", "simulator", "--duration", "soon"], 1, "duration='soon' is no duration"),
+        (["ingest", "simulator", "--duration", "soon"], 1, "duration='soon' is not a duration"),
         (["doctor", "--config", "absent.toml"], 1, "error: absent.toml: the settings file cannot be read"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],

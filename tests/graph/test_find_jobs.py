@@ -158,7 +158,7 @@ def test_parameters_go_to_the_function_that_makes_a_job(
 
 @pytest.mark.parametrize(("said", "told"), [
     ({"widow": "1m"}, "[jobs.vehicle-distribution]: there is no parameter 'widow'; did you mean window? it takes resolution, window, every"),
-    ({"watermark": "soon"}, "watermark='soon' is no delay; write '1s', or 'percentile(0.99)'"),
+    ({"watermark": "soon"}, "watermark='soon' is not a delay; write '1s', or 'percentile(0.99)'"),
     ({"resolution": 16}, "resolution=16 is not an H3 resolution"),
 ])  # fmt: skip
 def test_a_parameter_that_cannot_be_is_refused_with_the_remedy(said: dict[str, object], told: str) -> None:

@@ -22,7 +22,7 @@ def test_millraces_own_are_found_by_name() -> None:
     ("recrding", {}, "there is no connector 'recrding'; did you mean 'recording'"),
     ("recording", {"path": "r", "sped": 2}, "no option 'sped'; did you mean 'speed'? it takes path, speed, retime"),
     ("recording", {}, "needs the option 'path'"),
-    ("recording", {"path": "r", "speed": "slow"}, "speed='slow' is no speed"),
+    ("recording", {"path": "r", "speed": "slow"}, "speed='slow' is not a speed"),
     ("recording", {"path": "r", "clock": 5}, "no option 'clock'"),
 ])  # fmt: skip
 def test_a_wrong_name_or_option_is_an_error_that_says_what_is_allowed(

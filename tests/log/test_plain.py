@@ -168,7 +168,7 @@ def test_what_is_only_read_cannot_be_written() -> None:
         encode(topic, pl.DataFrame(BIDS))
     with pytest.raises(DefinitionError, match="writes neither"):
         mr.read(PLAIN).write(topic)
-    with pytest.raises(DefinitionError, match="is no schema"):
+    with pytest.raises(DefinitionError, match="is not a schema"):
         decode(replace(TOPICS["avro"], avro="{}"), 0, records([b"x"]))
 
 

@@ -65,7 +65,7 @@ def test_a_pattern_is_never_changed() -> None:
     [
         (lambda: mr.pattern("a").next("a"), "two steps are named 'a'"),
         (lambda: mr.pattern(""), "names no step"),
-        (lambda: mr.pattern("a", "speed > 3"), "is no condition; give a polars expression"),
+        (lambda: mr.pattern("a", "speed > 3"), "is not a condition; give a polars expression"),
         (lambda: mr.pattern("a").times(0), "allows no number of events"),
         (lambda: mr.pattern("a").times(3, 2), "allows no number of events"),
         (lambda: mr.pattern("a").times(2).one_or_more(), "says already how often"),
@@ -147,12 +147,12 @@ def test_what_the_language_does_not_have_is_named(text: str, words: str) -> None
 @pytest.mark.parametrize(
     ("steps", "more", "words"),
     [
-        ([], {}, "no list of steps"),
-        ([{"step": "a", "group": []}], {}, "is no step"),
+        ([], {}, "not a list of steps"),
+        ([{"step": "a", "group": []}], {}, "is not a step"),
         ([{"step": "a", "wher": "x"}], {}, "unknown key `wher`"),
         ([{"step": "a", "link": "next"}], {}, "links it to nothing"),
         ([{"step": "a"}, {"step": "b"}], {}, "`link: None` of b is unknown"),
-        ([{"step": "a", "times": "2-3"}], {}, "no number of times"),
+        ([{"step": "a", "times": "2-3"}], {}, "not a number of times"),
         ([{"step": "a", "times": 2, "inner": "loose"}], {}, "use relaxed, strict or any"),
         ([{"step": "a", "optional": "yes"}], {}, "neither true nor false"),
         ([{"step": "a"}], {"within": 0}, "not a whole number from 1 to"),

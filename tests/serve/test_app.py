@@ -62,12 +62,12 @@ def test_a_box_and_a_number_choose_among_them(log: Log, running: Running) -> Non
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("box=24,60,25", "box=24,60,25 is no box; give four numbers of degrees: west,south,east,north"),
-        ("box=24,sixty,25,61", "box=24,sixty,25,61 is no box"),
+        ("box=24,60,25", "box=24,60,25 is not a box; give four numbers of degrees: west,south,east,north"),
+        ("box=24,sixty,25,61", "box=24,sixty,25,61 is not a box"),
         ("box=24,61,25,60", "south=61 and north=60"),
-        ("box=24,60,25,nan", "is no box"),
-        ("top=0", "top=0 is no number of results; use a whole number from 1"),
-        ("top=ten", "top=ten is no number"),
+        ("box=24,60,25,nan", "is not a box"),
+        ("top=0", "top=0 is not a number of results; use a whole number from 1"),
+        ("top=ten", "top=ten is not a number"),
         ("limit=3", "limit=3 is not understood; use box="),
     ],
 )

@@ -292,13 +292,13 @@ ROUTES = Topic("analytics.routes", Route)
     [
         (
             {"key": "cell"},
-            "'cell' is no column of topic 'analytics.vehicle-distribution'; it has geocell, count",
+            "'cell' is not a column of topic 'analytics.vehicle-distribution'; it has geocell, count",
         ),
-        ({"values": ("number",)}, "'number' is no column"),
+        ({"values": ("number",)}, "'number' is not a column"),
         ({"values": ()}, "shows no column"),
         ({"name": "a/b"}, "view name 'a/b'"),
         ({"kind": "columns"}, "kind='columns' cannot be drawn; use cells, arcs, points"),
-        ({"kind": "points"}, "'latitude' is no column"),
+        ({"kind": "points"}, "'latitude' is not a column"),
         ({"topic": FLOWS, "kind": "arcs"}, "put 'to' into values="),
         ({"every": "0s"}, "every='0s' must be longer than zero"),
         ({"shows": "all"}, "shows='all' is not known; use 'window' or 'newest'"),

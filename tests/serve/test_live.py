@@ -139,13 +139,13 @@ def test_a_box_may_cross_the_antimeridian(log: Log, running: Running) -> None:
         ),
         (
             '{"layers": ["vehicle-distribution"], "box": [24, 60, 25]}',
-            "box=24,60,25 is no box; give four numbers",
+            "box=24,60,25 is not a box; give four numbers",
         ),
         (
             '{"layers": ["vehicle-distribution"], "box": [24, 61, 25, 60]}',
             "south=61 and north=60 must be between -90 and 90",
         ),
-        ('{"layers": ["vehicle-distribution"], "box": [24, 60, 1e300, 61]}', "are no degrees"),
+        ('{"layers": ["vehicle-distribution"], "box": [24, 60, 1e300, 61]}', "are not degrees"),
         ('{"layers": [], "box": [24, 60, 25, 61], "zoom": 3}', "unknown field `zoom`"),
         (b"\xff\x00", "is not understood"),
     ],

@@ -145,7 +145,7 @@ def test_what_is_no_table_is_refused() -> None:
     keyless = type(TOTALS)("analytics.totals", Total)
     with pytest.raises(DefinitionError, match="has no key"):
         PostgresTable("", keyless, "totals")
-    with pytest.raises(DefinitionError, match="is no field of Total"):
+    with pytest.raises(DefinitionError, match="is not a field of Total"):
         PostgresTable("", keyless, "totals", ("cell",))
 
 

@@ -145,7 +145,7 @@ def _as_jobs(value: object, spec: str, parameters: Mapping[str, Any]) -> list[Jo
         value = _call_factory(value, spec, parameters)
     elif parameters:
         raise DefinitionError(
-            f"[jobs.{spec}] names {', '.join(parameters)}, but {spec!r} is no function that takes parameters"
+            f"[jobs.{spec}] names {', '.join(parameters)}, but {spec!r} is not a function that takes parameters"
         )
     if _is_job(value):
         return [value]

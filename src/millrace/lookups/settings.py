@@ -98,7 +98,7 @@ def make_lookup(
     name = options.get("name") or str(getattr(fn, "__name__", type(fn).__name__))
     if not callable(fn):
         raise DefinitionError(
-            f"lookup({fn!r}) is no function; give one that takes a key and returns a dict or a dataclass"
+            f"lookup({fn!r}) is not a function; give one that takes a key and returns a dict or a dataclass"
         )
     schema = _answer_schema(fn, name, options.get("schema"))
     _check_columns(name, keys, schema, columns)

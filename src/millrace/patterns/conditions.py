@@ -133,7 +133,7 @@ class Condition:
             condition = pl.lit(condition)
         if not isinstance(condition, pl.Expr) and not callable(condition):
             raise DefinitionError(
-                f"{where}: {condition!r} is no condition; give a polars expression such as pl.col('speed') < 1, or a function of (event, match)"
+                f"{where}: {condition!r} is not a condition; give a polars expression such as pl.col('speed') < 1, or a function of (event, match)"
             )
         return cls((condition,))
 

@@ -49,7 +49,7 @@ def read_pattern(steps: Any, *, within: Any = None, skip: Any = None) -> Pattern
 
 def _read_sequence(steps: Any, where: str) -> Pattern:
     if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
-        raise DefinitionError(f"`{where}: {steps}` is no list of steps; write - step: NAME for each")
+        raise DefinitionError(f"`{where}: {steps}` is not a list of steps; write - step: NAME for each")
     result: Pattern | None = None
     for part in steps:
         result = _read_part(result, part)
@@ -60,7 +60,9 @@ def _read_sequence(steps: Any, where: str) -> Pattern:
 
 def _read_part(before: Pattern | None, spec: Any) -> Pattern:
     if not isinstance(spec, Mapping) or ("step" in spec) == ("group" in spec):
-        raise DefinitionError(f"{spec} is no step; it needs a name (`step: NAME`) or steps (`group: [..]`)")
+        raise DefinitionError(
+            f"{spec} is not a step; it needs a name (`step: NAME`) or steps (`group: [..]`)"
+        )
     for key in spec:
         if key not in STEP_KEYS:
             raise DefinitionError(
@@ -114,7 +116,7 @@ def _read_times(value: Any) -> tuple[int, int | None]:
         return _read_integer(value, "times", least=1), value
     low, dots, high = str(value).partition("..")
     if not dots or not low.strip().isdigit() or (high.strip() and not high.strip().isdigit()):
-        raise DefinitionError(f"`times: {value}` is no number of times; write 3, 2..4 or 2..")
+        raise DefinitionError(f"`times: {value}` is not a number of times; write 3, 2..4 or 2..")
     return int(low), int(high) if high.strip() else None
 
 

@@ -30,7 +30,7 @@ def check_format(path: Path) -> None:
     require_local(path, "the file")
     if path.suffix not in _WRITERS:
         raise ConfigError(
-            f"{path}: the ending {path.suffix!r} is no format; use one of {', '.join(_WRITERS)}"
+            f"{path}: the ending {path.suffix!r} is not a format; use one of {', '.join(_WRITERS)}"
         )
 
 
@@ -42,7 +42,7 @@ def read(path: Path) -> pl.DataFrame:
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}); check the path") from error
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path} is no valid {path.suffix[1:]} file: {error}") from error
+        raise InputError(f"{path} is not a valid {path.suffix[1:]} file: {error}") from error
 
 
 def parse_column(column: pl.Series, dtype: pl.DataType) -> pl.Series:

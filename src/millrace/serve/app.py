@@ -229,7 +229,9 @@ def _describe_view(view_state: ViewState) -> dict[str, Any]:
 
 def _parse_count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < 1:
-        raise InvalidRequest(f"top={text} is no number of results; use a whole number from 1, such as top=10")
+        raise InvalidRequest(
+            f"top={text} is not a number of results; use a whole number from 1, such as top=10"
+        )
     return int(text)
 
 

@@ -54,7 +54,7 @@ class Box:
         text = ",".join(f"{number:g}" for number in degrees)
         if len(degrees) != 4 or not all(map(math.isfinite, degrees)):
             raise InvalidRequest(
-                f"box={text} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
+                f"box={text} is not a box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
             )
         west, south, east, north = degrees
         if not -90 <= south <= north <= 90:
@@ -63,7 +63,7 @@ class Box:
             )
         if not all(-1e6 <= degree <= 1e6 for degree in (west, east)):
             raise InvalidRequest(
-                f"box={text}: west={west:g} and east={east:g} are no degrees; use numbers between -180 and 180"
+                f"box={text}: west={west:g} and east={east:g} are not degrees; use numbers between -180 and 180"
             )
         span = east - west if east >= west else (east - west) % 360
         return (
@@ -79,7 +79,7 @@ class Box:
             degrees = [float(part) for part in text.split(",")]
         except ValueError:
             raise InvalidRequest(
-                f"box={text} is no box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
+                f"box={text} is not a box; give four numbers of degrees: west,south,east,north, such as 24.5,60.1,25.3,60.4"
             ) from None
         return cls.from_degrees(degrees)
 

@@ -70,7 +70,7 @@ class PostgresTable:
         for column in self.keys:
             if column not in self.topic.schema:
                 raise DefinitionError(
-                    f"key {column!r} is no field of {self.topic.type.__name__}; it has {', '.join(self.topic.schema)}"
+                    f"key {column!r} is not a field of {self.topic.type.__name__}; it has {', '.join(self.topic.schema)}"
                 )
 
     @property

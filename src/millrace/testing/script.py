@@ -187,7 +187,7 @@ class Script:
         """`partitions`: how many each topic has that the jobs read; `watermarks`: whose hold, the script's or those of the jobs."""
         if looping := loop_topics(jobs):
             raise DefinitionError(
-                f"what goes around through {', '.join(sorted(looping))} is no script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
+                f"what goes around through {', '.join(sorted(looping))} is not a script; test such a job by mr.run(job, until_caught_up=True) on a log of its own"
             )
         self._topics = {read.topic.name: read.topic for job in jobs for read in reads(job)}
         self._partitions = dict.fromkeys(self._topics, partitions)

@@ -206,7 +206,7 @@ def test_late_rows_can_be_read() -> None:
             lambda rows: rows.group_by("who").match(mr.pattern("a", A).next("b", B), select=SELECT),
             "has no bound",
         ),
-        (lambda rows: rows.group_by("who").match("a b", select=SELECT), "is no pattern"),
+        (lambda rows: rows.group_by("who").match("a b", select=SELECT), "is not a pattern"),
         (
             lambda rows: rows.group_by("who").match(
                 mr.pattern("a", pl.col("speed") > 1).within(5), select=SELECT
@@ -230,7 +230,10 @@ def test_late_rows_can_be_read() -> None:
             ),
             "column 'who' of their own",
         ),
-        (lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={"v": 3}), "is no expression"),
+        (
+            lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={"v": 3}),
+            "is not an expression",
+        ),
         (
             lambda rows: (
                 rows.window(windows.fixed(5))

@@ -212,7 +212,7 @@ def test_a_malformed_rule_is_one_dead_letter_and_the_one_before_it_stays(slots: 
     assert len(reasons) == 7
     for words in (
         "cannot be read",
-        "is no map of pattern, within, skip",
+        "is not a map of pattern, within, skip",
         "has no bound",
         "asks for colour",
         "surrogates not allowed",

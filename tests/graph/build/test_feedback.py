@@ -94,7 +94,7 @@ def test_what_cannot_be_fed_back_is_refused(example: dict[str, Any]) -> None:
         mr.feed_back(rows, example["MESSAGES"], rounds=0)
     with pytest.raises(DefinitionError, match="the stream has no whole number 'round'"):
         mr.feed_back(rows.select("about", "who"), example["MESSAGES"], rounds=1)
-    with pytest.raises(DefinitionError, match="is no script"):
+    with pytest.raises(DefinitionError, match="is not a script"):
         mr.testing.Script(mr.Job("around", mr.feed_back(rows, example["MESSAGES"], rounds=1)))
     with pytest.raises(DefinitionError, match="not all there"):
         mr.replay(mr.Job("around", mr.feed_back(rows, example["MESSAGES"], rounds=1)), pl.DataFrame())

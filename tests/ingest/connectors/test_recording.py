@@ -242,13 +242,13 @@ def test_a_damaged_gzip_is_an_error_that_names_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("speed", [-1, "fast", float("nan"), float("inf"), None])
 def test_an_impossible_speed_is_refused(speed: Any) -> None:
-    with pytest.raises(ConfigError, match="is no speed"):
+    with pytest.raises(ConfigError, match="is not a speed"):
         Recording("r", speed=speed)
 
 
 @pytest.mark.parametrize("path", [5, "", None])
 def test_a_path_that_names_no_file_is_refused(path: Any) -> None:
-    with pytest.raises(ConfigError, match="is no file name"):
+    with pytest.raises(ConfigError, match="is not a file name"):
         Recording(path)
 
 

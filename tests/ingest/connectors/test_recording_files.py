@@ -104,5 +104,5 @@ def test_a_scheme_that_nobody_knows_is_an_error_of_one_line() -> None:
 
 @pytest.mark.parametrize("path", ["", None, 5])
 def test_what_is_no_place_is_refused(path: object) -> None:
-    with pytest.raises(ConfigError, match="no file name"):
+    with pytest.raises(ConfigError, match="not a file name"):
         Recording(path)  # type: ignore[arg-type]

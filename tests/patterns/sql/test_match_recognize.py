@@ -227,7 +227,7 @@ def test_a_pattern_that_is_none_says_where(text: str, why: str) -> None:
     ("define", "why"),
     [
         ("speed > 1", "there is no column speed; there are event_time, kind, value"),
-        ("Z.value > 1", "Z is no variable of the pattern; there are A, B"),
+        ("Z.value > 1", "Z is not a variable of the pattern; there are A, B"),
         ("value", "is Int64, but a condition is true or false"),
         ("value > ", "is not understood"),
         ("PREV(value, -1) > 1", "give a whole number, 0 or more"),

@@ -168,7 +168,7 @@ def test_a_savepoint_is_restored_in_other_slots_with_the_same_results(
 
 @pytest.mark.parametrize(
     ("make", "error", "said"),
-    [("nothing", StateMismatch, "is no savepoint"), ("folder", StateUnwritable, "name a file")],
+    [("nothing", StateMismatch, "is not a savepoint"), ("folder", StateUnwritable, "name a file")],
 )
 def test_what_is_no_savepoint_is_named(
     log: Log, tmp_path: Path, make: str, error: type[Exception], said: str

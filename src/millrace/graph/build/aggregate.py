@@ -47,7 +47,7 @@ def _result_type(source: pl.Schema, keys: tuple[str, ...], name: str, aggregate:
     """The type of what an aggregate answers of such rows."""
     if not isinstance(aggregate, Reduction):
         raise DefinitionError(
-            f"{name}={aggregate!r} is no aggregate; use one of millrace.aggregates, such as aggregates.count()"
+            f"{name}={aggregate!r} is not an aggregate; use one of millrace.aggregates, such as aggregates.count()"
         )
     if name in keys or name in SYSTEM_COLUMNS:
         raise DefinitionError(f"an aggregate cannot be named {name!r}: the result already has that column")
@@ -211,7 +211,7 @@ def make_windowing(
     """Where, when and how; refuses what is not a window, a trigger or one of the choices."""
     if not isinstance(window, WindowFn):
         raise DefinitionError(
-            f"window({window!r}) is no window; use one of millrace.windows, such as windows.fixed('1m')"
+            f"window({window!r}) is not a window; use one of millrace.windows, such as windows.fixed('1m')"
         )
     require_choice("accumulation", accumulation, get_args(panes.Accumulation))
     require_choice("on_time", on_time, get_args(panes.OnTime))

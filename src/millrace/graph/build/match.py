@@ -29,7 +29,7 @@ def build_match(
     """The node of a pattern; refuses those that rows cannot answer and, where the stream is `endless`, those that cannot run for ever."""
     _refuse_panes(source, f"match({pattern})")
     if not isinstance(pattern, Pattern):
-        raise DefinitionError(f"match({pattern!r}) is no pattern; make one with mr.pattern(...)")
+        raise DefinitionError(f"match({pattern!r}) is not a pattern; make one with mr.pattern(...)")
     pattern.check(stream=unbounded)
     check_types(source.schema)
     conditions = Matcher(pattern, source.schema, keys).predicates.bits

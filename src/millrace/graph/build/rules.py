@@ -96,7 +96,7 @@ class MatchRules(graph.Operation):
             raise DefinitionError(f"the rule cannot be read: {' '.join(str(error).split())}") from error
         if not isinstance(fields, dict) or "pattern" not in fields or not set(fields) <= set(RULE_KEYS):
             raise DefinitionError(
-                f"the rule {_shorten(text)} is no map of {', '.join(RULE_KEYS)}; write pattern: [..], within: N"
+                f"the rule {_shorten(text)} is not a map of {', '.join(RULE_KEYS)}; write pattern: [..], within: N"
             )
         pattern = declared.read_pattern(
             fields["pattern"], within=fields.get("within"), skip=fields.get("skip")

@@ -28,7 +28,7 @@ from millrace.ingest.contract import Connector, MessageBatch, RawMessage, Reject
 
 _QUOTE = ord('"')
 _MAX_TIME = 253_402_300_800_000
-"""The end of the year 9999; a greater time is no time."""
+"""The end of the year 9999; a greater time is not a time."""
 _ROUND_GAP = 1_000
 """From the last message of a round to the first of the next, in milliseconds."""
 
@@ -215,7 +215,7 @@ class _PendingLines:
             raise msgspec.ValidationError(f"longer than {MAX_LINE_BYTES} bytes; only its beginning is kept")
         line = _decode(text)
         if not 0 <= line.received < _MAX_TIME:
-            raise msgspec.ValidationError(f"received is {line.received}, which is no time in milliseconds")
+            raise msgspec.ValidationError(f"received is {line.received}, which is not a time in milliseconds")
         payload = bytes(line.payload)
         if payload[0] == _QUOTE:
             payload = _decode_string(payload).encode()
@@ -273,6 +273,6 @@ def _parse_speed(speed: float | str) -> float:
         value = -1.0
     if not 0 <= value < float("inf"):
         raise ConfigError(
-            f"speed={speed!r} is no speed; use a number such as 1 or 10, or 'max' for as fast as possible"
+            f"speed={speed!r} is not a speed; use a number such as 1 or 10, or 'max' for as fast as possible"
         )
     return value

@@ -22,7 +22,7 @@ def parse_location(path: object) -> str | Path:
     """A URL as it is, anything else as the name of a file."""
     if not isinstance(path, str | Path) or not str(path):
         raise ConfigError(
-            f"path={path!r} is no file name; name a recording, such as 'hsl.jsonl.gz', or its URL"
+            f"path={path!r} is not a file name; name a recording, such as 'hsl.jsonl.gz', or its URL"
         )
     return str(path) if urlsplit(str(path)).scheme and "://" in str(path) else Path(path).expanduser()
 

@@ -69,7 +69,9 @@ def _parse_schema(text: str, name: str) -> Any:
     try:
         return fastavro.parse_schema(json.loads(text))
     except Exception as error:
-        raise DefinitionError(f"topic {name!r}: avro={text!r} is no schema of a record: {error}") from error
+        raise DefinitionError(
+            f"topic {name!r}: avro={text!r} is not a schema of a record: {error}"
+        ) from error
 
 
 def _to_json_members(record: dict[str, Any], descriptor: Descriptor) -> dict[str, Any]:

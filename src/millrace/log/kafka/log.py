@@ -56,7 +56,7 @@ _SETTLE_SECONDS = 2.0
 class KafkaLog:
     """A `Log` on Kafka.
 
-    An append is idempotent and waits for all replicas that are in step, but it is no transaction: if it fails, a part may be there, and what is tried again is
+    An append is idempotent and waits for all replicas that are in step, but it is not a transaction: if it fails, a part may be there, and what is tried again is
     doubled. Results are committed by a writer, and are not.
     """
 

@@ -215,7 +215,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _nan_on_error(function: Callable[[float], float]) -> Callable[[Any], float]:
-    """Where there is no answer, it is no number."""
+    """Where there is no answer, it is not a number."""
 
     def value(of: Any) -> float:
         try:

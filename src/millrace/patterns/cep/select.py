@@ -26,7 +26,7 @@ def check_select(
     for name, expr in select.items():
         if not isinstance(expr, pl.Expr):
             raise DefinitionError(
-                f"select {name}={expr!r} is no expression; use patterns.first(step, column), last, sum, count, avg, min, max, collect"
+                f"select {name}={expr!r} is not an expression; use patterns.first(step, column), last, sum, count, avg, min, max, collect"
             )
         if name in keys or name in panes.COLUMNS or name == "event_time":
             raise DefinitionError(

@@ -237,7 +237,7 @@ def _parse_within(text: str) -> int:
 
     node = parse_one(text, read="trino")
     if not isinstance(node, exp.Interval):
-        raise DefinitionError(f"WITHIN {text} is no length of time; use WITHIN INTERVAL '10' SECOND")
+        raise DefinitionError(f"WITHIN {text} is not a length of time; use WITHIN INTERVAL '10' SECOND")
     return round(parse_interval(node).total_seconds() * 1000)
 
 

@@ -56,7 +56,7 @@ class CompiledPattern:
             one for one in self.schema if one.lower() == name.lower()
         ]
         if not found:
-            raise DefinitionError(f"{name} is no column of the rows; there are {', '.join(self.schema)}")
+            raise DefinitionError(f"{name} is not a column of the rows; there are {', '.join(self.schema)}")
         return found[0]
 
     @cached_property

@@ -269,7 +269,7 @@ class ExpressionCompiler:
         name = table.this if table.args.get("quoted") else str(table.this).upper()
         if name not in self.variable_sets:
             raise DefinitionError(
-                f"{table.sql()} is no variable of the pattern; there are {', '.join(self.variable_sets)}"
+                f"{table.sql()} is not a variable of the pattern; there are {', '.join(self.variable_sets)}"
             )
         return self.variable_sets[name]
 

@@ -236,7 +236,7 @@ def parse_interval(node: exp.Interval) -> timedelta:
     }
     if unit not in names or not isinstance(amount, exp.Literal):
         raise DefinitionError(
-            f"{node.sql()} is no length of time; use INTERVAL '10' SECOND, MINUTE, HOUR or DAY"
+            f"{node.sql()} is not a length of time; use INTERVAL '10' SECOND, MINUTE, HOUR or DAY"
         )
     try:
         return timedelta(**{names[unit]: float(amount.this)})

@@ -158,7 +158,7 @@ def load_savepoint(path: Path) -> Savepoint:
         if isinstance(error, sqlite3.Error) and is_damage(error) and _begins_like_sqlite(path):
             raise damage_error(str(path), "some page", str(error)) from error
         raise StateMismatch(
-            f"{path} is no savepoint ({error}); make one with millrace savepoint FILE"
+            f"{path} is not a savepoint ({error}); make one with millrace savepoint FILE"
         ) from error
     offsets = Offsets.from_json(facts["committed"]) if facts.get("committed") else Offsets({}, 0)
     return Savepoint(Identity(**{**identity_fields, "jobs": tuple(identity_fields["jobs"])}), offsets, states)

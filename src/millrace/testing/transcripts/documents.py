@@ -186,7 +186,7 @@ def _parse_steps(document: Any) -> Iterator[tuple[str, Any]]:
         where = f"step {number_of_step}"
         if not isinstance(step, dict) or not step:
             raise TranscriptError(
-                f"{where}: {to_text(step)} is no step; a step is one of {', '.join(STEP_KEYS)}"
+                f"{where}: {to_text(step)} is not a step; a step is one of {', '.join(STEP_KEYS)}"
             )
         check_keys(step, STEP_KEYS, where)
         for kind, payload in step.items():
@@ -249,7 +249,7 @@ def _parse_join(document: Mapping[str, Any]) -> JoinSpec | None:
         )
     within = spec.get("within")
     if within is not None and (not isinstance(within, list) or len(within) != 2):
-        raise TranscriptError(f"`within: {to_text(within)}` is no interval; write [N, N]")
+        raise TranscriptError(f"`within: {to_text(within)}` is not an interval; write [N, N]")
     bounds = (
         None if within is None else (parse_integer(within[0], "within"), parse_integer(within[1], "within"))
     )
@@ -295,7 +295,7 @@ def _parse_event(value: Any, where: str) -> Row:
         return {"t": value, "key": None, "value": value, "side": "left", "partition": 0, "more": {}}
     if not isinstance(value, dict) or "t" not in value:
         raise TranscriptError(
-            f"{where}: {to_text(value)} is no event; write a time, or {{t: TIME, key: KEY, value: VALUE}}"
+            f"{where}: {to_text(value)} is not an event; write a time, or {{t: TIME, key: KEY, value: VALUE}}"
         )
     check_keys(value, ("t", "key", "value", "side", "partition", "ingested", "says"), f"{where}, an event")
     if value.get("side", "left") not in ("left", "right"):
@@ -313,7 +313,9 @@ def _parse_event(value: Any, where: str) -> Row:
 
 def _parse_pane(value: Any, where: str) -> Row:
     if not isinstance(value, dict):
-        raise TranscriptError(f"{where}: {to_text(value)} is no pane; write a map of {', '.join(PANE_KEYS)}")
+        raise TranscriptError(
+            f"{where}: {to_text(value)} is not a pane; write a map of {', '.join(PANE_KEYS)}"
+        )
     check_keys(value, PANE_KEYS, f"{where}, a pane")
     timings = value.get("timing", [])
     for timing in timings if isinstance(timings, list) else [timings]:
@@ -323,6 +325,6 @@ def _parse_pane(value: Any, where: str) -> Row:
             )
     if "values" in value and not isinstance(value["values"], list):
         raise TranscriptError(
-            f"{where}: `values: {to_text(value['values'])}` is no list; write the values in brackets, or `value` for a sum"
+            f"{where}: `values: {to_text(value['values'])}` is not a list; write the values in brackets, or `value` for a sum"
         )
     return value

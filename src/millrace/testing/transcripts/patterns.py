@@ -75,7 +75,7 @@ def parse_document(document: Row) -> PatternTranscript:
             raise TranscriptError(f"`{key}` is missing")
     expect = document["expect"]
     if not isinstance(expect, dict):
-        raise TranscriptError(f"`expect: {to_text(expect)}` is no map; it has {', '.join(EXPECT_KEYS)}")
+        raise TranscriptError(f"`expect: {to_text(expect)}` is not a map; it has {', '.join(EXPECT_KEYS)}")
     check_keys(expect, EXPECT_KEYS, "expect")
     must_fail = document.get("must_fail")
     if must_fail not in (None, "missing", "unexpected"):
@@ -245,7 +245,7 @@ def _parse_shape(value: Any) -> Any:
     if isinstance(value, list):
         return sorted(map(to_canonical_text, value))
     if not isinstance(value, dict) or not all(isinstance(ids, list) for ids in value.values()):
-        raise TranscriptError(f"{to_text(value)} is no match; write [ID..] or {{STEP: [ID..]}}")
+        raise TranscriptError(f"{to_text(value)} is not a match; write [ID..] or {{STEP: [ID..]}}")
     return {str(step): [to_canonical_text(id) for id in ids] for step, ids in value.items() if ids}
 
 
@@ -264,7 +264,7 @@ def _shape_text(shape: Any) -> str:
 
 def _parse_events(value: Any) -> Iterator[Row]:
     if not isinstance(value, list):
-        raise TranscriptError(f"`events: {to_text(value)}` is no list")
+        raise TranscriptError(f"`events: {to_text(value)}` is not a list")
     for event in value:
         if isinstance(event, dict) and set(event) == {"advance_to"}:
             yield {"advance_to": parse_integer(event["advance_to"], "advance_to")}
@@ -273,7 +273,7 @@ def _parse_events(value: Any) -> Iterator[Row]:
             yield event
         else:
             raise TranscriptError(
-                f"{to_text(event)} is no event; write {{id: ID, t: TIME, FIELD: VALUE}} or {{advance_to: TIME}}"
+                f"{to_text(event)} is not an event; write {{id: ID, t: TIME, FIELD: VALUE}} or {{advance_to: TIME}}"
             )
 
 
@@ -294,5 +294,5 @@ def _infer_schema(events: Sequence[Row], key: str | None) -> pl.Schema:
                 f"`{name}` has values of several kinds: {', '.join(sorted(kind.__name__ for kind in kinds))}; use one"
             )
     if key is not None and key not in schema:
-        raise TranscriptError(f"`key: {key}` is no field of the events; there are {', '.join(schema)}")
+        raise TranscriptError(f"`key: {key}` is not a field of the events; there are {', '.join(schema)}")
     return pl.Schema(schema)

@@ -33,14 +33,14 @@ def parse_document(spec: Any) -> ProcessSpec:
     """What stands under `process`; refuses calls that do not exist."""
     if not isinstance(spec, dict):
         raise TranscriptError(
-            f"`process: {to_text(spec)}` is no map; it may have ttl and on_timer, or be empty"
+            f"`process: {to_text(spec)}` is not a map; it may have ttl and on_timer, or be empty"
         )
     check_keys(spec, ("ttl", "on_timer"), "process")
     ttl = None if spec.get("ttl") is None else parse_integer(spec["ttl"], "ttl", least=1)
     timer_calls = spec.get("on_timer", {})
     if not isinstance(timer_calls, dict):
         raise TranscriptError(
-            f"`on_timer: {to_text(timer_calls)}` is no map from the names of timers to calls"
+            f"`on_timer: {to_text(timer_calls)}` is not a map from the names of timers to calls"
         )
     return ProcessSpec(
         ttl, {str(name): check_calls(calls, "on_timer") for name, calls in timer_calls.items()}
@@ -55,7 +55,7 @@ def check_calls(value: Any, where: str, *, is_shared: bool = False) -> list[Any]
             continue
         if not isinstance(call, dict) or len(call) != 1:
             raise TranscriptError(
-                f"{where}: {to_text(call)} is no call of a processor; write a number, or one of {', '.join(CALLS)}"
+                f"{where}: {to_text(call)} is not a call of a processor; write a number, or one of {', '.join(CALLS)}"
             )
         check_keys(
             call, SHARED if is_shared else CALLS, f"{where}, {'a broadcast row' if is_shared else 'a call'}"
@@ -63,7 +63,7 @@ def check_calls(value: Any, where: str, *, is_shared: bool = False) -> list[Any]
         ((name, argument),) = call.items()
         if name in ("put", "timer", "after", "alarm") and not isinstance(argument, dict):
             raise TranscriptError(
-                f"{where}: `{name}: {to_text(argument)}` is no map, such as {{{name}: {{a: 1}}}}"
+                f"{where}: `{name}: {to_text(argument)}` is not a map, such as {{{name}: {{a: 1}}}}"
             )
         if name == "forget" and argument not in CELLS:
             raise TranscriptError(

@@ -172,7 +172,7 @@ def _is_expected(failed: MillraceError, expected: str) -> bool:
 
 def _compare(expected_rows: Any, rows: Sequence[Sequence[Any]], where: str) -> list[tuple[str, str]]:
     if not isinstance(expected_rows, list) or not all(isinstance(row, list) for row in expected_rows):
-        raise TranscriptError(f"`rows: {to_text(expected_rows)}` is no list of lists")
+        raise TranscriptError(f"`rows: {to_text(expected_rows)}` is not a list of lists")
     expected, found = (
         Counter(to_canonical_text([_round(value) for value in row]) for row in some)
         for some in (expected_rows, rows)
@@ -191,7 +191,7 @@ def _round(value: Any) -> Any:
 def _parse_table(value: Any) -> pl.DataFrame:
     if not isinstance(value, dict) or not all(isinstance(value.get(key), list) for key in TABLE_KEYS):
         raise TranscriptError(
-            f"`table: {to_text(value)}` is no table; write {{columns: [..], rows: [[..]..]}}"
+            f"`table: {to_text(value)}` is not a table; write {{columns: [..], rows: [[..]..]}}"
         )
     check_keys(value, TABLE_KEYS, "table")
     columns = [str(name) for name in value["columns"]]

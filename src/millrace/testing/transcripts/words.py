@@ -33,7 +33,7 @@ def to_canonical_text(value: Any) -> str:
 def parse_integer(value: Any, key: str, *, least: int | None = None) -> int:
     """A whole number under a key."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TranscriptError(f"`{key}: {to_text(value)}` is no whole number")
+        raise TranscriptError(f"`{key}: {to_text(value)}` is not a whole number")
     if least is not None and value < least:
         raise TranscriptError(f"`{key}: {value}` is less than {least}")
     return value

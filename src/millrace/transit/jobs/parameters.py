@@ -19,7 +19,7 @@ def watermark_from(watermark: Duration, idle: Duration | None) -> Watermark:
         return watermarks.bounded(watermark, idle=idle)
     except DefinitionError as error:
         raise DefinitionError(
-            f"watermark={watermark!r} is no delay; write '1s', or 'percentile(0.99)' for one that is learned"
+            f"watermark={watermark!r} is not a delay; write '1s', or 'percentile(0.99)' for one that is learned"
         ) from error
 
 

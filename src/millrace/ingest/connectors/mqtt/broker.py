@@ -33,7 +33,7 @@ class Broker:
         """Refuses what cannot be an address, and a password where it would be seen."""
         parts = self._parts
         if self.password is not None and not isinstance(self.password, str):
-            raise ConfigError("password is no text; write it in quotes")
+            raise ConfigError("password is not text; write it in quotes")
         if parts.password is not None:
             raise ConfigError(
                 "url holds a password, and addresses are shown; put it into password_file (or password) instead"
@@ -63,7 +63,7 @@ class Broker:
             is_valid = None
         if not is_valid:
             raise ConfigError(
-                "url is no address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' (mqtts: encrypted)"
+                "url is not an address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' (mqtts: encrypted)"
             )
         return parts
 

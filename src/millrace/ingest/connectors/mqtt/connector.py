@@ -339,7 +339,7 @@ def _check_filters(topics: object) -> tuple[str, ...]:
     )
     if not filters or not all(isinstance(one, str) and _is_filter(one) for one in filters):
         raise ConfigError(
-            f"topics={topics!r} are no topic filters; write a list such as ['/hfp/v2/journey/#']"
+            f"topics={topics!r} are not topic filters; write a list such as ['/hfp/v2/journey/#']"
         )
     return filters
 
@@ -357,7 +357,7 @@ def _is_filter(text: str) -> bool:
 
 def _check_name(option: str, text: object) -> str:
     if not isinstance(text, str) or not text or any(c in "/+#\0" for c in text):
-        raise ConfigError(f"{option}={text!r} is no name; use letters, digits and '-'")
+        raise ConfigError(f"{option}={text!r} is not a name; use letters, digits and '-'")
     return text
 
 

@@ -177,11 +177,11 @@ def _take_due(ready: deque[pl.DataFrame], limit: int, until: int) -> pl.DataFram
 def _check_seed(seed: Any) -> int:
     try:
         if isinstance(seed, bool) or int(seed) != float(seed):
-            raise ValueError  # noqa: TRY301 - the same remedy for all that is no whole number
+            raise ValueError  # noqa: TRY301 - the same remedy for all that is not a whole number
         return int(seed)
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(
-            f"seed={seed!r} is no whole number; use one such as 1: each makes another city"
+            f"seed={seed!r} is not a whole number; use one such as 1: each makes another city"
         ) from None
 
 
@@ -207,7 +207,7 @@ def _parse_duration(duration: Any) -> int:
 def _check_folder(truth: Any) -> Path:
     if not isinstance(truth, str | Path) or not str(truth):
         raise ConfigError(
-            f"truth={truth!r} is no folder name; name one such as 'truth', where Parquet files are written"
+            f"truth={truth!r} is not a folder name; name one such as 'truth', where Parquet files are written"
         )
     return require_local(truth, "truth").expanduser()
 
@@ -218,6 +218,6 @@ def _parse_time(start: Any) -> int:
         time = datetime.fromisoformat(start)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"start={start!r} is no time; write it like '2026-03-02T06:00:00Z', or leave it out to start now"
+            f"start={start!r} is not a time; write it like '2026-03-02T06:00:00Z', or leave it out to start now"
         ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
