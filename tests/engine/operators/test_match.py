@@ -133,6 +133,32 @@ def test_timeouts_are_a_second_output() -> None:
         )
 
 
+def test_a_match_is_shown_as_soon_as_no_earlier_beginning_can_rule_it_out() -> None:
+    """The first a might still match and rule out the second; at 4 the c ends it, and nothing else happens then."""
+    value, first_value = pl.col("value"), patterns.first("a", "value")
+    pattern = (
+        mr.pattern("a", A)
+        .not_followed_by("c", (pl.col("kind") == "c") & (value > first_value))
+        .followed_by("b", B & (value == first_value))
+        .within(100)
+        .skip_past_last()
+    )
+    on: tuple[On, ...] = ("model", "engine")
+    for each in on:
+        script = Script(job(pattern), on=each)
+        events = [("a", 1), ("a", 9), ("b", 9), ("c", 5)]
+        script.events(
+            *(
+                {"who": "x", "kind": kind, "value": number, "event_time": at}
+                for at, (kind, number) in enumerate(events, start=1)
+            )
+        )
+        script.watermark(4)
+        assert not script.panes("pairs")
+        script.watermark(5)
+        assert [(row["window_start"], row["window_end"]) for row in script.panes("pairs")] == [(2, 4)], each
+
+
 def test_timeouts_can_be_aggregated_in_windows() -> None:
     matched = mr.read(HAPPENINGS).group_by("who").match(PATTERNS["strict"], select=SELECT)
     script = Script(

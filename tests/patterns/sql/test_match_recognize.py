@@ -17,7 +17,7 @@ from millrace.patterns.sql.match_context import Row
 from millrace.patterns.sql.matcher import RowPatternMatcher, SqlPartition
 from millrace.patterns.sql.queries import recognize_matches
 from millrace.patterns.sql.skip import AfterMatchSkip
-from millrace.testing.model.row_pattern_definition import match_by_definition
+from millrace.testing.transcripts.rows import match_by_definition
 
 SCHEMA = pl.Schema({"event_time": pl.Int64(), "kind": pl.String(), "value": pl.Int64()})
 CONDITIONS = (
@@ -141,7 +141,7 @@ def test_matches_are_those_of_the_definition_however_rows_are_cut(seed: int) -> 
     except DefinitionError:
         return
     given_rows = some_rows(chance)
-    wanted = shown_by(lambda: [(one.row, one.measures) for one in match_by_definition(looking, given_rows)])
+    wanted = shown_by(lambda: [(one.row, one.measures) for one in match_by_definition(looking, [given_rows])])
     if wanted == "limit":
         return
     for cut in range(2):

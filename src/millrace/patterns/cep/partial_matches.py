@@ -243,7 +243,11 @@ class NfaRunner:
         completed += [FoundMatch(node, event) for node in moves.completed]
         if len(after) > self.max_partial_matches:
             raise self._too_many_error(f"more than {self.max_partial_matches:,} partial matches", event)
-        return self._settle(after, waiting, completed, found) if completed else (after, waiting)
+        if not (completed or waiting):
+            return after, waiting
+        return self._settle(
+            after, waiting, completed, found
+        )  # a beginning that ends may release later matches
 
     def _step_match(
         self, state: NfaState, node: MatchTail | None, event: PatternEvent, entries: EntryIndex

@@ -1,150 +1,207 @@
-"""Patterns in the model: rows wait for the watermark and are taken one at a time, key by key, and nothing is ever stored.
+"""Patterns in the model: rows wait for the watermark, then all rows of a key so far are matched again, by definition.
 
-What a pattern matches is defined in `testing/model/pattern_definition.py`, and the matcher is held to it there; here it is about when.
+What a pattern matches is defined in `pattern_definition.py`, when matches are shown in `pattern_stream.py`, and both for row patterns
+of SQL in `row_pattern_definition.py`. Nothing of the matchers of `patterns/` takes part.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from millrace import graph
+from millrace import graph, panes
 from millrace.errors import DefinitionError
-from millrace.graph.build.rules import RULE_NAME, RULE_TEXT, MatchRules, collect_matches
-from millrace.patterns.cep.matcher import Matcher
-from millrace.patterns.cep.partial_matches import PartialMatches
-from millrace.patterns.cep.select import select_matches
+from millrace.graph.build.rules import MATCH_STEPS, MATCH_TIMES, RULE_NAME, RULE_TEXT, MatchRules
+from millrace.patterns.builder import Pattern
+from millrace.patterns.conditions import EarlierValue, earlier_values
+from millrace.testing.model.pattern_stream import PatternStream, ShownMatch
 from millrace.testing.model.simple_triggers import END_OF_STREAM
+from millrace.testing.model.values import Row
 from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 
+if TYPE_CHECKING:
+    from millrace.testing.model.row_pattern_definition import ShownRow
 
-class ModelOrderedRows:
-    """Rows that wait for the watermark and are then taken one at a time."""
-
-    waiting: list[Arrival]
-
-    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
-        """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
-        for arrival in release_rows(self.waiting, arrivals, time, outcome):
-            self.accept([arrival.row], arrival.row["event_time"], outcome)
-        if time > -END_OF_STREAM:
-            self.accept([], END_OF_STREAM if time >= END_OF_STREAM else int(time), outcome)
-
-    def accept(self, rows: Sequence[dict[str, object]], time: int, outcome: OperatorOutcome) -> None:
-        """Rows, then time that passes."""
-        raise NotImplementedError
+SHOWN_ONCE = {"settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
+"""The history of a pane that nothing refines."""
 
 
-class ModelMatch(ModelOrderedRows):
+class ModelMatch:
     """The matches of one pattern over rows, each shown once, when it is certain."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a match has no aggregates
         assert isinstance(node, graph.MatchPattern)
         self.node = node
         self.schema = node.inputs[0].schema
-        self.matcher = Matcher(node.pattern, self.schema, node.keys)
-        self.waiting = []
-        self.partial_matches: dict[Key, PartialMatches] = {}
+        self.waiting: list[Arrival] = []
+        self.streams: dict[Key, PatternStream] = {}
 
-    def accept(self, rows: Sequence[dict[str, object]], time: int, outcome: OperatorOutcome) -> None:
-        """Rows, then time that passes."""
-        done = self.matcher.step(self.partial_matches, pl.DataFrame(rows, schema=self.schema), time)
-        for key, course in done.changed.items():
-            self.partial_matches.pop(key, None)
-            if course is not None:
-                self.partial_matches[key] = course
-        outcome.side_outputs.setdefault(graph.TIMEOUTS, []).extend(
-            select_matches(done.timeouts, self.node.select, self.node.keys).to_dicts()
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+        """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
+        new_rows: dict[Key, list[Row]] = defaultdict(list)
+        for arrival in release_rows(self.waiting, arrivals, time, outcome):
+            key = key_of(self.node, arrival.row)
+            self.streams.setdefault(key, PatternStream(self.node.pattern, self.schema))
+            new_rows[key].append(arrival.row)
+        for key, stream in self.streams.items() if time > -END_OF_STREAM else ():
+            matches, timeouts = stream.advance(new_rows[key], clip_time(time), is_ended=time >= END_OF_STREAM)
+            outcome.side_outputs.setdefault(graph.TIMEOUTS, []).extend(map(self.to_pane, timeouts))
+            for match in matches:
+                emit_pane(key, self.to_pane(match), outcome)
+
+    def to_pane(self, match: ShownMatch) -> Row:
+        """From the first event of a match to its last, or to when it was certain."""
+        events = pl.DataFrame([dict(row) for row in match.rows], schema=self.schema)
+        questions = dict.fromkeys(
+            question for expr in self.node.select.values() for question in earlier_values(expr)
         )
-        for pane in select_matches(done.matches, self.node.select, self.node.keys).iter_rows(named=True):
-            key = tuple(pane[column] for column in self.node.keys)
-            outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
-            outcome.changes.append(Change(pane["op"], pane))
+        answers = pl.DataFrame([answer_question(question, match, events) for question in questions])
+        selected = answers.select(expr.alias(name) for name, expr in self.node.select.items())
+        first, last = match.rows[0]["event_time"], match.rows[-1]["event_time"]
+        at = last if match.known_at is None else match.known_at - 1
+        return {
+            **{key: match.rows[0][key] for key in self.node.keys},
+            **selected.row(0, named=True),
+            "event_time": at,
+            "window_start": first,
+            "window_end": at + 1,
+            "index": 0,
+            **SHOWN_ONCE,
+        }
 
 
 class ModelRules:
-    """Rules over rows: each a pattern with courses of its own, from the moment it comes until another of its name does."""
+    """Rules over rows: each is a pattern with matches of its own, from its time until that of the next rule of its name."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a match has no aggregates
         assert isinstance(node, MatchRules)
         self.node = node
         self.waiting: list[Arrival] = []
-        self.rules: dict[str, tuple[Matcher, dict[Key, PartialMatches]]] = {}
+        self.rules: dict[str, tuple[Pattern, dict[Key, PatternStream]]] = {}
 
     def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
         """A batch: as patterns take rows; a rule takes effect where it stands among them."""
         for arrival in release_rows(self.waiting, arrivals, time, outcome):
             if arrival.row[RULE_NAME] is not None:
                 self.change_rule(arrival.row, outcome)
-            else:
-                for name in self.rules:
-                    self.accept(
-                        name,
-                        [{column: arrival.row[column] for column in self.node.row_schema}],
-                        arrival.row["event_time"],
-                        outcome,
-                    )
-        if time > -END_OF_STREAM:
-            for name in self.rules:
-                self.accept(name, [], END_OF_STREAM if time >= END_OF_STREAM else int(time), outcome)
+                continue
+            row = {column: arrival.row[column] for column in self.node.row_schema}
+            for pattern, streams in self.rules.values():
+                stream = streams.setdefault(
+                    key_of(self.node, row), PatternStream(pattern, self.node.row_schema)
+                )
+                stream.add(row)
+        for name in self.rules if time > -END_OF_STREAM else ():
+            self.pass_time(name, clip_time(time), outcome, is_ended=time >= END_OF_STREAM)
 
-    def change_rule(self, row: dict[str, Any], outcome: OperatorOutcome) -> None:
+    def change_rule(self, row: Row, outcome: OperatorOutcome) -> None:
         """A rule is new, takes another's place, or is withdrawn; one that is wrong changes nothing."""
+        name, text = row[RULE_NAME], row[RULE_TEXT]
         try:
-            matcher = self.node.compile_rule(row[RULE_TEXT]) if row[RULE_TEXT] else None
+            pattern = self.node.compile_rule(text).pattern if text else None
         except DefinitionError:
             return
-        if row[RULE_NAME] in self.rules:
-            self.accept(row[RULE_NAME], [], row["event_time"], outcome)
-            del self.rules[row[RULE_NAME]]
-        if matcher is not None:
-            self.rules[row[RULE_NAME]] = (matcher, {})
+        if name in self.rules:
+            self.pass_time(name, row["event_time"], outcome, is_ended=False)
+            del self.rules[name]
+        if pattern is not None:
+            self.rules[name] = (pattern, {})
 
-    def accept(self, name: str, rows: Sequence[dict[str, Any]], time: int, outcome: OperatorOutcome) -> None:
-        """Rows for one rule, then time that passes."""
-        matcher, courses = self.rules[name]
-        done = matcher.step(courses, pl.DataFrame(rows, schema=self.node.row_schema), time)
-        for key, course in done.changed.items():
-            courses.pop(key, None)
-            if course is not None:
-                courses[key] = course
-        for pane in collect_matches(done.matches, self.node, name).iter_rows(named=True):
-            key = tuple(pane[column] for column in self.node.keys)
-            outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
-            outcome.changes.append(Change(pane["op"], pane))
+    def pass_time(self, name: str, time: int, outcome: OperatorOutcome, *, is_ended: bool) -> None:
+        """What one rule shows of its rows up to a time."""
+        for key, stream in self.rules[name][1].items():
+            for match in stream.advance([], time, is_ended=is_ended)[0]:
+                emit_pane(key, self.to_pane(name, match), outcome)
+
+    def to_pane(self, name: str, match: ShownMatch) -> Row:
+        """The events of a match as lists."""
+        times = [row["event_time"] for row in match.rows]
+        end = times[-1] + 1 if match.known_at is None else match.known_at
+        values = {
+            **{key: match.rows[0][key] for key in self.node.keys},
+            **{column: [row[column] for row in match.rows] for column in self.node.show},
+            RULE_NAME: name,
+            MATCH_STEPS: match.steps,
+            MATCH_TIMES: times,
+            "event_time": end - 1,
+            "window_start": times[0],
+            "window_end": end,
+            "index": 0,
+            **SHOWN_ONCE,
+        }
+        return {column: values[column] for column in self.node.schema}
 
 
-class ModelMatchRecognize(ModelOrderedRows):
+class ModelMatchRecognize:
     """What a row pattern of SQL shows: all rows so far are searched again each time, and what was not shown before is new."""
 
     def __init__(self, node: graph.Operation, values: ComputeValues) -> None:  # noqa: ARG002 - a match has no aggregates
-        from millrace.patterns.sql.streams import stream_matcher
+        from millrace.testing.model.row_pattern_definition import RowPatternDefinition  # needs sqlglot
 
         assert isinstance(node, graph.MatchRecognize)
         self.node = node
         self.schema = node.inputs[0].schema
-        self.matcher = stream_matcher(node.row_pattern, self.schema, node.keys)
-        self.waiting = []
-        self.rows: dict[Key, list[tuple[object, ...]]] = {}
-        self.shown_count: dict[Key, int] = {}
+        self.definition = RowPatternDefinition(node.row_pattern, self.schema, "event_time")
+        self.waiting: list[Arrival] = []
+        self.rows: dict[Key, list[tuple[Any, ...]]] = defaultdict(list)
+        self.shown_count: dict[Key, int] = defaultdict(int)
 
-    def accept(self, rows: Sequence[dict[str, object]], time: int, outcome: OperatorOutcome) -> None:
-        """Rows, then time that passes."""
-        from millrace.patterns.sql.streams import to_panes
-
-        if rows:
-            for key, lane in self.matcher.rows_by_key(pl.DataFrame(rows, schema=self.schema)):
-                self.rows.setdefault(key, []).extend(lane)
-        for key, lane in self.rows.items():
-            _, shown = self.matcher.match_partition(None, lane, time, is_ended=time >= END_OF_STREAM)
-            for pane in to_panes(
-                shown[self.shown_count.get(key, 0) :], self.matcher, self.node.schema
-            ).iter_rows(named=True):
-                outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
-                outcome.changes.append(Change(pane["op"], pane))
+    def step(self, arrivals: Sequence[Arrival], time: float, now: int, outcome: OperatorOutcome) -> None:  # noqa: ARG002 - the clock decides nothing
+        """A batch: rows behind their watermark are refused, those before the new one are taken in order, then time passes."""
+        for arrival in release_rows(self.waiting, arrivals, time, outcome):
+            row = tuple(arrival.row[column] for column in self.schema)
+            self.rows[key_of(self.node, arrival.row)].append(row)
+        for key, rows in self.rows.items():
+            shown = list(
+                self.definition.match_partition(rows, clip_time(time), is_ended=time >= END_OF_STREAM)
+            )
+            new_panes = [self.to_pane(row) for row in shown[self.shown_count[key] :]]
+            for pane in pl.DataFrame(new_panes, schema=self.node.schema).to_dicts():
+                emit_pane(key, pane, outcome)
             self.shown_count[key] = len(shown)
+
+    def to_pane(self, shown: ShownRow) -> Row:
+        """From the first row of a match to its last; with all rows per match, each row at its own time."""
+        place = list(self.schema).index("event_time")
+        at = shown.row if self.node.row_pattern.all_rows else shown.last
+        values = {
+            **dict(zip(self.schema, shown.row, strict=True)),
+            **dict(zip(self.definition.measures, shown.measures, strict=True)),
+            "event_time": at[place],
+            "window_start": shown.first[place],
+            "window_end": shown.last[place] + 1,
+            "index": shown.index,
+            **SHOWN_ONCE,
+            "settled_index": shown.index,
+        }
+        return {column: values[column] for column in self.node.schema}
+
+
+def key_of(node: graph.Operation, row: Row) -> Key:
+    """The key of a row."""
+    return tuple(row[column] for column in node.keys)
+
+
+def clip_time(time: float) -> int:
+    """A watermark as a whole number; before the first one, a time before all others."""
+    return int(max(-END_OF_STREAM, min(time, END_OF_STREAM)))
+
+
+def emit_pane(key: Key, pane: Row, outcome: OperatorOutcome) -> None:
+    """A pane that is shown once."""
+    outcome.records.append(((key, (pane["window_start"], pane["window_end"])), pane))
+    outcome.changes.append(Change(pane["op"], pane))
+
+
+def answer_question(question: EarlierValue, match: ShownMatch, events: pl.DataFrame) -> pl.Series:
+    """What `select` asks of the events that one step took, as a column of one row."""
+    took = pl.Series([step == question.step for step in match.steps], dtype=pl.Boolean)
+    column = question.column or events.columns[0]
+    answer = events.filter(took).select(question.aggregate(pl.col(column))).to_series()
+    return answer.implode() if question.kind == "collect" else answer
 
 
 Recognizer = ModelMatch | ModelRules | ModelMatchRecognize

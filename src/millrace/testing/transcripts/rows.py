@@ -20,7 +20,8 @@ from millrace.patterns.sql.match_context import Row as Values
 from millrace.patterns.sql.matcher import RowPatternMatcher, SqlPartition
 from millrace.patterns.sql.queries import MatchFunction, recognize_matches, run_query
 from millrace.patterns.sql.tokens import tokenize
-from millrace.testing.model.row_pattern_definition import match_by_definition
+from millrace.testing.model.row_pattern_definition import RowPatternDefinition
+from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.values import Row
 from millrace.testing.script import MakeBackend, On
 from millrace.testing.transcripts.row_jobs import RowTranscriptJob
@@ -115,10 +116,20 @@ def can_share_query(transcript: RowTranscript) -> bool:
 
 def _choose_matchings(on: On | MakeBackend, number: int) -> list[MatchFunction]:
     if on == "model":
-        return [lambda looking, lanes: (one for rows in lanes for one in match_by_definition(looking, rows))]
+        return [match_by_definition]
     if on == "engine":
         return [_match_in_batches(random.Random(cut)) for cut in range(CUTS)]  # noqa: S311 - cuts are no secret
     return [lambda looking, lanes: RowTranscriptJob(looking, lanes, number).play(on, number)]
+
+
+def match_by_definition(
+    compiled: CompiledPattern, partitions: Sequence[Sequence[Values]]
+) -> Iterator[ResultRow]:
+    """All that is shown of the rows of partitions, as the model defines it."""
+    definition = RowPatternDefinition(compiled.row_pattern, compiled.schema, compiled.time)
+    for rows in partitions:
+        for shown in definition.match_partition(rows, END_OF_STREAM, is_ended=True):
+            yield ResultRow(shown.row, shown.measures, shown.first, shown.last, shown.index)
 
 
 def compute_rows(transcript: RowTranscript, matching: MatchFunction) -> list[list[Any]]:
