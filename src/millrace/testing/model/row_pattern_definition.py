@@ -99,7 +99,9 @@ class RowPatternDefinition:
         """What is shown of a match: of an empty one its place, and unless all rows are asked for, its last row."""
         clause, length = self.row_pattern, len(mapping)
         set_context(context, self.row_pattern.variables, mapping, start, match_number)
-        whole = ShownRow(context.rows[start], (), context.rows[start], context.rows[start + max(length, 1) - 1])
+        whole = ShownRow(
+            context.rows[start], (), context.rows[start], context.rows[start + max(length, 1) - 1]
+        )
         if length and clause.all_rows:
             shown_places = [place for place, (_, is_shown) in enumerate(mapping) if is_shown]
             for index, place in enumerate(shown_places):
