@@ -116,16 +116,17 @@ def forbidden_after_part(
 
 
 def forbidden_after_turn(
-    part: PatternPart, forbidden_after: tuple[ForbiddenNext, ...], turn_count: int
+    part: PatternPart,
+    forbidden_after: tuple[ForbiddenNext, ...],
+    following: tuple[PatternPart, ...],
+    turn_count: int,
 ) -> tuple[ForbiddenNext, ...]:
-    """What must not come where a group ends after so many turns, of which the last leads nowhere else."""
+    """What must not come where a group ends after so many turns: before the next turn, what must not follow the group."""
     if turn_count < part.least:
-        return ()
-    return (
-        forbidden_after
-        if turn_count == part.most
-        else tuple(stop._replace(is_behind_optional=True) for stop in forbidden_after)
-    )
+        return tuple(map(ForbiddenNext, following))
+    if turn_count == part.most:
+        return forbidden_after
+    return tuple(stop._replace(is_behind_optional=True) for stop in forbidden_after)
 
 
 def leave_loop(part: PatternPart, choice: EventChoice, turn_count: int) -> EventChoice:

@@ -289,7 +289,10 @@ class PatternDefinition:
         while turns and (part.most is None or turn_count < part.most):
             turn_count += 1
             turn_constraints = replace(
-                turn_constraints, forbidden_when_left=forbidden_after_turn(part, forbidden_after, turn_count)
+                turn_constraints,
+                forbidden_when_left=forbidden_after_turn(
+                    part, forbidden_after, constraints.forbidden_in_loop, turn_count
+                ),
             )
             turns = [extended for turn in turns for extended in self._take_turn(part, turn, turn_constraints)]
             if turn_count != part.most and turn_count >= part.least:
