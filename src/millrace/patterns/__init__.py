@@ -1,4 +1,4 @@
-"""Sequences of events: the words with which patterns are written (`mr.pattern`), and what finds them."""
+"""Event patterns: sequences of steps in the manner of Flink CEP, and MATCH_RECOGNIZE of SQL."""
 
 from millrace.patterns.builder import Pattern, pattern
 from millrace.patterns.conditions import avg, collect, count, first, last, max, min, previous, sum

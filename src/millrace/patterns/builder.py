@@ -1,4 +1,4 @@
-"""How a pattern is written: steps chained to each other, each quantified by the words after it. Immutable, like streams."""
+"""Patterns as users write them: steps chained to each other, each quantified by the methods after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.values.calls import explain_errors, explain_errors_of
 @explain_errors
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A sequence of events to look for. Each method returns a new pattern; those about repetition speak of the last step or group."""
+    """A sequence of events to look for. Each method returns a new pattern. Quantifiers apply to the last step or group."""
 
     parts: tuple[PatternPart, ...]
     span: int | None = None
@@ -25,15 +25,15 @@ class Pattern:
     skip: SkipStrategy = field(default_factory=SkipStrategy)
 
     def next(self, step: str | Pattern, where: Any = None) -> Pattern:
-        """The very next event fits."""
+        """The very next event fits the step (strict contiguity)."""
         return self._append("next", step, where)
 
     def followed_by(self, step: str | Pattern, where: Any = None) -> Pattern:
-        """The next event that fits; others before it are passed over."""
+        """The next event that fits; events before it are ignored (relaxed contiguity)."""
         return self._append("followed_by", step, where)
 
     def followed_by_any(self, step: str | Pattern, where: Any = None) -> Pattern:
-        """Any later event that fits, so that one beginning may have several ends."""
+        """Any later event that fits, so one beginning may have several ends (non-deterministic relaxed contiguity)."""
         return self._append("followed_by_any", step, where)
 
     def not_next(self, step: str | Pattern, where: Any = None) -> Pattern:
@@ -41,28 +41,28 @@ class Pattern:
         return self._append("not_next", step, where)
 
     def not_followed_by(self, step: str | Pattern, where: Any = None) -> Pattern:
-        """No event fits until the step after it is found; at the end of a pattern: until its time is over."""
+        """No event fits before the next step is found; at the end of a pattern: before `within` ends."""
         return self._append("not_followed_by", step, where)
 
     def where(self, condition: Any) -> Pattern:
-        """The event must fulfil this, too."""
+        """Adds a condition that the event must fulfil as well."""
         last = self._last_step("where()")
         more = Condition.from_user(condition, f"step {last.name!r}")
         return self._replace_last(where=last.where.both(more) if last.where else more)
 
     def or_where(self, condition: Any) -> Pattern:
-        """The event may fulfil this instead."""
+        """Adds a condition that is enough on its own."""
         last = self._last_step("or_where()")
         if last.where is None:
             raise DefinitionError(
-                f"step {last.name!r} takes any event, so or_where() says nothing; give the step a condition first"
+                f"step {last.name!r} takes any event, so or_where() has no effect; give the step a condition first"
             )
         return self._replace_last(
             where=last.where.either(Condition.from_user(condition, f"step {last.name!r}"))
         )
 
     def times(self, least: int, most: int | None = None) -> Pattern:
-        """So many events, or from `least` to `most`."""
+        """Exactly `least` events, or from `least` to `most`."""
         low = durations.check_whole(least, name="times", minimum=0)
         high = low if most is None else durations.check_whole(most, name="times", minimum=1)
         if high < low or high == 0:
@@ -72,7 +72,7 @@ class Pattern:
         return self._repeat(low, high, "times()")
 
     def at_least(self, least: int) -> Pattern:
-        """So many events or more."""
+        """`least` events or more."""
         return self._repeat(durations.check_whole(least, name="at_least", minimum=0), None, "at_least()")
 
     def one_or_more(self) -> Pattern:
@@ -84,96 +84,96 @@ class Pattern:
         return self._repeat(0, None, "zero_or_more()")
 
     def optional(self) -> Pattern:
-        """The step, or the group, may be left out."""
+        """The step or group may be missing."""
         self._last_positive("optional()")
         return self._replace_last(optional=True)
 
     def greedy(self) -> Pattern:
-        """As many events as there are: what fits the repeated step is not passed over, nor taken by the step after it."""
+        """As many events as possible: an event that fits the loop is neither ignored nor taken by the step after it."""
         last = self._last_repeated("greedy()")
         if last.parts:
-            raise DefinitionError("greedy() is not possible for a group; make its steps greedy")
+            raise DefinitionError("greedy() does not apply to a group; make its steps greedy")
         return self._replace_last(greedy=True)
 
     def consecutive(self) -> Pattern:
-        """Nothing lies between the repetitions."""
+        """No event lies between the repetitions (strict contiguity)."""
         self._last_repeated("consecutive()")
         return self._replace_last(inner="strict")
 
     def allow_combinations(self) -> Pattern:
-        """Between repetitions any event may be passed over, so that every choice of them is a match."""
+        """Between repetitions any event may be ignored, so every combination of events is a match."""
         self._last_repeated("allow_combinations()")
         return self._replace_last(inner="any")
 
     def until(self, condition: Any) -> Pattern:
-        """An event that fulfils this ends the repetition, and is not part of it."""
+        """An event that fulfils the condition ends the repetition and is not part of it."""
         last = self._last_repeated("until()")
         if last.until is not None:
-            raise DefinitionError(f"{last} has an until() already; join the conditions with |")
+            raise DefinitionError(f"{last} already has an until(); join the conditions with |")
         return self._replace_last(until=Condition.from_user(condition, "until()"))
 
     def gap(self, length: Duration) -> Pattern:
-        """The step's event comes in less than this after the event before it."""
+        """The event of the step comes less than this after the event before it."""
         if self.parts[-1].link == "first":
             raise DefinitionError(
-                f"gap({length!r}) is about the event before, and the first step has none; say it of a later step, or use within()"
+                f"gap({length!r}) limits the time since the event before, and the first step has none; use it on a later step, or use within()"
             )
         return self._replace_last(gap=durations.parse_positive(length, name="gap"))
 
     def loop_gap(self, length: Duration) -> Pattern:
-        """Repetitions come in less than this after each other."""
+        """Each repetition comes less than this after the one before."""
         self._last_repeated("loop_gap()")
         return self._replace_last(loop_gap=durations.parse_positive(length, name="loop_gap"))
 
     def within(self, length: Duration) -> Pattern:
-        """The last event comes in less than this after the first. On a stream it bounds what has to be remembered."""
+        """The last event comes less than this after the first. On a stream it bounds the state."""
         return replace(self, span=durations.parse_positive(length, name="within"))
 
     def skip_none(self) -> Pattern:
-        """All matches, overlapping as they may."""
+        """Reports all matches, also overlapping ones."""
         return replace(self, skip=SkipStrategy())
 
     def skip_to_next(self) -> Pattern:
-        """After a match no other with the same first event."""
+        """After a match, drops the others with the same first event."""
         return replace(self, skip=SkipStrategy("to_next"))
 
     def skip_past_last(self) -> Pattern:
-        """After a match only matches that begin after its last event."""
+        """After a match, only matches that begin after its last event."""
         return replace(self, skip=SkipStrategy("past_last"))
 
     def skip_to_first(self, step: str, *, on_miss: OnMiss = "nothing") -> Pattern:
-        """After a match only matches that begin at the first event of a step or later."""
+        """After a match, only matches that begin at the first event of a step or later."""
         return replace(self, skip=SkipStrategy("to_first", self._check_step(step), on_miss))
 
     def skip_to_last(self, step: str, *, on_miss: OnMiss = "nothing") -> Pattern:
-        """After a match only matches that begin at the last event of a step or later."""
+        """After a match, only matches that begin at the last event of a step or later."""
         return replace(self, skip=SkipStrategy("to_last", self._check_step(step), on_miss))
 
     @property
     def steps(self) -> tuple[PatternPart, ...]:
-        """All steps, those inside groups, too, in order."""
+        """All steps in order, those inside groups included."""
         return tuple(step for part in self.parts for step in part.steps())
 
     @property
     def is_bounded(self) -> bool:
-        """Whether what must be remembered of an event is given up some time."""
+        """Whether `within` bounds the state."""
         return self.span is not None
 
     def check(self, *, stream: bool = True) -> Pattern:
-        """The pattern, if it is whole; `stream`: and if it can run for ever."""
+        """The pattern, if it is complete; with `stream`, also if its state is bounded."""
         end = self.parts[-1]
         if end.link == "not_followed_by" and self.span is None and end.gap is None:
             raise DefinitionError(
-                f"the pattern ends with {end}, and without a bound that is never certain; add .within('30s'), say"
+                f"the pattern ends with {end}, which is never certain without a bound; add one, such as .within('30s')"
             )
         if stream and not self.is_bounded:
             raise DefinitionError(
-                f"the pattern {self} has no bound, so on a stream the beginnings of matches would be kept for ever; add .within('1m'), say"
+                f"the pattern {self} has no bound, so on a stream partial matches would be kept for ever; add one, such as .within('1m')"
             )
         return self
 
     def __str__(self) -> str:
-        """The pattern as it is read: `cruising next braking+ strict next stopped within 10s, skip past_last`."""
+        """As text: `cruising next braking+ strict next stopped within 10s, skip past_last`."""
         span = "" if self.span is None else f" within {durations.format_millis(self.span)}"
         skip = "" if self.skip.kind == "none" else f", skip {self.skip}"
         return f"{' '.join(map(str, self.parts))}{span}{skip}"
@@ -191,37 +191,39 @@ class Pattern:
     def _repeat(self, least: int, most: int | None, word: str) -> Pattern:
         last = self._last_positive(word)
         if last.is_repeated:
-            raise DefinitionError(f"{word}: {last} says already how often it comes; say it once")
+            raise DefinitionError(f"{word}: {last} already has a number of repetitions; give it once")
         return self._replace_last(least=least or 1, most=most, optional=last.optional or least == 0)
 
     def _last_positive(self, word: str) -> PatternPart:
         if self.parts[-1].is_negative:
             raise DefinitionError(
-                f"{word} cannot follow {self.parts[-1]}: what must not come cannot be counted"
+                f"{word} cannot follow {self.parts[-1]}: a forbidden event cannot be counted"
             )
         return self.parts[-1]
 
     def _last_repeated(self, word: str) -> PatternPart:
         if not self.parts[-1].is_repeated:
             raise DefinitionError(
-                f"{word} is about repetitions, and {self.parts[-1]} has none; say one_or_more() or times() before it"
+                f"{word} applies to repetitions, and {self.parts[-1]} has none; call one_or_more() or times() before it"
             )
         return self.parts[-1]
 
     def _last_step(self, word: str) -> PatternPart:
         if self.parts[-1].parts:
-            raise DefinitionError(f"{word} cannot follow a group; give its steps conditions")
+            raise DefinitionError(f"{word} does not apply to a group; give its steps conditions")
         return self.parts[-1]
 
     def _check_step(self, name: str) -> str:
         names = [step.name for step in self.steps]
         if name not in names:
-            raise DefinitionError(f"skip to {name!r}: there is no such step; there are {', '.join(names)}")
+            raise DefinitionError(
+                f"skip to {name!r}: there is no such step; the steps are {', '.join(names)}"
+            )
         return name
 
 
 def pattern(step: str | Pattern, where: Any = None) -> Pattern:
-    """A pattern that begins with a step: its name, and what its event must fulfil. Or with a group: another pattern."""
+    """A pattern that begins with a step (its name, and the condition of its event) or with a group (another pattern)."""
     parts = (_make_part("first", step, where),)
     check_parts(parts)
     return Pattern(parts)
@@ -235,11 +237,11 @@ def _make_part(link: PartLink, step: str | Pattern, where: Any) -> PatternPart:
             )
         if step.span is not None or step.skip.kind != "none":
             raise DefinitionError(
-                f"{link}({step}): within and skip are said of the whole pattern, not of a group"
+                f"{link}({step}): within and skip apply to the whole pattern, not to a group"
             )
         return PatternPart(link, parts=step.parts)
     if not step or any(c in step for c in "()."):
-        raise DefinitionError(f"{step!r} names no step; use a text without brackets and dots")
+        raise DefinitionError(f"{step!r} is not the name of a step; use a text without brackets and dots")
     return PatternPart(link, step, None if where is None else Condition.from_user(where, f"step {step!r}"))
 
 

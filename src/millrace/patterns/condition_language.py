@@ -1,4 +1,6 @@
-"""The language of conditions in declarative patterns, read into polars expressions. Nothing in it is run as Python.
+"""The text form of conditions, for declared patterns. It is parsed into the polars expressions of `conditions.py`.
+
+Rules come from topics, so the text is untrusted: nothing in it is run as Python, and its length and depth are limited. Grammar:
 
 or, and, not; == != < <= > >=; + - * /; brackets; numbers, 'text', true, false, null; fields;
 contains(f, 's'), starts_with(f, 's'), abs(e); first|last|sum|avg|min|max(STEP.field), count(STEP), previous(field)
@@ -41,16 +43,16 @@ _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
 MAX_TOKENS, MAX_DEPTH = 500, 30
-"""How many words and signs a condition may have, and how deep its brackets and negations may be."""
+"""The limits of a condition: its words and signs, and the depth of its brackets and negations."""
 
 
 def parse_condition(text: str) -> pl.Expr:
-    """An expression of the language; the error names the place where it is not understood."""
+    """The expression in a text."""
     return _ConditionParser(str(text)).parse()
 
 
 class _ConditionParser:
-    """Reads from left to right; each method reads what binds tighter than the one before."""
+    """Recursive descent. Each method parses operators that bind tighter than those of the method before."""
 
     def __init__(self, text: str) -> None:
         self.text, self.position, self.depth = text, 0, 0
@@ -162,7 +164,7 @@ class _ConditionParser:
             )
         else:
             functions = ", ".join((*_FIELD_FUNCTIONS, "count", "previous", "contains", "starts_with", "abs"))
-            raise self.error(f"there is no function {name!r}; there are {functions}")
+            raise self.error(f"there is no function {name!r}; the functions are {functions}")
         self.expect(")")
         return expr
 
@@ -213,4 +215,4 @@ class _ConditionParser:
 
     def error(self, reason: str) -> DefinitionError:
         shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}…"
-        return DefinitionError(f"the condition {shown!r} is not understood: {reason}")
+        return DefinitionError(f"the condition {shown!r} cannot be parsed: {reason}")

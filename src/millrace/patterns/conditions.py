@@ -1,7 +1,7 @@
 """Conditions of a step: polars expressions on the event and on earlier events of the match, or Python functions.
 
-What earlier events said is asked for by `first`, `last`, `sum`, `count`, `avg`, `min`, `max` and `previous`, which stand in an
-expression like columns: `pl.col("amount") > 100 * patterns.first("probe", "amount")`.
+`first`, `last`, `sum`, `count`, `avg`, `min`, `max` and `previous` refer to earlier events of the match. In an expression they are
+columns: `pl.col("amount") > 100 * patterns.first("probe", "amount")`. Such a column has a name like `first(probe.amount)`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
 
 EventRow = dict[str, Any]
-"""A row, as Python functions see it."""
+"""A row, as condition functions see it."""
 
 ConditionFunction = Callable[[EventRow, Mapping[str, list[EventRow]]], bool]
-"""The event, and the events taken so far by step: does the event fit?"""
+"""Whether an event fits, given the events taken so far by each step."""
 
 PREVIOUS = "previous"
 _EARLIER_VALUE = re.compile(
@@ -59,12 +59,12 @@ def max(step: str, column: str) -> pl.Expr:
 
 
 def collect(step: str, column: str) -> pl.Expr:
-    """All values of `column` of the events taken by a step, in order, as a list. It can be shown of a match; conditions cannot ask for it."""
+    """`column` of all events taken by a step, in order, as a list. For `select` only; conditions cannot use it."""
     return _reference("collect", step, column)
 
 
 def count(step: str) -> pl.Expr:
-    """How many events a step has taken."""
+    """The number of events taken by a step."""
     return pl.col(f"count({_check_name(step)})")
 
 
@@ -75,7 +75,7 @@ def previous(column: str) -> pl.Expr:
 
 @dataclass(frozen=True)
 class EarlierValue:
-    """What an expression asks about earlier events."""
+    """A reference to earlier events in an expression: `first(probe.amount)` has kind, step and column."""
 
     kind: str
     step: str | None
@@ -83,11 +83,11 @@ class EarlierValue:
 
     @property
     def name(self) -> str:
-        """The column that stands for it."""
+        """The name of the column that stands for it."""
         return f"{self.kind}({'.'.join(word for word in (self.step, self.column) if word is not None)})"
 
     def aggregate(self, values: pl.Expr) -> pl.Expr:
-        """The answer, over the values of the events that are asked about."""
+        """Its value, from the values of the events it refers to."""
         answers: dict[str, Callable[[], pl.Expr]] = {
             "first": values.first,
             "last": values.last,
@@ -103,7 +103,7 @@ class EarlierValue:
 
     @classmethod
     def parse(cls, name: str) -> EarlierValue | None:
-        """What a column's name asks, if it asks anything."""
+        """The reference that a column name stands for; None for an ordinary column."""
         found = _EARLIER_VALUE.match(name)
         if found is None:
             return None
@@ -112,7 +112,7 @@ class EarlierValue:
 
 
 def earlier_values(expr: pl.Expr) -> list[EarlierValue]:
-    """Everything that an expression asks about earlier events, each once."""
+    """The references to earlier events in an expression, each once."""
     found = [EarlierValue.parse(name) for name in expr.meta.root_names()]
     return list(dict.fromkeys(one for one in found if one is not None))
 
@@ -126,7 +126,7 @@ class Condition:
 
     @classmethod
     def from_user(cls, condition: Any, where: str) -> Condition:
-        """What a user gives as a condition."""
+        """A condition as users write it; `where` names the place in the error message."""
         if isinstance(condition, Condition):
             return condition
         if isinstance(condition, bool):
@@ -138,15 +138,15 @@ class Condition:
         return cls((condition,))
 
     def both(self, other: Condition) -> Condition:
-        """Holds where both hold."""
+        """Logical AND."""
         return Condition((self, other))
 
     def either(self, other: Condition) -> Condition:
-        """Holds where one of both holds."""
+        """Logical OR."""
         return Condition((self, other), is_any=True)
 
     def expressions(self) -> Iterator[pl.Expr]:
-        """Its expressions, also those of conditions in it."""
+        """Its expressions, those of nested conditions included."""
         for term in self.terms:
             if isinstance(term, Condition):
                 yield from term.expressions()
@@ -154,11 +154,11 @@ class Condition:
                 yield term
 
     def earlier_values(self) -> list[EarlierValue]:
-        """What it asks about earlier events."""
+        """The references to earlier events in it, each once."""
         return list(dict.fromkeys(one for expr in self.expressions() for one in earlier_values(expr)))
 
     def __str__(self) -> str:
-        """As short text."""
+        """As text; functions by their names."""
         words = [
             str(term) if isinstance(term, Condition | pl.Expr) else getattr(term, "__name__", "function")
             for term in self.terms
@@ -172,7 +172,9 @@ def _reference(kind: str, step: str, column: str) -> pl.Expr:
 
 def _check_name(name: str) -> str:
     if not name or any(c in name for c in "()."):
-        raise DefinitionError(f"{name!r} names no step or column here; names have no brackets and no dots")
+        raise DefinitionError(
+            f"{name!r} is not the name of a step or column; names have no brackets and no dots"
+        )
     return name
 
 

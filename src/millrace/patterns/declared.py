@@ -1,4 +1,4 @@
-"""The declarative form of a pattern, plain maps and lists as in YAML or JSON, read into the builder."""
+"""Declared patterns: maps and lists, as in YAML or JSON, parsed into a `Pattern`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ STEP_KEYS = (
 )
 LINKS = ("next", "followed_by", "followed_by_any", "not_next", "not_followed_by")
 MAX_INTEGER = 10**15
-"""The largest number of times, and of milliseconds: 31,000 years."""
+"""The largest number of repetitions, and of milliseconds: 31,000 years."""
 SKIPS = ("none", "to_next", "past_last")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern that comes from a topic: its name, and what it says as YAML or JSON (`pattern`, `within`, `skip`; empty: it is withdrawn)."""
+    """A pattern from a topic, as YAML or JSON with the keys `pattern`, `within` and `skip`. An empty text withdraws it."""
 
     name: str
     pattern: str
 
 
 def read_pattern(steps: Any, *, within: Any = None, skip: Any = None) -> Pattern:
-    """The pattern that a document says."""
+    """The pattern in a document; durations are in milliseconds."""
     result = _read_sequence(steps, "pattern")
     if within is not None:
         result = result.within(_read_integer(within, "within", least=1))
@@ -66,7 +66,7 @@ def _read_part(before: Pattern | None, spec: Any) -> Pattern:
     for key in spec:
         if key not in STEP_KEYS:
             raise DefinitionError(
-                f"unknown key `{key}` in step {spec.get('step', 'group')}; there are {', '.join(STEP_KEYS)}"
+                f"unknown key `{key}` in step {spec.get('step', 'group')}; the keys are {', '.join(STEP_KEYS)}"
             )
     for key in ("step", "where", "until"):
         if isinstance(spec.get(key), list | dict):
@@ -111,12 +111,12 @@ def _apply_quantifiers(pattern: Pattern, spec: Mapping[str, Any]) -> Pattern:
 
 
 def _read_times(value: Any) -> tuple[int, int | None]:
-    """`3`, `2..4` or `2..`."""
+    """The bounds in `3`, `2..4` or `2..`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return _read_integer(value, "times", least=1), value
     low, dots, high = str(value).partition("..")
     if not dots or not low.strip().isdigit() or (high.strip() and not high.strip().isdigit()):
-        raise DefinitionError(f"`times: {value}` is not a number of times; write 3, 2..4 or 2..")
+        raise DefinitionError(f"`times: {value}` is not a number of repetitions; write 3, 2..4 or 2..")
     return int(low), int(high) if high.strip() else None
 
 

@@ -1,4 +1,4 @@
-"""What a pattern is made of: steps and groups, each with its link to what comes before, and how often it is repeated."""
+"""The parts of a pattern: steps and groups, each with its link to the part before and its repetitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PartLink = Literal["first", "next", "followed_by", "followed_by_any", "not_next"
 InnerContiguity = Literal["relaxed", "strict", "any"]
 
 MAX_STEPS, MAX_STATES = 100, 10_000
-"""How many steps a pattern may have, and how many states: a step that is repeated up to n times is n states."""
+"""The limits of a pattern. A step that is repeated up to n times has n states."""
 
 CONTIGUITY: dict[PartLink, InnerContiguity] = {
     "first": "strict",
@@ -22,7 +22,7 @@ CONTIGUITY: dict[PartLink, InnerContiguity] = {
     "followed_by": "relaxed",
     "followed_by_any": "any",
 }
-"""Which events a link may pass over: none, those that do not fit, or any."""
+"""The events that a link may ignore: none (strict), those that do not fit (relaxed), or any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class PatternPart:
     parts: tuple[PatternPart, ...] = ()
     least: int = 1
     most: int | None = 1
-    """None: without end."""
+    """None: without limit."""
     inner: InnerContiguity = "relaxed"
     optional: bool = False
     greedy: bool = False
@@ -45,30 +45,30 @@ class PatternPart:
 
     @property
     def is_negative(self) -> bool:
-        """Whether it says what must not come."""
+        """Whether it forbids events."""
         return self.link in ("not_next", "not_followed_by")
 
     @property
     def is_repeated(self) -> bool:
-        """Whether it may take more than one turn."""
+        """Whether it may have more than one repetition."""
         return self.most != 1
 
     @property
     def is_skippable(self) -> bool:
-        """Whether a match may have nothing of it."""
+        """Whether a match may have no event of it."""
         return self.optional or (
             bool(self.parts) and all(part.is_skippable or part.is_negative for part in self.parts)
         )
 
     def steps(self) -> Iterator[PatternPart]:
-        """It, or the steps of its groups, in order."""
+        """The steps in it, in order; a step yields itself."""
         if not self.parts:
             yield self
         for part in self.parts:
             yield from part.steps()
 
     def __str__(self) -> str:
-        """The part as it is written."""
+        """As text, such as `next braking+ strict`."""
         body = f"({' '.join(map(str, self.parts))})" if self.parts else self.name
         word = "" if self.link == "first" else f"{self.link} "
         condition = "" if self.where is None else f" where {self.where}"
@@ -96,7 +96,7 @@ def _format_times(part: PatternPart) -> str:
 
 
 def check_parts(parts: tuple[PatternPart, ...]) -> None:
-    """Refuses what no match could mean, and what would be too large to follow."""
+    """Refuses parts that are ambiguous, contradictory, or too large."""
     _check_size(parts)
     names: set[str] = set()
     for step in (step for part in parts for step in part.steps()):
@@ -111,12 +111,12 @@ def check_parts(parts: tuple[PatternPart, ...]) -> None:
             for one in condition.earlier_values() if condition else ():
                 if one.kind == "collect":
                     raise DefinitionError(
-                        f"step {step.name!r} asks for {one.name}, but conditions are asked for each event, and a list would be copied each time; "
+                        f"step {step.name!r} asks for {one.name}, but conditions are evaluated for each event, and the list would be copied each time; "
                         "use first, last, sum, count, avg, min or max, or a function of (event, match)"
                     )
                 if one.step is not None and one.step not in names:
                     raise DefinitionError(
-                        f"step {step.name!r} asks for {one.name}, but there is no step {one.step!r}; there are {', '.join(sorted(names))}"
+                        f"step {step.name!r} asks for {one.name}, but there is no step {one.step!r}; the steps are {', '.join(sorted(names))}"
                     )
 
 
@@ -124,12 +124,12 @@ def _check_size(parts: tuple[PatternPart, ...]) -> None:
     steps = sum(1 for part in parts for _ in part.steps())
     if steps > MAX_STEPS:
         raise DefinitionError(
-            f"a pattern has {steps} steps, and at most {MAX_STEPS} are possible; divide it into several patterns"
+            f"a pattern has {steps} steps, and the limit is {MAX_STEPS}; divide it into several patterns"
         )
     states = sum(map(_count_states, parts))
     if states > MAX_STATES:
         raise DefinitionError(
-            f"a pattern becomes {states:,} states, and at most {MAX_STATES:,} are possible; use smaller numbers of repetitions"
+            f"a pattern needs {states:,} states, and the limit is {MAX_STATES:,}; use smaller numbers of repetitions"
         )
 
 
@@ -142,21 +142,21 @@ def _check_order(parts: tuple[PatternPart, ...], *, group: bool = False) -> None
     for before, part in zip((None, *parts), parts, strict=False):
         if part.is_negative and before is None:
             raise DefinitionError(
-                f"{'a group' if group else 'a pattern'} cannot begin with {part}: there is nothing that it could follow"
+                f"{'a group' if group else 'a pattern'} cannot begin with {part}, which needs a step before it"
             )
         if part.is_negative and before is not None and before.is_skippable:
             raise DefinitionError(
-                f"{part} comes after {before}, which may be left out, so it is not clear after what; say it in two patterns, with and without"
+                f"{part} comes after {before}, which may be missing, so its place is ambiguous; write two patterns, with and without that part"
             )
         if part.parts:
             _check_order(part.parts, group=True)
             if part.parts[-1].is_negative:
                 raise DefinitionError(
-                    f"the group {part} ends with {part.parts[-1]}, which nothing in the group ends; move it out of the group"
+                    f"the group {part} ends with {part.parts[-1]}, which no step of the group ends; move it out of the group"
                 )
             if (part.is_repeated or part.optional) and all(
                 inner.is_skippable or inner.is_negative for inner in part.parts
             ):
                 raise DefinitionError(
-                    f"the group {part} is repeated or optional though it may be empty as it is, so it could go on for ever; make one of its steps due"
+                    f"the group {part} is repeated or optional though it may be empty, so it could repeat for ever; make one of its steps mandatory"
                 )

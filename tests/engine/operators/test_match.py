@@ -239,10 +239,10 @@ def test_late_rows_can_be_read() -> None:
             ),
             "asks for speed",
         ),
-        (lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={}), "shows nothing"),
+        (lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={}), "has no result columns"),
         (
             lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={"value": pl.col("value")}),
-            "say which: patterns.last",
+            "name one, as in patterns.last",
         ),
         (
             lambda rows: rows.group_by("who").match(
@@ -254,7 +254,7 @@ def test_late_rows_can_be_read() -> None:
             lambda rows: rows.group_by("who").match(
                 PATTERNS["strict"], select={"who": patterns.first("a", "value")}
             ),
-            "column 'who' of their own",
+            "already have a column 'who'",
         ),
         (
             lambda rows: rows.group_by("who").match(PATTERNS["strict"], select={"v": 3}),

@@ -302,7 +302,9 @@ def test_a_loop_whose_events_are_taken_in_turn_stays_polynomial() -> None:
 
 
 def test_columns_that_rows_lack_are_named() -> None:
-    with pytest.raises(DefinitionError, match="asks for speed, which rows do not have; there are key, kind"):
+    with pytest.raises(
+        DefinitionError, match="asks for speed, which is not a column of the rows; they have key, kind"
+    ):
         Matcher(mr.pattern("a", pl.col("speed") > 1), SCHEMA, ("key",))
     with pytest.raises(DefinitionError, match="asks for speed"):
         Matcher(mr.pattern("a").next("b", pl.col("value") > first("a", "speed")), SCHEMA, ("key",))
@@ -405,7 +407,7 @@ def test_events_that_partial_matches_cannot_share_are_bounded() -> None:
     assert matched(made, frame(*rows), max_partial_matches=2_500) == []
     with pytest.raises(
         PatternFailed,
-        match=r"more than 750 events to remember of partial matches for one key.*make it stricter",
+        match=r"more than 750 entries in the shared buffer of partial matches for one key.*make it stricter",
     ):
         matched(made, frame(*rows), max_partial_matches=150)
 
@@ -413,5 +415,5 @@ def test_events_that_partial_matches_cannot_share_are_bounded() -> None:
 def test_matches_that_an_earlier_version_stored_are_refused_with_the_remedy() -> None:
     matcher = Matcher(mr.pattern("a", A).followed_by("b").within(100), SCHEMA, ("key",))
     old = [1, 1, [[0, 10, ["x", "a", 5, 10]]], [[-1, 0, 0, []]], [[0, 0, 0]], []]
-    with pytest.raises(StateMismatch, match=r"partial matches of version 1 are stored.*--reset JOB"):
+    with pytest.raises(StateMismatch, match=r"stored partial matches have version 1.*--reset JOB"):
         encoding.decode_matches(msgspec.msgpack.encode(old), matcher.states, list(SCHEMA))

@@ -1,1 +1,1 @@
-"""Finds patterns in the manner of Flink CEP."""
+"""Matches patterns of steps, with the semantics of Flink CEP."""

@@ -1,7 +1,20 @@
-"""Regular patterns on columns. What is kept of a key is its newest rows, from the first with which a match may still come of.
+"""Patterns of strict contiguity, matched on columns: all beginnings of all keys at once, by a DFA (`dfa.py`).
 
-Nothing is passed over in such a pattern, so its partial matches are stretches of rows, and where they are known, rows say everything. No
-row is looked at in Python but those of matches, and of timeouts where somebody asks for them.
+Such a pattern ignores no event, so a partial match is a range of rows of its key, and its first row determines the rest. The state
+of a key is therefore rows: from the first row with which a match may still come, up to the newest. There are no partial matches
+to store. In the next batch the kept rows are scanned again, with the new rows behind them.
+
+With `a b c` (each directly after the one before), within 10 s, and the watermark at t=5:
+
+    batch 1   t=1 a   t=2 x   t=3 a   t=4 b        kept: t=3 a (may begin), t=4 b
+    batch 2   t=6 c                                scanned: a b c → the match 3 4 6
+
+The match that would begin at t=1 ended at x. A kept row that no match may begin with has `_first` false, so it is not tried again.
+
+The invariant: a match is reported once. Under `skip_none` a beginning is kept while it is open, and only matches that end with a new
+row are reported. Under the other strategies a beginning that is reported, or ruled out, is not kept.
+
+Rows become Python objects only where they belong to a match, or to a timeout that somebody asks for.
 """
 
 from __future__ import annotations
@@ -17,14 +30,14 @@ from millrace.patterns.cep.matcher import END_OF_STREAM, Matcher
 from millrace.patterns.cep.partial_matches import KeyRows, MatchResults, PartialMatches
 
 MAY_BEGIN, DUE, UNTIL = "_first", "_due", "_until"
-"""Of kept rows: whether a match may begin with it; when time alone changes something for its key, and when all of it is over."""
+"""Columns of kept rows: whether a match may begin with the row; when its key is next due; when its key's state expires."""
 
 MIN_TIME = -(2**62)
 
 
 @dataclass(frozen=True)
 class ContiguousResult:
-    """What came of some rows: rows of matches and timeouts as those of a matcher, and the rows that are kept."""
+    """Rows of matches and of timeouts, shaped as those of `Matcher`, and the rows to keep."""
 
     matches: pl.DataFrame
     timeouts: pl.DataFrame
@@ -33,14 +46,14 @@ class ContiguousResult:
 
 @dataclass(frozen=True, eq=False)
 class ContiguousMatcher:
-    """A regular pattern, ready for rows. `timeouts`: whether anybody asks for them."""
+    """Matches a regular pattern."""
 
     matcher: Matcher
     needs_timeouts: bool = True
 
     @staticmethod
     def is_suitable(matcher: Matcher) -> bool:
-        """Whether a pattern is found this way: it is regular, and goes on after a match where that needs no step to be known."""
+        """Whether a pattern is regular, and its skip strategy names no step: which step took a row is not known here."""
         return is_regular(matcher.runner.nfa) and matcher.pattern.skip.kind in (
             "none",
             "to_next",
@@ -49,7 +62,7 @@ class ContiguousMatcher:
 
     @cached_property
     def schema(self) -> pl.Schema:
-        """The columns of kept rows."""
+        """The columns of the rows that are kept as state."""
         return pl.Schema({**self.matcher.schema, MAY_BEGIN: pl.Boolean(), DUE: pl.Int64(), UNTIL: pl.Int64()})
 
     @cached_property
@@ -57,7 +70,7 @@ class ContiguousMatcher:
         return LazyDfa(self.matcher.runner.nfa)
 
     def step(self, kept: pl.DataFrame, fresh: pl.DataFrame, watermark: int) -> ContiguousResult:
-        """Takes rows in order, all before the watermark, behind those kept of their keys, and lets time pass up to it."""
+        """Matches new rows behind the kept rows of their keys, all before the watermark, and lets time pass up to it."""
         columns, mask = list(self.matcher.schema), self.matcher.predicates.mask().alias("_mask")
         old = kept.select(*columns, MAY_BEGIN, pl.lit(value=False).alias("_new"))
         new = fresh.select(*columns, pl.lit(value=True).alias(MAY_BEGIN), pl.lit(value=True).alias("_new"))
@@ -92,18 +105,18 @@ class ContiguousMatcher:
 
     @cached_property
     def _is_first_only(self) -> bool:
-        """Whether the first match of a beginning is its only one."""
+        """Whether a beginning has one match at most, its first."""
         return self.matcher.pattern.skip.kind != "none"
 
     @cached_property
     def _start_masks(self) -> list[int]:
-        """The masks with which a match may begin."""
+        """The masks of rows that may be the first of a match."""
         return [
             mask for mask in range(1 << len(self.matcher.predicates.bits)) if self.matcher.may_start(mask)
         ]
 
     def _sort_by_key(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows of each key together, in order; `_key` numbers keys."""
+        """Groups rows by key, in order within each key. `_key` is the number of the key."""
         keys = list(self.matcher.keys)
         if not keys:
             return rows.with_columns(pl.lit(0, pl.UInt32).alias("_key"))
@@ -115,7 +128,10 @@ class ContiguousMatcher:
     def _order_matches(
         self, found: ScanResults, keys: Numbers, is_waiting: Flags, is_overdue: Flags
     ) -> tuple[Flags, Flags]:
-        """Which beginnings are told of and which are held: one that began earlier goes first, so later ones wait for it."""
+        """Which beginnings are reported, and which are kept. A beginning that is open blocks the later ones of its key.
+
+        Whether an earlier match rules out a later beginning is decided by `SkipStrategy.next_start`.
+        """
         is_reported, is_held = np.zeros(len(is_waiting), dtype=np.bool_), is_waiting.copy()
         needs_timeout = is_overdue if self.needs_timeouts else np.zeros_like(is_overdue)
         skip = self.matcher.pattern.skip
@@ -146,7 +162,7 @@ class ContiguousMatcher:
         is_new: Flags,
         span: int,
     ) -> MatchResults:
-        """The matches and timeouts of some beginnings: only their rows are gone through one by one."""
+        """The events of reported matches and timeouts. Their rows, and no others, run through the NFA one by one."""
         after, rules = MatchResults([], []), self.matcher.runner
         chosen = np.flatnonzero(is_reported)
         if not len(chosen):
@@ -192,7 +208,7 @@ class ContiguousMatcher:
         is_waiting: Flags,
         is_held: Flags,
     ) -> pl.DataFrame:
-        """From the first beginning that is held, the rows of each key."""
+        """The rows of each key from its first kept beginning on."""
         starts = found.starts[is_held]
         if not len(starts):
             return self.schema.to_frame()

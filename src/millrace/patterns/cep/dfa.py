@@ -1,7 +1,19 @@
-"""Regular patterns (strict contiguity, conditions on the row alone) as an automaton over bit masks, all beginnings at once.
+"""Regular patterns as a deterministic automaton (DFA) over bit masks, run from all beginnings at once.
 
-A step of the loop moves every beginning that is still open by one row. What it says of a beginning is where matches end and whether more
-may come; which step took which row is asked only of the few from which something came.
+A pattern is regular if it ignores no event and its conditions look at the row alone. Then the mask of a row (a bit per condition)
+is all that the automaton needs. A state of the DFA is a set of NFA states. Its table maps a set and a mask to the next set, and is
+filled in as pairs occur (subset construction, lazily): of 256 possible masks a stream shows few.
+
+Each round of the loop in `scan` moves every open beginning by one row, with numpy. So it runs as many rounds as the longest open
+match has rows, however many rows and keys there are. With `a b+` and the rows a b b a b of one key, which begin at 0 and 3:
+
+    round 1   rows 0 3 (a a)    both continue
+    round 2   rows 1 4 (b b)    both are matches now; the second is at the end of its rows, so it stays open
+    round 3   row  2   (b)      the first is a match again
+    round 4   row  3   (a)      the first ends, and row 2 was its last match
+
+The result says where the latest match of a beginning ends, and whether more may follow. Which step took which row is computed later,
+and only for the beginnings that are reported.
 """
 
 from __future__ import annotations
@@ -18,11 +30,11 @@ Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MAX_BITS = 8
-"""With more conditions than this, the table would cost more than it saves."""
+"""The table has a column per mask. With more conditions it would cost more than it saves."""
 
 
 def is_regular(nfa: Nfa) -> bool:
-    """Whether the masks of the rows decide everything, and nothing is passed over."""
+    """Whether masks alone decide, and no event is ignored."""
     predicates = [
         predicate
         for state in nfa.states
@@ -42,39 +54,39 @@ def is_regular(nfa: Nfa) -> bool:
 
 @dataclass(frozen=True)
 class ScanResults:
-    """What came of each beginning, in the order of the rows they begin with."""
+    """One entry for each beginning, in the order of their first rows."""
 
     starts: Numbers
     last_match_rows: Numbers
-    """The row with which its latest match ended; -1: none did."""
+    """The last row of its latest match; -1: it has none."""
     scanned_until: Numbers
-    """The row behind the last that it looked at."""
+    """The row after the last one scanned."""
     open: Flags
-    """Whether the rows of the key ended before it did."""
+    """Whether the rows of the key ended while a match was still possible."""
     is_overdue: Flags
-    """Whether its time was over before it was."""
+    """Whether `within` ended while a match was still possible."""
 
 
 @dataclass
 class LazyDfa:
-    """The automaton made deterministic as far as it was needed: sets of states, and where each mask leads from them."""
+    """The DFA, built as far as scans have needed it."""
 
     nfa: Nfa
     states: dict[int, NfaState] = field(default_factory=dict)
     sets: dict[frozenset[int], int] = field(default_factory=dict)
-    """Sets of states by number: the empty one is the first, the one where all begins the second."""
+    """Numbers of sets of NFA states: 0 is the empty set, 1 the set of the start state."""
 
     def __post_init__(self) -> None:
         start = self.nfa.start
         self.states[start.number] = start
         self.sets = {frozenset(): 0, frozenset({start.number}): 1}
         self.table = np.full((2, 1 << len(self.nfa.predicates.bits)), -1, dtype=np.int64)
-        """From a set, with a mask: twice the next set, and one more if a match ends; -1: not asked yet."""
+        """By set and mask: 2 * next set, plus 1 if a match ends with the row; -1: not computed yet."""
 
     def scan(
         self, masks: Numbers, times: Numbers, ends: Numbers, starts: Numbers, span: int, *, first_only: bool
     ) -> ScanResults:
-        """Follows beginnings; `ends` says of each row where the rows of its key end. `once`: only to the end of the first match."""
+        """Runs the DFA from `starts`. `ends` has, for each row, the end of the rows of its key. `first_only` stops at the first match."""
         last_match_rows, until = (np.full(len(starts), -1, dtype=np.int64) for _ in range(2))
         is_open, is_overdue = np.zeros(len(starts), dtype=np.bool_), np.zeros(len(starts), dtype=np.bool_)
         alive, rows, sets = np.arange(len(starts)), starts, np.ones(len(starts), dtype=np.int64)
@@ -94,7 +106,7 @@ class LazyDfa:
         return ScanResults(starts, last_match_rows, until, is_open, is_overdue)
 
     def _look_up(self, sets: Numbers, masks: Numbers) -> Numbers:
-        """Where the sets lead with these masks."""
+        """The transitions of the sets by the masks, computed where they are new."""
         transitions: Numbers = self.table[sets, masks]
         while (unknown := transitions < 0).any():
             for place, mask in {*zip(sets[unknown].tolist(), masks[unknown].tolist(), strict=True)}:

@@ -1,4 +1,8 @@
-"""A course as bytes and back: events, the chains over them, and who stands where, each written once however many share it."""
+"""The partial matches of a key as bytes and back.
+
+Events and entries are written once, however many matches share them, and named by number. So stored state is as large as the shared
+buffer, not as the sum of its matches.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,20 @@ from millrace.patterns.cep.partial_matches import FoundMatch, PartialMatch, Part
 from millrace.patterns.cep.shared_buffer import BufferEntry, MatchTail, PatternEvent, walk_back
 
 VERSION = 2
-"""Of version 1, each match had links of its own with their answers, and states of patterns with groups had other numbers."""
+"""In version 1 matches shared no entries, and states of patterns with groups had other numbers."""
 
 
 def encode_matches(matches: PartialMatches) -> bytes:
-    """A course as bytes."""
+    """The bytes of the state of one key."""
     entries: dict[int, tuple[int, BufferEntry]] = {}
     events: dict[int, PatternEvent] = {}
     tails = [
         *((run.tail, run.start) for run in matches.running),
         *((match.tail, match.start) for match in matches.waiting),
     ]
-    for node, start in sorted(tails, key=lambda one: one[1].seq):  # who began first goes back the furthest
+    for node, start in sorted(
+        tails, key=lambda one: one[1].seq
+    ):  # the earliest beginning walks back the furthest
         events.setdefault(start.seq, start)
         fresh = list(itertools.takewhile(lambda entry: id(entry) not in entries, walk_back(node, start.seq)))
         for entry in reversed(fresh):
@@ -52,12 +58,12 @@ def encode_matches(matches: PartialMatches) -> bytes:
 
 
 def decode_matches(data: bytes, states: Sequence[NfaState], columns: Sequence[str] = ()) -> PartialMatches:
-    """The course that `dump` wrote; with `columns`, its events have those."""
+    """What `encode_matches` wrote. Rows are widened to `columns`, see `widen_row`."""
     version, *rest = msgspec.msgpack.decode(data)
     if version != VERSION:
         raise StateMismatch(
-            f"partial matches of version {version} are stored, but this is version {VERSION}, which numbers the states of a pattern otherwise; start the job "
-            "without them (--reset JOB), go on with the version of millrace that wrote them, or compute results anew (millrace backfill)"
+            f"stored partial matches have version {version}, but this is version {VERSION}, which numbers the states of a pattern differently; "
+            "start the job without them (--reset JOB), use the version of millrace that wrote them, or recompute results (millrace backfill)"
         )
     seq, rows, written, running, waiting = rest
     events: Mapping[int, PatternEvent] = {
@@ -86,9 +92,10 @@ def decode_matches(data: bytes, states: Sequence[NfaState], columns: Sequence[st
 
 
 def widen_row(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[Any, ...]:
-    """A row with null in the fields that its event type has got since it was stored; they stand last among the fields, before the times.
+    """A stored row with nulls for the fields that its event type has gained since.
 
-    Nothing else can make a row wider: a changed step before the operator is refused, as it belongs to the fingerprint of the state.
+    New fields are the last of the fields, before the times. Nothing else widens a row: a changed step before the operator changes
+    the fingerprint of the state, and such state is refused.
     """
     missing = width - len(row)
     if missing <= 0 or "event_time" not in columns:
@@ -98,5 +105,5 @@ def widen_row(row: Sequence[Any], width: int, columns: Sequence[str]) -> tuple[A
 
 
 def is_storable(value: Any) -> bool:
-    """Whether a value comes back as it was."""
+    """Whether a value survives encoding and decoding unchanged."""
     return value is None or isinstance(value, bool | int | float | str | bytes)

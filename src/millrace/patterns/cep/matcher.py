@@ -1,6 +1,8 @@
-"""The matcher: rows in order of event time in, matches and timeouts out. Pure: what is known of each key is given and returned.
+"""The matcher: rows in order of event time in, matches and timeouts out. It is pure: the state of each key is an argument and a result.
 
-Conditions on the row are computed as columns, once for all rows; then only keys in which a match has begun or may begin are looked at.
+Conditions on the row alone are computed as columns, once for all rows (`predicates.py`). Rows that every partial match ignores, and
+with which no match begins, are dropped. What remains becomes Python objects, key by key, for the keys with a partial match or a
+possible beginning (`partial_matches.py`).
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ from millrace.patterns.cep.shared_buffer import RunningAnswers, walk_back
 
 Key = tuple[Any, ...]
 END_OF_STREAM = 2**62
-"""The watermark at the end of a stream: nothing comes any more."""
+"""The watermark at the end of a stream: no event follows."""
 
 _STORABLE_TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Null)
 
 MATCH, STEP, AT = "_match", "_step", "_at"
-"""Of the rows of matches: which match, which step took it, and when the match was known, if by time that passed."""
+"""Columns of the rows of matches: the number of the match, the step that took the row, and the time that made the match certain."""
 
 
 @dataclass(frozen=True)
 class MatcherResult:
-    """What came of a batch: the courses that changed (None: there is nothing more to know of the key), and rows of matches and timeouts."""
+    """The keys whose state changed (None: the key has no state any more), and the rows of matches and timeouts."""
 
     changed: Mapping[Key, PartialMatches | None]
     matches: pl.DataFrame
@@ -50,7 +52,7 @@ class MatcherResult:
 
 @dataclass(frozen=True, eq=False)
 class Matcher:
-    """A pattern, ready for rows of a schema."""
+    """A pattern, compiled for rows of a schema."""
 
     pattern: Pattern
     schema: pl.Schema
@@ -58,7 +60,7 @@ class Matcher:
     time: str = "event_time"
     max_partial_matches: int = MAX_PARTIAL_MATCHES
     needs_timeouts: bool = True
-    """Whether anybody asks for them: how many partial matches have the same events may depend on what they pass over."""
+    """Without timeouts more rows can be dropped: see `is_always_ignored`."""
     _starts_by_mask: dict[int, bool] = field(default_factory=dict, repr=False)
     _ignored_by_mask: dict[int, bool] = field(default_factory=dict, repr=False)
 
@@ -68,7 +70,7 @@ class Matcher:
         )
         if missing:
             raise DefinitionError(
-                f"the pattern {self.pattern} asks for {', '.join(missing)}, which rows do not have; there are {', '.join(self.schema)}"
+                f"the pattern {self.pattern} asks for {', '.join(missing)}, which is not a column of the rows; they have {', '.join(self.schema)}"
             )
         _ = self.runner
         try:
@@ -81,14 +83,14 @@ class Matcher:
 
     @cached_property
     def predicates(self) -> PredicateCompiler:
-        """The columns that conditions need."""
+        """The compiler of conditions, which knows the columns that they need."""
         return PredicateCompiler(
             RunningAnswers(list(self.schema), [step.name for step in self.pattern.steps])
         )
 
     @cached_property
     def runner(self) -> NfaRunner:
-        """How the courses of keys go."""
+        """The automaton, with its limits."""
         nfa = Nfa(self.pattern, self.predicates)
         return NfaRunner(
             nfa, self.predicates.answers, self.pattern.span, self.pattern.skip, self.max_partial_matches
@@ -96,17 +98,17 @@ class Matcher:
 
     @property
     def states(self) -> Sequence[NfaState]:
-        """What partial matches are in, by number."""
+        """The states of the automaton by number, as stored partial matches name them."""
         return self.runner.nfa.states
 
     def step(
         self, matches: Mapping[Key, PartialMatches], frame: pl.DataFrame, watermark: int
     ) -> MatcherResult:
-        """Takes rows, in order of event time and all before the watermark, and lets time pass up to it, in the keys given, too."""
+        """Processes rows, in order of event time and all before the watermark, then the passing of time in all keys."""
         return self.match_prepared(matches, self.prepare_rows(frame), watermark)
 
     def prepare_rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows that can matter, with the columns that conditions need: not those that every match passes over, and none begins with."""
+        """The rows that can matter, with the columns that conditions need."""
         extras = [expr.alias(f"_extra{i}") for i, expr in enumerate(self.predicates.extras)]
         prepared = frame.select(*self.schema, self.predicates.mask().alias("_mask"), *extras)
         masks = prepared["_mask"].unique().to_list()
@@ -124,7 +126,7 @@ class Matcher:
         watermark: int,
         budget: WorkBudget | None = None,
     ) -> MatcherResult:
-        """What `step` does, with rows that are `ready`; `effort`: how much may be done for it."""
+        """`step` for rows from `prepare_rows`. `budget` limits the work, see `WorkBudget`."""
         found = MatchResults([], [], budget or WorkBudget())
         changed: dict[Key, PartialMatches | None] = {}
         seen: set[Key] = set()
@@ -159,7 +161,7 @@ class Matcher:
     def _split_by_key(
         self, matches: Mapping[Key, PartialMatches], prepared: pl.DataFrame
     ) -> Iterator[tuple[Key, KeyRows]]:
-        """The rows of each key in which a match has begun or begins."""
+        """The rows of each key that has a partial match or a possible beginning."""
         columns, keys = list(self.schema), list(self.keys)
         if keys:
             numbers = prepared.select(keys).unique().with_row_index("_key")
@@ -198,7 +200,7 @@ class Matcher:
             yield tuple(rows[first][place] for place in places), KeyRows(*lists, first, end)
 
     def may_start(self, mask: int) -> bool:
-        """Whether a row with these bits can be the first of a match."""
+        """Whether a row with this mask can be the first of a match."""
         if mask not in self._starts_by_mask:
             predicates = [
                 state.take for state in reachable_states(self.runner.nfa.start) if state.take is not None
@@ -207,7 +209,7 @@ class Matcher:
         return self._starts_by_mask[mask]
 
     def _is_ignored(self, mask: int) -> bool:
-        """Whether a row with these bits is passed over by every partial match."""
+        """Whether every partial match ignores a row with this mask."""
         if mask not in self._ignored_by_mask:
             self._ignored_by_mask[mask] = is_always_ignored(
                 self.runner.nfa, mask, timeouts=self.needs_timeouts
@@ -215,7 +217,7 @@ class Matcher:
         return self._ignored_by_mask[mask]
 
     def rows_of_matches(self, found: list[FoundMatch]) -> pl.DataFrame:
-        """The rows of matches, match by match. Each event is made a row once, in however many matches it is."""
+        """The rows of matches, match by match. An event that is in many matches is converted once."""
         names = self.runner.nfa.names
         places: dict[int, int] = {}
         events: list[tuple[Any, ...]] = []
@@ -243,11 +245,11 @@ class Matcher:
 
 
 def check_types(schema: pl.Schema) -> None:
-    """Refuses columns whose values would not come back from stored state as they were."""
+    """Refuses columns whose values would not survive being stored."""
     for name, dtype in schema.items():
         if not _is_storable(dtype):
             raise DefinitionError(
-                f"a pattern remembers whole rows, but {name} is {dtype}, which cannot be stored; cast it, or select() other columns"
+                f"a pattern stores whole rows, but {name} is {dtype}, which cannot be stored; cast it, or select() other columns"
             )
 
 

@@ -1,8 +1,27 @@
-"""A pattern as states: what a match that has come so far may do with the next event.
+"""A pattern as a nondeterministic automaton (NFA). A state says what a partial match may do with the next event.
 
-It may take it and go on, pass over it and wait, or do what the state after it does (a step that may be left out, a loop that may
-end). Every way is tried; a match that has begun is thus as many partial matches as there are ways. The states are built from the end:
-each part is told where matches go on after it.
+It may take the event and move on, ignore it and stay, or proceed: do what another state does with the same event. A step that is
+optional and a loop that may end proceed to the state after them. Every possibility is followed, so one beginning may have several
+partial matches.
+
+States are built from the last part to the first, because a state needs its successors. `a`, followed by one or more `b`, followed
+by `c`, all with relaxed contiguity, becomes
+
+    0  final
+    2  waits for c        takes c → 0      ignores what is not c
+    1  more b, or c       takes b → 1      ignores what is not b → 3      proceeds to 2
+    3  more b             takes b → 1      ignores what is not b
+    4  waits for b        takes b → 1      ignores what is not b
+    5  start              takes a → 4
+
+State 3 exists because a partial match that waits in 1 for another `b` must not proceed to 2 a second time: with the events
+a b x c, the event x leaves one partial match in 3 and one in 2. If 1 ignored x and stayed in 1, the match a b c would be found
+twice at c.
+
+Two things are handed from one part to the part after it, as the arguments of a `Continuation`:
+
+- `forbidden`: conditions of `not_followed_by`. They end a partial match that stands at the first state of the next part.
+- `guard`: what a greedy loop before takes. The next part neither takes nor ignores such an event, so the loop gets it.
 """
 
 from __future__ import annotations
@@ -20,7 +39,7 @@ from millrace.patterns.parts import CONTIGUITY, MAX_STATES, InnerContiguity, Pat
 
 @dataclass(eq=False)
 class NfaState:
-    """Where a partial match stands. It can be told by its number, in the same pattern always the same."""
+    """Where a partial match stands. Stored partial matches name it by its number, which depends on the pattern alone."""
 
     number: int
     step: int = -1
@@ -29,60 +48,60 @@ class NfaState:
     ignore: Predicate | None = None
     stay: NfaState | None = None
     proceeds: list[tuple[Predicate, NfaState]] = field(default_factory=list)
-    """What it may also do: as these states do."""
+    """States that see the same event if the predicate holds."""
     nots: tuple[Predicate, ...] = ()
-    """What must not come: a match that stands here is given up."""
+    """An event for which one of these holds ends a partial match that stands here."""
     gap: int | None = None
-    """It takes and passes over only what comes in less than this after the event before."""
+    """It takes and ignores only events less than this after the event taken before."""
     final: bool = False
     pending: bool = False
-    """Nothing more is to come, if time passes."""
+    """A `not_followed_by` at the end of the pattern: the match is complete when its time is over."""
     may_end: bool = False
-    """Whether a match that comes here may be over."""
+    """Whether the final state can be reached without an event."""
     may_settle: bool = False
-    """Whether a match that stands here is one when its time is over."""
+    """Whether a pending state can be reached without an event."""
     max_wait: int | None = None
-    """How long after the event before it something may still come of it."""
+    """How long after the event taken before it the state can still do something; None: without limit."""
 
 
 ForbiddenPredicates = tuple[Predicate, ...]
 Continuation = Callable[[ForbiddenPredicates, Predicate | None], NfaState]
-"""Where matches go on: with what must not come before, and what a greedy loop before it keeps for itself."""
+"""Builds the state after a part, from the conditions that must not hold before it and the guard of a greedy loop."""
 
 
 @dataclass(frozen=True)
 class PartContext:
-    """What surrounds a part: the groups it is in may end, and the first part of a group has the group's link."""
+    """What a part inherits from the groups around it: their `until`, and for the first part the link and the gap of the group."""
 
     untils: tuple[Predicate, ...] = ()
     contiguity: InnerContiguity | None = None
     gap: int | None = None
     also: tuple[NfaState, ...] = ()
-    """States that the first state of a group may proceed to, too: what follows the group."""
+    """States after the group: its first state may proceed to them, so the group can be skipped or left."""
     forbidden_after: ForbiddenPredicates = ()
-    """What must not follow the group: nor may it come between the turns of a loop at the group's end."""
+    """What must not follow the group. It must not come between the repetitions of a loop at the group's end either."""
 
     @property
     def for_later_parts(self) -> PartContext:
-        """The same for parts that are not the first."""
+        """The context of the parts after the first, which have links of their own."""
         return PartContext(self.untils, forbidden_after=self.forbidden_after)
 
 
 @dataclass(frozen=True)
 class StepPredicates:
-    """The tests of one step."""
+    """The conditions of one step as predicates."""
 
     take: Predicate
     ignore_before: Predicate | None
-    """What is passed over before its first event; None: nothing."""
+    """Events ignored before the first event of the step; None: no event."""
     ignore_between: Predicate | None
-    """What is passed over between its events."""
+    """Events ignored between two events of the step; None: no event."""
     until: Predicate | None
 
 
 @dataclass
 class Nfa:
-    """The states of a pattern."""
+    """The states of a pattern, numbered in the order in which they are built."""
 
     pattern: Pattern
     predicates: PredicateCompiler
@@ -119,7 +138,7 @@ class Nfa:
         sink: Continuation,
         context: PartContext,
     ) -> NfaState:
-        """The state in which the part at `place` and those after it are waited for."""
+        """The state that waits for the part at `place`, and after it for those behind it."""
         if place == len(parts):
             return sink(forbidden, guard)
         part = parts[place]
@@ -209,7 +228,7 @@ class Nfa:
         return _apply_guard(state, guard)
 
     def _add_waiting(self, state: NfaState, ignore: Predicate | None, fields: dict[str, Any]) -> None:
-        """Lets a state wait: where it may also proceed, it does so only at the first event, and then waits beside."""
+        """Lets a state ignore events. One that also proceeds does so only at its first event, then waits in a state beside it."""
         if ignore is None:
             return
         if not state.proceeds:
@@ -298,7 +317,7 @@ class Nfa:
         following: Continuation,
         until_predicates: ForbiddenPredicates,
     ) -> NfaState:
-        """What follows a group that is left out: a greedy loop at the end of the group keeps its events all the same."""
+        """The state after a group that is skipped. A greedy loop at the group's end still keeps the events that it takes."""
         while part.parts:
             part = part.parts[-1]
         predicates = self._step_predicates(part, PartContext(until_predicates))
@@ -313,7 +332,7 @@ class Nfa:
 
 
 def reachable_states(state: NfaState) -> Iterator[NfaState]:
-    """A state and those that it may do as."""
+    """A state, and all that it can proceed to without an event."""
     stack, seen = [state], {state.number}
     while stack:
         current = stack.pop()
@@ -325,9 +344,9 @@ def reachable_states(state: NfaState) -> Iterator[NfaState]:
 
 
 def is_always_ignored(nfa: Nfa, mask: int, *, timeouts: bool) -> bool:
-    """Whether every match that has begun passes over an event with such a mask, and can go on after it exactly as before.
+    """Whether every partial match ignores an event with such a mask and is in an equal state after it.
 
-    `timeouts`: and is not divided into two with the same events, of which each would have a timeout of its own.
+    With `timeouts`, it must also not become two partial matches with the same events: each would time out on its own.
     """
     positions = {
         other.number: other
@@ -358,7 +377,7 @@ def _ignores_event(state: NfaState, mask: int) -> bool:
 
 
 def list_conditions(pattern: Pattern) -> list[Condition | None]:
-    """Every condition of a pattern."""
+    """All conditions of a pattern, those of `until` and of groups included."""
 
     def inside(part: PatternPart) -> list[Condition | None]:
         return [part.where, part.until, *(found for inner in part.parts for found in inside(inner))]
@@ -376,14 +395,14 @@ def _forbidden_parts_after(parts: tuple[PatternPart, ...], place: int) -> list[P
 
 
 def _greedy_guard(part: PatternPart, predicates: StepPredicates) -> Predicate | None:
-    """What a greedy loop keeps for itself."""
+    """The events that a greedy loop takes in preference to the part after it."""
     return predicates.take if part.greedy and part.least != part.most else None
 
 
 def _exits_of_greedy_loop(
     before: ForbiddenPredicates, greedy: Predicate | None, predicates: StepPredicates, following: Continuation
 ) -> list[tuple[Predicate, NfaState]]:
-    """What follows a greedy loop that its `until` may end: then it keeps nothing."""
+    """The exits of a greedy loop with `until`: once that holds, the loop keeps no events for itself."""
     if greedy is None or predicates.until is None:
         return []
     return [
@@ -399,7 +418,7 @@ def _exclude(predicate: Predicate, excluded: tuple[Predicate, ...]) -> Predicate
 
 
 def _apply_guard(state: NfaState, guard: Predicate | None) -> NfaState:
-    """A state after a greedy loop: what the loop would take is the loop's."""
+    """Makes the state after a greedy loop leave alone every event that the loop takes."""
     if guard is not None:
         left = negate(guard)
         state.take = None if state.take is None else require_both(state.take, left)
@@ -409,7 +428,7 @@ def _apply_guard(state: NfaState, guard: Predicate | None) -> NfaState:
 
 
 def _memoize(sink: Continuation) -> Continuation:
-    """The same state for the same question."""
+    """Builds each state once: the paths that lead to the same continuation share its state."""
     states: dict[tuple[ForbiddenPredicates, Predicate | None], NfaState] = {}
 
     def get_state(forbidden: ForbiddenPredicates, guard: Predicate | None) -> NfaState:

@@ -1,4 +1,16 @@
-"""The matches of one key that have begun, and how an event, or time that passes, moves them."""
+"""The partial matches of one key, and how events and the passing of time advance them.
+
+An event is processed in three steps: partial matches whose time is over are removed, every other one is advanced, and complete
+matches are released as the skip strategy allows (`skip.py`).
+
+A partial match is its state, the tail of its chain of events, and its first event. What an event does to it depends on the state and
+the tail alone, unless a condition looks back. So partial matches that share both (`shared_buffer.py`) are advanced once. With `a+ b`
+within 10 s and ten events `a`, ten partial matches stand in the same state at the same entry: the event `b` is tested once, and
+gives ten matches.
+
+With `within` and no `gap`, partial matches expire in the order in which they began. They are kept in that order, so only the front of
+the list is looked at. A deadline lies at `first + within` exactly: with `a` at t=0 and `within` 10 s, an event at t=10 is too late.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +26,13 @@ from millrace.patterns.cep.shared_buffer import EntryIndex, MatchTail, PatternEv
 from millrace.patterns.cep.skip import SkipStrategy, release_matches
 
 MAX_PARTIAL_MATCHES = 100_000
-"""How many partial matches a key may have. Patterns that allow any combination double them with each event."""
+"""The limit per key. Patterns that allow any combination double their partial matches with each event."""
 MAX_ENTRIES_PER_MATCH = 5
-"""How many links there may be for each partial match that a key may have: an event is one for each way in which matches came to it."""
+"""The limit of entries in the shared buffer, per possible partial match. An event has an entry for each predecessor."""
 
 
 class PartialMatch(NamedTuple):
-    """A match that has begun: its state, its newest event, and its first."""
+    """A match that has begun and is not complete."""
 
     state: NfaState
     tail: MatchTail
@@ -28,47 +40,47 @@ class PartialMatch(NamedTuple):
 
 
 class StepOutcome(NamedTuple):
-    """What becomes of a match with an event: where it goes on, and where it is complete."""
+    """The effect of one event on one partial match: how it continues, and the matches it completes."""
 
     continued: Sequence[tuple[NfaState, MatchTail]]
     completed: Sequence[MatchTail]
     cost: int
-    """In how many states conditions were looked at."""
+    """The number of states whose conditions were evaluated."""
 
 
 class FoundMatch(NamedTuple):
-    """Events that fit, the newest first; `at`: when it was known, if that was when time had passed."""
+    """The events of a match or of a timeout. `known_at` is the time that made it certain, where no event did."""
 
     tail: MatchTail
     start: PatternEvent
     known_at: int | None = None
 
     def events_of(self, step: int) -> list[int]:
-        """The places of the events that a step has taken, the oldest first."""
+        """The numbers of the events that a step has taken, the oldest first."""
         entries = walk_back(self.tail, self.start.seq)
         return [entry.event.seq for entry in entries if entry.step == step][::-1]
 
 
 @dataclass(frozen=True)
 class PartialMatches:
-    """What is known of one key."""
+    """The state of one key."""
 
     running: tuple[PartialMatch, ...] = ()
     waiting: tuple[FoundMatch, ...] = ()
-    """Matches that wait: one that began before them may still be found, and rule them out."""
+    """Complete matches that a match which began earlier may still rule out."""
     next_seq: int = 0
     entry_count: int = 0
-    """How many links there are at most."""
+    """An upper bound of the entries in the shared buffer."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether the key needs no state."""
         return not self.running and not self.waiting
 
 
 @dataclass(frozen=True)
 class KeyRows:
-    """The rows of one key in a batch: a stretch of columns that all keys share."""
+    """The rows of one key in a batch: the range from `first` to `end` of lists that all keys share."""
 
     masks: Sequence[int] = ()
     times: Sequence[int] = ()
@@ -82,23 +94,23 @@ class KeyRows:
 
 @dataclass
 class WorkBudget:
-    """How much may still be done for a pattern before it is too much; None: any."""
+    """The work that may still be spent on a pattern before it fails; None: without limit."""
 
     remaining: int | None = None
 
     def spend(self, amount: int) -> None:
-        """Does something for a partial match."""
+        """Subtracts some work; raises where none is left."""
         if self.remaining is not None:
             self.remaining -= amount
             if self.remaining < 0:
                 raise PatternFailed(
-                    "it has so many partial matches that going through them takes too long; make it stricter, or its `within` shorter"
+                    "it has so many partial matches that advancing them takes too long; make it stricter, or its `within` shorter"
                 )
 
 
 @dataclass
 class MatchResults:
-    """What came of some events."""
+    """The matches and timeouts found so far. Keys add to it one after the other."""
 
     matches: list[FoundMatch]
     timeouts: list[FoundMatch]
@@ -107,7 +119,7 @@ class MatchResults:
 
 @dataclass(frozen=True)
 class NfaRunner:
-    """How the courses of a pattern go."""
+    """Advances the partial matches of a key through the states of a pattern."""
 
     nfa: Nfa
     answers: RunningAnswers
@@ -117,13 +129,13 @@ class NfaRunner:
 
     @cached_property
     def _expires_in_order(self) -> bool:
-        """Whether matches are given up in the order in which they began, which is the order in which they stand."""
+        """Whether partial matches expire in the order in which they began, which is the order in which they are kept."""
         return self.span is not None and all(state.max_wait is None for state in self.nfa.states)
 
     def advance(
         self, matches: PartialMatches, rows: KeyRows, time: int, found: MatchResults, *, is_ended: bool
     ) -> PartialMatches:
-        """Takes events in order, then lets time pass; `ended`: nothing will come any more."""
+        """Processes events in order, then the passing of time up to `time`. `is_ended`: no event follows, ever."""
         running, waiting = list(matches.running), list(matches.waiting)
         begins, times, entry_count, limit = (
             rows.may_begin,
@@ -158,30 +170,32 @@ class NfaRunner:
     def _count_entries(
         self, running: list[PartialMatch], waiting: list[FoundMatch], event: PatternEvent
     ) -> int:
-        """How many links there are; they are counted only where there may be too many, as many end unseen."""
+        """Counts the entries that are still reachable. The running count is too high, as dropped matches do not lower it."""
         alive: set[int] = set()
         tails = [
             *((run.tail, run.start.seq) for run in running),
             *((match.tail, match.start.seq) for match in waiting),
         ]
-        for node, first in sorted(tails, key=lambda one: one[1]):  # who began first goes back the furthest
+        for node, first in sorted(
+            tails, key=lambda one: one[1]
+        ):  # the earliest beginning walks back the furthest
             alive.update(map(id, takewhile(lambda entry: id(entry) not in alive, walk_back(node, first))))
         if len(alive) > self.max_partial_matches * MAX_ENTRIES_PER_MATCH:
             raise self._too_many_error(
-                f"more than {self.max_partial_matches * MAX_ENTRIES_PER_MATCH:,} events to remember of partial matches",
+                f"more than {self.max_partial_matches * MAX_ENTRIES_PER_MATCH:,} entries in the shared buffer of partial matches",
                 event,
             )
         return len(alive)
 
     def _too_many_error(self, excess: str, event: PatternEvent) -> PatternFailed:
         return PatternFailed(
-            f"a pattern has {excess} for one key, at event time {event.time}, so it would grow without end; "
+            f"a pattern has {excess} for one key, at event time {event.time}, so its state would grow without end; "
             "make it stricter: consecutive() or the default in place of allow_combinations(), followed_by() in place of followed_by_any(), "
             "a shorter within(), or skip_past_last()"
         )
 
     def next_deadline(self, matches: PartialMatches) -> int | None:
-        """When time alone will change something."""
+        """The time at which a partial match expires, if no event comes before."""
         return min((at for run in matches.running if (at := self._deadline(run)) is not None), default=None)
 
     def _deadline(self, run: PartialMatch) -> int | None:
@@ -193,7 +207,7 @@ class NfaRunner:
     def _pass_time(
         self, running: list[PartialMatch], waiting: list[FoundMatch], time: int, found: MatchResults
     ) -> tuple[list[PartialMatch], list[FoundMatch]]:
-        """Without the matches whose time is over; those that only waited for that are found."""
+        """Removes the partial matches whose deadline has passed. In a pending state they are matches, else timeouts."""
         if not running or (self._expires_in_order and running[0].start.time + (self.span or 0) > time):
             return running, waiting
         due = {at for run in running if (at := self._deadline(run)) is not None and at <= time}
@@ -252,7 +266,10 @@ class NfaRunner:
     def _step_match(
         self, state: NfaState, node: MatchTail | None, event: PatternEvent, entries: EntryIndex
     ) -> StepOutcome:
-        """Everything one partial match may do with an event. One that it completes is found, though the event must not come."""
+        """All that one partial match may do with an event.
+
+        A forbidden event ends the partial match, but a match that it completes in the same moment counts.
+        """
         continued: list[tuple[NfaState, MatchTail]] = []
         completed: list[MatchTail] = []
         is_refused = False
@@ -291,7 +308,7 @@ class NfaRunner:
         completed: list[FoundMatch],
         found: MatchResults,
     ) -> tuple[list[PartialMatch], list[FoundMatch]]:
-        """Shows matches, and gives up what they rule out. One that began earlier goes first, so later ones wait for it."""
+        """Releases complete matches, and drops what they rule out."""
         if self.skip.kind == "none":
             found.matches += completed
             return running, waiting
@@ -312,5 +329,5 @@ def _start_seq(match: FoundMatch) -> int:
 
 
 def _event_order(match: FoundMatch) -> list[tuple[int, int]]:
-    """Among matches found at once: the one that took events earlier goes first."""
+    """Orders matches completed by the same event: the one that took its events earlier is released first."""
     return [(entry.event.seq, entry.step) for entry in reversed(list(walk_back(match.tail, match.start.seq)))]

@@ -1,7 +1,18 @@
-"""Conditions made ready: what concerns the row alone is a column of bits, the rest a few operations in plain Python.
+"""Conditions compiled to predicates: a bit of the row's mask where the row alone decides, else a few operations in plain Python.
 
-An expression that asks about earlier events is cut: parts that look at the row alone are computed as columns, once per batch; only
-the operators above them run for each event and each match that has begun. What they cannot say falls back to polars, on one row.
+An expression on earlier events is cut. Parts that look at the row alone become columns, computed once per batch. Only the operators
+above them run per event and partial match. In
+
+    (pl.col("kind") == "b") & (pl.col("value") * 2 > first("a", "value"))
+
+`kind == "b"` becomes a bit, `value * 2` a column of extra values, and `>` a Python comparison with the answer carried by the match
+(`shared_buffer.py`). It runs only where the bit is set. An operator that has no equivalent here falls back to polars, on one row;
+then each step of the pattern counts 100 times in the work budget.
+
+A predicate also says what the mask alone tells. `may_hold` and `must_hold` are safe bounds: `may_hold(mask)` is false only if the
+predicate holds for no event with that mask, and `must_hold(mask)` is true only if it holds for all of them. The condition above may
+hold where the bit is set and must hold nowhere; its negation must hold where the bit is not set. With these bounds rows are dropped
+that no partial match can take.
 """
 
 from __future__ import annotations
@@ -28,17 +39,14 @@ MaskTest = Callable[[int], bool]
 
 @dataclass(frozen=True)
 class Predicate:
-    """Whether an event may be taken or passed over by a match. `pure`: the event's mask decides it alone.
-
-    Of any other test the mask may still say that it cannot hold, or that it holds whatever came before.
-    """
+    """A test of an event against a partial match. With `is_row_only`, the mask of the event decides alone."""
 
     holds: Callable[[PatternEvent, MatchTail | None], bool]
     is_row_only: bool
     may_hold: MaskTest = lambda _mask: True
-    """Whether it can hold for an event with such a mask."""
+    """False only if it holds for no event with this mask."""
     must_hold: MaskTest = lambda _mask: False
-    """Whether it holds for every event with such a mask."""
+    """True only if it holds for every event with this mask."""
 
     __test__ = False
 
@@ -47,7 +55,7 @@ ALWAYS = Predicate(lambda _event, _node: True, is_row_only=True, must_hold=lambd
 
 
 def negate(predicate: Predicate) -> Predicate:
-    """Holds where it does not."""
+    """Logical NOT. What may fail to hold need not hold, so the bounds change places."""
     inner, may, must = predicate.holds, predicate.may_hold, predicate.must_hold
     return Predicate(
         lambda event, node: not inner(event, node),
@@ -58,7 +66,7 @@ def negate(predicate: Predicate) -> Predicate:
 
 
 def require_both(one: Predicate, other: Predicate) -> Predicate:
-    """Holds where both hold."""
+    """Logical AND."""
     if one is ALWAYS or other is ALWAYS:
         return other if one is ALWAYS else one
     a, b = one.holds, other.holds
@@ -71,7 +79,7 @@ def require_both(one: Predicate, other: Predicate) -> Predicate:
 
 
 def require_either(one: Predicate, other: Predicate) -> Predicate:
-    """Holds where one of both holds."""
+    """Logical OR."""
     a, b = one.holds, other.holds
     return Predicate(
         lambda event, node: a(event, node) or b(event, node),
@@ -83,14 +91,14 @@ def require_either(one: Predicate, other: Predicate) -> Predicate:
 
 @dataclass
 class PredicateCompiler:
-    """Makes tests of conditions, and collects the columns that they need."""
+    """Compiles conditions, and collects the columns that they need: `bits` for the mask, `extras` for values."""
 
     answers: RunningAnswers
     bits: list[pl.Expr] = field(default_factory=list)
     extras: list[pl.Expr] = field(default_factory=list)
 
     def compile(self, condition: Condition | None) -> Predicate:
-        """A condition as a test."""
+        """The predicate of a condition; no condition always holds."""
         if condition is None:
             return ALWAYS
         predicates = [self._compile_term(term) for term in condition.terms]
@@ -102,7 +110,7 @@ class PredicateCompiler:
         return joined
 
     def mask(self) -> pl.Expr:
-        """The column of bits."""
+        """The bits of all conditions as one column of whole numbers; null counts as false."""
         bits = [
             expr.cast(pl.Boolean).fill_null(value=False).cast(pl.Int64) * (1 << i)
             for i, expr in enumerate(self.bits)
@@ -130,7 +138,7 @@ class PredicateCompiler:
         )
 
     def _compile_earlier(self, term: pl.Expr) -> Predicate:
-        """A test that asks about earlier events; what it says of the row besides is asked first, of the mask."""
+        """A condition on earlier events. In a conjunction, the part that the mask decides is tested first."""
         tree = json.loads(term.meta.serialize(format="json"))
         match tree:
             case {"BinaryExpr": {"op": "And" | "LogicalAnd"}}:
@@ -215,7 +223,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _nan_on_error(function: Callable[[float], float]) -> Callable[[Any], float]:
-    """Where there is no answer, it is not a number."""
+    """NaN where Python raises, as polars answers."""
 
     def value(of: Any) -> float:
         try:
@@ -235,7 +243,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     str({"Trigonometry": "Cos"}): _nan_on_error(math.cos),
     str({"Trigonometry": "ArcSin"}): _nan_on_error(math.asin),
 }
-"""Functions of one value, by what polars calls them."""
+"""Functions of one value, by their names in serialized polars expressions."""
 
 
 def _strict_operation(
@@ -272,7 +280,7 @@ def _index_of(expressions: list[pl.Expr], expr: pl.Expr) -> int:
 
 
 def columns_of(steps: Sequence[Condition | None]) -> set[str]:
-    """The columns of the row that conditions look at, directly or in earlier events."""
+    """The columns that conditions read, of the event itself or of earlier ones."""
     found: set[str] = set()
     for expr in expressions_of(steps):
         names = [(name, EarlierValue.parse(name)) for name in expr.meta.root_names()]
@@ -281,12 +289,12 @@ def columns_of(steps: Sequence[Condition | None]) -> set[str]:
 
 
 def expressions_of(steps: Sequence[Condition | None]) -> Iterator[pl.Expr]:
-    """The expressions of conditions."""
+    """The polars expressions in conditions; Python functions are left out."""
     return (expr for condition in steps if condition for expr in condition.expressions())
 
 
 def check_conditions(steps: Sequence[Condition | None], schema: pl.Schema) -> None:
-    """Refuses what types do not allow, of the row and of earlier events, and what is neither true nor false."""
+    """Refuses conditions that do not fit the types of the columns, or are not boolean."""
     rows = schema.to_frame()
     for expr in expressions_of(steps):
         answers = [one.aggregate(pl.col(one.column or next(iter(schema)))) for one in earlier_values(expr)]

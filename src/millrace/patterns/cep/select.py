@@ -1,4 +1,4 @@
-"""What is shown of a match: expressions over its events, one row for each match."""
+"""The result of a match: `select` computes one row from its events."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from millrace.values import expressions
 def check_select(
     pattern: Pattern, select: Mapping[str, pl.Expr], keys: Sequence[str], schema: pl.Schema
 ) -> pl.Schema:
-    """The columns of what is shown; the error names what cannot be."""
+    """The schema of the results; refuses expressions that a match cannot answer."""
     steps = [step.name for step in pattern.steps if not step.is_negative]
     if not select:
         raise DefinitionError(
-            f"match() shows nothing of a match; say select={{'at': patterns.first({steps[0]!r}, 'event_time')}}, say"
+            f"match() without select has no result columns; give some, such as select={{'at': patterns.first({steps[0]!r}, 'event_time')}}"
         )
     for name, expr in select.items():
         if not isinstance(expr, pl.Expr):
@@ -30,13 +30,13 @@ def check_select(
             )
         if name in keys or name in panes.COLUMNS or name == "event_time":
             raise DefinitionError(
-                f"select {name}=…: results have a column {name!r} of their own; use another name"
+                f"select {name}=…: results already have a column {name!r}; use another name"
             )
         for root in expr.meta.root_names():
             one = EarlierValue.parse(root)
             if one is None or one.kind == "previous":
                 raise DefinitionError(
-                    f"select {name}={expr} asks for {root}, but a match has many events; say which: patterns.last(step, {root!r})"
+                    f"select {name}={expr} asks for {root}, but a match has many events; name one, as in patterns.last(step, {root!r})"
                 )
             if one.step not in steps or (one.column is not None and one.column not in schema):
                 raise DefinitionError(
@@ -48,14 +48,14 @@ def check_select(
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise DefinitionError(f"select does not fit the columns {dict(schema)}: {reason}") from error
-    known = _answer_questions(empty, select, keys).schema
+    known = _resolve_references(empty, select, keys).schema
     expressions.check_elementwise("match(select=...)", select.values(), known)
     return selected.schema
 
 
 def select_matches(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]) -> pl.DataFrame:
-    """A pane for each match: from its first event to its last, or to when it was certain."""
-    answered = _answer_questions(matches, select, keys)
+    """A pane per match. Its window reaches from the first event to the last, or to the time that made the match certain."""
+    answered = _resolve_references(matches, select, keys)
     about = {"index": 0, "settled_index": 0, "timing": "on_time", "final": True, "op": panes.ADD}
     return answered.select(
         *keys,
@@ -67,15 +67,15 @@ def select_matches(matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: S
     )
 
 
-def _answer_questions(
+def _resolve_references(
     matches: pl.DataFrame, select: Mapping[str, pl.Expr], keys: Sequence[str]
 ) -> pl.DataFrame:
-    """One row for each match, with a column for each question that `select` asks of its events."""
-    questions = list(dict.fromkeys(one for expr in select.values() for one in earlier_values(expr)))
+    """One row per match, with a column per reference to its events in `select`."""
+    references = list(dict.fromkeys(one for expr in select.values() for one in earlier_values(expr)))
     time = pl.col("event_time")
     return matches.group_by(MATCH, maintain_order=True).agg(
         *(pl.col(key).first() for key in keys),
-        *(one.aggregate(pl.col(one.column or STEP).filter(pl.col(STEP) == one.step)) for one in questions),
+        *(one.aggregate(pl.col(one.column or STEP).filter(pl.col(STEP) == one.step)) for one in references),
         time.first().alias("_first"),
         pl.coalesce(pl.col(AT).first() - 1, time.last()).alias("_last"),
     )

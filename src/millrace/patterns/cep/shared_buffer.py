@@ -1,7 +1,19 @@
-"""What a match has taken so far: a chain of events, with running answers to what conditions ask.
+"""The events that partial matches have taken: chains of entries that matches share (the shared buffer of Flink CEP).
 
-Matches that have taken the same events have the same links, also where one began earlier: with `a+ b` and the events 1 2 3, the matches that began with
-1, 2 and 3 share the links 1 <- 2 <- 3, and each goes back along them as far as its own first event. So n events of one key are n links, and not n * n / 2.
+An entry is an event and the entry taken before it, so a match is a path from its newest entry back to its first event. Matches with
+the same events share entries, also where one began earlier. With `a+ b` and the events 1 2 3, all of them `a`:
+
+    1 <- 2 <- 3
+
+The matches that began with 1, 2 and 3 all stand at the entry of 3. Each walks back as far as its own first event, which it knows by
+number (`start_seq`), and no further. So n events of one key need n entries, not n * n / 2.
+
+The invariant: within one event, entries with the same step and the same predecessor are one object (`EntryIndex`). Because of it,
+partial matches with the same state and the same newest entry can be advanced once for all of them.
+
+What conditions ask of earlier events (`sum`, `count`, `last`, …) is not computed by walking back. It is carried along in the tail of
+the match: with `sum(a.value)` and the values 5 7, the tail at the second event holds 12. Matches that began with different events
+have different sums, so their tails differ, but the entries behind them are still shared.
 """
 
 from __future__ import annotations
@@ -15,20 +27,20 @@ from millrace.patterns.conditions import EarlierValue
 
 
 class PatternEvent(NamedTuple):
-    """A row on its way through a matcher."""
+    """A row that a matcher looks at."""
 
     seq: int
-    """Its place among the rows of its key."""
+    """Its number among the rows of its key."""
     time: int
     mask: int
-    """A bit for each condition on the row alone: does it hold?"""
+    """A bit for each condition on the row alone, set where it holds."""
     row: tuple[Any, ...]
     extra: tuple[Any, ...] = ()
-    """Values that other conditions need of the row."""
+    """Values of the row that conditions on earlier events are compared with."""
 
 
 class BufferEntry(NamedTuple):
-    """An event that matches have taken, and the one that they took before it."""
+    """An event that matches have taken, and the entry that they took before it."""
 
     before: BufferEntry | None
     step: int
@@ -36,22 +48,22 @@ class BufferEntry(NamedTuple):
 
 
 class MatchTail(NamedTuple):
-    """Where a match stands: its newest event, and which link that is. Matches of which no condition asks more share it."""
+    """The end of a chain: the newest event of a match, and the running answers about its events."""
 
     entry: BufferEntry
     event: PatternEvent
     start_seq: int
-    """The place of the first event of the match that made it. Beyond the first event of a match, links are those of others."""
+    """The number of the first event of the match that made it. Entries behind that event belong to other matches."""
     answers: tuple[Any, ...]
 
 
 AnswerFunction = Callable[[MatchTail | None], Any]
 EntryIndex = dict[tuple[int, int], BufferEntry]
-"""The links that one event has made so far, by step and the id of the link before (0: any)."""
+"""The entries made for one event so far, by step and by the id of the entry before (0: any)."""
 
 
 def walk_back(node: MatchTail | None, first: int) -> Iterator[BufferEntry]:
-    """From the newest event of a match to its first, which has the place `first`."""
+    """The entries of a match from its newest event to its first, which has the number `first`."""
     entry = None if node is None else node.entry
     while entry is not None:
         yield entry
@@ -60,18 +72,18 @@ def walk_back(node: MatchTail | None, first: int) -> Iterator[BufferEntry]:
 
 @dataclass
 class RunningAnswers:
-    """Which answers are kept along a chain: for each what is asked, of which step, and in which column of the row it is found."""
+    """The answers that are carried along a chain. A slot is what is asked, of which step, and the index of its column in the row."""
 
     columns: Sequence[str]
     steps: Sequence[str]
     slots: list[tuple[str, int, int]] = field(default_factory=list)
     cost_per_event: int = 1
-    """What a partial match costs with each event, beside one whose conditions are computed in place."""
+    """The work that one event costs a partial match; more than 1 where a condition falls back to polars."""
     looks_back: bool = False
-    """Whether a condition asks about any event of a match, so that matches with the same newest event may differ."""
+    """Whether a condition asks about events before the newest. Then matches with the same newest entry may differ."""
 
     def answer(self, asked: EarlierValue) -> AnswerFunction:
-        """How a question about earlier events is answered."""
+        """A function from the tail of a match to the value that a condition asks for. It reserves a slot where it needs one."""
         if asked.kind == "previous":
             place = self.columns.index(asked.column or "")
             return lambda node: None if node is None else node.event.row[place]
@@ -90,7 +102,7 @@ class RunningAnswers:
     def append(
         self, before: MatchTail | None, step: int, event: PatternEvent, entries: EntryIndex
     ) -> MatchTail:
-        """A chain with one more event. `links`: those that this event has made."""
+        """The chain with one more event. `entries` are those that this event has made so far."""
         answers = self._initial_answers if before is None else before.answers
         slots = self._slots_by_step.get(step)
         if slots:
@@ -118,7 +130,7 @@ class RunningAnswers:
 
     @cached_property
     def _initial_answers(self) -> tuple[Any, ...]:
-        """Asked once all is known that conditions ask."""
+        """The answers before the first event. Read only after all conditions are compiled, which add slots."""
         return tuple(0 if kind in ("sum", "count", "number") else None for kind, _, _ in self.slots)
 
     @cached_property
