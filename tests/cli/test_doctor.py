@@ -33,9 +33,9 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
-@pytest.mark.parametrize(("said", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25-ea", 25)])
-def test_the_major_version_is_read_off_any_style(said: str, major: int) -> None:
-    assert java.Java(Path("java"), said).major == major
+@pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25-ea", 25)])
+def test_the_major_version_is_read_off_any_style(version: str, major: int) -> None:
+    assert java.Java(Path("java"), version).major == major
 
 
 def test_java_home_wins_over_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

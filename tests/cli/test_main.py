@@ -93,8 +93,8 @@ class Cli:
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         code = main.main(list(words))
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+        message = self._capsys.readouterr()
+        return code, message.out, message.err
 
     def ok(self, *words: str) -> str:
         code, out, err = self(*words)
@@ -357,7 +357,7 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["run", "nowhere:job"], 1, "error: 'nowhere:job': there is no module 'nowhere'"),
         (["run"], 2, "name at least one job, or set run.jobs"),
@@ -407,11 +407,11 @@ def test_transcripts_pass_and_fail_by_exit_code(millrace: Cli) -> None:
     ],
 )
 def test_a_mistake_is_one_clear_message_and_an_exit_code(
-    millrace: Cli, words: list[str], code: int, said: str
+    millrace: Cli, words: list[str], code: int, message: str
 ) -> None:
     found, _, err = millrace(*words)
     assert (found, "Traceback" in err) == (code, False)
-    assert said in " ".join(err.split())
+    assert message in " ".join(err.split())
 
 
 @pytest.mark.usefixtures("log")

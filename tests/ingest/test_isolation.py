@@ -133,10 +133,10 @@ class Leaving(Sensors):
     """Ends the process at some messages, in one of the ways that are no ordinary error."""
 
     def process(self, raw: RawMessage) -> Event | None:
-        said = json.loads(raw.payload)
-        if said.get("count") == 13:
+        report = json.loads(raw.payload)
+        if report.get("count") == 13:
             sys.exit(0)
-        if said.get("count") == 14:
+        if report.get("count") == 14:
             pl.select(pl.lit(2**62).cast(pl.Datetime("ms"))).rows()  # polars panics
         return super().process(raw)
 

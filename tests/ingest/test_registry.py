@@ -18,7 +18,7 @@ def test_millraces_own_are_found_by_name() -> None:
     assert isinstance(processor("hsl"), Hsl)
 
 
-@pytest.mark.parametrize(("name", "options", "told"), [
+@pytest.mark.parametrize(("name", "options", "message"), [
     ("recrding", {}, "there is no connector 'recrding'; did you mean 'recording'"),
     ("recording", {"path": "r", "sped": 2}, "no option 'sped'; did you mean 'speed'? it takes path, speed, retime"),
     ("recording", {}, "needs the option 'path'"),
@@ -26,11 +26,11 @@ def test_millraces_own_are_found_by_name() -> None:
     ("recording", {"path": "r", "clock": 5}, "no option 'clock'"),
 ])  # fmt: skip
 def test_a_wrong_name_or_option_is_an_error_that_says_what_is_allowed(
-    name: str, options: dict[str, object], told: str
+    name: str, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         connector(name, **options)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_package_that_is_merely_installed_brings_a_processor_of_its_own(

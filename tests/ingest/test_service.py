@@ -17,9 +17,9 @@ from millrace.transit import POSITIONS
 
 
 def recording(path: Path, *, vehicles: int, gap: int = 0) -> Path:
-    said = {"oper": 12, "tst": "2020-09-21T03:00:00.000Z", "lat": 60.2, "long": 24.9}
+    report = {"oper": 12, "tst": "2020-09-21T03:00:00.000Z", "lat": 60.2, "long": 24.9}
     lines = [
-        {"received": 1_600_657_200_000 + n * gap, "topic": "t", "payload": {"VP": {**said, "veh": n}}}
+        {"received": 1_600_657_200_000 + n * gap, "topic": "t", "payload": {"VP": {**report, "veh": n}}}
         for n in range(vehicles)
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
@@ -66,15 +66,15 @@ def test_a_wrong_setting_names_its_section_before_anything_starts(tmp_path: Path
     log.close()
 
 
-@pytest.mark.parametrize(("settings", "told"), [
+@pytest.mark.parametrize(("settings", "message"), [
     ({"connector": "recording", "path": "r"}, r"\[ingest\.a\]: connector 'recording' brings messages that need a processor"),
     ({"connector": "simulator", "processor": "hsl"}, r"\[ingest\.a\]: processor = 'hsl' has nothing to do"),
 ])  # fmt: skip
 def test_messages_need_a_processor_and_events_need_none(
-    tmp_path: Path, settings: dict[str, str], told: str
+    tmp_path: Path, settings: dict[str, str], message: str
 ) -> None:
     log = open_log(str(tmp_path / "log"))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         ingest_all({"a": IngestSettings.model_validate(settings)}, log, out=io.StringIO(), stop=StopSignal())
     log.close()
 

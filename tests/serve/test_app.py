@@ -60,7 +60,7 @@ def test_a_box_and_a_number_choose_among_them(log: Log, running: Running) -> Non
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("box=24,60,25", "box=24,60,25 is not a box; give four numbers of degrees: west,south,east,north"),
         ("box=24,sixty,25,61", "box=24,sixty,25,61 is not a box"),
@@ -72,24 +72,24 @@ def test_a_box_and_a_number_choose_among_them(log: Log, running: Running) -> Non
     ],
 )
 def test_a_question_that_cannot_be_names_what_was_said_and_what_would_do(
-    running: Running, query: str, said: str
+    running: Running, query: str, message: str
 ) -> None:
     response, body = running.ask(f"{VIEW}?{query}")
     assert (response.status, response.headers["content-type"]) == (400, "application/json")
-    assert said in json.loads(body)["error"]
+    assert message in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("/api/views/trains", "there is no view 'trains'; there are vehicle-distribution"),
         ("/api/nothing", "there is no /api/nothing"),
     ],
 )
-def test_what_is_not_there_is_said_as_json(running: Running, path: str, said: str) -> None:
+def test_what_is_not_there_is_said_as_json(running: Running, path: str, message: str) -> None:
     response, body = running.ask(path)
     assert response.status == 404
-    assert said in json.loads(body)["error"]
+    assert message in json.loads(body)["error"]
 
 
 def test_views_are_listed(log: Log, running: Running) -> None:
@@ -106,12 +106,12 @@ def test_views_are_listed(log: Log, running: Running) -> None:
 
 
 def status(at: int, batch: int, **changes: object) -> Status:
-    said: dict[str, object] = {
+    message: dict[str, object] = {
         "at": at, "batch": batch, "jobs": [LAYER], "read": 500, "results": {CELL_COUNTS.name: 40}, "lag": {"input.vehicle-positions": 12},
         "watermarks": {f"{LAYER}/a": T0 + 9, f"{LAYER}/b": T0 + 7}, "took_ms": 80, "latency": {CELL_COUNTS.name: 1_100 + batch},
         "reads": {LAYER: ["input.vehicle-positions"]}, "writes": {LAYER: [CELL_COUNTS.name]},
     }  # fmt: skip
-    return Status(**{**said, **changes})  # type: ignore[arg-type]
+    return Status(**{**message, **changes})  # type: ignore[arg-type]
 
 
 def test_jobs_are_as_their_runs_say(log: Log, running: Running) -> None:

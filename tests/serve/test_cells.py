@@ -288,7 +288,7 @@ ROUTES = Topic("analytics.routes", Route)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (
             {"key": "cell"},
@@ -324,7 +324,7 @@ ROUTES = Topic("analytics.routes", Route)
         ),
     ],
 )
-def test_a_view_that_cannot_be_is_refused(wrong: dict[str, object], said: str) -> None:
+def test_a_view_that_cannot_be_is_refused(wrong: dict[str, object], message: str) -> None:
     right = {
         "name": "v",
         "topic": CELL_COUNTS,
@@ -336,4 +336,4 @@ def test_a_view_that_cannot_be_is_refused(wrong: dict[str, object], said: str) -
     }
     with pytest.raises(DefinitionError) as refused:
         View(**{**right, **wrong})  # type: ignore[arg-type]
-    assert said in str(refused.value)
+    assert message in str(refused.value)

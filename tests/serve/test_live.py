@@ -129,7 +129,7 @@ def test_a_box_may_cross_the_antimeridian(log: Log, running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("message", "reason"),
     [
         ("no json", "is not understood"),
         ('{"layers": ["vehicle-distribution"]}', "missing required field `box`"),
@@ -151,12 +151,12 @@ def test_a_box_may_cross_the_antimeridian(log: Log, running: Running) -> None:
     ],
 )
 def test_a_bad_message_is_answered_and_the_connection_stays(
-    log: Log, running: Running, said: str | bytes, reason: str
+    log: Log, running: Running, message: str | bytes, reason: str
 ) -> None:
     write(log, 0, {CENTRE: 3})
     with closing(running.watch(HELSINKI)) as viewer:
         viewer.take_until(lambda: bool(viewer.cells))
-        viewer.socket.send(said)
+        viewer.socket.send(message)
         viewer.take_until(lambda: bool(viewer.errors))
         assert reason in viewer.errors[0]
         write(log, 5, {CENTRE: 4})

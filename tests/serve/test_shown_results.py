@@ -88,14 +88,14 @@ def test_a_window_whose_results_were_all_withdrawn_is_shown_as_empty() -> None:
     assert (counts(cells), cells.time) == ({}, T0 + 5_000)
 
 
-said = st.tuples(
+results_of_jobs = st.tuples(
     st.sampled_from(PLACES),
     st.integers(0, 6),
     st.integers(1, 5),
     st.sampled_from(["+", "+", "+", "-"]),
     st.sampled_from(["on_time", "early", "late"]),
 )
-batches = st.lists(st.lists(said, min_size=1, max_size=8), max_size=8)
+batches = st.lists(st.lists(results_of_jobs, min_size=1, max_size=8), max_size=8)
 
 
 @pytest.mark.parametrize("shows", ["window", "newest"])
@@ -154,11 +154,11 @@ def moving(vehicles: int, seconds: int) -> pl.DataFrame:
 def test_the_api_a_viewer_and_a_restart_show_the_number_of_vehicles_that_the_log_has(
     log: Log, running: Running
 ) -> None:
-    said = replay(BUILT_IN["vehicle-distribution"](), moving(40, 90))
+    results_of_jobs = replay(BUILT_IN["vehicle-distribution"](), moving(40, 90))
     viewer = running.watch([-180.0, -85.0, 180.0, 85.0])
-    ends = sorted(set(said["window_end"]))
+    ends = sorted(set(results_of_jobs["window_end"]))
     for end in ends[:: len(ends) // 6]:
-        part = said.filter(pl.col("window_end") <= end)
+        part = results_of_jobs.filter(pl.col("window_end") <= end)
         log.append(CELL_COUNTS.name, encode(CELL_COUNTS, part, ingestion_time=T0))
         records = [
             decode(CELL_COUNTS, p, log.read(CELL_COUNTS.name, p, 0, to), panes=True).rows
@@ -246,14 +246,14 @@ def test_a_job_of_sessions_is_shown_as_its_results_say(accumulation: Any) -> Non
             "event_time": [T0 + at * 1000 for at, _ in seconds],
         }
     )
-    said = replay(
+    results_of_jobs = replay(
         job, events.with_columns(pl.col("count").cast(pl.Int64), ingestion_time="event_time"), batch=1
     )
-    assert set(said["op"]) == {"+", "-"}, "sessions that had been shown grew together"
+    assert set(results_of_jobs["op"]) == {"+", "-"}, "sessions that had been shown grew together"
     cells, log = ViewState(STAYS_VIEW), list[dict[str, Any]]()
-    for row in range(len(said)):
-        cells.apply(said[row : row + 1])
-        log += said[row : row + 1].to_dicts()
+    for row in range(len(results_of_jobs)):
+        cells.apply(results_of_jobs[row : row + 1])
+        log += results_of_jobs[row : row + 1].to_dicts()
         assert counts(cells) == {
             cell: each["count"] for cell, each in newest_of_each(log, 60_000, "geocell").items()
         }

@@ -41,8 +41,8 @@ class Stalled:
         headers = b""
         while not headers.endswith(b"\r\n\r\n"):
             headers += self.socket.recv(1)
-        said = json.dumps({"layers": [LAYER], "box": EVERYWHERE}).encode()
-        self.socket.sendall(Frame(Opcode.TEXT, said).serialize(mask=True))
+        subscription = json.dumps({"layers": [LAYER], "box": EVERYWHERE}).encode()
+        self.socket.sendall(Frame(Opcode.TEXT, subscription).serialize(mask=True))
         self.received = 0
 
     def drain(self, until: int) -> list[dict[str, object]]:

@@ -1,4 +1,6 @@
-"""From the outside world to the log: connectors fetch messages, processors understand them, a pipeline writes them."""
+"""From the outside world to the log: connectors fetch messages, processors understand them, a pipeline writes
+them.
+"""
 
 from millrace.ingest.contract import (
     Connector,

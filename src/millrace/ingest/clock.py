@@ -1,26 +1,26 @@
-"""The clock that ingestion reads and waits by; tests bring their own."""
+"""The clock of ingestion; tests use one of their own."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time and lets it pass."""
+    """The present time, and a way to wait."""
 
     def now(self) -> int:
         """Whole milliseconds since the epoch."""
 
     def sleep(self, duration: int) -> None:
-        """Lets this many milliseconds pass."""
+        """Waits for this many milliseconds."""
 
 
 class WallClock:
-    """The time of this machine."""
+    """The clock of this machine."""
 
     def now(self) -> int:
         """Whole milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def sleep(self, duration: int) -> None:
-        """Really waits."""
+        """Blocks the thread."""
         time.sleep(duration / 1000)

@@ -1,8 +1,8 @@
-"""What a connector and a processor promise.
+"""The contract of connectors and processors.
 
-A connector knows how to reach the outside world and nothing of what messages mean; a processor knows what they mean and not whence they
-come. So any two of them go together. Messages travel in batches of columns, because a Python object per message would cost more
-than understanding it.
+A connector reaches a source and does not know what its messages mean. A processor understands messages and
+does not know their source. So every connector works with every processor. Messages travel in batches of
+columns, because a Python object per message would cost more than processing it.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from millrace.values.calls import describe_error, ordinary_errors
 from millrace.values.event_values import InvalidValue
 
 MISFIT = "does not fit the type"
-"""The reason of what is understood but cannot be an event of its topic."""
+"""The reason of messages that are understood, but do not fit the type of their topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawMessage:
-    """A message as it came."""
+    """A message as it arrived."""
 
     topic: str
-    """What the outside world called it, such as an MQTT topic; may be empty."""
+    """Its topic in the outside world, such as an MQTT topic; may be empty."""
     payload: bytes
     received: int
-    """When it came, in milliseconds: the ingestion time of its event."""
+    """Its time of arrival in milliseconds, which becomes the ingestion time of its event."""
     origin: str = ""
-    """Where to look for it again, such as a file and line."""
+    """Its place at the source, such as a file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A message that became no event: kept as a dead letter, never dropped."""
+    """A message that is not an event: it becomes a dead letter and is never dropped."""
 
     reason: str
-    """One of a few, by which rejects are counted."""
+    """The class of fault, by which rejects are counted."""
     detail: str
-    """What exactly was wrong with this one."""
+    """The fault of this message in detail."""
     raw: RawMessage
 
 
@@ -61,28 +61,28 @@ class MessageRejected(Exception):
 
 @dataclass(frozen=True, eq=False)
 class MessageBatch:
-    """Messages in the order in which they came, a column for each attribute."""
+    """Messages in order of arrival, with a column for each attribute."""
 
     topics: Sequence[str] = ()
     payloads: Sequence[bytes] = ()
     received: Sequence[int] = ()
     positions: Sequence[int] = ()
-    """Where each stands in its source, such as a line number."""
+    """The position of each in its source, such as a line number."""
     source: str = ""
-    """What the positions belong to, such as a file."""
+    """The source of the positions, such as a file."""
     rejects: Sequence[Reject] = ()
-    """What the connector itself could not read."""
+    """Messages that the connector itself could not read."""
     shift: int = 0
-    """What `event_time` adds, in milliseconds, where a recording is to look live."""
+    """Milliseconds that `event_time` adds, so that a recording looks live."""
     rows: Sequence[tuple[Topic, pl.DataFrame]] = ()
-    """Events of a connector that makes them itself, as in `Processed`; it brings no messages."""
+    """Events, as in `ProcessedBatch`, of a connector that makes events itself and no messages."""
 
     def __len__(self) -> int:
-        """How many messages (or ready events) were read, without the rejects."""
+        """The number of messages or ready events, without the rejects."""
         return len(self.payloads) + sum(len(frame) for _, frame in self.rows)
 
     def event_time(self, reported: int) -> int:
-        """The time that an event of this batch gets whose message says `said`; `Rejected` where no calendar holds it."""
+        """The event time for a time that a message reports. `MessageRejected` if it is out of range."""
         time = reported + self.shift
         if not MIN_TIME <= time <= MAX_TIME:
             raise MessageRejected(
@@ -92,7 +92,7 @@ class MessageBatch:
         return time
 
     def __getitem__(self, index: int) -> RawMessage:
-        """One of the messages by itself."""
+        """A single message of the batch."""
         return RawMessage(
             self.topics[index],
             self.payloads[index],
@@ -101,57 +101,66 @@ class MessageBatch:
         )
 
     def __iter__(self) -> Iterator[RawMessage]:
-        """One after the other."""
+        """The messages one by one."""
         return map(self.__getitem__, range(len(self.payloads)))
 
 
 class Event(NamedTuple):
-    """What a message meant."""
+    """The event that a message reports."""
 
     topic: Topic
     event_time: int
-    """When it happened, in milliseconds since the epoch."""
+    """The time at which it happened, in milliseconds since the epoch."""
     details: Mapping[str, Any]
-    """Values for the columns of the topic; those left out are null, which only optional fields may be."""
+    """Values by column of the topic. Columns left out are null; only optional fields may be null."""
 
 
 @dataclass(frozen=True, eq=False)
 class ProcessedBatch:
-    """What a batch of messages meant: each is in exactly one of the three, or each part of it where a message tells of several things."""
+    """The outcome of a batch. Each message, or each part of one that reports several things, is in one of the
+    three.
+    """
 
     rows: Sequence[tuple[Topic, pl.DataFrame]] = ()
-    """For each topic the columns of its type, `event_time` and `ingestion_time`, in the order of the messages."""
+    """For each topic, the columns of its type, `event_time` and `ingestion_time`, in the order of the
+    messages."""
     rejects: Sequence[Reject] = ()
     skipped: Counter[str] = field(default_factory=Counter)
-    """How many were understood but are of no interest, by kind."""
+    """Counts of messages that are understood and ignored on purpose, by kind."""
 
 
 class Connector(ABC):
-    """Reaches the outside world. Used as a context: it connects on entry and lets go on exit."""
+    """Reaches one kind of source. As a context manager it connects on entry and disconnects on exit."""
 
     topics: tuple[Topic, ...] = ()
-    """Where its events go if it makes events itself, as the simulator does; such a connector needs no processor."""
+    """The topics of a connector that makes events itself, such as the simulator. It needs no processor."""
 
     @abstractmethod
     def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
-        """At most `limit` messages that come within `wait` milliseconds; none may have come. None: there will be no more."""
+        """At most `limit` messages that arrive within `wait` milliseconds, possibly none. None: the source
+        has ended.
+        """
 
     @abstractmethod
     def acknowledge(self, batch: MessageBatch) -> None:
-        """Called when the log has the batch, in the order of polls. What is not acknowledged is delivered again, where the source can."""
+        """Called in the order of polls, when the log has the batch. A source that can delivers other messages
+        again.
+        """
 
     def set_topic_filters(self, filters: Sequence[str]) -> None:  # noqa: B027 - a file has no topics to choose from
-        """Told before it connects which topics the processor understands, where the outside world can be asked for some."""
+        """Called before `open` with the topics that the processor understands, for sources with
+        subscriptions.
+        """
 
     def recovered_errors(self) -> Counter[str]:
-        """What went wrong on the way and was overcome, by kind, so far."""
+        """Counts of errors at the source that were overcome, by kind."""
         return Counter()
 
     def open(self) -> None:  # noqa: B027 - not every connector needs it
-        """Connects. An error here is the user's: wrong address, missing file."""
+        """Connects. Errors here are wrong settings: a wrong address, a missing file."""
 
     def close(self) -> None:  # noqa: B027 - not every connector needs it
-        """Lets go."""
+        """Disconnects."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -164,19 +173,25 @@ class Connector(ABC):
 
 
 class MessageProcessor(ABC):
-    """Understands the messages of one feed. It keeps no state and raises nothing but `Rejected`, whatever a message contains."""
+    """Understands the messages of one feed. It has no state, and raises only `MessageRejected`, whatever a
+    message holds.
+    """
 
     topics: tuple[Topic, ...]
-    """Where its events go; dead letters go to `dead.<the first of these>`."""
+    """The topics of its events. Dead letters go to `dead.<the first of these>`."""
     filters: tuple[str, ...] = ("#",)
-    """Which topics of the outside world it understands, as MQTT writes filters; all, unless it says so."""
+    """The topics of the outside world that it understands, as MQTT topic filters. Default: all."""
 
     @abstractmethod
     def process(self, raw: RawMessage) -> Event | None:
-        """What the message means; None: nothing of interest. `Rejected`: it cannot be understood."""
+        """The event of a message; None if the message is ignored on purpose. `MessageRejected` if it is not
+        understood.
+        """
 
     def process_many(self, batch: MessageBatch) -> ProcessedBatch:
-        """The same for a batch, with event times by `batch.event_time`. Override it where columns are faster."""
+        """Processes a batch; event times pass through `batch.event_time`. Override it where columns are
+        faster.
+        """
         events: dict[str, list[tuple[RawMessage, Event]]] = {}
         rejects: list[Reject] = []
         skipped: Counter[str] = Counter()
@@ -195,19 +210,19 @@ class MessageProcessor(ABC):
 
 
 class EventPassthrough(MessageProcessor):
-    """Takes the place of a processor where the connector's batches already are events."""
+    """The processor of connectors whose batches hold events already."""
 
     def __init__(self, topics: tuple[Topic, ...]) -> None:
         self.topics = topics
 
     def process(self, raw: RawMessage) -> Event | None:
-        """There are no messages to understand."""
+        """Rejects every message: such connectors have none."""
         raise MessageRejected(
             "no processor", f"a connector that makes events brought a message from {raw.origin}"
         )
 
     def process_many(self, batch: MessageBatch) -> ProcessedBatch:
-        """The events as they are; a message among them would be a reject."""
+        """The events unchanged; a message among them is rejected."""
         return ProcessedBatch(batch.rows, super().process_many(batch).rejects)
 
 
@@ -223,7 +238,7 @@ def _process_one(processor: MessageProcessor, raw: RawMessage, batch: MessageBat
 
 
 def build_frame(events: Sequence[tuple[RawMessage, Event]], rejects: list[Reject]) -> pl.DataFrame:
-    """Events of one topic, with their messages, as columns; those that do not fit become rejects that name the column."""
+    """Events of one topic as columns. Events that do not fit its type become rejects that name the column."""
     topic = events[0][1].topic
     shape = event_values.row_decoder(topic.type)
     rows: list[tuple[RawMessage, Any, int]] = []
@@ -238,7 +253,7 @@ def build_frame(events: Sequence[tuple[RawMessage, Event]], rejects: list[Reject
 def build_columns(
     topic: Topic, rows: Sequence[tuple[RawMessage, Any, int]], rejects: list[Reject]
 ) -> pl.DataFrame:
-    """Rows of the topic's shape, with their messages and event times, as columns."""
+    """Converted rows with their messages and event times as columns."""
     shape = event_values.row_decoder(topic.type)
     times = {
         "event_time": pl.Series([at for _, _, at in rows], dtype=pl.Int64),

@@ -1,4 +1,4 @@
-"""One message never stops the others: what a processor or the encoding of its events raises costs only the messages at fault."""
+"""Isolates faults: if the processor or the encoding raises, only the messages at fault are rejected."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ class EncodedRows:
     topic: Topic
     records: OutgoingRecords
     max_event_time: int | None
-    """The greatest event time among them."""
+    """The latest event time among them."""
 
 
 @dataclass(eq=False)
 class IsolatedBatch:
-    """What became of a batch."""
+    """The outcome of a batch: encoded events, rejects and counts of skipped messages."""
 
     rows: list[EncodedRows] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: IsolatedBatch) -> None:
-        """What became of the messages that follow."""
+        """Adds the outcome of the messages that follow."""
         self.rows += other.rows
         self.rejects += other.rejects
         self.skipped.update(other.skipped)
 
 
 def isolate(processor: MessageProcessor, batch: MessageBatch) -> IsolatedBatch:
-    """The events of a batch, encoded; a message for which processor or encoding raise is a reject."""
+    """Processes and encodes a batch. A message for which processor or encoding raises becomes a reject."""
     isolated = IsolatedBatch()
-    if batch.rows:  # events that a connector made itself have no messages
+    if batch.rows:  # events that a connector makes itself have no messages
         for topic, rows in batch.rows:
             isolated.rows += _encode_or_reject(topic, rows, isolated.rejects)
         batch = replace(batch, rows=())
@@ -77,7 +77,7 @@ def _isolate_messages(processor: MessageProcessor, batch: MessageBatch) -> Isola
 
 
 def process_isolated(processor: MessageProcessor, batch: MessageBatch) -> ProcessedBatch:
-    """What a batch means, without a log; a message for which the processor raises is a reject."""
+    """Processes a batch without encoding it. A message for which the processor raises becomes a reject."""
     try:
         with ordinary_errors():
             processed = processor.process_many(batch)
@@ -96,7 +96,7 @@ def process_isolated(processor: MessageProcessor, batch: MessageBatch) -> Proces
 
 
 def _check_nulls(topic: Topic, rows: pl.DataFrame) -> None:
-    """Refuses what the encoding would refuse."""
+    """Refuses nulls, as the encoding would."""
     for name in event_values.row_decoder(topic.type).required:
         if rows[name].null_count():
             raise event_values.InvalidValue(f"column {name!r} is null, and the field must have a value")

@@ -1,4 +1,4 @@
-"""Connector → processor → log: a batch is acknowledged only when the log has it."""
+"""Connector → processor → log. A batch is acknowledged only after the log has it."""
 
 import signal
 import threading
@@ -18,46 +18,48 @@ from millrace.log.contract import Headers, Log, OutgoingRecords
 from millrace.log.dead_letters import dead_topic, split_letters, truncate_letters
 
 BATCH_LIMIT = 10_000
-"""The most messages that are written together."""
+"""The most messages of one batch."""
 BATCH_WAIT = 50
-"""How long messages are gathered, in milliseconds: what a message waits at most before it is written."""
+"""Milliseconds for which a batch is gathered, and so the longest wait of a message before it is written."""
 
 
 @dataclass
 class IngestCounts:
-    """What has become of the messages so far: `received` is the sum of the other three, where a message tells of one event."""
+    """Counts of messages so far. If each message is one event, `received` is the sum of the other three."""
 
     received: int = 0
     written: Counter[str] = field(default_factory=Counter)
     """By topic."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """Understood but of no interest, by kind."""
+    """Understood and ignored on purpose, by kind."""
     rejected: Counter[str] = field(default_factory=Counter)
     """Dead letters, by reason."""
     max_event_time: int | None = None
-    """The greatest event time written."""
+    """The latest event time written."""
     recovered_errors: Counter[str] = field(default_factory=Counter)
-    """What went wrong at the source and was overcome, by kind."""
+    """Errors at the source that were overcome, by kind."""
 
 
 class StopSignal:
-    """Asked for by anyone, from any thread; obeyed between two batches, so that none is left half written."""
+    """A request to stop, from any thread. It takes effect between two batches, so none is left half
+    written.
+    """
 
     def __init__(self) -> None:
         self._requested = threading.Event()
 
     def request(self) -> None:
-        """Ends ingestion after the batch at hand."""
+        """Asks ingestion to stop after the current batch."""
         self._requested.set()
 
     @property
     def is_requested(self) -> bool:
-        """Whether to end."""
+        """Whether somebody asked to stop."""
         return self._requested.is_set()
 
     @contextmanager
     def on_interrupt(self) -> Iterator["StopSignal"]:
-        """While inside, Ctrl-C (or a polite kill) asks to stop; a second one stops at once."""
+        """Within this context, Ctrl-C or SIGTERM asks to stop; a second one stops at once."""
 
         def handle(number: int, _frame: FrameType | None) -> None:
             if self.is_requested:
@@ -84,12 +86,13 @@ def ingest(
     limit: int = BATCH_LIMIT,
     wait: int = BATCH_WAIT,
 ) -> IngestCounts:
-    """Until the connector ends or `stop` is asked for; `report` is called after each batch."""
+    """Runs until the connector ends or `stop` is requested. `report` is called after each batch."""
     stop, clock, counts = stop or StopSignal(), clock or WallClock(), IngestCounts()
     for topic in processor.topics:
         if topic.is_read_only:
             raise DefinitionError(
-                f"topic {topic.name!r} is one that others write, so nothing can be ingested into it; name another"
+                f"topic {topic.name!r} is read-only here, because other programs write it, so nothing can "
+                "be ingested into it; name another"
             )
         log.ensure(topic)
     dead = dead_topic(processor.topics[0].name)
@@ -111,7 +114,9 @@ def ingest(
 def _write_batch(
     batch: MessageBatch, processor: MessageProcessor, log: Log, dead: str, counts: IngestCounts, now: int
 ) -> None:
-    """Dead letters first: should the log fail in between, the batch comes again and nothing was lost."""
+    """Writes dead letters first: if the log fails in between, the whole batch is delivered again and nothing
+    is lost.
+    """
     isolated = isolate(processor, batch)
     rejects = [*batch.rejects, *isolated.rejects]
     if rejects:

@@ -1,4 +1,6 @@
-"""How ingestion shows what it does: one line that is rewritten on a terminal, a plain line now and then elsewhere and where several sources share it."""
+"""Progress lines of ingestion: one rewritten line on a terminal; plain lines in a file or for several
+sources.
+"""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -8,13 +10,13 @@ from millrace.ingest.clock import Clock, WallClock
 from millrace.ingest.pipeline import IngestCounts
 
 _TERMINAL_INTERVAL, _PLAIN_INTERVAL = 250, 10_000
-"""Milliseconds between lines."""
+"""Milliseconds between two plain lines."""
 _MAX_LIVE_LAG = 3_600_000
-"""Events that are older than this are of the past, not late."""
+"""Milliseconds; for older events, their time is shown and not their lag."""
 
 
 class IngestProgress:
-    """Give its `update` to `ingest` as `report`, and call `done` at the end."""
+    """Pass `update` to `ingest` as `report`, and call `finish` at the end."""
 
     def __init__(self, name: str, out: TextIO, *, alone: bool = True, clock: Clock | None = None) -> None:
         self.name, self.out, self.clock = name, out, clock or WallClock()
@@ -23,22 +25,24 @@ class IngestProgress:
         self._shown_received = 0
 
     def update(self, counts: IngestCounts) -> None:
-        """Shows the counts, unless it has just done so."""
+        """Shows the counts, unless a line is not due yet."""
         now = self.clock.now()
         elapsed = now - self._shown_at
         if elapsed >= (_TERMINAL_INTERVAL if self._is_terminal else _PLAIN_INTERVAL):
             rate = (counts.received - self._shown_received) * 1000 // elapsed
             self._show(
-                f"{_format_totals(counts)}, {rate:,}/s{_format_lag(counts, now)}{_format_recovered_errors(counts)}",
+                f"{_format_totals(counts)}, "
+                f"{rate:,}/s{_format_lag(counts, now)}{_format_recovered_errors(counts)}",
                 end="" if self._is_terminal else "\n",
             )
             self._shown_at, self._shown_received = now, counts.received
 
     def finish(self, counts: IngestCounts, *, stopped: bool = False) -> None:
-        """The sum of it all, with the reasons of what was rejected."""
+        """Shows the totals, with the reasons of rejects."""
         now = self.clock.now()
         seconds = (now - self._started_at) / 1000
-        summary = f"{_format_totals(counts)} in {seconds:.1f} s{_format_lag(counts, now)}{_format_recovered_errors(counts)}"
+        details = _format_lag(counts, now) + _format_recovered_errors(counts)
+        summary = f"{_format_totals(counts)} in {seconds:.1f} s{details}"
         self._show(f"{'stopped' if stopped else 'done'}: {summary}", end="\n")
         for label, counter in (("passed over", counts.skipped), ("rejected", counts.rejected)):
             if counter:
@@ -61,7 +65,7 @@ def _format_totals(counts: IngestCounts) -> str:
 
 
 def _format_lag(counts: IngestCounts, now: int) -> str:
-    """How far the newest event is behind the clock; its time, where that is long ago or ahead."""
+    """The lag of the latest event behind the clock, or its time if it is long ago or in the future."""
     if counts.max_event_time is None:
         return ""
     if 0 <= now - counts.max_event_time < _MAX_LIVE_LAG:

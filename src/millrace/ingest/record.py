@@ -1,4 +1,4 @@
-"""Recordings are made from a broker: each message as a line, acknowledged when the file has it."""
+"""Makes recordings of a broker: each message is a line, acknowledged when the file has it."""
 
 import base64
 import gzip
@@ -17,7 +17,7 @@ from millrace.ingest.pipeline import BATCH_LIMIT, IngestCounts, StopSignal
 from millrace.ingest.progress import IngestProgress
 
 _POLL_WAIT = 500
-"""How long messages are gathered before they are written, in milliseconds."""
+"""Milliseconds for which messages are gathered before they are written."""
 _validate_json = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 
@@ -32,7 +32,7 @@ def record(
     messages: int | None = None,
     clock: Clock | None = None,
 ) -> IngestCounts:
-    """Until `stop` is asked for, this much time has passed, or there are as many messages; the file must be new."""
+    """Records until `stop` is requested, or for this duration or number of messages. The file must be new."""
     clock, counts = clock or WallClock(), IngestCounts()
     deadline = None if duration is None else clock.now() + durations.parse_positive(duration, name="duration")
     with _create_file(path) as file, connector:
@@ -65,14 +65,14 @@ def _create_file(path: Path) -> IO[bytes]:
         return path.open("xb")
     except FileExistsError as error:
         raise InputError(
-            f"{path} is there already, and a recording replaces none; name another file, or remove it"
+            f"{path} exists already, and a recording does not replace a file; name another, or remove it"
         ) from error
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _write_batch(batch: MessageBatch, file: IO[bytes], compressed: gzip.GzipFile | None) -> None:
-    """When it returns the lines are on disk, and can be read even if nothing follows."""
+    """When it returns, the lines are on disk and readable, even if the process dies next."""
     lines = b"".join(encode_line(raw) for raw in batch)
     if compressed is None:
         file.write(lines)
@@ -84,7 +84,9 @@ def _write_batch(batch: MessageBatch, file: IO[bytes], compressed: gzip.GzipFile
 
 
 def encode_line(raw: RawMessage) -> bytes:
-    """A message as `Recording` reads it back, byte for byte: JSON as it is, other text as text, other bytes as base64."""
+    """A line that `Recording` turns back into the same bytes: JSON as it is, other text as text, other bytes
+    as base64.
+    """
     fields: dict[str, Any] = {"received": raw.received, "topic": raw.topic}
     if _is_embeddable_json(raw.payload):
         fields["payload"] = msgspec.Raw(raw.payload)
@@ -97,7 +99,9 @@ def encode_line(raw: RawMessage) -> bytes:
 
 
 def _is_embeddable_json(payload: bytes) -> bool:
-    """Whether it can stand in a line as it is: a JSON object or list in one line, with no space around it."""
+    """Whether the payload can be part of a line as it is: a JSON object or list on one line, without space
+    around it.
+    """
     if (
         payload[:1] not in (b"{", b"[")
         or payload[-1:] not in (b"}", b"]")

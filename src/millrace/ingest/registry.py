@@ -1,4 +1,4 @@
-"""Connectors and processors by name: those of millrace, and those that installed packages offer as entry points."""
+"""Connectors and processors by name: those of millrace, and entry points of installed packages."""
 
 import difflib
 import inspect
@@ -28,12 +28,14 @@ PROCESSORS: dict[str, Callable[..., MessageProcessor]] = {"gtfs-rt": GtfsRt, "hs
 
 
 def connector(name: str, **options: Any) -> Connector:
-    """The connector of that name (or entry point in `millrace.connectors`) with its own options, which it checks."""
+    """Creates the connector of this name (or entry point in `millrace.connectors`), which checks its
+    options.
+    """
     return _create("connector", name, CONNECTORS, options)
 
 
 def processor(name: str, **options: Any) -> MessageProcessor:
-    """The processor of that name (or entry point in `millrace.processors`)."""
+    """Creates the processor of this name (or entry point in `millrace.processors`)."""
     return _create("processor", name, PROCESSORS, options)
 
 
@@ -45,7 +47,8 @@ def _create(
     for option in options:
         if option not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ConfigError(
-                f"{kind} {name!r} has no option {option!r}; {_suggest(option, parameters)}it takes {', '.join(parameters) or 'none'}"
+                f"{kind} {name!r} has no option {option!r}; {_suggest(option, parameters)}it takes "
+                f"{', '.join(parameters) or 'none'}"
             )
     for option, parameter in parameters.items():
         is_required = parameter.default is parameter.empty and parameter.kind not in (

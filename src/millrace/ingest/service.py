@@ -1,4 +1,4 @@
-"""Several connectors at once, each in a thread of its own; they stop together."""
+"""Runs several connectors, each in a thread of its own. They stop together."""
 
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -17,10 +17,13 @@ from millrace.log import Log
 def ingest_all(
     sources: Mapping[str, IngestSettings], log: Log, *, out: TextIO, stop: StopSignal
 ) -> dict[str, IngestCounts]:
-    """Until every connector ends, or `stop` is asked for; one that fails stops the others. All are made before any starts."""
+    """Runs until all connectors end, or `stop` is requested. All are created before any starts; one that
+    fails stops the others.
+    """
     if not sources:
         raise ConfigError(
-            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to millrace.toml, "
+            "there is nothing to ingest: add a section [ingest.NAME] with connector and processor to "
+            "millrace.toml, "
             "or name a source: millrace ingest mqtt URL, recording FILE, files FILE, stdin or simulator"
         )
     pipelines = {name: _create_pipeline(name, source) for name, source in sources.items()}
@@ -51,7 +54,8 @@ def _add_copies(
         return connector, processor
     if connector.topics:
         raise ConfigError(
-            f"copies = {source.copies}: connector {source.connector!r} makes events itself, and those are not copied"
+            f"copies = {source.copies}: connector {source.connector!r} makes events itself, and those are "
+            "not copied"
         )
     copies = Copies(connector, processor, copies=source.copies, spread=source.spread)
     return copies, EventPassthrough(copies.topics)
@@ -62,11 +66,13 @@ def _create_processor(source: IngestSettings, connector: Connector) -> MessagePr
         if connector.topics:
             return EventPassthrough(connector.topics)
         raise ConfigError(
-            f"connector {source.connector!r} brings messages that need a processor to understand them; add processor = ..."
+            f"connector {source.connector!r} brings messages that need a processor to understand them; add "
+            "processor = ..."
         )
     if connector.topics:
         raise ConfigError(
-            f"processor = {source.processor!r} has nothing to do: connector {source.connector!r} makes events itself; leave processor out"
+            f"processor = {source.processor!r} has nothing to do: connector {source.connector!r} makes "
+            "events itself; leave processor out"
         )
     return registry.processor(source.processor)
 

@@ -28,7 +28,7 @@ def millrace(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def said(*words: str, code: int = 0) -> dict[str, Any]:
+def run_json(*words: str, code: int = 0) -> dict[str, Any]:
     done = millrace(*words, "--json")
     assert done.returncode == code, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -40,19 +40,19 @@ def test_brokers_in_the_background_are_found_again_and_keep_what_they_hold(tmp_p
     from confluent_kafka.cimpl import NewTopic
 
     folder = ("--folder", str(tmp_path / "k"))
-    assert said("status", *folder, code=1) == {"running": False, "url": None, "brokers": []}
+    assert run_json("status", *folder, code=1) == {"running": False, "url": None, "brokers": []}
     try:
-        up = said("up", "--port", "0", "--background", *folder)
+        up = run_json("up", "--port", "0", "--background", *folder)
         assert up["running"]
-        assert said("status", *folder) == up
+        assert run_json("status", *folder) == up
         again = millrace("up", "--port", "0", *folder)
         assert (again.returncode, "brokers run already" in again.stderr) == (1, True)
         servers = up["url"].removeprefix("kafka://")
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic("kept", 3)])["kept"].result(30)
-        assert said("down", *folder)["stopped"] == 1
-        assert said("status", *folder, code=1)["running"] is False
-        up = said("up", "--port", "0", "--background", *folder)
+        assert run_json("down", *folder)["stopped"] == 1
+        assert run_json("status", *folder, code=1)["running"] is False
+        up = run_json("up", "--port", "0", "--background", *folder)
         topics = (
             AdminClient({"bootstrap.servers": up["url"].removeprefix("kafka://")})
             .list_topics(timeout=30)
@@ -62,8 +62,8 @@ def test_brokers_in_the_background_are_found_again_and_keep_what_they_hold(tmp_p
         other = millrace("up", "--port", "0", "--brokers", "3", *folder)
         assert other.returncode == 1
     finally:
-        assert said("down", *folder)["stopped"] == 1
-    assert said("down", *folder)["stopped"] == 0
+        assert run_json("down", *folder)["stopped"] == 1
+    assert run_json("down", *folder)["stopped"] == 0
 
 
 def test_brokers_in_the_foreground_end_with_the_command_however_that_ends(tmp_path: Path) -> None:
@@ -99,11 +99,11 @@ def test_a_broker_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 def test_with_three_brokers_each_record_is_held_by_two_before_it_counts(tmp_path: Path) -> None:
     nodes = [BrokerNode(number, 9000 + number, 9100 + number) for number in (1, 2, 3)]
-    told = make_properties(nodes[1], nodes, tmp_path, BrokerOptions(settings={"num.partitions": "7"}))
-    assert (told["default.replication.factor"], told["min.insync.replicas"]) == ("3", "2")
-    assert told["controller.quorum.voters"] == "1@localhost:9101,2@localhost:9102,3@localhost:9103"
-    assert told["advertised.listeners"] == "PLAINTEXT://localhost:9002"
-    assert "num.partitions=7\n" in format_properties(told)
+    properties = make_properties(nodes[1], nodes, tmp_path, BrokerOptions(settings={"num.partitions": "7"}))
+    assert (properties["default.replication.factor"], properties["min.insync.replicas"]) == ("3", "2")
+    assert properties["controller.quorum.voters"] == "1@localhost:9101,2@localhost:9102,3@localhost:9103"
+    assert properties["advertised.listeners"] == "PLAINTEXT://localhost:9002"
+    assert "num.partitions=7\n" in format_properties(properties)
 
 
 @pytest.mark.long

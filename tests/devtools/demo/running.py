@@ -16,7 +16,7 @@ from pathlib import Path
 from millrace.devtools.demo.progress import fetch_json
 from millrace.runners.processes import is_alive, kill_trees, list_tree
 
-PATIENCE = 180
+TIMEOUT = 180
 """Seconds; more than anything takes on a starved machine."""
 LIMIT = 10
 """Seconds within which everything must have ended."""
@@ -48,7 +48,7 @@ class Demo:
             text=True,
             cwd=folder.parent,
         )
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.port = 0
         self._lines: queue.Queue[str] = queue.Queue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -56,19 +56,19 @@ class Demo:
 
     def until(self, pattern: str) -> re.Match[str]:
         """Waits for a line."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             try:
                 line = self._lines.get(timeout=0.2)
             except queue.Empty:
                 assert self.process.poll() is None, (
-                    f"the demo ended with {self.process.returncode}: {''.join(self.said)}"
+                    f"the demo ended with {self.process.returncode}: {''.join(self.lines)}"
                 )
                 continue
-            self.said.append(line)
+            self.lines.append(line)
             if found := re.search(pattern, line):
                 return found
-        raise AssertionError(f"no line with {pattern!r} in {''.join(self.said)}")
+        raise AssertionError(f"no line with {pattern!r} in {''.join(self.lines)}")
 
     def until_map(self) -> None:
         """Waits for the address, and remembers it."""
@@ -105,12 +105,12 @@ class Demo:
         """Tells it to end; its code, once nothing of it is left, which must be in time."""
         there, began = self.processes(), time.monotonic()
         self.process.send_signal(number)
-        code = self.process.wait(timeout=PATIENCE)
+        code = self.process.wait(timeout=TIMEOUT)
         eventually(lambda: not any(map(is_alive, there)), "no process is left")
         assert time.monotonic() - began < LIMIT
-        self._listener.join(PATIENCE)
+        self._listener.join(TIMEOUT)
         while not self._lines.empty():
-            self.said.append(self._lines.get())
+            self.lines.append(self._lines.get())
         return code
 
     def _listen(self) -> None:
@@ -132,9 +132,9 @@ def demo(folder: Path, *words: str, python: Path | None = None) -> Iterator[Demo
         running.process.wait()
 
 
-def eventually(fact: Callable[[], bool], said: str) -> None:
+def eventually(fact: Callable[[], bool], message: str) -> None:
     """Waits until something is so."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not fact():
-        assert time.monotonic() < deadline, said
+        assert time.monotonic() < deadline, message
         time.sleep(0.05)

@@ -15,28 +15,28 @@ Capture = pytest.CaptureFixture[str]
 def refusal(capsys: Capture, folder: Path, *words: str) -> str:
     """The one line that a demo says which does not start."""
     code = main.main(["demo", "--folder", str(folder), *words])
-    said = capsys.readouterr()
-    assert (code, said.out) == (1, "")
-    assert len(said.err.splitlines()) == 1
+    stderr = capsys.readouterr()
+    assert (code, stderr.out) == (1, "")
+    assert len(stderr.err.splitlines()) == 1
     assert not (folder / "local" / "log").exists()
-    return said.err
+    return stderr.err
 
 
 def test_a_port_in_use(tmp_path: Path, capsys: Capture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        said = refusal(capsys, tmp_path / "demo", "--on", "local", "--no-browser", "--port", str(port))
-    assert f"port {port} cannot be used for the map (Address already in use)" in said
-    assert "choose another: --port" in said
+        stderr = refusal(capsys, tmp_path / "demo", "--on", "local", "--no-browser", "--port", str(port))
+    assert f"port {port} cannot be used for the map (Address already in use)" in stderr
+    assert "choose another: --port" in stderr
 
 
 def test_without_java_there_is_another_way(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    said = refusal(capsys, tmp_path / "demo", "--no-browser")
-    assert "Spark needs Java" in said
-    assert said.rstrip().endswith("or say --on local, which needs no Java")
+    stderr = refusal(capsys, tmp_path / "demo", "--no-browser")
+    assert "Spark needs Java" in stderr
+    assert stderr.rstrip().endswith("or say --on local, which needs no Java")
 
 
 def test_a_java_that_is_too_old(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +57,8 @@ def test_a_package_that_is_not_installed(
         "find_spec",
         lambda name, package=None: None if name == "uvicorn" else found(name, package),
     )
-    said = refusal(capsys, tmp_path / "demo", "--on", "local", "--no-browser")
-    assert "the demo needs uvicorn, not installed here; run: pip install 'millrace[demo]'" in said
+    stderr = refusal(capsys, tmp_path / "demo", "--on", "local", "--no-browser")
+    assert "the demo needs uvicorn, not installed here; run: pip install 'millrace[demo]'" in stderr
 
 
 def test_a_page_that_is_not_built(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +68,8 @@ def test_a_page_that_is_not_built(tmp_path: Path, capsys: Capture, monkeypatch: 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").touch()
-    said = refusal(capsys, tmp_path / "file", "--on", "local", "--no-browser")
+    stderr = refusal(capsys, tmp_path / "file", "--on", "local", "--no-browser")
     assert (
         f"the demo cannot write to its folder {tmp_path / 'file' / 'local'} (Not a directory); name another: --folder DIR"
-        in said
+        in stderr
     )

@@ -58,7 +58,7 @@ def test_a_demo_shows_hexagons_ends_without_a_trace_and_goes_on_where_it_stopped
         )
         assert len(first.processes()) >= 4
         assert first.ends(signal.SIGINT) == 130
-        assert "\x1b" not in "".join(first.said), "plain lines where there is no terminal"
+        assert "\x1b" not in "".join(first.lines), "plain lines where there is no terminal"
     before = batches(folder)
     with demo(folder, *QUICK) as second:
         second.until_map()
@@ -87,9 +87,9 @@ def test_parts_that_were_killed_start_again_and_the_map_goes_on(tmp_path: Path) 
 
 def test_a_part_that_gives_up_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
     (tmp_path / "millrace.toml").write_text("[run]\nnonsense = 1\n")
-    said = refusal(tmp_path / "demo")
-    assert "ended with code 1, so the demo ends" in said
-    assert "unknown key run.nonsense = 1" in said
+    lines = refusal(tmp_path / "demo")
+    assert "ended with code 1, so the demo ends" in lines
+    assert "unknown key run.nonsense = 1" in lines
 
 
 def test_a_demo_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:

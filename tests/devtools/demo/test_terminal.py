@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.demo.running import LIMIT, PATIENCE, QUICK, command, eventually
+from devtools.demo.running import LIMIT, QUICK, TIMEOUT, command, eventually
 from millrace.runners.processes import is_alive, kill_trees, list_tree
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ class Terminal:
 
     def until(self, pattern: str) -> None:
         """Waits until it is shown, wherever lines are broken."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not re.search(pattern, re.sub(r"[\r\n]", "", self.text())):
             assert time.monotonic() < deadline, self.shown
             self._bytes += os.read(self.side, 4096)
@@ -79,7 +79,7 @@ def test_ctrl_c_in_a_terminal_ends_everything(tmp_path: Path) -> None:
         there, began = list_tree(shown.process.pid), time.monotonic()
         os.write(shown.side, b"\x03")
         shown.until("stopped")
-        assert shown.process.wait(timeout=PATIENCE) == 130
+        assert shown.process.wait(timeout=TIMEOUT) == 130
         eventually(lambda: not any(map(is_alive, there)), "no process is left")
         assert time.monotonic() - began < LIMIT
         assert shown.shown.rindex("\x1b[?25h") > shown.shown.rindex("\x1b[?25l"), "the cursor is back"
@@ -104,5 +104,5 @@ def test_an_end_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path, number
         there = list_tree(shown.process.pid)
         shown.process.send_signal(number)
         shown.until("stopped")
-        assert shown.process.wait(timeout=PATIENCE) == 130
+        assert shown.process.wait(timeout=TIMEOUT) == 130
         assert not any(map(is_alive, there))

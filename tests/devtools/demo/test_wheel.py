@@ -45,9 +45,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def run(*words: str, cwd: Path) -> str:
-    said = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=plain())
-    assert said.returncode == 0, said.stdout + said.stderr
-    return said.stdout
+    ended = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=plain())
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
 def plain() -> dict[str, str]:

@@ -109,7 +109,8 @@ def test_a_topic_of_the_log_is_read_with_all_its_partitions(tmp_path: Path) -> N
     topic = mr.Topic("input.scores", SCORES.type, key="team", partitions=2)
     log = open_log(url)
     log.ensure(topic)
-    log.append(topic.name, encode(topic, GAME.with_columns(pl.col("points").cast(pl.Int64))))
+    game = GAME.with_columns(pl.col("points").cast(pl.Int64), pl.col("team").replace("blue", "green"))
+    log.append(topic.name, encode(topic, game))  # red and green go to different partitions
     log.close()
     read = mr.read(topic, watermark=watermarks.bounded("2s"))
     job = mr.Job(
@@ -134,7 +135,7 @@ def test_of_very_many_events_some_are_drawn_and_the_rest_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ({"key": "colour=red"}, "key='colour=red' has neither events nor panes here; results are by team"),
         ({"topic": "analytics.none"}, "does not write panes to 'analytics.none'"),
@@ -142,8 +143,8 @@ def test_of_very_many_events_some_are_drawn_and_the_rest_counted() -> None:
         ({"until": "0s"}, "must be longer than zero"),
     ],
 )
-def test_what_cannot_be_drawn_is_named(asked: dict[str, str], said: str) -> None:
-    with pytest.raises(DefinitionError, match=said):
+def test_what_cannot_be_drawn_is_named(asked: dict[str, str], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
         record(totals(), GAME, **asked)
 
 

@@ -149,16 +149,16 @@ def test_events_and_dead_letters_are_in_the_log(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"topic": "nowhere.py:X"}, "there is no file"),
     ({"topic": "json:loads"}, "not a millrace.Topic"),
     ({"topic": READINGS, "unit": "h"}, "unit='h'"),
     ({"topic": READINGS, "format": "xml"}, "format='xml'"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused_with_the_remedy(options: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_refused_with_the_remedy(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         Files("r.jsonl", **options)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

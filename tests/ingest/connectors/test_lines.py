@@ -18,7 +18,7 @@ from millrace.topics import Topic
 
 
 @dataclass
-class Place:
+class Site:
     lat: float
     name: str | None
 
@@ -26,7 +26,7 @@ class Place:
 @dataclass
 class Report:
     id: str
-    place: Place | None
+    place: Site | None
     tags: list[int]
     open: bool
     at: datetime | None

@@ -227,17 +227,17 @@ def broken(folder: Path, data: bytes) -> tuple[list[int], str]:
 
 def test_a_truncated_gzip_gives_all_that_can_be_read_and_then_an_error(tmp_path: Path) -> None:
     whole = gzip.compress(b"\n".join(line(time) for time in range(20_000)))
-    times, told = broken(tmp_path, whole[: len(whole) // 2])
+    times, message = broken(tmp_path, whole[: len(whole) // 2])
     assert times == list(range(len(times)))
     assert len(times) > 5_000
-    assert f"cut short after line {len(times)}" in told
+    assert f"cut short after line {len(times)}" in message
 
 
 def test_a_damaged_gzip_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     data = bytearray(gzip.compress(b"\n".join(line(time) for time in range(20_000))))
     data[len(data) // 2 : len(data) // 2 + 40] = b"\0" * 40
-    _, told = broken(tmp_path, bytes(data))
-    assert "r.jsonl.gz is damaged" in told
+    _, message = broken(tmp_path, bytes(data))
+    assert "r.jsonl.gz is damaged" in message
 
 
 @pytest.mark.parametrize("speed", [-1, "fast", float("nan"), float("inf"), None])

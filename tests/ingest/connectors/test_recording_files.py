@@ -33,14 +33,14 @@ class Store(BaseHTTPRequestHandler):
         if "missing" in self.path:
             self.send_error(404)
             return
-        said = self.headers.get("Range", "").removeprefix("bytes=")
-        first, _, last = said.partition("-")
+        byte_range = self.headers.get("Range", "").removeprefix("bytes=")
+        first, _, last = byte_range.partition("-")
         part = PACKED[int(first or 0) : int(last) + 1 if last else None]
-        self.send_response(206 if said else 200)
+        self.send_response(206 if byte_range else 200)
         self.send_header("Content-Length", str(len(part)))
         self.send_header("ETag", '"1"')
         self.send_header("Last-Modified", "Mon, 21 Sep 2020 03:00:00 GMT")
-        if said:
+        if byte_range:
             self.send_header(
                 "Content-Range", f"bytes {first}-{int(first or 0) + len(part) - 1}/{len(PACKED)}"
             )
@@ -48,7 +48,7 @@ class Store(BaseHTTPRequestHandler):
         if body:
             self.wfile.write(part)
 
-    def log_message(self, *said: object) -> None:
+    def log_message(self, *byte_range: object) -> None:
         pass
 
 

@@ -38,8 +38,10 @@ def vehicle(name: str = "56", *, time: bytes = field(5, 1600657200), place: byte
     """An entity, with the field numbers of gtfs-realtime.proto."""
     trip = field(1, "t-1") + field(2, "05:47:00") + field(3, "20200921") + field(5, "8") + field(6, 1)
     where = field(1, 61.5) + field(2, 23.75) + field(3, 90.0) + field(5, 12.5) if place is None else place
-    said = field(1, trip) + field(2, where) + field(4, 2) + time + field(7, "0825") + field(8, field(1, name))
-    return field(2, field(1, "e") + field(4, said))
+    vehicle = (
+        field(1, trip) + field(2, where) + field(4, 2) + time + field(7, "0825") + field(8, field(1, name))
+    )
+    return field(2, field(1, "e") + field(4, vehicle))
 
 
 HEADER = field(1, field(1, "2.0") + field(3, 1600657190))

@@ -1,4 +1,4 @@
-"""More volume from what there is: every event several times, as if by other vehicles some seconds later."""
+"""Multiplies the volume: every event several times, as if other vehicles had sent it some seconds later."""
 
 from collections import Counter, deque
 
@@ -10,15 +10,16 @@ from millrace.ingest.contract import Connector, MessageBatch, MessageProcessor, 
 from millrace.topics import Topic
 
 _GOLDEN_RATIO = 0.618_033_988_749_895
-"""Multiples of it, without their whole parts, are spread evenly and fall into no step."""
+"""The fractional parts of its multiples are spread evenly (golden ratio), so copies do not move in step."""
 
 
 class Copies(Connector):
-    """A connector and its processor, `copies` times over.
+    """A connector with its processor, whose events come `copies` times.
 
-    Copy k of an event has the key `<key>~k`, and its times are later by a part of `spread`, another one for each copy, so that copies do not
-    move in step. Copies wait in memory until the originals have come as far; at the end all that wait come at once. What the processor
-    rejects is rejected once, and what it passes over is not counted.
+    Copy k of an event has the key `<key>~k`. Its times are later by a part of `spread`, a different one for
+    each copy, so that copies do not move in step. Copies wait in memory until the originals have reached
+    their times; at the end, all waiting copies are returned at once. Rejects are not copied, and skipped
+    messages are not counted.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class Copies(Connector):
         self._delayed: dict[str, pl.DataFrame] = {}
         self._max_ingestion_time = 0
         self._unacknowledged: deque[MessageBatch | None] = deque()
-        """The originals of batches that were given out, in order; None: copies alone."""
+        """The original batch of each batch that was returned, in order; None for one that holds only
+        copies."""
 
     def open(self) -> None:
         """Connects."""
@@ -52,11 +54,13 @@ class Copies(Connector):
         self.connector.open()
 
     def close(self) -> None:
-        """Lets go."""
+        """Closes the original connector."""
         self.connector.close()
 
     def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
-        """The events that are due, originals and copies; a batch may have more than `limit`, as each message has its copies."""
+        """The events that are due, originals and copies. A batch may exceed `limit`, because each message has
+        its copies.
+        """
         batch = self.connector.poll(limit=max(1, limit // len(self.delays)), wait=wait)
         if batch is None:
             remaining = self._take_due(None)
@@ -70,17 +74,19 @@ class Copies(Connector):
         if len(result) or rejects:
             self._unacknowledged.append(batch)
         elif len(batch):
-            self.connector.acknowledge(batch)  # all of it is of no interest, and nobody will ask for it again
+            self.connector.acknowledge(batch)  # no event in it, and nothing else will acknowledge it
         return result
 
     def acknowledge(self, batch: MessageBatch) -> None:  # noqa: ARG002 - it holds copies; the originals are at hand
-        """Acknowledges the originals, whose copies may still wait: those are lost if the process dies."""
+        """Acknowledges the originals. Their copies may still wait in memory: these are lost if the process
+        dies.
+        """
         originals = self._unacknowledged.popleft()
         if originals is not None:
             self.connector.acknowledge(originals)
 
     def recovered_errors(self) -> Counter[str]:
-        """Those of the connector."""
+        """The errors of the original connector."""
         return self.connector.recovered_errors()
 
     def _delay_rows(self, topic: Topic, rows: pl.DataFrame) -> None:
@@ -93,7 +99,7 @@ class Copies(Connector):
         self._delayed[topic.name] = pl.concat([delayed, *copies] if delayed is not None else copies)
 
     def _take_due(self, until: int | None) -> list[tuple[Topic, pl.DataFrame]]:
-        """What is due by this ingestion time (None: everything), in its order."""
+        """The rows that are due at this ingestion time (None: all rows), in order of time."""
         due: list[tuple[Topic, pl.DataFrame]] = []
         for topic in self.topics:
             delayed = self._delayed.get(topic.name)

@@ -1,4 +1,4 @@
-"""Files and standard input, for a feed of one's own that takes no code: lines go straight to a declared topic."""
+"""Files and standard input: each line is an event of a declared topic, so no processor is needed."""
 
 import csv
 import glob
@@ -32,11 +32,11 @@ from millrace.ingest.contract import Connector, MessageBatch, RawMessage
 from millrace.topics import Topic
 
 _MAX_RECORD_LINES = 1_000
-"""Over how many lines one value of CSV may run."""
+"""The most lines of a quoted CSV value."""
 
 
 class _LineConnector(Connector):
-    """Takes lines from a source at a time, whose first one names the columns if it is CSV."""
+    """Turns lines of one source at a time into events. The first line of CSV names the columns."""
 
     def __init__(self, line_format: LineFormat, clock: Clock | None) -> None:
         self.line_format = line_format
@@ -45,12 +45,12 @@ class _LineConnector(Connector):
         self._header: Sequence[str] = ()
         self._source, self._line_number = "", 0
         self._pending: list[bytes] = []
-        """Lines that were read and not yet taken."""
+        """Lines that were read and not yet returned by `poll`."""
         self._open_lines: list[tuple[int, bytes]] = []
-        """Lines of CSV of which a quoted value is not closed yet, with their numbers."""
+        """Lines of CSV whose quoted value is still open, with their numbers."""
 
     def acknowledge(self, batch: MessageBatch) -> None:
-        """There is nobody to be told."""
+        """Files need no acknowledgement."""
 
     def _start_source(self, source: str) -> None:
         self._source, self._line_number, self._header, self._open_lines = source, 0, (), []
@@ -70,14 +70,16 @@ class _LineConnector(Connector):
         return self.line_format.parse(raws, self._header)
 
     def _join_records(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Lines with their numbers; those over which one quoted value of CSV runs, joined."""
+        """Lines with their numbers. Lines that share a quoted CSV value are joined."""
         for line in lines:
             self._line_number += 1
             self._open_lines.append((self._line_number, line))
             yield from self._take_complete()
 
     def _take_complete(self, *, at_end: bool = False) -> Iterator[tuple[int, bytes]]:
-        """The records that are complete. A quote that nothing closes costs its own line, not those that follow."""
+        """The records that are complete. A quote that is never closed spoils its own line and not those after
+        it.
+        """
         while self._open_lines:
             (number, first), last = self._open_lines[0], self._open_lines[-1][1]
             if self.line_format.format != "csv" or (len(self._open_lines) == 1 and b'"' not in first):
@@ -96,7 +98,7 @@ class _LineConnector(Connector):
             yield from self._release_first()
 
     def _release_first(self) -> Iterator[tuple[int, bytes]]:
-        """The first line as it is, and those after it as if they had just come."""
+        """Returns the first line as it is, and reads the lines after it again."""
         following = self._open_lines[1:]
         yield self._open_lines[0]
         self._open_lines = []
@@ -111,7 +113,7 @@ class _LineConnector(Connector):
         )
 
     def _take_open(self) -> MessageBatch:
-        """What was still waiting for a closing quote when the source ended."""
+        """Returns the lines that still waited for a closing quote when the source ended."""
         now = self.clock.now()
         raws = [
             RawMessage("", line.rstrip(b"\r")[: MAX_LINE_BYTES + 1], now, f"{self._source}:{number}")
@@ -128,7 +130,8 @@ class _LineConnector(Connector):
             ) from error
         except csv.Error as error:
             raise InputError(
-                f"the first line of {self._source} is not a line of CSV ({error}), so its columns have no names; end lines with LF or CRLF"
+                f"the first line of {self._source} is not a line of CSV ({error}), so its columns have no "
+                "names; end lines with LF or CRLF"
             ) from error
         duplicates = [
             name
@@ -137,16 +140,18 @@ class _LineConnector(Connector):
         ]
         if duplicates:
             raise InputError(
-                f"the first line of {self._source} names {', '.join(map(repr, duplicates))} more than once, so it cannot be told which values are meant; rename the columns that are not"
+                f"the first line of {self._source} names {', '.join(map(repr, duplicates))} more than once, "
+                "so it cannot be told which values are meant; rename the columns that are not"
             )
         return names
 
 
 class Files(_LineConnector):
-    """Files of JSON lines or CSV (`.csv`), gzipped or not, one after the other and each to its end; or URLs, or a pattern such as `readings/*.csv`.
+    """Reads files, URLs or patterns such as `readings/*.csv` one after the other: JSON lines or CSV (`.csv`),
+    also gzipped.
 
-    `topic` names a declared `Topic` (`file.py:NAME`); what `time` and `unit` mean, `Meaning` says. Where reading ended is not remembered: started
-    again, all of it is read again.
+    `topic` names a declared `Topic` (`file.py:NAME`). `time` and `unit`: see `LineFormat`. The position is
+    not stored: started again, everything is read again.
     """
 
     def __init__(
@@ -167,7 +172,7 @@ class Files(_LineConnector):
         self._blocks: Iterator[list[bytes]] = iter(())
 
     def open(self) -> None:
-        """Looks which files there are."""
+        """Finds the files of the patterns."""
         files = [file for path in self.paths for file in _expand_path(path)]
         missing = [str(file) for file in files if isinstance(file, Path) and not file.is_file()]
         if missing:
@@ -175,12 +180,12 @@ class Files(_LineConnector):
         self._remaining_paths = iter(files)
 
     def close(self) -> None:
-        """Closes the file at hand."""
+        """Closes the current file."""
         if self._file is not None:
             self._file.close()
 
     def poll(self, *, limit: int, wait: int) -> MessageBatch | None:  # noqa: ARG002 - a file has its lines at once
-        """The next lines of the file at hand, or of the next one; what is there does not make anyone wait."""
+        """The next lines of the current file or of the next one. Files are read without waiting."""
         while not self._pending:
             try:
                 block = next(self._blocks, None)
@@ -212,7 +217,9 @@ class Files(_LineConnector):
 
 
 class Stdin(_LineConnector):
-    """What is piped in, until it ends: `tail -f readings.jsonl | millrace ingest stdin --to jobs.py:READINGS`."""
+    """Standard input, until it ends: `tail -f readings.jsonl | millrace ingest stdin --to
+    jobs.py:READINGS`.
+    """
 
     def __init__(
         self,
@@ -228,20 +235,20 @@ class Stdin(_LineConnector):
         self._is_at_end = False
 
     def open(self) -> None:
-        """Refuses a terminal, at which nobody would know what to type."""
+        """Refuses a terminal, where a user would wait for a prompt in vain."""
         if sys.stdin is None or sys.stdin.isatty():
             raise InputError("standard input is a terminal; pipe lines into it, or name a file")
         self._start_source("stdin")
 
     def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
-        """The lines that came within `wait` milliseconds; a line is taken when its end has come."""
+        """The lines that arrive within `wait` milliseconds. A line is complete when its end has arrived."""
         if not self._pending and not self._is_at_end and select.select([sys.stdin], [], [], wait / 1000)[0]:
             block = os.read(sys.stdin.fileno(), BLOCK_BYTES)
             self._is_at_end = not block
             *self._pending, self._partial_line = (self._partial_line + block).split(b"\n")
             self._partial_line = self._partial_line[
                 : MAX_LINE_BYTES + 1
-            ]  # the beginning of a line that is too long: it is one letter
+            ]  # the line is too long: its beginning becomes one dead letter
             if self._is_at_end:
                 self._pending, self._partial_line = [*self._pending, self._partial_line], b""
         if self._is_at_end and not self._pending:

@@ -1,4 +1,4 @@
-"""Lines of text as events of a declared topic: JSON objects, or CSV with a first line of names."""
+"""Lines of text as events of a declared topic: JSON objects, or CSV whose first line names the columns."""
 
 import csv
 import re
@@ -26,15 +26,16 @@ _FLOAT = re.compile(
 )
 csv.field_size_limit(
     max(csv.field_size_limit(), MAX_LINE_BYTES)
-)  # else nobody knows where a value of more than 128 KiB ends
+)  # by default, values longer than 128 KiB are refused
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True)
 class LineFormat:
-    """What lines mean: events of `topic`, at the time in the column `time` (None: when they are read).
+    """How lines become events of `topic`. The event time is in the column `time` (None: the time of reading).
 
-    A time is a number of `unit`, or ISO 8601 text with an offset. Columns that the type of the topic does not have are passed over.
+    A time is a number of `unit`, or ISO 8601 text with an offset. Columns that the topic's type does not have
+    are ignored.
     """
 
     topic: Topic
@@ -43,10 +44,11 @@ class LineFormat:
     unit: Literal["ms", "s"] = "ms"
 
     def __post_init__(self) -> None:
-        """Refuses what no line could mean."""
+        """Refuses wrong options before the first line is read."""
         if self.format not in ("jsonl", "csv"):
             raise ConfigError(
-                f"format={self.format!r} is unknown; use 'jsonl' (a JSON object a line) or 'csv' (with a first line of names)"
+                f"format={self.format!r} is unknown; use 'jsonl' (a JSON object a line) or 'csv' (with a "
+                "first line of names)"
             )
         if self.unit not in _UNIT_MS:
             raise ConfigError(
@@ -54,7 +56,7 @@ class LineFormat:
             )
 
     def parse(self, lines: Sequence[RawMessage], header: Sequence[str]) -> MessageBatch:
-        """The events of lines, and a reject for each line that is none."""
+        """The events of lines, and a reject for each line that is not an event."""
         events: list[tuple[RawMessage, Any, int]] = []
         rejects: list[Reject] = []
         for raw in lines:
@@ -88,7 +90,7 @@ class LineFormat:
         try:
             row = shape.decode(line)
         except InvalidValue:
-            self._check_key(_decode_object(line))  # a line without its key says so first
+            self._check_key(_decode_object(line))  # a missing key is reported before other faults
             raise
         if shape.is_empty(row) or (self.topic.key is not None and shape.get(row, self.topic.key) is None):
             self._check_key(_decode_object(line))
@@ -108,7 +110,9 @@ class LineFormat:
         return {name: self._convert_text(name, text) for name, text in zip(header, values, strict=True)}
 
     def _convert_text(self, name: str, text: str) -> Any:
-        """CSV knows only text; the type of the column says what is meant. What cannot be meant stays text, and does not fit."""
+        """Converts text of CSV to the type of the column. Text that cannot be converted stays text, and is
+        rejected later.
+        """
         dtype = self.topic.schema.get(name)
         if dtype is None or dtype == pl.String:
             return text
@@ -142,7 +146,7 @@ class LineFormat:
 
 
 def parse_csv_record(record: bytes) -> list[str]:
-    """The values of one record of CSV."""
+    """The values of one CSV record."""
     *lines, last = record.decode().split("\n")
     rows = list(csv.reader([*(f"{line}\n" for line in lines), last], strict=True))
     if len(rows) > 1:
@@ -151,7 +155,7 @@ def parse_csv_record(record: bytes) -> list[str]:
 
 
 def is_csv_record(record: bytes) -> bool:
-    """Whether lines together are one record of CSV."""
+    """Whether these lines are together one CSV record."""
     try:
         parse_csv_record(record)
     except (csv.Error, UnicodeDecodeError):
@@ -160,7 +164,7 @@ def is_csv_record(record: bytes) -> bool:
 
 
 def is_open_csv_record(record: bytes) -> bool:
-    """Whether a record of CSV ends within a quoted value, which then goes on in the next line."""
+    """Whether the text ends inside a quoted value, which then continues on the next line."""
     try:
         parse_csv_record(record)
     except csv.Error as error:
@@ -171,7 +175,7 @@ def is_open_csv_record(record: bytes) -> bool:
 
 
 def resolve_topic(topic: object) -> Topic:
-    """The topic itself, or what stands at `file.py:NAME` or `module:NAME`."""
+    """The topic itself, or the one that `file.py:NAME` or `module:NAME` refers to."""
     if isinstance(topic, Topic):
         return topic
     try:
@@ -180,6 +184,7 @@ def resolve_topic(topic: object) -> Topic:
         raise ConfigError(f"topic={topic!r}: {error}") from error
     if not isinstance(resolved, Topic):
         raise ConfigError(
-            f"topic={topic!r} is {resolved!r}, not a millrace.Topic; name the one that your job reads, such as 'jobs.py:READINGS'"
+            f"topic={topic!r} is {resolved!r}, not a millrace.Topic; name the one that your job reads, such "
+            "as 'jobs.py:READINGS'"
         )
     return resolved

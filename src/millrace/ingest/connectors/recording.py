@@ -1,6 +1,6 @@
-"""Recordings: JSON lines `{"received": epoch ms, "topic": …, "payload": …}`, optionally gzipped, played back as they came.
+"""Plays back recordings: JSON lines `{"received": epoch ms, "topic": …, "payload": …}`, optionally gzipped.
 
-`"encoding": "base64"` says that the payload is text for bytes that are neither JSON nor text.
+With `"encoding": "base64"`, the payload is the base64 text of bytes that are neither JSON nor text.
 """
 
 import base64
@@ -28,28 +28,29 @@ from millrace.ingest.contract import Connector, MessageBatch, RawMessage, Reject
 
 _QUOTE = ord('"')
 _MAX_TIME = 253_402_300_800_000
-"""The end of the year 9999; a greater time is not a time."""
+"""The end of the year 9999 in milliseconds; greater numbers are not times."""
 _ROUND_GAP = 1_000
-"""From the last message of a round to the first of the next, in milliseconds."""
+"""Milliseconds between the last message of a round and the first of the next, with `loop`."""
 
 
-class _Line(msgspec.Struct, gc=False):
+class _RecordedLine(msgspec.Struct, gc=False):
     received: int
     topic: str
     payload: msgspec.Raw
     encoding: Literal["base64"] | None = None
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = msgspec.json.Decoder(_RecordedLine).decode
 _decode_string = msgspec.json.Decoder(str).decode
 
 
 class Recording(Connector):
-    """Plays a file, or what is at a URL, back in its original timing, `speed` times as fast (`0` or `"max"`: as fast as possible).
+    """Plays back a file or URL with its original timing, `speed` times as fast (`0` or `"max"`: as fast as
+    possible).
 
-    `retime="now"` shifts all times so that the first message comes now: a replay that looks live. With `loop` it begins again at its end,
-    for ever, with times that go on. A payload may be any JSON, or text that holds the message. A line that is no such message is a reject with its
-    number; it stops nothing.
+    `retime="now"` shifts all times so that the first message arrives now, and the replay looks live. With
+    `loop` it starts again at its end, with times that continue. A payload is any JSON, or text that holds the
+    message. A malformed line becomes a reject with its line number, and the replay goes on.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Recording(Connector):
                 f"retime={retime!r} is unknown; use 'now', or leave it out to keep the recorded times"
             )
         if not isinstance(loop, bool):
-            raise ConfigError(f"loop={loop!r} is neither true nor false")
+            raise ConfigError(f"loop={loop!r} is not true or false")
         self.path, self.speed, self.retime, self.loop = (
             parse_location(path),
             _parse_speed(speed),
@@ -75,7 +76,7 @@ class Recording(Connector):
         )
         self.clock: Clock = clock or WallClock()
         self.acknowledged_count = 0
-        """How many messages the log has."""
+        """The number of messages that the log has."""
         self._file: IO[bytes] | None = None
         self._lines: Iterator[list[bytes]] = iter(())
         self._pending = _PendingLines(redact(self.path))
@@ -83,7 +84,7 @@ class Recording(Connector):
         self._start_times: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Opens the file and looks whether it is compressed."""
+        """Opens the file, and detects whether it is gzipped."""
         self._file = open_recording(self.path)
         self._lines = read_lines(self._file)
 
@@ -93,7 +94,9 @@ class Recording(Connector):
             self._file.close()
 
     def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
-        """The messages that are due, gathered for up to `wait` milliseconds. A broken file raises only after all that could be read."""
+        """The messages that fall due within `wait` milliseconds. A damaged file raises after its readable
+        part.
+        """
         self._fill(limit)
         if (
             not self._pending.line_count
@@ -110,11 +113,11 @@ class Recording(Connector):
         return self._pending.take(self._count_due(limit, wait), self._time_shift())
 
     def acknowledge(self, batch: MessageBatch) -> None:
-        """Counts; a file needs no acknowledgement."""
+        """Only counts: a file needs no acknowledgement."""
         self.acknowledged_count += len(batch)
 
     def _start_next_round(self) -> None:
-        """Another round; no batch holds messages of two."""
+        """Starts another round. No batch spans two rounds."""
         self.close()
         self._pending.next_round()
         self.open()
@@ -129,13 +132,14 @@ class Recording(Connector):
                 problem = "is cut short" if isinstance(error, EOFError) else "is damaged"
                 lines_read = self._pending.line_number
                 self._failure = InputError(
-                    f"{redact(self.path)} {problem} after line {lines_read} ({error}); the {lines_read} lines before it were taken. Fetch the file again, or go on without the rest"
+                    f"{redact(self.path)} {problem} after line {lines_read} ({error}); the {lines_read} "
+                    "lines before it were taken. Fetch the file again, or go on without the rest"
                 )
                 return
             self._pending.add(block)
 
     def _find_start_times(self) -> tuple[int, int]:
-        """The time now and in the recording when playing began."""
+        """The clock's time and the recording's time at the start."""
         if self._start_times is None and self._pending.received:
             self._start_times = self.clock.now(), self._pending.received[0]
         return self._start_times or (0, 0)
@@ -145,7 +149,9 @@ class Recording(Connector):
         return started_at - recorded_start if self.retime == "now" else 0
 
     def _count_due(self, limit: int, wait: int) -> int:
-        """How many messages are due after waiting for at most `wait`, or until there are `limit`."""
+        """The number of messages that are due after at most `wait` milliseconds; it returns earlier with
+        `limit`.
+        """
         available = min(limit, len(self._pending))
         if not self.speed or not available:
             return available
@@ -161,7 +167,7 @@ class Recording(Connector):
 
 
 class _PendingLines:
-    """Lines that were read but are not yet due, as columns."""
+    """Lines that were read and are not due yet, as columns."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -171,11 +177,11 @@ class _PendingLines:
         self.received: list[int] = []
         self.line_numbers: list[int] = []
         self.due: list[int] = []
-        """The running maximum of `received`: a line is never played before the one above it."""
+        """The running maximum of `received`: lines are played in the order of the file."""
         self.rejects: list[tuple[int, Reject]] = []
-        """With their line numbers."""
+        """The rejects, each with its line number."""
         self.round_offset = 0
-        """How far the times of this round are ahead of the recorded ones."""
+        """Milliseconds added to the recorded times in this round."""
         self._first_received: int | None = None
         self._last_received = 0
 
@@ -184,16 +190,16 @@ class _PendingLines:
 
     @property
     def line_count(self) -> int:
-        """How many lines are held, good and bad."""
+        """The number of lines in memory, good and bad."""
         return len(self.payloads) + len(self.rejects)
 
     @property
     def has_messages_in_round(self) -> bool:
-        """Whether this round had any message: an empty recording is not played for ever."""
+        """Whether this round had a message. A recording without any is not repeated."""
         return self._first_received is not None
 
     def next_round(self) -> None:
-        """The same lines once more, later by the length of the recording."""
+        """Starts the same lines again, with times later by the length of the recording."""
         if self._first_received is not None:
             self.round_offset += self._last_received - self._first_received + _ROUND_GAP
         self.line_number, self._first_received = 0, None
@@ -238,7 +244,7 @@ class _PendingLines:
         self.rejects.append((self.line_number, Reject("malformed line", detail, raw)))
 
     def take(self, count: int, shift: int) -> MessageBatch:
-        """The first `count`, and the rejects among them."""
+        """Removes the first `count` messages, with the rejects among them."""
         until = self.line_numbers[count] if count < len(self) else self.line_number + 1
         rejects = [reject for number, reject in self.rejects if number < until]
         batch = MessageBatch(
@@ -260,11 +266,13 @@ def _decode_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise msgspec.ValidationError(f"the payload is not base64, as it says: {error}") from error
+        raise msgspec.ValidationError(
+            f"the payload is not base64, although its encoding says so: {error}"
+        ) from error
 
 
 def _parse_speed(speed: float | str) -> float:
-    """As a number, 0 for as fast as possible."""
+    """The speed as a number; 0 is as fast as possible."""
     if speed == "max":
         return 0.0
     try:

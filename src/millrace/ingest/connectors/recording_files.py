@@ -1,4 +1,4 @@
-"""Where recordings lie: in a file, at a URL, or in a store that fsspec reaches; gzipped or not, told by their content."""
+"""Opens recordings: local files, URLs, and stores that fsspec reaches. Gzip is detected by content."""
 
 import gzip
 import io
@@ -15,11 +15,11 @@ from millrace.errors import ComponentMissing, ConfigError, InputError
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 20
 _TIMEOUT = 30.0
-"""Seconds for which a server may be silent."""
+"""Seconds after which a silent server is given up."""
 
 
 def parse_location(path: object) -> str | Path:
-    """A URL as it is, anything else as the name of a file."""
+    """A URL as text, or the path of a file."""
     if not isinstance(path, str | Path) or not str(path):
         raise ConfigError(
             f"path={path!r} is not a file name; name a recording, such as 'hsl.jsonl.gz', or its URL"
@@ -28,26 +28,29 @@ def parse_location(path: object) -> str | Path:
 
 
 def open_recording(location: str | Path) -> IO[bytes]:
-    """The bytes of a recording, unpacked. A recording far away is read as it is played, not fetched first."""
+    """The unpacked bytes of a recording. A remote one is read while it is played, and not downloaded
+    first.
+    """
     try:
         file = io.BufferedReader(_open_stream(location), BLOCK_BYTES)
         gzipped = file.peek(2)[:2] == b"\x1f\x8b"
     except (OSError, ValueError) as error:
         raise InputError(
-            f"the recording {redact(location)} cannot be read: {_error_text(error)}; check where it is"
+            f"the recording {redact(location)} cannot be read: {_error_text(error)}; check the path or URL"
         ) from error
     if gzipped:
         return _GzipReader(file)  # type: ignore[return-value]  # a GzipFile reads like any file, whatever its type says
     if str(location).endswith(".gz"):
         file.close()
         raise InputError(
-            f"the recording {redact(location)} is named .gz but is not gzipped; rename it if it is plain JSON lines, or fetch it again"
+            f"the recording {redact(location)} is named .gz but is not gzipped; rename it if it is plain "
+            "JSON lines, or fetch it again"
         )
     return file
 
 
 def redact(location: str | Path) -> str:
-    """Without what a URL may hold besides its place: a user's password, or a signature."""
+    """The URL without secrets: without password and query, which may be a signature."""
     if isinstance(location, Path):
         return str(location)
     parts = urlsplit(location)
@@ -55,7 +58,9 @@ def redact(location: str | Path) -> str:
 
 
 def read_lines(file: Any) -> Iterator[list[bytes]]:
-    """All lines of each block in turn. `read1` hands out what precedes a damaged place; a line without end is not gathered in memory."""
+    """The lines of one block after another. `read1` returns the data before a damaged place; endless lines
+    are cut.
+    """
     partial = b""
     is_first = True
     while block := file.read1(BLOCK_BYTES):
@@ -70,7 +75,7 @@ def read_lines(file: Any) -> Iterator[list[bytes]]:
 
 
 class _GzipReader(gzip.GzipFile):
-    """Closes the file under it, too."""
+    """Closes the underlying file as well."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         super().__init__(fileobj=file)
@@ -90,7 +95,8 @@ def _open_stream(location: str | Path) -> Any:
         import fsspec
     except ImportError as error:
         raise ComponentMissing(
-            f"{redact(location)} needs fsspec, which is not installed; install it with: pip install 'millrace[s3]'"
+            f"{redact(location)} needs fsspec, which is not installed; install it with: pip install "
+            "'millrace[s3]'"
         ) from error
     with _translate_errors(location):
         return fsspec.open(location, "rb").open()
@@ -98,7 +104,7 @@ def _open_stream(location: str | Path) -> Any:
 
 @contextmanager
 def _translate_errors(location: str) -> Iterator[None]:
-    """What stores raise is of many kinds: it all means that the recording cannot be read."""
+    """Turns the many kinds of errors that stores raise into `InputError`."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A recording taken whole, as frames, without a log."""
+"""Reads a whole recording into frames, without a log."""
 
 import logging
 from collections import Counter
@@ -19,20 +19,22 @@ _log = logging.getLogger("millrace.replay")
 
 @dataclass(frozen=True, eq=False)
 class RecordedEvents:
-    """The events of a recording, and how many of its messages became none."""
+    """The events of a recording, and counts of the messages that are not events."""
 
     frames: Mapping[str, pl.DataFrame]
-    """By topic, in the order in which they came."""
+    """By topic, in order of arrival."""
     received: int
     rejected: Counter[str]
-    """Messages that could not be understood, by reason."""
+    """Counts of rejected messages, by reason."""
     skipped: Counter[str]
-    """Messages of no interest, by kind."""
+    """Counts of skipped messages, by kind."""
     details: Mapping[str, str]
-    """Of each reason, what exactly was wrong with the first, and where."""
+    """By reason, the details of the first rejected message and its place."""
 
     def describe_skipped(self) -> str | None:
-        """How many messages became no event and why, with one that most of them are like; None: every message became one."""
+        """A sentence on messages that are not events, with an example of the most frequent reason; None if
+        there are none.
+        """
         kinds = (self.rejected + self.skipped).most_common()
         if not kinds:
             return None
@@ -45,7 +47,7 @@ class RecordedEvents:
 
 
 def read_recording(path: Path, *, processor: str) -> RecordedEvents:
-    """All of a recording. One bad message does not stop the others: it is counted."""
+    """Reads a recording. A bad message is counted and does not stop the others."""
     message_processor = registry.processor(processor)
     frames = {
         topic.name: [pl.Schema({**topic.schema, **graph.TIME_COLUMNS}).to_frame()]
@@ -69,7 +71,7 @@ def read_recording(path: Path, *, processor: str) -> RecordedEvents:
 
 
 def read_frames(path: Path, *, processor: str) -> dict[str, pl.DataFrame]:
-    """The events of a recording by topic. What became no event is left out, and a warning says how many records that were."""
+    """The events of a recording by topic. A warning says how many records are not events."""
     events = read_recording(path, processor=processor)
     if summary := events.describe_skipped():
         _log.warning("%s: %s", path, summary)

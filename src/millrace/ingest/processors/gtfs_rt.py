@@ -1,4 +1,6 @@
-"""Vehicle positions of GTFS Realtime, as protobuf or as GeoJSON; a message may hold one vehicle or all of a city."""
+"""Vehicle positions of GTFS Realtime, as protobuf or as GeoJSON; a message may hold one vehicle or all of a
+city.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,7 +29,7 @@ _STOPPED_AT = 1
 
 
 class _Vehicle(msgspec.Struct):
-    """What is said of one vehicle, under the specification's names: the `properties` of a GeoJSON feature."""
+    """One vehicle under the names of the specification: the `properties` of a GeoJSON feature."""
 
     vehicle_id: str | int | None = None
     timestamp: float | Annotated[datetime, msgspec.Meta(tz=True)] | None = None
@@ -63,23 +65,27 @@ _decode_json = msgspec.json.Decoder(_Document).decode
 _decode_feature = msgspec.json.Decoder(_Feature).decode
 
 _ReadVehicle = Callable[[], Event | None]
-"""Understands one vehicle of a message; None: an entity of another kind."""
+"""Makes an event of one vehicle of a message; None for an entity of another kind."""
 
 
 class GtfsRt(MessageProcessor):
-    """Positions. Where the topic is one of Digitransit's (`/gtfsrt/vp/<feed>/…`), the feed is the operator and part of a vehicle's identity."""
+    """Positions. Where the topic is one of Digitransit's (`/gtfsrt/vp/<feed>/…`), the feed is the operator
+    and part of a vehicle's identity.
+    """
 
     topics = (POSITIONS,)
     filters = ("/gtfsrt/vp/#",)
 
     def process(self, raw: RawMessage) -> Event | None:
-        """The first vehicle of a message; `process_many` takes them all."""
+        """The event of the first vehicle of a message; `process_many` handles all."""
         for _, read in _split_vehicles(raw):
             return read()
         return None
 
     def process_many(self, batch: MessageBatch) -> ProcessedBatch:
-        """Every vehicle by itself: one that cannot be understood becomes a dead letter and leaves the others of its message alone."""
+        """Handles every vehicle by itself. One that is not understood becomes a dead letter; the others of
+        its message do not.
+        """
         events: list[tuple[RawMessage, Event]] = []
         rejects: list[Reject] = []
         skipped: Counter[str] = Counter()
@@ -127,7 +133,7 @@ def _reject(error: Exception, raw: RawMessage) -> Reject:
 
 
 def _split_vehicles(raw: RawMessage) -> Iterator[tuple[RawMessage, _ReadVehicle]]:
-    """Each vehicle of a message as a message of its own, and what understands it."""
+    """Each vehicle of a message as a message of its own, with the function that reads it."""
     operator = _operator(raw.topic)
     if raw.payload.lstrip()[:1] == b"{":
         document = _decode_json(raw.payload)
@@ -200,7 +206,7 @@ def _event_from_feature(payload: bytes, operator: str) -> Event:
 def _build_event(vehicle: _Vehicle, latitude: float, longitude: float, operator: str) -> Event:
     name = "" if vehicle.vehicle_id is None else str(vehicle.vehicle_id)
     if not name:
-        raise MessageRejected("no vehicle_id", "neither the vehicle nor its entity or feature has one")
+        raise MessageRejected("no vehicle_id", "vehicle, entity and feature have none")
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180) or latitude == longitude == 0:
         raise MessageRejected("impossible position", f"latitude={latitude}, longitude={longitude}")
     stop, is_at_stop = _text(vehicle, "stop_id"), vehicle.current_status in (_STOPPED_AT, "STOPPED_AT")
@@ -225,7 +231,7 @@ def _build_event(vehicle: _Vehicle, latitude: float, longitude: float, operator:
 def _event_time(timestamp: float | datetime | None) -> int:
     seconds = timestamp.timestamp() if isinstance(timestamp, datetime) else timestamp
     if seconds is None or not isfinite(seconds):
-        raise MessageRejected("no timestamp", "neither the vehicle nor the feed says when")
+        raise MessageRejected("no timestamp", "vehicle and feed have none")
     return round(seconds * 1000)
 
 

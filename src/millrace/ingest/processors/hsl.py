@@ -22,7 +22,7 @@ from millrace.transit.topics import ARRIVALS, DEPARTURES, DOOR_EVENTS, POSITIONS
 
 EVENT_TYPES: dict[str, Topic] = {
     "VP": POSITIONS,
-    "ARS": ARRIVALS,  # it stands at the stop; ARR says that it came near, also where it does not stop
+    "ARS": ARRIVALS,  # ARS: it stands at the stop. ARR: it is near, even if it does not stop
     "DEP": DEPARTURES,
     "DOO": DOOR_EVENTS,
     "DOC": DOOR_EVENTS,
@@ -31,7 +31,7 @@ EVENT_TYPES: dict[str, Topic] = {
         VEHICLE_EVENTS,
     ),
 }
-"""All that HFP knows, and where each goes. Messages of version 1 are all VP."""
+"""All event types of HFP, with their topics. Messages of version 1 are all VP."""
 
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Seconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31) + 1, le=2**31 - 1)]
@@ -39,7 +39,7 @@ _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100)]
 
 
 class _Report(msgspec.Struct, gc=False):
-    """What every type of event says, under HFP's own names. Fields not named here are passed over, whatever they hold."""
+    """The fields of every event type, under HFP's names. Other fields are ignored, whatever they hold."""
 
     veh: _Number
     tst: Annotated[datetime, msgspec.Meta(tz=True)]
@@ -68,7 +68,7 @@ _decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _Journey(NamedTuple):
-    """What a topic says."""
+    """The parts of an MQTT topic that are used."""
 
     version: str = ""
     operator: int | None = None
@@ -79,18 +79,19 @@ class _Journey(NamedTuple):
 
 
 _OPERATOR_LEVEL = {"v1": 6, "v2": 7}
-"""Its place in `/hfp/v2/journey/<temporal>/<event>/<mode>/<operator>/<vehicle>/<route>/<direction>/<headsign>/<start>/<next_stop>/…`; version 1
-has no `<event>`."""
+"""Its place in
+`/hfp/v2/journey/<temporal>/<event>/<mode>/<operator>/<vehicle>/<route>/<direction>/<headsign>/<start>/<next_stop>/…`;
+version 1 has no `<event>`."""
 
 
 class _JourneyCache:
-    """The topics of a batch, each understood once."""
+    """The topics of a batch; each different one is parsed once."""
 
     def __init__(self) -> None:
         self._journeys: dict[str, _Journey] = {}
 
     def get(self, topic: str) -> _Journey:
-        """What it says; a topic of another form says nothing."""
+        """The parts of a topic; all empty for a topic of another form."""
         journey = self._journeys.get(topic)
         if journey is None:
             journey = self._journeys[topic] = _parse_topic(topic)
@@ -119,7 +120,7 @@ def _is_number(text: str) -> bool:
 
 
 def _route(report: _Report, journey: _Journey) -> str | None:
-    """Version 1 names the route in the topic alone, version 2 in the payload, too."""
+    """Version 1 names the route only in the topic, version 2 also in the payload."""
     return report.route if journey.version != "v1" or journey.route is None else journey.route
 
 
@@ -128,17 +129,18 @@ def _direction(report: _Report, journey: _Journey) -> str | None:
 
 
 class Hsl(MessageProcessor):
-    """What vehicles report.
+    """Events of vehicles: positions, arrivals, departures and doors.
 
-    Numbers repeat between operators, so a vehicle is known by operator and number. Both are those of the topic: `oper` of
-    the payload is who runs the trip, which may be another company than the vehicle's own.
+    Vehicle numbers repeat between operators, so operator and number identify a vehicle. Both are taken from
+    the topic: `oper` in the payload is the company that runs the trip, which may not be the owner of the
+    vehicle.
     """
 
     topics = (POSITIONS, ARRIVALS, DEPARTURES, DOOR_EVENTS, VEHICLE_EVENTS)
     filters = ("/hfp/v2/journey/#", "/hfp/v1/journey/#")
 
     def process(self, raw: RawMessage) -> Event | None:
-        """One message by itself: what `process_many` makes of it."""
+        """Processes one message, by `process_many`."""
         processed = self.process_many(MessageBatch([raw.topic], [raw.payload], [raw.received], [0]))
         for reject in processed.rejects:
             raise MessageRejected(reject.reason, reject.detail)
@@ -149,7 +151,7 @@ class Hsl(MessageProcessor):
         return None
 
     def process_many(self, batch: MessageBatch) -> ProcessedBatch:
-        """All reports as columns, then divided by topic."""
+        """Builds columns of all messages, then divides them by topic."""
         reports: list[tuple[_Report, _Journey]] = []
         kinds: list[str] = []
         times: list[int] = []
@@ -200,7 +202,9 @@ def _select_topic(topic: Topic, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check(report: _Report, journey: _Journey) -> None:
-    """Refuses a vehicle that nobody knows, that is nowhere, or where no vehicle can be; (0, 0) is a receiver without a fix."""
+    """Refuses vehicles without identity or position, and impossible positions: (0, 0) is a receiver without a
+    fix.
+    """
     if report.oper is None and journey.operator is None:
         raise MessageRejected(
             "no oper", "neither the payload nor the topic names an operator, so the vehicle is not known"
@@ -216,7 +220,7 @@ _FIELD_PATH = re.compile(r" - at `\$\.[A-Z]+\.?(\w*)")
 
 
 def _reason(error: Exception) -> str:
-    """One of a few for all that can be wrong with JSON and its fields; the error's own text has the rest."""
+    """The class of a fault in JSON or its fields. The text of the error has the details."""
     if not isinstance(error, msgspec.ValidationError):
         return "malformed"
     text = str(error)

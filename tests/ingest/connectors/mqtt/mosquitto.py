@@ -18,11 +18,11 @@ def program() -> str | None:
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
-def eventually(condition: Callable[[], object], what: str) -> None:
+def eventually(condition: Callable[[], object], expectation: str) -> None:
     """Waits for a condition, not for a time."""
     until = time.monotonic() + LIMIT
     while not condition():
-        assert time.monotonic() < until, f"not within {LIMIT:.0f} s: {what}"
+        assert time.monotonic() < until, f"not within {LIMIT:.0f} s: {expectation}"
         time.sleep(0.01)
 
 
@@ -81,8 +81,8 @@ class Mosquitto:
         client.connect("127.0.0.1", self.port)
         client.loop_start()
         try:
-            for said in [client.publish(topic, payload, qos=1) for topic, payload in messages]:
-                said.wait_for_publish(LIMIT)
+            for sent in [client.publish(topic, payload, qos=1) for topic, payload in messages]:
+                sent.wait_for_publish(LIMIT)
         finally:
             client.disconnect()
             client.loop_stop()

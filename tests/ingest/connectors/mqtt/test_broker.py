@@ -15,7 +15,7 @@ SECRET = "swordfish-31"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"url": "mqtt.hsl.fi"}, "mqtts://USER@HOST:PORT"),
         ({"url": "http://mqtt.hsl.fi"}, "mqtts://USER@HOST:PORT"),
@@ -34,11 +34,11 @@ SECRET = "swordfish-31"
     ],
 )
 def test_what_cannot_be_is_refused_with_the_remedy_and_without_the_password(
-    options: dict[str, object], said: str
+    options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         Mqtt(**options)  # type: ignore[arg-type]
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert SECRET not in str(refused.value)
 
 

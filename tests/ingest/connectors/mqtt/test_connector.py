@@ -177,7 +177,7 @@ def test_nodes_of_one_group_divide_the_messages(broker: Mosquitto) -> None:
 def test_two_nodes_of_one_name_are_told_so(broker: Mosquitto, caplog: pytest.LogCaptureFixture) -> None:
     with connected(broker) as first, connected(broker) as second:
 
-        def told() -> bool:
+        def warned() -> bool:
             for node in (first, second):
                 try:
                     node.poll(limit=1, wait=20)
@@ -185,7 +185,7 @@ def test_two_nodes_of_one_name_are_told_so(broker: Mosquitto, caplog: pytest.Log
                     return "same client_id" in str(error)
             return "same client_id" in caplog.text
 
-        eventually(told, "one of them is told")
+        eventually(warned, "one of them is told")
 
 
 @dataclass

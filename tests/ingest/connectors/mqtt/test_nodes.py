@@ -25,7 +25,7 @@ from transit.jobs import five
 
 pytestmark = [pytest.mark.mqtt, pytest.mark.slow]
 
-PATIENCE = 7_200_000
+WATERMARK_DELAY = 7_200_000
 """More than all of the recording: no repeat comes too late to be told from a new event."""
 DEAD = "dead.input.vehicle-positions"
 VEHICLE = {"oper": 12, "veh": 1, "tst": "2020-09-21T03:00:00.000Z", "lat": 60.2, "long": 24.9}
@@ -159,8 +159,8 @@ def each_job_counts_each_event_once(log: Log, recorded: dict[str, pl.DataFrame])
         name: rows.unique([c for c in rows.columns if c != "ingestion_time"], maintain_order=True)
         for name, rows in recorded.items()
     }
-    expected = five.expected(once, five.far_away, patience=PATIENCE)
-    for job in five.jobs(five.far_away, patience=PATIENCE):
+    expected = five.expected(once, five.far_away, patience=WATERMARK_DELAY)
+    for job in five.jobs(five.far_away, patience=WATERMARK_DELAY):
         [topic] = [output.topic for output in job.outputs]
         assert len(expected[topic.name]), job.name
         assert five.last_words(topic.name, replay(job, reads(job)[0].topic.name, log=log.url)).equals(

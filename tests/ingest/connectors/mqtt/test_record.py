@@ -82,7 +82,7 @@ def test_what_a_broker_sends_is_recorded_and_plays_back(broker: Mosquitto, tmp_p
     assert [(raw.topic, raw.payload) for raw in raws] == [
         (f"t/{n}", payload) for n, payload in enumerate(PAYLOADS)
     ]
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists already"):
         record(connector, tmp_path / name, stop=StopSignal(), progress=IngestProgress("r", io.StringIO()))
 
 
@@ -111,7 +111,7 @@ def test_ctrl_c_ends_a_recording_that_can_be_read(broker: Mosquitto, tmp_path: P
 
     eventually(recorded, "something is on disk")
     process.send_signal(signal.SIGINT)
-    told = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, told
-    assert "stopped: " in told
+    stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, stderr
+    assert "stopped: " in stderr
     assert {raw.payload for raw in played(path)} == {b"{}"}

@@ -103,10 +103,10 @@ def test_the_scale_multiplies_the_fleet() -> None:
 @pytest.fixture(scope="module")
 def calibration(recordings: Path) -> dict[str, dict[str, float]]:
     """Quantiles of 64,251 real arrivals."""
-    said: dict[str, dict[str, float]] = json.loads(
+    figures: dict[str, dict[str, float]] = json.loads(
         (recordings.parent / "calibration" / "calibration.json").read_text()
     )["ptinsight_thesis_lag"]
-    return said
+    return figures
 
 
 @pytest.mark.recordings

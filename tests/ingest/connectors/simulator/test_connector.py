@@ -129,7 +129,7 @@ def test_a_message_where_events_are_expected_is_a_reject() -> None:
     assert [reject.reason for reject in done.rejects] == ["no processor"]
 
 
-@pytest.mark.parametrize(("options", "told"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"scale": 0}, "scale=0 is not allowed; use a number from 0.01 to 1000"),
     ({"scale": "big"}, "scale='big' is not allowed"),
     ({"scale": True}, "scale=True is not allowed"),
@@ -145,7 +145,7 @@ def test_a_message_where_events_are_expected_is_a_reject() -> None:
     ({"truth": 5}, "truth=5 is not a folder name"),
     ({"sed": 1}, "no option 'sed'; did you mean 'seed'?"),
 ])  # fmt: skip
-def test_a_wrong_option_names_the_value_and_what_is_allowed(options: dict[str, object], told: str) -> None:
+def test_a_wrong_option_names_the_value_and_what_is_allowed(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         connector("simulator", **options)
-    assert told in str(caught.value)
+    assert message in str(caught.value)

@@ -28,10 +28,10 @@ def test_the_settings_are_ones_that_the_simulator_takes() -> None:
 
 
 def test_every_option_is_told() -> None:
-    told = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+    documented = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
     with pytest.raises(Exception, match=r"it takes (.*)") as caught:
         connector("simulator", nothing=1)
-    assert told == set(str(caught.value).rpartition("it takes ")[2].split(", "))
+    assert documented == set(str(caught.value).rpartition("it takes ")[2].split(", "))
 
 
 def test_the_commands_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Which broker, and by what right: an address, a name, a password that is never shown, certificates."""
+"""The address of an MQTT broker and the credentials for it. The password is never shown."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883}
 
 @dataclass(frozen=True)
 class Broker:
-    """Where messages come from. `repr` does not show the password."""
+    """A broker, with user and certificates. `repr` does not show the password."""
 
     url: str
-    """Without a password: `mqtts://user@host:8883`."""
+    """Without the password: `mqtts://user@host:8883`."""
     password: str | None = field(default=None, repr=False)
     password_file: str | Path | None = None
     ca_file: str | Path | None = None
@@ -30,13 +30,14 @@ class Broker:
     key_file: str | Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be an address, and a password where it would be seen."""
+        """Refuses a wrong address, and a password in the URL, where it would be shown."""
         parts = self._parts
         if self.password is not None and not isinstance(self.password, str):
             raise ConfigError("password is not text; write it in quotes")
         if parts.password is not None:
             raise ConfigError(
-                "url holds a password, and addresses are shown; put it into password_file (or password) instead"
+                "url holds a password, and addresses are shown; put it into password_file (or password) "
+                "instead"
             )
         if self.password is not None and self.password_file is not None:
             raise ConfigError("password and password_file are both given; keep one")
@@ -46,7 +47,8 @@ class Broker:
             )
         if not self.is_encrypted and (self.ca_file or self.cert_file or self.key_file):
             raise ConfigError(
-                f"ca_file, cert_file and key_file have no effect on an open connection; write url = 'mqtts://{parts.hostname}'"
+                "ca_file, cert_file and key_file have no effect on an open connection; write url = "
+                f"'mqtts://{parts.hostname}'"
             )
 
     @property
@@ -63,31 +65,32 @@ class Broker:
             is_valid = None
         if not is_valid:
             raise ConfigError(
-                "url is not an address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' (mqtts: encrypted)"
+                "url is not the address of a broker; write 'mqtt://HOST' or 'mqtts://USER@HOST:PORT' "
+                "(mqtts: encrypted)"
             )
         return parts
 
     @property
     def host(self) -> str:
-        """Its name or number."""
+        """The host's name or IP address."""
         return self._parts.hostname or ""
 
     @property
     def port(self) -> int:
-        """As given, or the usual one."""
+        """The port of the URL, or the default of its scheme."""
         return self._parts.port or _DEFAULT_PORTS[self._parts.scheme]
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the connection is."""
+        """Whether the connection is encrypted."""
         return self._parts.scheme == "mqtts"
 
     def __str__(self) -> str:
-        """What people are shown."""
+        """The address without user and password, for messages."""
         return f"{self._parts.scheme}://{self.host}:{self.port}"
 
     def client(self, client_id: str) -> Client:
-        """A client of MQTT 5 that acknowledges nothing by itself, not yet connected."""
+        """An MQTT 5 client with manual acknowledgement, not connected yet."""
         try:
             from paho.mqtt import client as paho
             from paho.mqtt.enums import CallbackAPIVersion
@@ -105,7 +108,8 @@ class Broker:
                 client.tls_set(*map(_expand_path, (self.ca_file, self.cert_file, self.key_file)))
             except (OSError, ValueError) as error:
                 raise ConfigError(
-                    f"the certificates for {self} cannot be used ({error}); check ca_file, cert_file and key_file"
+                    f"the certificates for {self} cannot be used ({error}); check ca_file, cert_file and "
+                    "key_file"
                 ) from error
         return client
 
@@ -126,11 +130,11 @@ def _expand_path(path: str | Path | None) -> Any:
 
 
 MAX_PACKET_BYTES = 16 << 20
-"""The largest message, in bytes, that the broker may send; it drops larger ones itself, as MQTT 5 says."""
+"""Bytes of the largest message that the broker may send. In MQTT 5, the broker drops larger ones."""
 
 
 def connect_properties(*, window: int, session_ms: int) -> Properties:
-    """What a client asks of the broker: a session that outlives connections, and no more unacknowledged messages than `window`."""
+    """Asks for a session that outlives connections, and for at most `window` unacknowledged messages."""
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
@@ -142,5 +146,5 @@ def connect_properties(*, window: int, session_ms: int) -> Properties:
 
 
 def default_client_id() -> str:
-    """The client id of this machine, where none is given."""
+    """The default client id: the name of this machine."""
     return f"millrace-{socket.gethostname()}"

@@ -1,8 +1,8 @@
-"""Messages from an MQTT broker, none of which is acknowledged before the log has it.
+"""Messages from an MQTT broker. None is acknowledged before the log has it.
 
-There is no thread and no queue: the socket is read when the pipeline asks for messages, and the broker sends no more of them than
-`window` ahead of the acknowledgements. So memory is bounded however slow the log is, and what was not acknowledged stays with the
-broker, in a session that outlives this process.
+There is no thread and no queue. The socket is read when the pipeline asks for messages, and the broker sends
+at most `window` messages before it waits for acknowledgements. So memory is bounded however slow the log is,
+and the broker keeps messages that were not acknowledged, in a session that outlives this process.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 _log = logging.getLogger("millrace.ingest")
 
 _MIN_RETRY_DELAY, _MAX_RETRY_DELAY = 250, 30_000
-"""Milliseconds until a lost connection is tried again: doubled with each attempt."""
+"""Milliseconds until the next attempt to connect, doubled with each attempt."""
 _SHORT_CONNECTION = 5_000
-"""A connection that lasts less, in milliseconds, is not worth being tried again at once."""
+"""After a connection that lasted less than this, in milliseconds, the delay is not reset."""
 _CONNECT_TIMEOUT = 15_000
-"""How long the broker may take to let us in, in milliseconds."""
+"""Milliseconds that the broker may take to accept the connection."""
 _DISCONNECT_TIMEOUT = 5_000
-"""How long the broker may take to read the last acknowledgements when we leave, in milliseconds."""
+"""Milliseconds that the broker may take to read the last acknowledgements when we disconnect."""
 _KEEPALIVE = 30
-"""Seconds after which a silent connection is asked whether it still is one."""
+"""Seconds of silence after which the connection is probed."""
 MAX_BATCH_BYTES = 32 << 20
-"""The most bytes of payload that are handed out together, unless one message alone has more."""
+"""The most bytes of payload in one batch, unless a single message is larger."""
 _SESSION_TAKEN_OVER = 0x8E
 _PERMANENT_REFUSALS = {0x80, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C}
-"""Answers that a further attempt would not change: a wrong protocol, name, password or right."""
+"""Reason codes that another attempt would not change: wrong protocol, client id, password or permission."""
 
 
 class Mqtt(Connector):
     """MQTT 5 with QoS 1, a fixed client id and a session that the broker keeps while this node is away.
 
-    `topics` are topic filters, by default those of the processor. With `share` several nodes divide the messages of one group among them;
-    each needs a `client_id` of its own.
+    `topics` are topic filters, by default those of the processor. With `share` several nodes divide the
+    messages of one group among them; each needs a `client_id` of its own.
     """
 
     def __init__(
@@ -73,27 +73,31 @@ class Mqtt(Connector):
         self.share = None if share is None else _check_name("share", share)
         if type(window) is not int or not 1 <= window <= 65_535:
             raise ConfigError(
-                f"window={window!r}: the most messages ahead of the log must be a whole number from 1 to 65535"
+                f"window={window!r}: the most messages ahead of the log must be a whole number from 1 to "
+                "65535"
             )
         self.connect_options = {"window": window, "session_ms": _parse_session(session)}
         self.clock: Clock = clock or WallClock()
         self._client: Client | None = None
         self._pending_messages: list[tuple[str, bytes, int, tuple[int, int, int]]] = []
-        """What was read and not yet taken: topic, payload, when it came, and what acknowledges it. No more is kept of a message: the rest of
-        it is a dozen objects, which the garbage collector would look at again and again."""
+        """Messages that `poll` has not returned yet: topic, payload, time of arrival, acknowledgement.
+
+        paho's message objects are not kept: each consists of a dozen objects, which the garbage collector
+        would visit again and again.
+        """
         self._unacknowledged: deque[tuple[int, int, int]] = deque()
-        """Of messages in the order in which they came: connection, packet id, QoS."""
+        """Of messages in order of arrival: connection number, packet id, QoS."""
         self._pending_bytes = 0
-        """How many bytes of payload were read and not yet taken."""
+        """Bytes of payload in `_pending_messages`."""
         self._taken_count = 0
-        self._connection = _Connection(self.clock)
+        self._connection = _BrokerConnection(self.clock)
 
     def set_topic_filters(self, filters: Sequence[str]) -> None:
-        """Takes the processor's filters, unless some were given."""
+        """Uses the processor's filters, unless the settings name some."""
         self.filters = self.filters or _check_filters(filters)
 
     def open(self) -> None:
-        """Connects and subscribes; an address, password or filter that the broker refuses ends here."""
+        """Connects and subscribes. An address, password or filter that the broker refuses raises here."""
         if not self.filters:
             raise ConfigError(
                 "there is nothing to subscribe to; name topics = [...], such as ['/hfp/v2/journey/#']"
@@ -125,12 +129,15 @@ class Mqtt(Connector):
         while not self._connection.is_up or self._connection.refusal:
             if self._connection.refusal or client.socket() is None or self.clock.now() >= deadline:
                 raise InputError(
-                    f"{self.broker} did not let {self.client_id!r} in: {self._connection.refusal or self._connection.down_reason}"
+                    f"{self.broker} refused {self.client_id!r}: "
+                    f"{self._connection.refusal or self._connection.down_reason}"
                 )
             self._read_messages(client, 100, limit=self.connect_options["window"])
 
     def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
-        """What comes within `wait` milliseconds; nothing, while the connection is down and tried again."""
+        """The messages that arrive within `wait` milliseconds. While the connection is down, it
+        reconnects.
+        """
         client, deadline = self._require_client(), self.clock.now() + wait
         while len(self._pending_messages) < limit and self._pending_bytes < MAX_BATCH_BYTES:
             remaining = deadline - self.clock.now()
@@ -148,7 +155,9 @@ class Mqtt(Connector):
         return self._take(limit)
 
     def acknowledge(self, batch: MessageBatch) -> None:
-        """Tells the broker, in the order in which messages came. Those of an earlier connection come again: the broker has kept them."""
+        """Acknowledges in order of arrival. Messages of an earlier connection are skipped: the broker sends
+        them again.
+        """
         client = self._require_client()
         for _ in range(len(batch)):
             connection, packet_id, qos = self._unacknowledged.popleft()
@@ -156,11 +165,12 @@ class Mqtt(Connector):
                 client.ack(packet_id, qos)
 
     def close(self) -> None:
-        """Sends what is still to be said, and leaves once the broker has read it; the session stays.
+        """Sends the last acknowledgements, and disconnects when the broker has read them. The session stays.
 
-        A broker reads one packet of a connection after another. Were it left at once, a node that starts again under the same name could
-        take the session over before the last acknowledgements were read, and those messages would come again. So the socket is held open
-        until the broker, which has then read all, closes its end.
+        A broker reads the packets of a connection one after another. If the socket were closed at once, a
+        node that starts again under the same name could take over the session before the broker read the last
+        acknowledgements, and these messages would be delivered twice. So the socket stays open until the
+        broker closes its end: by then it has read everything.
         """
         client = self._client
         if client is None:
@@ -185,12 +195,12 @@ class Mqtt(Connector):
                 ):
                     return
         except OSError:
-            return  # the connection broke, and that is an end as well
+            return  # the connection is broken, so it is closed as well
         finally:
             os.close(descriptor)
 
     def recovered_errors(self) -> Counter[str]:
-        """How often the connection was lost."""
+        """The number of lost connections."""
         return (
             Counter({"connections lost": self._connection.losses}) if self._connection.losses else Counter()
         )
@@ -201,7 +211,7 @@ class Mqtt(Connector):
         return self._client
 
     def _read_messages(self, client: Client, wait: int, *, limit: int) -> None:
-        """Takes what is there until there are as many messages, and waits only where nothing is."""
+        """Reads what has arrived, up to `limit` pending messages. It waits only if nothing has arrived."""
         sock = client.socket()
         if sock is None:
             return
@@ -221,7 +231,7 @@ class Mqtt(Connector):
 
     @staticmethod
     def _has_decrypted_bytes(sock: Any) -> bool:
-        """Whether encrypted bytes were already taken from the socket."""
+        """Whether TLS holds decrypted bytes, which `select` does not see."""
         return bool(sock.pending()) if hasattr(sock, "pending") else False
 
     def _reconnect(self, client: Client) -> None:
@@ -247,7 +257,8 @@ class Mqtt(Connector):
         for topic_filter, reason_code in zip(self.filters or (), reason_codes, strict=False):
             if reason_code.is_failure:
                 self._connection.refuse(
-                    f"it may not subscribe to {topic_filter!r} ({reason_code}); check topics, and what the user is allowed"
+                    f"it may not subscribe to {topic_filter!r} ({reason_code}); check topics and the "
+                    "permissions of the user"
                 )
         self._connection.mark_up()
 
@@ -274,19 +285,19 @@ class Mqtt(Connector):
         )
 
 
-class _Connection:
-    """How the connection is: up or not, which one it is, and when it is tried again."""
+class _BrokerConnection:
+    """The state of the connection: up or down, its number, and the time of the next attempt."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.is_up = False
         self.number = 0
-        """Counts connections: what was received by an earlier one cannot be acknowledged by a later one."""
+        """Counts connections. A message of an earlier connection cannot be acknowledged on a later one."""
         self.losses = 0
         self.refusal: str | None = None
-        """Why it is of no use to try again."""
+        """The reason not to try again."""
         self.down_reason = "no answer"
-        """Why it is down."""
+        """The reason why it is down."""
         self._up_since = self._retry_at = 0
         self._retry_delay = _MIN_RETRY_DELAY
 
@@ -297,12 +308,16 @@ class _Connection:
         self.number += 1
         self.down_reason = str(reason)
         if getattr(reason, "value", None) == _SESSION_TAKEN_OVER:
-            self.refuse("another client came with the same client_id; give each node one of its own")
+            self.refuse("another client connected with the same client_id; use a different one for each node")
         elif self.is_up:
             self.losses += 1
             is_short = self.clock.now() - self._up_since < _SHORT_CONNECTION
             self._retry_delay = self._retry_delay if is_short else _MIN_RETRY_DELAY
-            hint = ", at once; if another node has the same client_id, give each its own" if is_short else ""
+            hint = (
+                " soon after it was opened; if another node has the same client_id, use different ones"
+                if is_short
+                else ""
+            )
             _log.warning("the connection to the broker was lost (%s)%s; trying again", reason, hint)
         self.is_up = False
         self._schedule_retry()
@@ -363,6 +378,6 @@ def _check_name(option: str, text: object) -> str:
 
 def _parse_session(text: object) -> int:
     try:
-        return durations.parse_positive(text, name="session")  # type: ignore[arg-type]  # whatever stands in the file
+        return durations.parse_positive(text, name="session")  # type: ignore[arg-type]  # the file may hold any type
     except DefinitionError as error:
         raise ConfigError(str(error)) from error

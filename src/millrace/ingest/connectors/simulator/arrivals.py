@@ -1,7 +1,9 @@
-"""When a message comes: mostly after some tens of milliseconds, sometimes after an outage of the vehicle's link, at times twice.
+"""When messages arrive: mostly after some tens of milliseconds, sometimes after an outage of the vehicle's
+link, at times twice.
 
-During an outage a vehicle goes on measuring; afterwards it sends what it has gathered, in order, within seconds. So lateness is a
-saw-tooth, and the share of events later than `x` is what remains of outages beyond `x`. The tables are fitted to real arrivals.
+During an outage a vehicle goes on measuring. Afterwards it sends the messages of the outage in order, within
+seconds. So lateness is a saw-tooth, and the share of events later than `x` is the part of outages beyond `x`.
+The tables are fitted to real arrivals.
 """
 
 from dataclasses import dataclass
@@ -12,20 +14,22 @@ from millrace.ingest.connectors.simulator import chance
 from millrace.ingest.connectors.simulator.chance import Floats, Ints
 
 DUPLICATE_SHARE = 0.0199
-"""The share of messages that repeat another."""
+"""The share of messages that are sent twice."""
 _FAST_CLOCK_SHARE = 0.006
-"""The share of vehicles whose clock is fast, by some seconds."""
+"""The share of vehicles whose clock is some seconds fast."""
 
 _LAG_QUANTILES = (
     (0.0, 0.001, 0.0106, 0.053, 0.106, 0.264, 0.53, 0.79, 0.845, 0.897, 0.948, 0.972, 0.995, 1.0),
     (4, 6, 23, 31, 36, 47, 69, 116, 148, 249, 402, 640, 853, 1000),
 )
-"""Quantiles, in milliseconds, of what a working link takes."""
+"""Quantiles of the delay of a working link, in milliseconds."""
 
 
 @dataclass(frozen=True)
 class _Outages:
-    """At most one in each `slot` of milliseconds, with probability `often`; its length by quantiles, in milliseconds."""
+    """At most one outage per `slot` milliseconds, with probability `often`, and the quantiles of its length
+    in milliseconds.
+    """
 
     purpose: int
     slot: int
@@ -42,7 +46,7 @@ _OUTAGES = (
         (12_000, 20_000, 30_000, 45_000, 60_000, 90_000, 120_000, 150_000, 153_000),
     ),
 )  # fmt: skip
-"""Short ones, which every vehicle has every few minutes, and long ones."""
+"""Short outages, which every vehicle has every few minutes, and long ones."""
 
 _MAX_FLUSH = 3_000.0
 
@@ -57,10 +61,10 @@ class Links:
         self.clock_ahead = np.where(
             is_fast_draw < _FAST_CLOCK_SHARE, 1000 + (ahead_draw**2 * 9_000).astype(np.int64), 0
         )
-        """By how much each clock is ahead, in milliseconds."""
+        """Milliseconds by which each clock is fast."""
 
     def arrivals(self, vehicle: Ints, time: Ints) -> tuple[Ints, Ints]:
-        """For each message when it comes, and how many times."""
+        """The time of arrival of each message, and how many copies arrive."""
         lag_draw, duplicate_draw = chance.split_uniform(chance.random_bits(self.seed, 31, vehicle, time))
         arrival = time + _link_lag(lag_draw)
         for outages in _OUTAGES:
@@ -70,7 +74,7 @@ class Links:
         )
 
     def _delayed_arrival(self, outages: _Outages, vehicle: Ints, time: Ints) -> Floats:
-        """When a message comes that was held up; where there was no outage, at its own time."""
+        """When a message is sent after an outage; without an outage, its own time."""
         slot = time // outages.slot
         outage_draw, length_draw = chance.split_uniform(
             chance.random_bits(self.seed, outages.purpose, vehicle, slot)

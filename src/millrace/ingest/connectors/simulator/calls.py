@@ -1,4 +1,4 @@
-"""What happens where a vehicle calls at a stop: it arrives, doors open and close, it leaves."""
+"""Events at stops: a vehicle arrives, its doors open and close, it departs."""
 
 from collections.abc import Iterator
 
@@ -16,9 +16,10 @@ TOPICS = ARRIVALS, DEPARTURES, DOOR_EVENTS
 
 
 def stop_events(legs: Legs, routes: Routes, start: int, end: int) -> Iterator[tuple[Topic, Legs, Columns]]:
-    """For each topic the legs on which something happened in a stretch of time, and the columns of what it was.
+    """For each topic, the legs with an event in a stretch of time, and the columns of the events.
 
-    A leg ends with the arrival at its next stop. Legs that end with a stretch are not among those of the following one.
+    A leg ends with the arrival at its next stop. A leg that ends with a stretch is not part of the next
+    stretch.
     """
     arrival_time, departure_time = legs.end[:, -1], legs.end[:, STANDING]
     arrived = legs.select((arrival_time > start) & (arrival_time <= end))
@@ -34,7 +35,7 @@ def stop_events(legs: Legs, routes: Routes, start: int, end: int) -> Iterator[tu
 
 
 def _door_events(legs: Legs, start: int, end: int) -> tuple[Legs, Ints, Flags]:
-    """The legs at whose beginning doors moved, when they did, and whether they opened."""
+    """The legs at whose beginning doors moved, the times, and whether they opened."""
     opened, closed = legs.doors()
     is_opening, is_closing = ((opened < closed) & (time >= start) & (time < end) for time in (opened, closed))
     moved = concat_legs([legs.select(is_opening), legs.select(is_closing)])

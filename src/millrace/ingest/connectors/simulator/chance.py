@@ -1,4 +1,4 @@
-"""Random numbers that depend on what they are about, and not on what was drawn before."""
+"""Random numbers as hashes of their subject, so they do not depend on earlier draws."""
 
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 def random_bits(seed: int, purpose: int, *counters: Ints | int) -> Bits:
-    """64 random bits for each element of the counters, which say whom the draw concerns; `about` says what it decides."""
+    """64 random bits per element. The counters identify the subject of a draw, `about` the decision."""
     state = _mix(np.array([(seed + purpose * int(_STEP)) % 2**64], np.uint64))
     for counter in counters:
         state = _mix(state ^ np.atleast_1d(np.asarray(counter, np.int64)).view(np.uint64) * _STEP)
@@ -24,24 +24,24 @@ def random_bits(seed: int, purpose: int, *counters: Ints | int) -> Bits:
 
 
 def uniform(seed: int, purpose: int, *counters: Ints | int) -> Floats:
-    """Between 0 and 1, 1 excluded."""
+    """Uniform numbers in [0, 1)."""
     return np.asarray((random_bits(seed, purpose, *counters) >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 def split_uniform(drawn_bits: Bits) -> tuple[Floats, Floats]:
-    """Two uniform numbers from one draw, good to 32 bits each."""
+    """Two uniform numbers of 32 bits each from one draw."""
     return np.asarray((drawn_bits >> np.uint64(32)) * 2.0**-32, np.float64), np.asarray(
         (drawn_bits & _LOW_HALF) * 2.0**-32, np.float64
     )
 
 
 def interpolate(low: float, high: float, share: Floats) -> Floats:
-    """The number that lies at `share` of the way."""
+    """The number at `share` of the distance from low to high."""
     return low + (high - low) * share
 
 
 def _mix(state: Bits) -> Bits:
-    """Each bit of the result depends on each of the input (the last step of splitmix64)."""
+    """The last step of splitmix64: each bit of the result depends on each bit of the input."""
     state = (state ^ (state >> np.uint64(30))) * _FIRST_FACTOR
     state = (state ^ (state >> np.uint64(27))) * _SECOND_FACTOR
     return np.asarray(state ^ (state >> np.uint64(31)), np.uint64)

@@ -1,4 +1,4 @@
-"""The whole city: which messages come in a stretch of time, in the order in which they come."""
+"""The whole city: the messages that arrive in a stretch of time, in order of arrival."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,31 +20,31 @@ from millrace.transit.topics import POSITIONS
 
 @dataclass(frozen=True)
 class CityPlan:
-    """What makes a city: with the same plan and the same start, everything that happens is the same."""
+    """The parameters of a city. The same plan and start make the same events."""
 
     seed: int = 1
     scale: float = 1.0
     volume: Literal["curve", "mean", "peak"] = "curve"
-    """How many events a second: following the day, or always as on average, or always as in the busiest minute."""
+    """Events per second: by the time of day, always the mean, or always the peak."""
     hard_stops: float = 0.5
-    """How often a vehicle brakes hard, in an hour."""
+    """Hard stops per vehicle and hour."""
     calls: bool = False
     """Whether vehicles also report what happens at stops."""
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """Where events go."""
+        """The topics of the events."""
         return (POSITIONS, *calls.TOPICS) if self.calls else (POSITIONS,)
 
     @property
     def vehicles(self) -> int:
-        """How many are needed."""
+        """The number of vehicles of the fleet."""
         return self._count_vehicles(
             daytime.MEAN_EVENTS_PER_SECOND if self.volume == "mean" else daytime.PEAK_EVENTS_PER_SECOND
         )
 
     def count_reporting(self, times: Ints) -> Ints:
-        """How many vehicles are in service: those of the lowest numbers."""
+        """The number of vehicles in service; they are those with the lowest numbers."""
         return np.rint(daytime.events_per_second(times) * (1 - DUPLICATE_SHARE) * self.scale).astype(np.int64)
 
     def _count_vehicles(self, events: float) -> int:
@@ -52,12 +52,14 @@ class CityPlan:
 
 
 class City:
-    """Goes on from `start`, a time in milliseconds, stretch by stretch. How long the stretches are makes no difference."""
+    """Runs from `start`, in milliseconds, in stretches. The events do not depend on the length of the
+    stretches.
+    """
 
     def __init__(self, plan: CityPlan, *, start: int, truth: Path | None = None) -> None:
         self.plan = plan
         self.now = -(-start // SECOND) * SECOND
-        """Up to here all messages that come are known."""
+        """The time up to which all arriving messages are known."""
         self.fleet = Fleet(
             routes.build(plan.seed),
             seed=plan.seed,
@@ -71,7 +73,7 @@ class City:
         self._truth_writer = None if truth is None else TruthWriter(truth, self.messages)
 
     def advance(self, end: int) -> list[tuple[Topic, pl.DataFrame]]:
-        """The messages that come until a whole second, by topic, in order."""
+        """The messages that arrive until a whole second, by topic, in order of arrival."""
         measured = self.fleet.drive(self.now, end)
         samples = measured.filter(
             self._in_service(measured.vehicle, measured.time, measured.legs.end[measured.row, STANDING])
@@ -88,12 +90,12 @@ class City:
         ]
 
     def close(self) -> None:
-        """Writes down what was seen last."""
+        """Writes the rest of the truth files."""
         if self._truth_writer is not None:
             self._truth_writer.close()
 
     def _hard_stops(self, legs: Legs, end: int) -> Legs:
-        """The legs on which vehicles in service braked hard in the stretch that ends here."""
+        """The legs with a hard stop of a vehicle in service, in the stretch that ends here."""
         braked_at = legs.begin[:, BRAKING]
         braked_legs = legs.select(legs.has_hard_brake & (braked_at >= self.now) & (braked_at < end))
         return braked_legs.select(
@@ -101,7 +103,7 @@ class City:
         )
 
     def _calls(self, legs: Legs, end: int) -> list[tuple[Topic, Columns]]:
-        """What vehicles in service did at stops in the stretch that ends here."""
+        """The events at stops of vehicles in service, in the stretch that ends here."""
         topic_columns = []
         for topic, stop_legs, columns in calls.stop_events(legs, self.fleet.routes, self.now, end):
             in_service = self._in_service(
@@ -111,13 +113,15 @@ class City:
         return topic_columns
 
     def _in_service(self, vehicle: Ints, time: Ints, departure: Ints) -> Flags:
-        """Whether vehicles report at a time; they begin and end their service while they stand at a stop, which they are leaving then."""
+        """Whether vehicles report at a time. They begin and end their service at a stop, just before they
+        depart.
+        """
         if self.plan.volume != "curve":
             return np.ones(len(vehicle), np.bool_)
         return np.asarray(vehicle < self.plan.count_reporting(np.minimum(time, departure)))
 
     def _take_arrived(self, topic: Topic, columns: Columns) -> Columns:
-        """What comes until now, in order; the rest is on its way."""
+        """Splits off the messages that have arrived by now, in order; the others stay in transit."""
         vehicle, time = np.asarray(columns["vehicle"], np.int64), np.asarray(columns["event_time"], np.int64)
         arrival, copies = self._links.arrivals(vehicle, time)
         sent = {**columns, "event_time": time + self._links.clock_ahead[vehicle], "ingestion_time": arrival}

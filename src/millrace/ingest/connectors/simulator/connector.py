@@ -19,17 +19,18 @@ from millrace.transit.topics import POSITIONS
 from millrace.values.local_paths import require_local
 
 _MAX_READY_EVENTS = 50_000
-"""About how many events are made at once when there is no waiting."""
+"""The approximate number of events per stretch at full speed."""
 _MAX_STRETCH = 60
-"""The longest stretch that is made at once, in seconds."""
+"""The longest stretch, in seconds."""
 _MAX_SCALE = 1_000
 
 
 class Simulator(Connector):
-    """A city whose messages come now, or from `start` on and `speed` times as fast; `"max"`: as fast as they are taken.
+    """A city whose messages arrive now, or from `start` on and `speed` times as fast (`"max"`: as fast as
+    possible).
 
-    Started again, it goes on at the present. The ingestion time of an event is the time at which its message was due. What really
-    happened is written to the folder `truth`, if one is named.
+    Started again, it continues at the present time. The ingestion time of an event is the time at which its
+    message was due. If a folder `truth` is named, files with the true positions and events are written there.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Simulator(Connector):
     ) -> None:
         if volume not in ("curve", "mean", "peak"):
             raise ConfigError(
-                f"volume={volume!r} is unknown; use 'curve' to follow the day, or 'mean' or 'peak' for a constant volume"
+                f"volume={volume!r} is unknown; use 'curve' to follow the day, or 'mean' or 'peak' for a "
+                "constant volume"
             )
         if events not in ("positions", "all"):
             raise ConfigError(
-                f"events={events!r} is unknown; use 'positions', or 'all' for arrivals, departures and doors as well"
+                f"events={events!r} is unknown; use 'positions', or 'all' for arrivals, departures and "
+                "doors as well"
             )
         self.plan = CityPlan(
             seed=_check_seed(seed),
@@ -76,13 +79,13 @@ class Simulator(Connector):
         self.truth = None if truth is None else _check_folder(truth)
         self.clock: Clock = clock or WallClock()
         self.acknowledged_count = 0
-        """How many events the log has."""
+        """The number of events that the log has."""
         self._ready: dict[str, deque[pl.DataFrame]] = {topic.name: deque() for topic in self.topics}
         self._city: City | None = None
         self._started_at = self._city_start = self._city_end = 0
 
     def open(self) -> None:
-        """Builds the city as it is at the start."""
+        """Builds the city in its state at the start."""
         self._city_start = self.clock.now() if self.start is None else self.start
         self._city = City(self.plan, start=self._city_start, truth=self.truth)
         self._started_at = self.clock.now() if self.start is not None or not self.speed else self._city_start
@@ -91,12 +94,12 @@ class Simulator(Connector):
         )
 
     def close(self) -> None:
-        """Lets the truth be written to its end."""
+        """Writes the rest of the truth files."""
         if self._city is not None:
             self._city.close()
 
     def poll(self, *, limit: int, wait: int) -> MessageBatch | None:
-        """The events that are due, gathered for up to `wait` milliseconds."""
+        """The events that fall due within `wait` milliseconds."""
         city = self._require_city()
         if city.now >= self._city_end and not any(self._ready.values()):
             return None
@@ -110,7 +113,7 @@ class Simulator(Connector):
         return self._take(limit, self._city_time(self.clock.now()))
 
     def acknowledge(self, batch: MessageBatch) -> None:
-        """Counts; nobody waits for an acknowledgement."""
+        """Only counts: the city needs no acknowledgement."""
         self.acknowledged_count += len(batch)
 
     def _require_city(self) -> City:
@@ -119,11 +122,11 @@ class Simulator(Connector):
         return self._city
 
     def _city_time(self, now: int) -> int:
-        """The time in the city when it is `now` on the clock."""
+        """The city's time at the time `now` of the clock."""
         return self._city_start + int((now - self._started_at) * self.speed)
 
     def _generate(self, city: City, until: int) -> None:
-        """All that comes up to a time, at least, in stretches of whole seconds; not much more than that when it is long past."""
+        """Makes at least all messages that arrive up to a time, in stretches of whole seconds."""
         ready_count = sum(len(frame) for frames in self._ready.values() for frame in frames)
         while city.now <= until and city.now < self._city_end and ready_count < _MAX_READY_EVENTS:
             max_stretch = min(_MAX_STRETCH, max(1, _MAX_READY_EVENTS // self.plan.vehicles))
@@ -136,7 +139,7 @@ class Simulator(Connector):
                     self._ready[topic.name].append(frame)
 
     def _limit_due_at(self, limit: int, until: int) -> int:
-        """When `limit` positions are due, in the city's time; `until` if they are not by then."""
+        """The city's time at which `limit` positions are due, but at most `until`."""
         for frame in self._ready[POSITIONS.name]:
             if len(frame) >= limit:
                 return min(until, int(frame["ingestion_time"][limit - 1]))
@@ -150,7 +153,9 @@ class Simulator(Connector):
             self.clock.sleep(due_at - now)
 
     def _take(self, limit: int, until: int) -> MessageBatch:
-        """Of each topic what is due; those of few events first, so that the many leave room for them."""
+        """The rows of each topic that are due; topics with few events first, so that positions leave room for
+        them.
+        """
         rows: list[tuple[Topic, pl.DataFrame]] = []
         for topic in reversed(self.topics):
             due_rows = _take_due(self._ready[topic.name], limit, until)
@@ -161,7 +166,7 @@ class Simulator(Connector):
 
 
 def _take_due(ready: deque[pl.DataFrame], limit: int, until: int) -> pl.DataFrame:
-    """Takes the first `limit` rows that come by a time."""
+    """Removes the first `limit` rows that arrive by a time."""
     taken: list[pl.DataFrame] = []
     while limit and ready:
         frame = ready.popleft()
@@ -177,11 +182,11 @@ def _take_due(ready: deque[pl.DataFrame], limit: int, until: int) -> pl.DataFram
 def _check_seed(seed: Any) -> int:
     try:
         if isinstance(seed, bool) or int(seed) != float(seed):
-            raise ValueError  # noqa: TRY301 - the same remedy for all that is not a whole number
+            raise ValueError  # noqa: TRY301 - one message for all that is not a whole number
         return int(seed)
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(
-            f"seed={seed!r} is not a whole number; use one such as 1: each makes another city"
+            f"seed={seed!r} is not a whole number; use one such as 1: each makes a different city"
         ) from None
 
 
@@ -213,11 +218,12 @@ def _check_folder(truth: Any) -> Path:
 
 
 def _parse_time(start: Any) -> int:
-    """Epoch milliseconds of text such as 2026-03-02T08:00:00Z; without a zone it is UTC."""
+    """Epoch milliseconds of text such as 2026-03-02T08:00:00Z. Without a zone it is UTC."""
     try:
         time = datetime.fromisoformat(start)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"start={start!r} is not a time; write it like '2026-03-02T06:00:00Z', or leave it out to start now"
+            f"start={start!r} is not a time; write it like '2026-03-02T06:00:00Z', or leave it out to start "
+            "now"
         ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""What a day is like: local time, how many vehicles report, and how dense traffic is."""
+"""The course of a day: local time, the number of events, and the density of traffic."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -11,7 +11,7 @@ _HOUR = 3_600_000
 DAY = 24 * _HOUR
 
 MEAN_EVENTS_PER_SECOND, PEAK_EVENTS_PER_SECOND = 676.0, 1122.0
-"""Events per second of one city: over the day, and in its busiest minute."""
+"""Events per second of one city: the mean of the day, and its busiest minute."""
 
 _CURVE = """
 00:00 274   00:30 211   01:00 171   01:30 133   02:00 78    02:30 37    03:00 19    03:30 22    03:58 23    04:00 6.7   04:01 6.7   04:03 35
@@ -20,7 +20,7 @@ _CURVE = """
 15:00 1021  15:30 1053  16:07 1122  16:30 1099  17:00 1070  17:30 1022  18:00 942   18:30 867   19:00 802   19:30 791   20:00 750
 20:30 712   21:00 659   21:30 609   22:00 552   22:30 516   23:00 477   23:30 387   24:00 274
 """
-"""Events per second by local time, in straight lines from one to the next: a working day in Helsinki, roughly."""
+"""Events per second by local time, interpolated linearly: roughly a working day in Helsinki."""
 
 
 @cache
@@ -31,25 +31,27 @@ def _curve() -> tuple[Floats, Floats]:
 
 
 def events_per_second(times: Ints) -> Floats:
-    """Of one city, following the day."""
+    """Events per second of one city at these times of day."""
     time_of_day, rate = _curve()
     return np.interp(local_time(times) % DAY, time_of_day, rate)
 
 
 def traffic_load(times: Ints) -> Floats:
-    """How full the streets are, from 0 in the dead of night to 1 in the rush hour."""
+    """The density of traffic, from 0 at night to 1 in the rush hour."""
     return events_per_second(times) / PEAK_EVENTS_PER_SECOND
 
 
 def local_time(times: Ints) -> Ints:
-    """Milliseconds since 1970-01-01 00:00 by the clocks of Helsinki."""
+    """Milliseconds since 1970-01-01 00:00 in the local time of Helsinki."""
     switches, offsets = _utc_offsets()
     return times + offsets[np.searchsorted(switches, times, side="right")]
 
 
 @cache
 def _utc_offsets() -> tuple[Ints, Ints]:
-    """When clocks are put forward and back, and what is added to UTC before, between and after: the rule of the European Union."""
+    """When summer time begins and ends, and the offsets from UTC before, between and after: the rule of the
+    EU.
+    """
     switches = [_last_sunday(year, month) for year in range(1997, 2100) for month in (3, 10)]
     return np.array(switches), np.array([2 * _HOUR, *([3 * _HOUR, 2 * _HOUR] * (len(switches) // 2))])
 

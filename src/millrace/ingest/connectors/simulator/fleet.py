@@ -1,7 +1,8 @@
-"""The vehicles: which trip each is on, leg after leg, and where it is at each of its seconds.
+"""The vehicles: the trip of each, its legs, and its position at every second.
 
-Trips of a vehicle are due at fixed intervals, so the one of any moment is known without those before it. A trip that ends too late
-makes the next start late; a city is therefore started two trips back, by when such debts are paid.
+The trips of a vehicle are scheduled at fixed intervals, so the trip at any time is known without those before
+it. A trip that ends late makes the next one start late. A city therefore starts two trips in the past, which
+is enough for such delays to fade.
 """
 
 from dataclasses import dataclass, replace
@@ -21,22 +22,22 @@ from millrace.ingest.connectors.simulator.routes import (
 SECOND = 1000
 _MAX_LEGS = 256
 _MIN_LAYOVER = 40_000
-"""The least a vehicle stands between two trips, in milliseconds; `_LAYOVER` is what the timetable grants."""
+"""The shortest stand between two trips, in milliseconds; `_LAYOVER` is that of the timetable."""
 _SCHEDULED_LAYOVER = 300_000
 _WHOLE_SECOND_SHARE = 0.03
 _TIMING_POINT_EVERY = 6
 _MAX_EARLINESS = 150_000, 90_000
-"""How far ahead of the timetable a stop is left, in milliseconds: at most, and at every `_TIMING_POINTS`th stop."""
+"""Milliseconds that a departure may be early: at most, and at every `_TIMING_POINTS`th stop."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What vehicles measured, once a second; within a vehicle in order of time."""
+    """Measurements of vehicles, one per second; those of one vehicle are in order of time."""
 
     time: Ints
     vehicle: Ints
     row: Ints
-    """Of `legs`: the leg that the vehicle was on."""
+    """The row of the vehicle's leg in `legs`."""
     phase: Ints
     speed: Floats
     acceleration: Floats
@@ -44,13 +45,15 @@ class Samples:
     legs: Legs
 
     def filter(self, mask: Flags) -> "Samples":
-        """Some of them."""
+        """The measurements at these rows."""
         names = ("time", "vehicle", "row", "phase", "speed", "acceleration", "odometer")
         return replace(self, **{name: getattr(self, name)[mask] for name in names})
 
 
 class Fleet:
-    """`size` vehicles. Those of a low number are everywhere in the city, so a part of the fleet is a smaller city."""
+    """`size` vehicles. Those with low numbers are all over the city, so a part of the fleet is a smaller
+    city.
+    """
 
     def __init__(self, routes: Routes, *, seed: int, size: int, hard_stops: float, start: int) -> None:
         self.routes, self.seed, self.size = routes, seed, size
@@ -68,7 +71,7 @@ class Fleet:
         self._current = self._legs_at(start)
 
     def drive(self, start: int, end: int) -> Samples:
-        """What is measured from one whole second to another, in milliseconds. Called for one stretch after the other."""
+        """The measurements between two whole seconds, in milliseconds. Called for consecutive stretches."""
         parts = [self._current.select(self._numbers)]
         while len(ended := np.flatnonzero(self._current.end[:, -1] <= end)):
             following = self._next_legs(self._current.select(ended))
@@ -77,7 +80,7 @@ class Fleet:
         return self._measure(legs.concat_legs(parts), start, end)
 
     def _legs_at(self, start: int) -> Legs:
-        """The legs under way at a time."""
+        """The legs that vehicles are on at a time."""
         trip = (start - self._first_trip) // self._trip_interval - 2
         scheduled = self._first_trip + trip * self._trip_interval
         current = self._build_legs(
@@ -99,7 +102,7 @@ class Fleet:
         )
 
     def _build_legs(self, vehicle: Ints, trip: Ints, leg_index: Ints, begin: Ints, scheduled: Ints) -> Legs:
-        """Legs that begin with the arrival at a stop; everything about them follows from whose, which and when."""
+        """Legs that begin with the arrival at a stop. They follow from vehicle, leg number and time alone."""
         directed_route = 2 * self.route[vehicle] + trip % 2
         leg = self.routes.first_leg[directed_route] + leg_index
         draw_number = trip * _MAX_LEGS + leg_index
@@ -122,7 +125,7 @@ class Fleet:
         )  # fmt: skip
 
     def _draw_drive(self, vehicle: Ints, trip: Ints, leg: Ints, draw_number: Ints, begin: Ints) -> Drive:
-        """Some trips are slow from end to end, so delays build up along the route."""
+        """The slowness of whole trips, because of which delays build up along the route."""
         first, second = chance.split_uniform(chance.random_bits(self.seed, 11, vehicle, draw_number))
         third, fourth = chance.split_uniform(chance.random_bits(self.seed, 12, vehicle, draw_number))
         fifth, sixth = chance.split_uniform(chance.random_bits(self.seed, 13, vehicle, draw_number))
@@ -146,7 +149,7 @@ class Fleet:
     def _departure(
         self, vehicle: Ints, leg: Ints, draw_number: Ints, leg_index: Ints, begin: Ints, scheduled: Ints
     ) -> tuple[Ints, Ints]:
-        """When the stop is left, in milliseconds, and how many seconds behind the timetable that is."""
+        """The time of departure in milliseconds, and its delay behind the timetable in seconds."""
         base_draw, crowd_draw = chance.split_uniform(chance.random_bits(self.seed, 15, vehicle, draw_number))
         seconds = (
             (0.25 + base_draw + 1.5 * crowd_draw**4)
@@ -168,7 +171,7 @@ class Fleet:
         return departure, (departure - due) // SECOND
 
     def _measure(self, under_way: Legs, start: int, end: int) -> Samples:
-        """One row for each second that a vehicle spends in a phase."""
+        """One row per second that a vehicle spends in a phase."""
         offset = self._offset[under_way.vehicle][:, None]
         first_second = np.maximum(-((offset - under_way.begin) // SECOND), start // SECOND)
         end_second = np.minimum(-((offset - under_way.end) // SECOND), end // SECOND)
@@ -194,23 +197,25 @@ class Fleet:
 
 
 def _assign_routes(routes: Routes, numbers: Ints) -> Ints:
-    """The route of each vehicle: long routes get more, and any first few are spread over the city."""
+    """The route of each vehicle. Long routes get more vehicles; the first vehicles are spread over the
+    city.
+    """
     weight = np.cumsum(np.maximum(routes.length[::2], 6_000))
     return np.searchsorted(weight / weight[-1], numbers * 0.6180339887498949 % 1.0, side="right")
 
 
 def _measuring_offsets(seed: int, numbers: Ints) -> Ints:
-    """When in each second a vehicle measures; a few do so on the whole second."""
+    """The millisecond of each second at which a vehicle measures; for a few, the whole second."""
     whole, part = chance.split_uniform(chance.random_bits(seed, 16, numbers))
     return np.where(whole < _WHOLE_SECOND_SHARE, 0, (part * SECOND).astype(np.int64))
 
 
 def _is_fast_leg(routes: Routes) -> Flags:
-    """The legs on which a driver may come to brake hard."""
+    """The legs on which a driver may brake hard."""
     return np.asarray((routes.cruise > legs.MIN_HARD_BRAKE_SPEED) & (routes.distance > 500))
 
 
 def _seconds_for_each_fast_leg(routes: Routes) -> float:
-    """How long the fleet drives until one vehicle has passed one of them."""
+    """How long the fleet drives, on average, until one vehicle passes one of these legs."""
     round_trips = (routes.duration * (1 + CONGESTION) + _SCHEDULED_LAYOVER / SECOND).sum()
     return float(round_trips / max(1, int(_is_fast_leg(routes).sum())))

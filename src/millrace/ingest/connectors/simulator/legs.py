@@ -1,8 +1,9 @@
-"""How a vehicle gets from one stop to the next: eight phases of constant acceleration.
+"""A leg is the drive of a vehicle from one stop to the next: eight phases of constant acceleration.
 
     stand at the stop · accelerate · cruise · brake · stand in traffic · accelerate · cruise · brake
 
-The first three of the drive lead to an interruption: a red light, or something that made the driver brake hard. Without one they take no time.
+The first three phases of the drive lead to an interruption: a red light, or an obstacle that makes the driver
+brake hard. Without an interruption they take no time.
 """
 
 from dataclasses import dataclass, fields
@@ -18,38 +19,42 @@ STANDING, BRAKING = 0, 3
 
 ACCELERATION = 0.6, 1.2
 SERVICE_BRAKE = 0.6, 0.9
-"""Metres per second squared, least and most. From 10 m/s to a walk this takes 10 s or longer: nobody would call it an emergency."""
+"""Least and greatest usual deceleration, in m/s². From 10 m/s to walking speed it takes 10 s: not an
+emergency stop."""
 HARD_BRAKE = 3.0, 6.0
 MIN_HARD_BRAKE_SPEED = 11.5
-"""Who brakes hard was at least this fast, in m/s."""
+"""The least speed before a hard stop, in m/s."""
 _DOOR_OPENING, _DOOR_CLOSING, _MAX_BOARDING = 1_500, 2_500, 45_000
-"""Milliseconds that doors take to open after the arrival, that they are closed before the departure, and that they are open at most."""
+"""Milliseconds that doors take to open after the arrival, that they are closed before the departure, and that
+they are open at most."""
 _CRUISE_BEFORE_HARD_BRAKE = 2.5
 """Seconds of cruising before a driver brakes hard."""
 
 
 @dataclass(frozen=True, eq=False)
 class Legs:
-    """One leg in each row. Times are milliseconds since the epoch; phases are columns of the arrays of two dimensions."""
+    """One leg in each row. Times are milliseconds since the epoch; phases are columns of the arrays of two
+    dimensions.
+    """
 
     vehicle: Ints
     trip: Ints
     directed_route: Ints
-    """Its number in `Routes`."""
+    """The number of the way in `Routes`."""
     leg_index: Ints
-    """Which of its way's legs it is, from 0."""
+    """The position of the leg on its way, from 0."""
     leg: Ints
-    """Its number in `Routes`."""
+    """The number of the leg in `Routes`."""
     delay: Ints
-    """Seconds behind the timetable when leaving the stop."""
+    """Seconds behind the timetable at the departure."""
     scheduled: Ints
-    """When the trip should have left its first stop."""
+    """The scheduled departure of the trip from its first stop."""
     has_hard_brake: Flags
     begin: Ints
-    """Of each phase."""
+    """By phase."""
     end: Ints
     speed: Floats
-    """When the phase begins."""
+    """The beginning of each phase."""
     odometer: Floats
     """When the phase begins, from the first stop."""
     acceleration: Floats
@@ -62,18 +67,20 @@ class Legs:
         return type(self)(**{field.name: getattr(self, field.name)[selection] for field in fields(self)})
 
     def doors(self) -> tuple[Ints, Ints]:
-        """When doors open after the arrival and close before the departure; at the end of a long stand, if it is one."""
+        """When doors open after the arrival, and close before the departure. In a long stand they open at its
+        end.
+        """
         closed = self.end[:, STANDING] - _DOOR_CLOSING
         return np.maximum(self.begin[:, STANDING] + _DOOR_OPENING, closed - _MAX_BOARDING), closed
 
     def replace_rows(self, selection: Ints, others: "Legs") -> None:
-        """Puts others in the place of some."""
+        """Replaces the legs at these rows."""
         for field in fields(self):
             getattr(self, field.name)[selection] = getattr(others, field.name)
 
 
 def concat_legs(parts: "list[Legs]") -> Legs:
-    """One below the other."""
+    """Concatenates legs."""
     return Legs(
         **{
             field.name: np.concatenate([getattr(part, field.name) for part in parts])
@@ -84,39 +91,39 @@ def concat_legs(parts: "list[Legs]") -> Legs:
 
 @dataclass(frozen=True, eq=False)
 class Drive:
-    """What is decided by chance about a leg's drive. The draws are uniform numbers between 0 and 1."""
+    """The random parts of a drive. Draws are uniform numbers between 0 and 1."""
 
     distance: Floats
     cruise: Floats
-    """The speed that the driver has in mind."""
+    """The speed that the driver aims at."""
     is_interrupted: Flags
-    """By a red light."""
+    """Whether a red light interrupts the drive."""
     wants_hard_brake: Flags
-    """By something that makes the driver brake hard, where the distance allows for it."""
+    """Whether the driver brakes hard, if the distance allows it."""
     interruption_draw: Floats
-    """The draw of where on the leg an interruption happens, from a third to two thirds."""
+    """The draw for the place of an interruption, between one and two thirds of the leg."""
     wait: Floats
-    """How long it lasts, in seconds."""
+    """The length of an interruption, in seconds."""
     acceleration_draw: Floats
-    """The draws of acceleration and braking."""
+    """The draws for acceleration and braking."""
     braking_draw: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class DriveProfile:
-    """The phases of drives, the stand at the stop left out: a column for each of seven."""
+    """The seven phases of drives, without the stand at the stop: a column each."""
 
     seconds: Floats
     speed: Floats
     distance: Floats
-    """Covered since the stop when the phase begins."""
+    """Metres since the stop at the beginning of the phase."""
     acceleration: Floats
     has_hard_brake: Flags
-    """Where the driver did brake hard."""
+    """Whether the driver braked hard."""
 
 
 def build_profile(drive: Drive) -> DriveProfile:
-    """Seven phases for each drive; the last ends at the next stop."""
+    """The seven phases of each drive. The last one ends at the next stop."""
     acceleration_rate, brake = (
         interpolate(*ACCELERATION, drive.acceleration_draw),
         interpolate(*SERVICE_BRAKE, drive.braking_draw),
@@ -162,7 +169,7 @@ def build_profile(drive: Drive) -> DriveProfile:
 def _drive_and_stop(
     distance: Floats, cruise: Floats, acceleration: Floats, brake: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """From standing to standing: seconds of accelerating, cruising and braking, and the speed in between."""
+    """Between two stands: seconds of accelerating, cruising and braking, and the cruising speed."""
     top_speed = np.minimum(cruise, np.sqrt(2 * distance * acceleration * brake / (acceleration + brake)))
     cruise_distance = distance - top_speed**2 / (2 * acceleration) - top_speed**2 / (2 * brake)
     cruise_seconds = np.divide(

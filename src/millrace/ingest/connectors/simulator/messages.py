@@ -1,4 +1,4 @@
-"""What vehicles measured → the columns of their messages, in the order in which they come."""
+"""Measurements → columns of messages, in order of arrival."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,11 +18,11 @@ from millrace.topics import Topic
 Columns: TypeAlias = dict[str, NDArray[np.generic]]
 
 _OPERATORS = 12, 17, 18, 20, 22, 30, 36, 40
-"""Whose numbers vehicles bear; two operators may well use the same number, as real ones do."""
+"""Operators. Two of them may use the same vehicle number, as real ones do."""
 
 
 class Messages:
-    """Knows what numbers of vehicles, routes and stops are called."""
+    """Maps numbers of vehicles, routes and stops to their names."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.routes: Routes = fleet.routes
@@ -30,14 +30,14 @@ class Messages:
         operators = pl.Series([str(operator) for operator in _OPERATORS])
         self._operators = operators.gather(numbers % len(_OPERATORS))
         self.vehicle_ids = self._operators + "/" + pl.Series(1 + numbers // len(_OPERATORS)).cast(pl.String)
-        """The identity of each vehicle, by number."""
+        """Operator and vehicle id, by number of the vehicle."""
         self.route_names = pl.Series([str(1001 + route) for route in range(len(self.routes))])
         self.stop_names = pl.Series([*(str(1_000_001 + stop) for stop in range(self.routes.stops)), None])
-        """The names of routes and stops, by number; the last of the stops is none."""
+        """The names of routes and stops, by number. The last entry of the stops is null."""
         self._clock_texts = pl.Series([f"{minute // 60:02}:{minute % 60:02}" for minute in range(24 * 60)])
 
     def columns(self, samples: Samples) -> Columns:
-        """Everything but the names, which are looked up when a message comes."""
+        """All columns but the names, which are looked up when a message arrives."""
         legs, row = samples.legs, samples.row
         leg, directed_route = legs.leg[row], legs.directed_route[row]
         is_standing = samples.phase == STANDING
@@ -61,7 +61,7 @@ class Messages:
         }
 
     def frame(self, topic: Topic, columns: Columns) -> pl.DataFrame:
-        """The columns of a topic, with both times."""
+        """The columns of a topic, with event time and ingestion time."""
         vehicle, directed_route = columns["vehicle"], columns["way"]
         scheduled = daytime.local_time(np.asarray(columns["scheduled"], np.int64))
         named_columns: Mapping[str, Callable[[], pl.Series]] = {
@@ -81,7 +81,7 @@ class Messages:
 
 
 def _format_days(days: Ints) -> pl.Series:
-    """As text; events that come together are of few days."""
+    """Dates as text. Few different days occur in one batch."""
     first = int(days.min()) if len(days) else 0
     names = [
         str((datetime.fromtimestamp(0, UTC) + timedelta(days=first + n)).date())

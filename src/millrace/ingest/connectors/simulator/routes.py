@@ -1,4 +1,4 @@
-"""Routes over the streets, each in both directions: where a way leads, where its stops are, and how long it should take."""
+"""Routes over the streets. Each has a way in both directions, with its points, stops and timetable."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,29 +12,31 @@ from millrace.ingest.connectors.simulator.chance import Floats, Ints
 from millrace.ingest.connectors.simulator.streets import Streets
 
 POINT_DISTANCE = 20.0
-"""Metres between two points of a way, so that the place at an odometer is found by division."""
+"""Metres between two points of a way. It is constant, so that an odometer gives the point by division."""
 CONGESTION = 0.35
-"""How much slower one drives in the rush hour than in the dead of night."""
+"""How much slower traffic is in the rush hour than at night."""
 SCHEDULED_CONGESTION = 0.26
-"""How much more time the timetable grants in the rush hour: too little, so delays are greatest then."""
+"""How much more time the timetable grants in the rush hour. It is too little, so delays are greatest then."""
 DWELL_SECONDS = 14.0
-"""Seconds at a stop, typically."""
+"""Typical seconds at a stop."""
 
 _RADIAL_ROUTES, _SUBURB_ROUTES, _INNER_ROUTES = 64, 36, 20
 _HUBS = (60.1712, 24.9440), (60.1690, 24.9310), (60.1800, 24.9500), (60.1990, 24.9340)
 _SUBURBS = (60.176, 24.805), (60.219, 24.813), (60.210, 25.080), (60.251, 25.010), (60.292, 25.040), (60.262, 24.855), (60.205, 24.656), (60.238, 25.085)  # fmt: skip
 _MIN_CROSSINGS = 6
-"""Crossings of a route; shorter ones are not worth a bus."""
+"""The least number of crossings of a route."""
 _LONG_BLOCK = 900.0
 _MIN_STOP_DISTANCE = 150.0
 
 
 @dataclass(frozen=True, eq=False)
 class Routes:
-    """Ways and legs, numbered through: way 2r and 2r + 1 are the two directions of route r; legs of a way follow each other."""
+    """Ways and legs, numbered through: way 2r and 2r + 1 are the two directions of route r; legs of a way
+    follow each other.
+    """
 
     latitude: Floats
-    """Of each point; a way's points begin at `first_point`."""
+    """By point. The points of a way begin at `first_point`."""
     longitude: Floats
     heading: Floats
     """From each point to the next, in degrees."""
@@ -42,21 +44,22 @@ class Routes:
     length: Floats
     first_leg: Ints
     legs: Ints
-    """How many, by way."""
+    """The number of legs, by way."""
     distance: Floats
     """Metres, by leg."""
     start: Floats
-    """Where the leg begins on its way, in metres."""
+    """Metres from the start of the way to the leg."""
     cruise: Floats
-    """Metres per second that one drives here when streets are empty."""
+    """Metres per second on empty streets, by leg."""
     departure_offset: Floats
-    """Seconds from the first stop until the departure from the stop where the leg begins, when streets are empty."""
+    """Seconds from the first stop until the departure from the stop where the leg begins, when streets are
+    empty."""
     arrival_offset: Floats
     """The same until the arrival at the stop where the leg ends."""
     duration: Floats
     """Seconds from the first stop to the last when streets are empty, by way."""
     stop: Ints
-    """Number of the stop where the leg begins."""
+    """The number of the stop at which the leg begins."""
     next_stop: Ints
     stops: int
 
@@ -64,7 +67,7 @@ class Routes:
         return len(self.length) // 2
 
     def locate(self, directed_route: Ints, odometer: Floats) -> tuple[Floats, Floats, Floats]:
-        """Latitude, longitude and heading of places on ways."""
+        """Latitude, longitude and heading at positions on ways."""
         point_position = np.clip(odometer, 0, self.length[directed_route]) / POINT_DISTANCE
         point_index = point_position.astype(np.int64)
         point, share = self.first_point[directed_route] + point_index, point_position - point_index
@@ -134,7 +137,7 @@ def build(seed: int) -> Routes:
 
 
 def _paths(network: Streets, seed: int) -> Iterator[list[int]]:
-    """From the suburbs to the centre, between suburbs, and within the centre."""
+    """Chooses the ends of routes: suburb to centre, suburb to suburb, and within the centre."""
     hubs, suburbs = (
         [network.nearest(*map(float, streets.to_metres(*place))) for place in places]
         for places in (_HUBS, _SUBURBS)
@@ -191,7 +194,7 @@ def _build_directed_route(
 
 
 def _round_corners(line: Floats) -> Floats:
-    """Corners cut twice, as streets bend."""
+    """Cuts corners twice, so that streets bend."""
     for _ in range(2):
         near, far = 0.75 * line[:-1] + 0.25 * line[1:], 0.25 * line[:-1] + 0.75 * line[1:]
         line = np.concatenate([line[:1], np.column_stack([near, far]).ravel(), line[-1:]])
@@ -207,7 +210,7 @@ def _place_stops(
     stop_numbers: dict[tuple[int, int, int], int],
     direction: int,
 ) -> tuple[Floats, list[int]]:
-    """A stop at each crossing and in the middle of long blocks; ways over the same street share them."""
+    """A stop at each crossing and in the middle of long blocks. Ways over the same street share stops."""
     candidates: list[tuple[int, int, float, float]] = []
     for a, b in pairwise(path):
         candidates.append((a, a, network.east[a], network.north[a]))

@@ -1,4 +1,6 @@
-"""A street network made up from the seed: crossings, denser towards the centre, and the streets between them, all on land."""
+"""A street network from the seed: crossings, denser towards the centre, and streets between them, all on
+land.
+"""
 
 import heapq
 from collections.abc import Iterable
@@ -24,24 +26,24 @@ _LAND = np.array([
     (25.078, 60.198), (25.086, 60.205), (25.100, 60.206), (25.112, 60.200), (25.132, 60.200), (25.142, 60.207), (25.170, 60.210),
     (25.174, 60.226), (25.182, 60.242), (25.200, 60.262), (25.200, 60.310), (24.58, 60.310),
 ])  # fmt: skip
-"""Where streets may be, as (longitude, latitude): a rough outline that stays clear of the shore and of the bays."""
+"""The outline of the land with streets, as (longitude, latitude); it keeps away from the shore."""
 
 _CROSSING_COUNT = 1_300
 _CANDIDATE_COUNT = 14_000
 _NEIGHBOUR_COUNT = 10
 _REUSE_DISCOUNT = 0.75
-"""What a street costs after a route has used it: routes share main streets."""
+"""The factor on a street's cost after a route uses it, so that routes share main streets."""
 
 
 @dataclass(frozen=True, eq=False)
 class Streets:
-    """Crossings and which of them are joined. All are reachable from each other."""
+    """Crossings and the streets between them. Every crossing can be reached from every other."""
 
     east: Floats
     """Metres from the centre."""
     north: Floats
     neighbours: list[dict[int, float]]
-    """For each crossing its neighbours, with what it costs to go there; at first, metres."""
+    """For each crossing its neighbours with the cost of the street, at first its length in metres."""
 
     def path(self, start: int, end: int) -> list[int]:
         """The cheapest way; it becomes cheaper for those that follow."""
@@ -75,12 +77,12 @@ class Streets:
             )
 
     def nearest(self, east: float, north: float) -> int:
-        """The crossing closest to a place."""
+        """The crossing closest to a position."""
         return int(np.argmin(np.hypot(self.east - east, self.north - north)))
 
 
 def to_degrees(east: Floats, north: Floats) -> tuple[Floats, Floats]:
-    """Latitude and longitude of places given in metres from the centre."""
+    """Latitude and longitude of positions in metres from the centre."""
     return CENTRE[0] + north / _METRES_NORTH, CENTRE[1] + east / _METRES_EAST
 
 
@@ -92,7 +94,7 @@ def to_metres(latitude: Floats | float, longitude: Floats | float) -> tuple[Floa
 
 
 def on_land(east: Floats, north: Floats) -> Flags:
-    """Whether places lie inside the outline."""
+    """Whether positions are inside the outline."""
     latitude, longitude = to_degrees(east, north)
     inside = np.zeros(latitude.shape, np.bool_)
     for (x0, y0), (x1, y1) in zip(_LAND, np.roll(_LAND, 1, axis=0), strict=True):
@@ -118,7 +120,7 @@ def build(seed: int) -> Streets:
 
 
 def _place_crossings(seed: int) -> tuple[Floats, Floats]:
-    """Places on land that keep their distance: 300 m in the centre, 620 m far out."""
+    """Positions on land that keep a distance: 300 m in the centre, 620 m in the suburbs."""
     tries = np.arange(_CANDIDATE_COUNT)
     angle = 2 * np.pi * chance.uniform(seed, 1, tries)
     radius = 19_000 * chance.uniform(seed, 2, tries) ** 0.8
@@ -140,7 +142,7 @@ def _place_crossings(seed: int) -> tuple[Floats, Floats]:
 
 
 def _connect_crossings(east: Floats, north: Floats) -> list[tuple[int, int]]:
-    """Two crossings are joined if no third lies in the circle between them, and no water on the way."""
+    """Joins two crossings if no third one is in the circle between them, and no water (Gabriel graph)."""
     distance = np.hypot(east[:, None] - east, north[:, None] - north)
     near = np.argsort(distance, axis=1)[:, 1 : _NEIGHBOUR_COUNT + 1]
     a, b = np.repeat(np.arange(len(east)), _NEIGHBOUR_COUNT), near.ravel()

@@ -1,4 +1,4 @@
-"""What really happened, as Parquet files, so that the answers of jobs can be scored.
+"""The true positions and events of the city as Parquet files, to score the results of jobs against.
 
     stops.parquet           every stop and where it is
     routes.parquet          the stops of each route and direction in order
@@ -6,8 +6,8 @@
     positions-*.parquet     where each vehicle in service was, once a second, by the true time
     hard-stops-*.parquet    who braked hard, when and where, from what speed and how hard
 
-A vehicle's clock may be fast: `clock_ahead`, in milliseconds, is what to add to a true time to find it in an event. Files are complete when
-they have their name; what a process that was killed had not yet written is missing from the end.
+A vehicle's clock may be fast: a true time plus `clock_ahead`, in milliseconds, is the time in the event. A
+file gets its name when it is complete. If the process is killed, the last stretches are missing.
 """
 
 from pathlib import Path
@@ -23,11 +23,11 @@ from millrace.ingest.connectors.simulator.messages import Messages
 from millrace.values.atomic_files import replace_file
 
 _ROWS_PER_FILE = 500_000
-"""About how many positions a file holds."""
+"""The approximate number of positions per file."""
 
 
 class TruthWriter:
-    """Sees each stretch once and writes it down."""
+    """Collects stretches, and writes them to files."""
 
     def __init__(self, folder: Path, messages: Messages) -> None:
         self.folder, self.messages = folder, messages
@@ -44,7 +44,7 @@ class TruthWriter:
         self._write_gtfs()
 
     def add(self, samples: Samples, hard_stops: Legs, ahead: Ints) -> None:
-        """A stretch: what vehicles measured, the legs on which they braked hard, and by how much their clocks are ahead."""
+        """Adds a stretch: measurements, legs with hard stops, and the error of each clock."""
         latitude, longitude, _ = self.messages.routes.locate(
             samples.legs.directed_route[samples.row], samples.odometer
         )
@@ -67,7 +67,7 @@ class TruthWriter:
             self.close()
 
     def close(self) -> None:
-        """Writes what was seen since the last file."""
+        """Writes the stretches since the last file."""
         for name, frames in self._buffered.items():
             rows = pl.concat(frames) if frames else pl.DataFrame()
             if len(rows):
@@ -116,7 +116,7 @@ class TruthWriter:
 
 
 def _build_gtfs(routes: pl.DataFrame, stops: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The files of a feed that jobs look things up in. GTFS counts directions from 0."""
+    """The GTFS files in which jobs look up routes and stops. GTFS counts directions from 0."""
     trip = pl.format("{}-{}", "route", "direction")
     directed_routes = routes.select("route", "direction").unique(maintain_order=True)
     return {
@@ -132,7 +132,7 @@ def _build_gtfs(routes: pl.DataFrame, stops: pl.DataFrame) -> dict[str, pl.DataF
 
 
 def _route_rows(messages: Messages) -> pl.DataFrame:
-    """One row for each stop of each way, the last one too."""
+    """One row per stop of each way, including the last."""
     routes = messages.routes
     directed_route = np.repeat(np.arange(len(routes.legs)), routes.legs + 1)
     sequence = np.concatenate([np.arange(legs + 1) for legs in routes.legs])
