@@ -109,6 +109,6 @@ def test_what_cannot_be_delivered_so_is_refused(log: Log, tmp_path: Path) -> Non
     other = mr.Job("other", *(mr.stream.Output(output) for output in one.outputs), delivery="at_least_once")
     with pytest.raises(
         DefinitionError,
-        match=r"written by totals-0, delivery='exactly_once', and by other, .* let both say the same",
+        match=r"written by totals-0, delivery='exactly_once', and by other, .* set the same delivery in both",
     ):
         run_local([one, other], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
