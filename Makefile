@@ -75,7 +75,7 @@ bench: setup ## engine and Spark beside plain Structured Streaming, and every ki
 	$(BIN)/millrace bench engine $(ARGS)
 
 compare: setup ## this tree beside an earlier one, measured in turn: BASE=<commit> (ARGS="--only local --rounds 5")
-	$(BIN)/python bench/compare.py $(BASE) $(ARGS)
+	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
 
 metrics: setup ## how large the source is, and what makes it hard to read
 	@$(BIN)/python bench/metrics.py $(ARGS)

@@ -1,28 +1,17 @@
 """`make compare`: what two trees' figures, measured in turn, say of their speeds."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "bench" / "compare.py"
+from bench import compare
+from bench.compare import Group, make_groups
+from bench.kinds import all_kinds
 
 
-@pytest.fixture(scope="module")
-def compare() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compare", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["compare"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_ratio_is_taken_within_a_round(compare: ModuleType) -> None:
+def test_a_ratio_is_taken_within_a_round() -> None:
     comparison = compare.Comparison()
     for before, now in ((800, 808), (640, 640), (790, 774)):
         comparison.add("before", {"events_per_s": before, "cpu_us_per_event": 2.0})
@@ -32,7 +21,7 @@ def test_a_ratio_is_taken_within_a_round(compare: ModuleType) -> None:
     assert (row["before"], row["now"], row["cpu_before"], row["cpu_now"]) == (790, 774, 2.0, 2.5)
 
 
-def test_a_commit_that_is_not_there_is_named(compare: ModuleType) -> None:
+def test_a_commit_that_is_not_there_is_named() -> None:
     with (
         pytest.raises(SystemExit, match="BASE=no-such-commit cannot be checked out"),
         compare.checkout("no-such-commit"),
@@ -40,8 +29,54 @@ def test_a_commit_that_is_not_there_is_named(compare: ModuleType) -> None:
         pass
 
 
+def test_each_kind_is_measured_once_and_sketches_with_fewer_events() -> None:
+    groups = make_groups([*compare.USE_CASES, *compare.KIND_GROUPS], scale=1.0)
+    measured = [name for group in groups for name in group.names]
+    kinds = [kind.label for kind in all_kinds() if kind.group in compare.KIND_GROUPS]
+    assert sorted(measured) == sorted([*compare.USE_CASES, *kinds])
+    assert [group for group in groups if group.scale < 1] == [
+        Group(tuple(label for label in kinds if "approx" in label), compare.SKETCH_SCALE)
+    ]
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> dict[str, Path]:
+    """Two trees whose command prints its arguments as the name of a case."""
+    program = """
+import json, sys
+
+def main():
+    words = sys.argv[1:]
+    [name] = [word for word in words[words.index("--only") + 1:] if "/" in word]
+    print(json.dumps({"name": name, "runner": "local", "rows_per_batch": 5, "events_per_s": SPEED, "cpu_us_per_event": 1}))
+"""
+    trees = {}
+    for name, speed in (("before", 100), ("now", 110)):
+        folder = trees[name] = tmp_path / name
+        (folder / "src/millrace").mkdir(parents=True)
+        (folder / f"src/{name}_program.py").write_text(program.replace("SPEED", str(speed)))
+        (folder / "pyproject.toml").write_text(f"[project.scripts]\nmillrace = '{name}_program:main'")
+    (trees["before"] / "src/millrace/measure").mkdir()
+    return trees
+
+
+@pytest.mark.slow
+def test_a_kind_with_another_name_in_the_earlier_tree_is_found_there(
+    trees: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "ROOT", trees["now"])
+    groups = make_groups(["windows/global window", "windows/fixed"], scale=0.5)
+    assert "windows/everything" in compare.command(trees["before"], groups[0], ["local"])
+    found = compare.compare(trees["before"], groups, ["local"], rounds=2)
+    assert {case: comparison.ratios for case, comparison in found.items()} == {
+        "windows/global window local 5": [1.1, 1.1],
+        "windows/fixed local 5": [1.1, 1.1],
+    }
+
+
 @pytest.mark.slow
 def test_no_rounds_are_refused() -> None:
-    done = subprocess.run([sys.executable, SCRIPT, "HEAD", "--rounds", "0"], capture_output=True, text=True)
+    words = [sys.executable, "-m", "bench.compare", "HEAD", "--rounds", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=compare.ROOT)
     assert done.returncode == 2
     assert "--rounds 0 measures nothing" in done.stderr
