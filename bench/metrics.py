@@ -1,4 +1,4 @@
-"""Sizes of the source, and what makes it hard to read: `make metrics`, or `make metrics ARGS="--tree <folder> --json"`.
+"""Sizes of the source, and what makes it hard to read: `make metrics`, or `make metrics ARGS="--against <folder>"` for two trees.
 
 Only hand-written Python of `src/millrace` counts. An internal column is a string literal that begins with one underscore, such as
 `"_clock"`; it is declared if some module binds it to a name at its top level.
@@ -124,19 +124,24 @@ def main() -> None:
     parser.add_argument(
         "--tree", type=Path, default=ROOT, help="the checkout to look at; this one by default"
     )
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="an earlier checkout to compare with")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     args = parser.parse_args()
-    found = measure_tree(args.tree)
+    trees = {"before": args.against, "now": args.tree} if args.against else {"now": args.tree}
+    found = {name: measure_tree(tree) for name, tree in trees.items()}
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(found if args.against else found["now"]))
         return
-    for name, value in found.items():
-        figure = (
-            ", ".join(f"{key} {number}" for key, number in value.items())
-            if isinstance(value, dict)
-            else value
-        )
-        print(f"{name:40} {figure}")
+    print(" " * 40, *(f"{name:34}" for name in trees))
+    for figure in found["now"]:
+        columns = (f"{_format_figure(figures[figure]):34}" for figures in found.values())
+        print(f"{figure:40} {' '.join(columns)}".rstrip())
+
+
+def _format_figure(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number:,}" for name, number in value.items())
+    return f"{value:,}"
 
 
 if __name__ == "__main__":

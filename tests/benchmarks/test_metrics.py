@@ -13,20 +13,21 @@ ONE = '''"""A module."""
 CLOCK = "_clock"
 
 
-class Place:
+class Station:
     def of(self) -> str:
         # why it is so
         return "_weight"  # noqa: RET505
 '''
-OTHER = """class Place:
+OTHER = """class Station:
     name = "_clock"
 """
 
 pytestmark = pytest.mark.slow
 
 
-def measured(tree: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, SCRIPT, "--tree", tree, "--json"], capture_output=True, text=True)
+def measure(tree: Path, *options: str | Path) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, SCRIPT, "--tree", tree, *options]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
 def test_a_small_tree_is_counted(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_small_tree_is_counted(tmp_path: Path) -> None:
     (package / "one.py").write_text(ONE)
     (package / "inner" / "other.py").write_text(OTHER)
     (package / "made_pb2.py").write_text("generated = 1\n")
-    assert json.loads(measured(tmp_path).stdout) == {
+    assert json.loads(measure(tmp_path, "--json").stdout) == {
         "lines": 11,
         "files": 2,
         "entries at the top level": 3,
@@ -48,6 +49,15 @@ def test_a_small_tree_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_source_is_named(tmp_path: Path) -> None:
-    done = measured(tmp_path)
+    done = measure(tmp_path, "--json")
     assert done.returncode != 0
     assert f"{tmp_path}/src/millrace has no Python" in done.stderr
+
+
+def test_two_trees_stand_beside_each_other(tmp_path: Path) -> None:
+    for tree, lines in (("before", 3), ("now", 1_200)):
+        (tmp_path / tree / "src/millrace").mkdir(parents=True)
+        (tmp_path / tree / "src/millrace/one.py").write_text("def f() -> None: ...\n" + "\n" * (lines - 1))
+    table = measure(tmp_path / "now", "--against", tmp_path / "before").stdout.splitlines()
+    assert table[0].split() == ["before", "now"]
+    assert table[1].split() == ["lines", "3", "1,200"]
