@@ -20,7 +20,7 @@ from millrace.aggregates import Aggregate, Reduction
 from millrace.graph import Aggregation
 from millrace.graph.explain import explain
 from millrace.stream import Job, Output, Stream
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.topics import Topic
 from millrace.watermarks import Watermark
 from windowings import windowed, windowed_anyhow

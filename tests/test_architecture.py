@@ -113,6 +113,25 @@ def test_pyspark_is_imported_by_the_spark_runner_alone() -> None:
     assert {path for path in importers if not path.is_relative_to(PACKAGE / "runners" / "spark")} == set()
 
 
+FORBIDDEN_FOR_THE_MODEL = (
+    "engine",
+    "runners",
+    "patterns.cep",
+    *(f"patterns.sql.{module}" for module in ("compiled", "matcher", "program", "search", "streams")),
+)
+"""What the model is the specification of. Code that both used could not be caught by comparing them."""
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "testing" / "model").glob("*.py")), ids=name_of)
+def test_the_model_shares_no_code_with_what_it_specifies(path: Path) -> None:
+    shared = {
+        found
+        for found in own_imports(path)
+        if any(found == one or found.startswith(f"{one}.") for one in FORBIDDEN_FOR_THE_MODEL)
+    }
+    assert not shared, f"{path} must not import {', '.join(sorted(shared))}; write it anew, in plain Python"
+
+
 def test_the_engine_knows_no_clock() -> None:
     for path in (PACKAGE / "engine").rglob("*.py"):
         assert not {"time", "datetime"} & set(imports(path)), f"{path}: time is an argument"

@@ -12,7 +12,7 @@ from millrace import durations, testing, triggers, watermarks, windows
 from millrace.durations import MAX_TIME, MIN_TIME
 from millrace.errors import DefinitionError
 from millrace.runners.replay import replay_all
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.windows import FOREVER, WindowFn
 
 

@@ -11,7 +11,7 @@ import millrace as mr
 from millrace import testing, triggers, watermarks, windows
 from millrace.errors import DefinitionError
 from millrace.panes import latest_panes
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.triggers import Trigger
 
 

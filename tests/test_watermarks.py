@@ -15,7 +15,7 @@ import millrace as mr
 from millrace import testing, triggers, watermarks, windows
 from millrace.engine.lag_estimate import _last_changes, _sizes_of
 from millrace.errors import DefinitionError
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 from millrace.watermarks import Watermark, lag_bucket, largest_lag, last_update_offset
 

@@ -18,7 +18,7 @@ from millrace.runners.batches import Offsets
 from millrace.runners.state.evolution import StateChanges
 from millrace.runners.state.folder import Identity
 from millrace.runners.state.savepoint import Savepoint, adapt_savepoint, write_savepoint
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 from process_strategies import processes
 from strategies import batches, examples, givens

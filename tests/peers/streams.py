@@ -16,7 +16,7 @@ import polars as pl
 
 from millrace import watermarks
 from millrace.stream import Job
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine
 from millrace.watermarks import Watermark
 from strategies import EPOCHS, READINGS, A, B

@@ -12,7 +12,7 @@ from millrace import aggregates, triggers, watermarks, windows
 from millrace.runners.state.evolution import StateChanges, evolve
 from millrace.runners.state.folder import Identity
 from millrace.stream import Stream
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.model.values import Row
 from millrace.testing.script import OnEngine
 from millrace.windows import Sliding

@@ -27,7 +27,8 @@ from millrace.engine.trigger_state import END_OF_STREAM
 from millrace.errors import ComponentMissing, DefinitionError
 from millrace.graph.build.feedback import loop_topics
 from millrace.stream import Job, Output
-from millrace.testing.model.model import Model, SourceEvent
+from millrace.testing.model.model import Model
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.model.values import Row
 from millrace.topics import Topic
 from millrace.values import event_values

@@ -15,7 +15,7 @@ from millrace.engine.plan import Plan
 from millrace.errors import DefinitionError
 from millrace.graph.explain import explain
 from millrace.stream import Stream
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import On, OnEngine, OnModel, Script
 
 

@@ -14,7 +14,7 @@ from millrace.engine.source import PartitionBatch
 from millrace.errors import DefinitionError
 from millrace.patterns import Rule
 from millrace.runners.local import Engine
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import On, Script, decode_events
 
 

@@ -10,7 +10,7 @@ import millrace as mr
 from millrace import watermarks, windows
 from millrace.engine.operators.partials import partials_of
 from millrace.engine.plan import Plan
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 
 

@@ -9,7 +9,7 @@ import millrace as mr
 from millrace import testing, triggers, windows
 from millrace.engine.operators.windows import WindowsOperator
 from millrace.stream import Job
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.topics import Topic
 from millrace.windows import FOREVER, UNTIL_2262
 

@@ -20,7 +20,7 @@ from millrace.engine.operators import sliced_windows
 from millrace.engine.operators import windows as cell_windows
 from millrace.errors import DefinitionError
 from millrace.graph.build.join import JoinType
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import OnEngine, OnModel
 from strategies import batches, examples, write
 from test_engine_against_model import hold_batch

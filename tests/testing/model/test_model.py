@@ -8,7 +8,8 @@ import polars as pl
 import millrace as mr
 from millrace import aggregates, triggers, watermarks, windows
 from millrace.stream import Stream
-from millrace.testing.model.model import Model, SourceEvent
+from millrace.testing.model.model import Model
+from millrace.testing.model.source import SourceEvent
 from millrace.watermarks import Watermark
 
 

@@ -31,7 +31,7 @@ from millrace.runners.spark.sink import collect_bodies
 from millrace.runners.spark.source import PACKET_SCHEMA, encode_packets, to_record_batch
 from millrace.runners.spark.supervisor.failures import explain_failure
 from millrace.stream import Job
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import BatchResult, decode_events
 from millrace.values.atomic_files import write_file
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace import graph
+from millrace.testing.model.outcome import Arrival, ComputeValues, OperatorOutcome
 from millrace.testing.model.values import to_canonical
-from millrace.testing.model.windows import Arrival, ComputeValues, OperatorOutcome
 
 
 class ModelDeduplicate:

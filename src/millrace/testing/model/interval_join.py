@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from millrace import graph, panes
 from millrace.graph.build.join import SIDE_COLUMNS, IntervalJoin
+from millrace.testing.model.outcome import Arrival, Change, ComputeValues, OperatorOutcome
 from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.values import Row
-from millrace.testing.model.windows import Arrival, Change, ComputeValues, OperatorOutcome
 
 
 class ModelIntervalJoin:

@@ -17,10 +17,10 @@ from millrace.errors import DefinitionError
 from millrace.graph.build.rules import MATCH_STEPS, MATCH_TIMES, RULE_NAME, RULE_TEXT, MatchRules
 from millrace.patterns.builder import Pattern
 from millrace.patterns.conditions import EarlierValue, earlier_values
+from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 from millrace.testing.model.pattern_stream import PatternStream, ShownMatch
 from millrace.testing.model.simple_triggers import END_OF_STREAM
 from millrace.testing.model.values import Row
-from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 
 if TYPE_CHECKING:
     from millrace.testing.model.row_pattern_definition import ShownRow

@@ -8,8 +8,8 @@ from typing import Any
 from millrace import graph, panes
 from millrace.processors import Context, call_processor
 from millrace.state import KeyState
+from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 from millrace.testing.model.simple_triggers import END_OF_STREAM
-from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 from millrace.timestamps import TimeDomain
 
 

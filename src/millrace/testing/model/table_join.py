@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from millrace import graph, panes
 from millrace.graph.build.join import PRESENT, SIDE_COLUMNS, TableJoin
+from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 from millrace.testing.model.values import Row
-from millrace.testing.model.windows import Arrival, Change, ComputeValues, Key, OperatorOutcome, release_rows
 
 
 class ModelTableJoin:

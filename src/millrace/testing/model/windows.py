@@ -3,78 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import polars as pl
 
 from millrace import graph, panes
 from millrace.testing.model import triggers
+from millrace.testing.model.outcome import Arrival, Change, ComputeValues, Key, OperatorOutcome
 from millrace.testing.model.simple_triggers import END_OF_STREAM, Moment, NewRows, TriggerRun
 from millrace.testing.model.values import Row, to_canonical
 from millrace.windows import FOREVER, Unaligned, Window
-
-Key: TypeAlias = tuple[Any, ...]
-RowOrder: TypeAlias = tuple[str, int, int, int]
-"""Topic, partition, which of the ways into the operator (a topic may be read twice), offset: the order of rows of equal time."""
-ComputeValues: TypeAlias = Callable[[Sequence["Change"]], Row]
-
-
-class Change(NamedTuple):
-    """What travels between operators: a row that is new, or one that no longer holds."""
-
-    op: str
-    row: Row
-    row_order: RowOrder = ("", 0, 0, 0)
-
-
-@dataclass
-class OperatorOutcome:
-    """What one operator made of one batch: what leaves the job, what travels on, what was refused."""
-
-    records: list[tuple[tuple[Key, Window], Row]] = field(default_factory=list)
-    """Values and those they replace; which pane a row belongs to, so that an old value can be found beside the new one that takes its place."""
-    changes: list[Change] = field(default_factory=list)
-    side_outputs: dict[str, list[Row]] = field(default_factory=dict)
-    """What is said besides, by port; each row once."""
-    forwarded: list[Arrival] = field(default_factory=list)
-    """Rows that go on as rows."""
-    refused: list[Row] = field(default_factory=list)
-    reports: list[Row] = field(default_factory=list)
-    withdrawn: list[Row] = field(default_factory=list)
-    """Panes of windows that are no more, because they have become part of others."""
-
-    def refuse(self, row: Row, row_order: RowOrder, reason: str, missed: int) -> None:
-        """A row that some window did not take."""
-        topic, partition, _, offset = row_order
-        cause = {"reason": reason, "missed": missed}
-        self.refused.append({**row, **cause})
-        self.reports.append({"topic": topic, "partition": partition, "offset": offset, **cause})
-
-
-class Arrival(NamedTuple):
-    """A row that came, with the watermark of its own partition as it stood at that row."""
-
-    row: Row
-    row_order: RowOrder
-    watermark: float
-    is_future: bool
-
-
-def release_rows(
-    waiting: list[Arrival], arrivals: Sequence[Arrival], watermark: float, outcome: OperatorOutcome
-) -> list[Arrival]:
-    """Where rows are taken in order: those behind their watermark are refused, the others wait, and those before `time` no longer do."""
-    for arrival in arrivals:
-        if arrival.is_future or arrival.row["event_time"] < arrival.watermark:
-            outcome.refuse(arrival.row, arrival.row_order, "future" if arrival.is_future else "late", 1)
-        else:
-            waiting.append(arrival)
-    ready = [arrival for arrival in waiting if arrival.row["event_time"] < watermark]
-    waiting[:] = [arrival for arrival in waiting if not arrival.row["event_time"] < watermark]
-    return sorted(ready, key=lambda arrival: (arrival.row["event_time"], arrival.row_order))
 
 
 @dataclass
@@ -356,15 +297,3 @@ def has_come_due(trigger: TriggerRun, window: Window, clocks: ModelClocks) -> bo
         if before < alarm.at <= after:
             return True
     return False
-
-
-def net_changes(records: Sequence[tuple[Any, Row]]) -> Iterator[Row]:
-    """Where a pane stands for many rows: those that its new value has and the old one had not, and the other way round."""
-    counts: Counter[Any] = Counter()
-    rows: dict[Any, Row] = {}
-    for pane_id, row in records:
-        identity = pane_id, to_canonical(row, set(row) - set(panes.HISTORY_COLUMNS))
-        counts[identity] += 1 if row["op"] == panes.ADD else -1
-        rows[identity] = row
-    for identity, count in counts.items():
-        yield from [{**rows[identity], "op": panes.ADD if count > 0 else panes.RETRACT}] * abs(count)

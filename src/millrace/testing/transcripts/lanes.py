@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace.stream import Job
-from millrace.testing.model.model import SourceEvent
+from millrace.testing.model.source import SourceEvent
 from millrace.testing.script import Backend, BatchResult, MakeBackend
 
 

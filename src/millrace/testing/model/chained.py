@@ -1,0 +1,164 @@
+"""Aggregations over panes in the model: they drop nothing, and take back what no longer holds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace import graph, panes
+from millrace.errors import DefinitionError
+from millrace.testing.model.operators import ModelOperator, apply_steps, compute_values, read_columns
+from millrace.testing.model.outcome import Change, Key
+from millrace.testing.model.values import Row, to_canonical
+from millrace.windows import Window
+
+
+@dataclass
+class ChainedWindow:
+    """All that an operator knows of one key in one window."""
+
+    rows: list[Change] = field(default_factory=list)
+    has_changed: bool = False
+    pane_count: int = 0
+    settled_count: int = 0
+    last_pane: Row | None = None
+    last_sent: Row | None = None
+
+
+class ModelChainedOperator(ModelOperator):
+    """An aggregation over what other operators show: it drops nothing, and takes back what no longer holds."""
+
+    def __init__(
+        self, node: graph.Aggregation, name: str, upstream: Mapping[graph.Operation, ModelOperator]
+    ) -> None:
+        """`upstream` holds the operators before this one."""
+        super().__init__(node, name, upstream)
+        self.aggregation = node
+        self.chained_windows: dict[tuple[Key, Window], ChainedWindow] = defaultdict(ChainedWindow)
+
+    def step(self) -> None:
+        """Changes of this batch are taken, the watermark follows the operators before, panes fire."""
+        old_contents = {window_id: self.contents(state) for window_id, state in self.chained_windows.items()}
+        for change in self.incoming_changes():
+            for window in self.windows_of(change.row):
+                self.chained_window(change.row, window).rows.append(change)
+        for window_id, state in self.chained_windows.items():
+            state.rows = cancel_retractions(state.rows)
+            state.has_changed = self.contents(state) != old_contents.get(window_id, Counter())
+        self.fire(min(operator.time for operator in self.upstream))
+
+    def incoming_changes(self) -> Iterator[Change]:
+        """What the operators before say in this batch, after the stateless steps."""
+        for edge in self.edges:
+            operator = next(operator for operator in self.upstream if operator.node is edge.origin)
+            side_rows = [Change(panes.ADD, row) for row in operator.outcome.side_outputs.get(edge.output, [])]
+            for change in operator.outcome.changes if edge.output == "out" else side_rows:
+                yield from (Change(change.op, result) for result in apply_steps(edge, change.row))
+
+    def windows_of(self, row: Row) -> list[Window]:
+        """The windows a pane belongs to; those of the same windowing keep theirs."""
+        if self.aggregation.same_window:
+            return [(row["window_start"], row["window_end"])]
+        return self.aggregation.windowing.window.assign(row["event_time"])
+
+    def chained_window(self, row: Row, window: Window) -> ChainedWindow:
+        """Where a row is kept."""
+        return self.chained_windows[tuple(row[column] for column in self.node.keys), window]
+
+    def fire(self, time: float) -> None:
+        """The watermark moves from where it stood to `low`, and panes become due."""
+        old_time, self.time = self.time, max(self.time, time)
+        for (key, window), state in self.chained_windows.items():
+            timing = self.pane_timing(window, state, old_time)
+            if timing is not None:
+                self.emit_pane(key, window, state, timing)
+            state.has_changed = False
+
+    def pane_timing(self, window: Window, state: ChainedWindow, old_time: float) -> str | None:
+        """The timing of the pane that this window shows now, or None."""
+        if old_time < window[1] <= self.time:
+            return "on_time"
+        if not state.has_changed:
+            return None
+        if window[1] <= old_time:
+            return "late"
+        return "early" if self.aggregation.same_window else None
+
+    def emit_pane(self, key: Key, window: Window, state: ChainedWindow, timing: str) -> None:
+        """Computes a pane anew from all rows, and says how it differs from the last one."""
+        old, new = state.last_pane, None
+        if not state.rows and old is None:
+            return
+        settled_index = state.settled_count if timing != "early" else -1
+        final = self.time >= window[1] + self.max_lateness
+        history = {
+            "index": state.pane_count,
+            "settled_index": settled_index,
+            "timing": timing,
+            "final": final,
+        }
+        if state.rows:
+            times = {"event_time": window[1] - 1, "window_start": window[0], "window_end": window[1]}
+            new = {
+                **dict(zip(self.node.keys, key, strict=True)),
+                **compute_values(self.aggregation, state.rows),
+                **times,
+                **history,
+                "op": panes.ADD,
+            }
+        if old is not None:
+            self.outcome.records.append(((key, window), {**old, **history, "op": panes.RETRACT}))
+        if new is not None:
+            self.outcome.records.append(((key, window), new))
+        self.emit_change(state, new)
+        state.last_pane = new
+        state.pane_count += 1
+        state.settled_count += timing != "early"
+
+    def emit_change(self, state: ChainedWindow, new: Row | None) -> None:
+        """Between operators panes are changes; an equal value is none."""
+        old = state.last_sent
+        names = list(self.aggregation.aggregates)
+        if old is not None and new is not None and to_canonical(old, names) == to_canonical(new, names):
+            return
+        if old is not None:
+            self.outcome.changes.append(Change(panes.RETRACT, {**old, "op": panes.RETRACT}))
+        if new is not None:
+            self.outcome.changes.append(Change(panes.ADD, new))
+        state.last_sent = new
+
+    def contents(self, state: ChainedWindow) -> Counter[Any]:
+        """The rows as a multiset of what the aggregates read of them, with the time where that decides which is the latest."""
+        is_ordered = any(aggregate.ordered for aggregate in self.aggregation.aggregates.values())
+        return Counter(
+            to_canonical(
+                change.row,
+                [*read_columns(self.aggregation), "event_time"]
+                if is_ordered
+                else read_columns(self.aggregation),
+            )
+            for change in state.rows
+        )
+
+
+def cancel_retractions(rows: Sequence[Change]) -> list[Change]:
+    """The rows that still hold: each withdrawal takes one equal row with it."""
+    retracted = Counter(
+        to_canonical(change.row, set(change.row) - {"op"}) for change in rows if change.op == panes.RETRACT
+    )
+    kept = []
+    for change in rows:
+        row = to_canonical(change.row, set(change.row) - {"op"})
+        if change.op == panes.RETRACT:
+            continue
+        if retracted[row]:
+            retracted[row] -= 1
+        else:
+            kept.append(change)
+    if retracted.total():
+        raise DefinitionError(
+            f"withdrawn but never there: {+retracted}; a stateless step must make the same of the same row every time"
+        )
+    return kept
