@@ -70,14 +70,16 @@ _MODULE_OF_NAME = {
 """Where names live that are not modules. All load when first asked for, so that a command or a worker loads only what it needs."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'millrace' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return (
-        getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
-        if name in _MODULE_OF_NAME
-        else importlib.import_module(f"millrace.{name}")
-    )
+if not TYPE_CHECKING:  # a type checker would take every name that is missing for Any
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'millrace' has no attribute {name!r}; it has {', '.join(__all__)}")
+        return (
+            getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+            if name in _MODULE_OF_NAME
+            else importlib.import_module(f"millrace.{name}")
+        )
 
 
 def __dir__() -> list[str]:

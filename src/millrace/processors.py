@@ -33,11 +33,12 @@ from millrace.errors import DefinitionError
 from millrace.state import KeyState, ValueState, find_states
 from millrace.timestamps import TimeDomain
 from millrace.values.calls import require_choice
+from millrace.values.expressions import DType
 from millrace.values.storable import copy_storable
 
 __all__ = ["Context", "Processor"]
 
-Columns: TypeAlias = Mapping[str, Any]
+Columns: TypeAlias = Mapping[str, DType]
 MAIN = "out"
 """The output that `emit` writes to by default, under the name that the graph has for it."""
 
@@ -70,7 +71,7 @@ class Context:
         self.side_outputs: Collection[str] = ()
         self._key_state, self._shared_state, self._writable = key_state, shared_state, writable
 
-    def emit(self, *, to: str = MAIN, **values: Any) -> None:
+    def emit(self, *, to: str = MAIN, **values: object) -> None:
         """A result, with a value for each column of `outputs`, or a row for one of the `side_outputs`.
 
         Lists and dicts are copied: changing them afterwards does not change the row.

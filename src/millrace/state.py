@@ -10,7 +10,7 @@ While a row or a timer is processed, `self.clicks` and `self.pages` are those of
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, overload
 
@@ -149,7 +149,7 @@ class _Collection(State):
         return stored if self._bound_context.can_write(shared=self.shared) else copy_storable(stored)
 
 
-class ListState(_Collection, Generic[T]):
+class ListState(_Collection, Iterable[T]):
     """A list per key: it grows at the end, and what is too old is no longer in it."""
 
     kind = "list"
@@ -178,7 +178,7 @@ class ListState(_Collection, Generic[T]):
         return [pair for pair in pairs if self._bound_context.time < pair[1]]
 
 
-class MapState(_Collection, MutableMapping[K, T], Generic[K, T]):
+class MapState(_Collection, MutableMapping[K, T]):
     """A dict per key, each entry with its own time to live."""
 
     kind = "map"
@@ -248,6 +248,11 @@ def list(*, ttl: Duration | None = None, shared: bool = False) -> ListState[T]:
 def map(*, ttl: Duration | None = None, shared: bool = False) -> MapState[K, T]:
     """A dict: `self.name[key] = x`, `self.name.get(key)`, `del self.name[key]`. Each entry has its own time to live."""
     return MapState(_ttl_millis(ttl), shared)
+
+
+def __dir__() -> builtins.list[str]:
+    """What completion shows: the vocabulary, without what the module imports."""
+    return __all__
 
 
 def find_states(processor: type) -> dict[str, State]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack, get_args
@@ -117,7 +117,10 @@ class Stream(AggregationMethods):
         return self._with_node(stateless.build_stateless(self.node, fn, text))
 
     def flat_map(
-        self, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], *, schema: dict[str, Any]
+        self,
+        fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]],
+        *,
+        schema: Mapping[str, expressions.DType],
     ) -> Stream:
         """Any number of rows for each row, by a Python function; `schema` names the columns it makes."""
         return self._with_node(stateless.build_flat_map(self.node, fn, schema))
@@ -126,7 +129,7 @@ class Stream(AggregationMethods):
         """Adds columns that `fn` answers: given the values of `keys`, it returns a dict, a dataclass or None, and may be `async`.
 
         Each different key of a batch is asked for once, several at the same time; the order of rows is kept. The columns are null where there
-        is no answer. The options, each with its default, are in `millrace.lookups.Options`.
+        is no answer. The options, each with its default, are in `millrace.lookups.LookupOptions`.
         """
         spec = lookups.make_lookup(fn, keys, options, self.node.schema)
         node = stateless.build_stateless(

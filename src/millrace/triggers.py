@@ -16,6 +16,21 @@ from millrace.errors import DefinitionError
 from millrace.timestamps import TimeDomain
 from millrace.values.calls import explain_errors, explain_errors_of, require_choice
 
+__all__ = [
+    "Trigger",
+    "after_count",
+    "after_delay",
+    "all_of",
+    "any_of",
+    "at_end",
+    "at_watermark",
+    "at_window_end",
+    "every",
+    "in_order",
+    "never",
+    "repeatedly",
+]
+
 
 @explain_errors
 class Trigger:
@@ -280,6 +295,11 @@ def at_window_end() -> AtWindowEnd:
 def at_end() -> AtEnd:
     """Once, when nothing more will come."""
     return AtEnd()
+
+
+def __dir__() -> list[str]:
+    """What completion shows: the vocabulary, without what the module imports."""
+    return __all__
 
 
 def walk(trigger: Trigger) -> Iterator[Trigger]:

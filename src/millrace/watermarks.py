@@ -14,6 +14,8 @@ from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
 
+__all__ = ["Watermark", "ascending", "bounded", "ingestion_time", "percentile", "punctuation"]
+
 DEFAULT_AHEAD = "1h"
 """How far past its ingestion an event's time may lie before the event is set aside."""
 
@@ -281,6 +283,11 @@ def _idle_millis(idle: Duration | None) -> int | None:
 
 def _format_idle(watermark: Watermark) -> str:
     return f"idle={durations.format_millis(watermark.idle)!r}" if watermark.idle is not None else ""
+
+
+def __dir__() -> list[str]:
+    """What completion shows: the vocabulary, without what the module imports."""
+    return __all__
 
 
 explain_errors_of(globals(), "ascending", "bounded", "ingestion_time", "percentile", "punctuation")

@@ -16,6 +16,19 @@ from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values.calls import explain_errors_of
 
+__all__ = [
+    "Window",
+    "WindowFn",
+    "counted",
+    "delta",
+    "fixed",
+    "global_window",
+    "processing_time",
+    "punctuated",
+    "sessions",
+    "sliding",
+]
+
 Window: TypeAlias = tuple[int, int]
 
 FOREVER: Window = (durations.MIN_TIME, durations.MAX_TIME + 1)
@@ -309,6 +322,11 @@ def processing_time(window: WindowFn) -> ProcessingTime:
             f"processing_time({window}) needs windows in event time, such as windows.fixed('1m')"
         )
     return ProcessingTime(window)
+
+
+def __dir__() -> list[str]:
+    """What completion shows: the vocabulary, without what the module imports."""
+    return __all__
 
 
 def _is_difference(value: Any) -> bool:

@@ -331,7 +331,7 @@ def table_joins(chance: random.Random, flow: Flow) -> Case:
     left, table = rows_of(chance, flow)
     topic = chance.choice([B, B, A])
     changes = mr.read(topic, watermark=flow.watermark)
-    made = left.group_by(key).join(mr.changelogs.Table(changes, (key,), deleted), how=how)
+    made = left.group_by(key).join(mr.Table(changes, (key,), deleted), how=how)
     columns, said, meet = sides((key,), (key,))
     latest = f"(SELECT * FROM {'b' if topic is B else 'a'} QUALIFY row_number() OVER (PARTITION BY {key}, t ORDER BY topic DESC, part DESC, off DESC) = 1)"
     found = [

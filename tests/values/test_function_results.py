@@ -18,6 +18,7 @@ from millrace.runners.replay import replay_all
 from millrace.stream import Job, Stream
 from millrace.timestamps import TimeDomain
 from millrace.values import function_results
+from millrace.values.expressions import DType
 
 AT = datetime(2024, 3, 1, 12, 0, 0, 123_456)  # noqa: DTZ001 - a time without a zone
 STAMP = pl.Datetime("ms", "UTC")
@@ -70,7 +71,7 @@ def sized(size: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_a_fraction_in_a_whole_number_column_of_flat_map_is_refused() -> None:
-    schema = {"word": pl.String, "size": int, "at": STAMP}
+    schema: dict[str, DType] = {"word": pl.String, "size": int, "at": STAMP}
 
     def job(size: Any) -> Job:
         return Job("sizes", read().flat_map(lambda _row: sized(size), schema=schema).write(SIZES))
@@ -183,7 +184,7 @@ class Share:
 
 SHARES, ASIDE = mr.Topic("shares", Share, key="word"), mr.Topic("aside", Share, key="word")
 PART = pl.Struct({"size": pl.Int64(), "at": STAMP})
-COLUMNS = {"share": pl.Float32, "part": PART, "parts": pl.List(PART)}
+COLUMNS: dict[str, DType] = {"share": pl.Float32, "part": PART, "parts": pl.List(PART)}
 
 
 class Emits(mr.Processor):

@@ -53,6 +53,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """What completion shows: the vocabulary, without the classes behind it."""
+    return ["Aggregate", "Reduction", *(name for name in __all__ if name.islower() and name != "own")]
+
+
 def count(column: str | None = None) -> Count:
     """How many rows, or how many values of `column` that are not null."""
     return Count(column)

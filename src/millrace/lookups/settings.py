@@ -16,6 +16,7 @@ from millrace import durations
 from millrace.durations import Duration
 from millrace.errors import DefinitionError
 from millrace.values import event_types
+from millrace.values.expressions import DType
 
 OnError = Literal["null", "fail"]
 
@@ -23,7 +24,7 @@ OnError = Literal["null", "fail"]
 class LookupOptions(TypedDict, total=False):
     """How `Stream.lookup` asks; each has a default."""
 
-    schema: Mapping[str, Any] | type
+    schema: Mapping[str, DType] | type
     """The columns that an answer gives, or a dataclass of them; by default the dataclass that the function says it returns."""
     cache: int
     """How many answers a process remembers, the least recently used forgotten first (10,000); 0: none beyond the batch."""
@@ -142,7 +143,9 @@ def _check_columns(name: str, keys: tuple[str, ...], schema: pl.Schema, columns:
             )
 
 
-def _answer_schema(fn: Callable[..., Any], name: str, declared: Mapping[str, Any] | type | None) -> pl.Schema:
+def _answer_schema(
+    fn: Callable[..., Any], name: str, declared: Mapping[str, DType] | type | None
+) -> pl.Schema:
     if isinstance(declared, Mapping):
         if not declared:
             raise DefinitionError(

@@ -22,3 +22,8 @@ __all__ = [
     "previous",
     "sum",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion shows: the vocabulary, without what the module imports."""
+    return __all__

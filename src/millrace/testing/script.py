@@ -210,7 +210,10 @@ class Script:
         self._late: list[Row] = []
 
     def events(
-        self, *rows: Mapping[str, Any], topic: Topic | str | None = None, partition: int | Sequence[int] = 0
+        self,
+        *rows: Mapping[str, object],
+        topic: Topic | str | None = None,
+        partition: int | Sequence[int] = 0,
     ) -> None:
         """Events that arrive together: the fields of the type, `event_time`, and, unless the clock's is meant, `ingestion_time`.
 

@@ -16,6 +16,8 @@ import polars as pl
 
 from millrace.errors import DefinitionError, InputError
 
+DType: TypeAlias = pl.DataType | type
+"""The type of a column: one of polars, or a plain type of Python."""
 IntoExpr: TypeAlias = str | pl.Expr
 _CONSTANT_TYPES = (bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
 _REMEDY = (

@@ -93,7 +93,9 @@ def build_with_columns(
 
 
 def build_flat_map(
-    source: graph.Node, fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], schema: dict[str, Any]
+    source: graph.Node,
+    fn: Callable[[dict[str, Any]], Iterable[dict[str, Any]]],
+    schema: Mapping[str, expressions.DType],
 ) -> graph.Stateless:
     """Any number of rows for each row, of the columns of `schema` and those that every row carries."""
     dtypes = pl.Schema(schema)
