@@ -30,6 +30,8 @@ class ForbiddenNext(NamedTuple):
     """Whether that way leads through a part that is left out."""
     unless_kept_by: PatternPart | None = None
     """A greedy loop that keeps the event for itself, so that the other way is not open."""
+    gap: int | None = None
+    """How long after the newest event the other way is open."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def forbidden_after_part(
         elif part.is_skippable:
             is_behind_optional = True
         else:
-            return tuple(found)
+            gap = None if is_behind_optional else part.gap
+            return tuple(stop._replace(gap=gap) for stop in found)
     return (
         *found,
         *(
@@ -123,7 +126,8 @@ def forbidden_after_turn(
 ) -> tuple[ForbiddenNext, ...]:
     """What must not come where a group ends after so many turns: before the next turn, what must not follow the group."""
     if turn_count < part.least:
-        return tuple(map(ForbiddenNext, following))
+        gap = None if part.parts and part.parts[0].is_skippable else part.loop_gap
+        return tuple(ForbiddenNext(forbidden, gap=gap) for forbidden in following)
     if turn_count == part.most:
         return forbidden_after
     return tuple(stop._replace(is_behind_optional=True) for stop in forbidden_after)

@@ -163,6 +163,11 @@ class PatternDefinition:
                 self._note_wait(choice, end.gap, Moment(event, is_event=True))
                 return
 
+    def _is_in_time(self, choice: EventChoice, event: int) -> bool:
+        """Whether an event comes, and before the time of a choice is over."""
+        deadline = self._deadline(choice, None)
+        return event < len(self.rows) and (deadline is None or self._time_of(event) < deadline)
+
     def _stops_waiting(
         self, choice: EventChoice, event: int, gap: int | None, *, is_match_when_over: bool = False
     ) -> bool:
@@ -230,13 +235,13 @@ class PatternDefinition:
             )
         elif part.link == "not_next":
             after = choice.last + 1
-            blocked = after < len(self.rows) and (
+            is_blocked = self._is_in_time(choice, after) and (
                 self.answers.holds(part.where, after, choice.path) or self._is_kept(choice, after)
             )
             yield from self._go_through_parts(
                 parts,
                 position + 1,
-                replace(choice, guards=(), is_blocked=choice.is_blocked or blocked),
+                replace(choice, guards=(), is_blocked=choice.is_blocked or is_blocked),
                 later,
             )
         else:
@@ -395,6 +400,8 @@ class PatternDefinition:
         return any(self.answers.holds(part.where, event, choice.path) for part in choice.forbidden)
 
     def _is_forbidden_next(self, stop: ForbiddenNext, event: int, choice: EventChoice) -> bool:
+        if stop.gap is not None and self._time_of(event) >= self._time_of(choice.last) + stop.gap:
+            return False
         is_kept = stop.unless_kept_by is not None and self._can_take(stop.unless_kept_by, event, choice)
         return not is_kept and self.answers.holds(stop.part.where, event, choice.path)
 
