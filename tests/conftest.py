@@ -153,12 +153,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Counts what was left out by reports, which come together from all processes that run tests."""
     if report.skipped and isinstance(report.longrepr, tuple):
-        said = report.longrepr[2].removeprefix("Skipped: ")
-        if said.startswith("group "):
-            _left_out[said] += 1
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason.startswith("group "):
+            _left_out[reason] += 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says last, and plainly, what was not tested."""
-    for said, count in _left_out.items():
-        terminalreporter.write_line(f"LEFT OUT: {count} tests of {said}", yellow=True, bold=True)
+    for reason, count in _left_out.items():
+        terminalreporter.write_line(f"LEFT OUT: {count} tests of {reason}", yellow=True, bold=True)

@@ -29,8 +29,8 @@ RINGS = 6
 class Chancy(Processor):
     """Does what its program says."""
 
-    outputs: ClassVar = {"what": pl.String, "number": pl.Int64}
-    side_outputs: ClassVar = {"aside": {"what": pl.String}}
+    outputs: ClassVar = {"label": pl.String, "number": pl.Int64}
+    side_outputs: ClassVar = {"aside": {"label": pl.String}}
     total = state.value(0)
     items = state.list()
     entries = state.map()
@@ -47,7 +47,7 @@ class Chancy(Processor):
 
     def on_timer(self, ctx: Context, name: str) -> None:
         self.rings += 1
-        ctx.emit(what=f"{name} {ctx.key}", number=self.total)
+        ctx.emit(label=f"{name} {ctx.key}", number=self.total)
         for call in self.program[name] if self.rings < RINGS else ():
             self.do(call, self.rings, ctx)
 
@@ -78,10 +78,10 @@ class Chancy(Processor):
             case ("cancel", name):
                 ctx.cancel_timer(name)
             case ("tell",):
-                said = f"{self.seen} {list(self.items)} {sorted(self.entries.items())} {sorted(self.rules.items(), key=repr)}"
-                ctx.emit(what=said, number=self.total)
+                label = f"{self.seen} {list(self.items)} {sorted(self.entries.items())} {sorted(self.rules.items(), key=repr)}"
+                ctx.emit(label=label, number=self.total)
             case ("aside",):
-                ctx.emit(to="aside", what=f"{number} {ctx.time}")
+                ctx.emit(to="aside", label=f"{number} {ctx.time}")
 
 
 @st.composite
@@ -95,7 +95,7 @@ def programs(draw: st.DrawFn, unit: int) -> Program:
         st.tuples(st.sampled_from(["timer", "timer", "alarm"]), st.sampled_from(NAMES), waits),
         st.tuples(st.just("cancel"), st.sampled_from(NAMES)),
     )
-    return {said: draw(st.lists(calls, max_size=4)) for said in [*dict.fromkeys(READINGS["v"]), *NAMES]}
+    return {label: draw(st.lists(calls, max_size=4)) for label in [*dict.fromkeys(READINGS["v"]), *NAMES]}
 
 
 @st.composite
@@ -142,7 +142,7 @@ def processes(draw: st.DrawFn) -> Given:
         try:
             counted = (
                 draw(windowed(rows, unit, False))
-                .group_by("what" if kind != "deduplicate" else "k")
+                .group_by("label" if kind != "deduplicate" else "k")
                 .count(name="times")
             )
         except DefinitionError:

@@ -195,10 +195,10 @@ def watermark_of(draw: st.DrawFn, unit: int, steady: bool) -> Watermark:
         return watermarks.percentile(share, idle=idle, ahead=ahead, start=start * unit)
     if draw(st.integers(0, 3)):
         return watermarks.bounded(draw(st.sampled_from([0, 0, 0, 1, 3, 10])) * unit, idle=idle, ahead=ahead)
-    said = pl.when(pl.col("v") % 3 == 0).then(
+    punctuation = pl.when(pl.col("v") % 3 == 0).then(
         pl.col("event_time") - draw(st.sampled_from([0, 2 * unit, -9 * unit]))
     )
-    return watermarks.punctuation(said, idle=idle, ahead=ahead)
+    return watermarks.punctuation(punctuation, idle=idle, ahead=ahead)
 
 
 @st.composite

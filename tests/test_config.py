@@ -70,7 +70,7 @@ def test_other_variables_of_ours_are_no_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             '[run]\non = "flink"',
@@ -105,11 +105,11 @@ def test_other_variables_of_ours_are_no_settings() -> None:
         ("[run", "millrace.toml: not a valid TOML file"),
     ],
 )
-def test_a_mistake_names_file_key_value_and_what_is_allowed(text: str, said: str) -> None:
+def test_a_mistake_names_file_key_value_and_what_is_allowed(text: str, message: str) -> None:
     write(text)
     with pytest.raises(ConfigError) as raised:
         config.load(env={})
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_every_mistake_is_told_at_once() -> None:
@@ -120,7 +120,7 @@ def test_every_mistake_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "said"),
+    ("env", "message"),
     [
         (
             {"MILLRACE_RUN_ON": "flink"},
@@ -136,10 +136,10 @@ def test_every_mistake_is_told_at_once() -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_environment_names_the_variable(env: dict[str, str], said: str) -> None:
+def test_a_mistake_in_the_environment_names_the_variable(env: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         config.load(env=env)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_mistake_in_an_option_names_the_option() -> None:

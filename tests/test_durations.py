@@ -13,7 +13,7 @@ from millrace.errors import DefinitionError
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("duration", "meant"),
     [
         ("500ms", 500),
         ("30s", 30_000),
@@ -28,8 +28,8 @@ from millrace.errors import DefinitionError
         ("-1m30s", -90_000),
     ],
 )
-def test_a_duration_is_whole_milliseconds(said: Duration, meant: int) -> None:
-    assert durations.parse_millis(said) == meant
+def test_a_duration_is_whole_milliseconds(duration: Duration, meant: int) -> None:
+    assert durations.parse_millis(duration) == meant
 
 
 @given(st.integers(-(10**13), 10**13))
@@ -37,10 +37,10 @@ def test_text_reads_back(value: int) -> None:
     assert durations.parse_millis(durations.format_millis(value)) == value
 
 
-@pytest.mark.parametrize("said", ["", "ten", "5", "5 parsecs", "s", "5s!", "--5s", "-", True, 1.5, None])
-def test_what_is_no_duration_is_refused_by_name_and_value(said: Any) -> None:
+@pytest.mark.parametrize("duration", ["", "ten", "5", "5 parsecs", "s", "5s!", "--5s", "-", True, 1.5, None])
+def test_what_is_no_duration_is_refused_by_name_and_value(duration: Any) -> None:
     with pytest.raises(DefinitionError, match="lateness="):
-        durations.parse_millis(said, name="lateness")
+        durations.parse_millis(duration, name="lateness")
 
 
 def test_negative_and_empty_durations_are_refused_where_they_mean_nothing() -> None:

@@ -77,11 +77,11 @@ def test_degrees_and_triangles_of_a_graph() -> None:
 
 def test_the_model_learns_and_notices_when_the_world_changes() -> None:
     learning = load("online_learning")
-    told = mr.replay(learning["guesses"], learning["rides"](900)).with_row_index("ride")
+    panes = mr.replay(learning["guesses"], learning["rides"](900)).with_row_index("ride")
     off = (pl.col("expected") - pl.col("minutes")).abs().mean()
-    first, later = (told.slice(start, 100).select(off).item() for start in (0, 500))
+    first, later = (panes.slice(start, 100).select(off).item() for start in (0, 500))
     assert later < first / 4
-    noticed = told.filter("drift")["ride"].to_list()
+    noticed = panes.filter("drift")["ride"].to_list()
     assert any(600 < place < 800 for place in noticed)
 
 

@@ -24,15 +24,15 @@ def test_an_unforeseen_error_is_one_line_and_its_trace_is_in_a_file_without_secr
 
     monkeypatch.setattr(main, "_run", fail)
     assert main.main(["topics", "list"]) == 1
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert "ZeroDivisionError" in said
+    printed = capsys.readouterr().err
+    assert len(printed.splitlines()) == 1
+    assert "ZeroDivisionError" in printed
     (file,) = tmp_path.glob("millrace-*.trace")
-    assert str(file) in said
+    assert str(file) in printed
     trace = file.read_text()
     assert "Traceback" in trace
     for secret in ("very-secret", "hunter2"):
-        assert secret not in said + trace
+        assert secret not in printed + trace
 
 
 def test_too_little_memory_is_one_line(
@@ -49,10 +49,10 @@ def test_too_little_memory_is_one_line(
 @pytest.mark.parametrize("log", ["embedded:" + "x" * 5_000, "x" * 300, "embedded:\0", "embedded:a/" * 3_000])
 def test_a_log_whose_name_cannot_be_is_one_line(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["topics", "list", "--log", log]) in (1, 2)
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 1
-    assert "unexpected error" not in said
+    printed = capsys.readouterr().err
+    assert "Traceback" not in printed
+    assert len(printed.splitlines()) == 1
+    assert "unexpected error" not in printed
 
 
 def test_settings_that_the_client_library_cannot_use_are_one_line(
@@ -70,10 +70,10 @@ def test_settings_that_the_client_library_cannot_use_are_one_line(
             f'[log]\nurl = "kafka://localhost:1"\n[kafka]\nwait = "1s"\n[kafka.client]\n{setting}\n'
         )
         assert main.main(["topics", "list", "--config", str(file)]) == 1
-        said = capsys.readouterr().err
-        assert "Traceback" not in said
-        assert "unexpected error" not in said
-        assert said.count("\n") == 1, said
+        printed = capsys.readouterr().err
+        assert "Traceback" not in printed
+        assert "unexpected error" not in printed
+        assert printed.count("\n") == 1, printed
 
 
 @pytest.mark.slow
@@ -91,8 +91,8 @@ def test_an_interruption_soon_after_the_start_is_no_traceback() -> None:
         process.stdout.readline()
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-        assert "Traceback" not in said, (delay, said)
+        _, printed = process.communicate(timeout=60)
+        assert "Traceback" not in printed, (delay, printed)
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (
             lambda: positions().group_by("wheel"),
@@ -200,10 +200,10 @@ def test_a_step_added_before_does_not_rename_operators() -> None:
         (lambda: mr.Job("job", counts()), "call .write(topic) on it"),  # type: ignore[arg-type]
     ],
 )
-def test_what_could_not_run_is_refused_by_value_and_remedy(make: Any, said: str) -> None:
+def test_what_could_not_run_is_refused_by_value_and_remedy(make: Any, message: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         make()
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_panes_may_be_chosen_by_how_they_came_about_where_they_leave_the_job() -> None:

@@ -35,13 +35,13 @@ class Colliding:
 
 
 @dataclass
-class Hidden:
+class Nested:
     _secret: int
 
 
 @dataclass
 class Shapeless:
-    what: dict[str, int]
+    contents: dict[str, int]
 
 
 @dataclass
@@ -80,7 +80,7 @@ def test_equal_topics_are_equal_and_survive_pickling() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"name": "no spaces"}, "topic name 'no spaces'"),
         ({"name": ""}, "topic name ''"),
@@ -88,8 +88,8 @@ def test_equal_topics_are_equal_and_survive_pickling() -> None:
         ({"type": int}, "neither a protobuf message class nor a dataclass"),
         ({"type": "Sighting"}, "neither a protobuf message class nor a dataclass"),
         ({"type": Colliding}, "Colliding.window_end would collide"),
-        ({"type": Hidden}, "Hidden._secret would collide"),
-        ({"type": Shapeless}, "Shapeless.what: dict"),
+        ({"type": Nested}, "Nested._secret would collide"),
+        ({"type": Shapeless}, "Shapeless.contents: dict"),
         ({"type": Nothing}, "Nothing has no fields"),
         ({"type": struct_pb2.Struct}, "contains google.protobuf.Struct in itself"),
         ({"key": "nobody"}, "key='nobody' is not a field of Sighting; it has vehicle"),
@@ -105,6 +105,6 @@ def test_equal_topics_are_equal_and_survive_pickling() -> None:
         ({"envelope": False, "time": "moving"}, "time='moving' is Boolean"),
     ],
 )
-def test_what_could_not_be_stored_is_refused_with_the_remedy(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(DefinitionError, match=re.escape(said)):
+def test_what_could_not_be_stored_is_refused_with_the_remedy(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(message)):
         Topic(**{"name": "input.sightings", "type": Sighting, **given})

@@ -19,14 +19,14 @@ def expected(line: str) -> str:
 @pytest.mark.slow
 def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    said, shown, ran = "", 0, 0
+    printed, shown, ran = "", 0, 0
     for step in STEP.finditer(PAGE):
         file, kind, text = step["file"], step["kind"], step["text"]
         if file:
             (tmp_path / file).parent.mkdir(exist_ok=True)
             (tmp_path / file).write_text(text)
         elif kind == "sh":
-            said = ""
+            printed = ""
             for command in text.splitlines():
                 if command == "pip install millrace":
                     continue  # it is, in the environment of this test
@@ -39,12 +39,14 @@ def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
                     text=True,
                     timeout=300,
                 )
-                said += done.stdout + done.stderr
-                assert done.returncode == 0, f"{command}\n{said}"
+                printed += done.stdout + done.stderr
+                assert done.returncode == 0, f"{command}\n{printed}"
                 ran += 1
         else:
             assert kind == "text", f"a block of {kind} is neither a file nor run"
             for line in text.splitlines():
-                assert re.search(expected(line), said), f"the page shows {line!r}, but there was\n{said}"
+                assert re.search(expected(line), printed), (
+                    f"the page shows {line!r}, but there was\n{printed}"
+                )
                 shown += 1
     assert (ran, shown) == (10, 13)

@@ -94,13 +94,13 @@ steps = st.tuples(
 
 
 @dataclass
-class Told:
+class Outcome:
     panes: list[tuple[Any, ...]]
     late: list[tuple[Any, ...]]
     watermark: int | None
 
 
-def told(job: mr.Job, rows: list[SourceEvent], on: testing.On) -> Told:
+def run_job(job: mr.Job, rows: list[SourceEvent], on: testing.On) -> Outcome:
     """What comes of rows in batches that hold the same offsets, whichever rows are left out; and the watermark after them."""
     backend: Any = testing.backend([job], {"input.rides": 2}, on)
     panes, late = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
@@ -111,7 +111,7 @@ def told(job: mr.Job, rows: list[SourceEvent], on: testing.On) -> Told:
             for row in fed.written.get("analytics.counts", [])
         )
         late += sorted((row["reason"], row["offset"]) for row in fed.late.get("job", []))
-    return Told(panes, late, backend.watermarks["job/aggregation-1"])
+    return Outcome(panes, late, backend.watermarks["job/aggregation-1"])
 
 
 @pytest.mark.parametrize("on", ["model", "engine"])
@@ -133,8 +133,8 @@ def test_without_the_rows_of_the_year_3000_everything_else_is_the_same(
     )
     job = mr.Job("job", rides.group_by("line").count().write(COUNTS))
     with_them, without = (
-        told(job, rows, on),
-        told(job, [row for row in rows if row.event_time < YEAR_3000], on),
+        run_job(job, rows, on),
+        run_job(job, [row for row in rows if row.event_time < YEAR_3000], on),
     )
     wrong = [row.offset for row in rows if row.event_time >= YEAR_3000]
     assert sorted(offset for reason, offset in with_them.late if reason == "future") == wrong
@@ -227,11 +227,11 @@ def test_the_watermark_stands_still_while_the_delay_grows(monkeypatch: pytest.Mo
     job = counting(watermarks.percentile(1.0, start=0))
     for on in ("model", "engine"):
         backend: Any = testing.backend([job], {"input.rides": 1}, on)
-        said = []
+        reports = []
         for offset, at in enumerate([1_000, 2_000, 500, 2_100, 2_200, 9_000]):
             backend.feed([ride(offset, at, 9_000)], 0)
-            said.append(backend.watermarks["job/aggregation-1"])
-        assert said == [1_000, 2_000, 2_000, 2_100, 2_100, 9_000 - largest_lag(lag_bucket(1_500))]
+            reports.append(backend.watermarks["job/aggregation-1"])
+        assert reports == [1_000, 2_000, 2_000, 2_100, 2_100, 9_000 - largest_lag(lag_bucket(1_500))]
 
 
 def test_watermarks_read_as_they_are_written() -> None:

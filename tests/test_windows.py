@@ -68,7 +68,7 @@ def test_windows_read_as_they_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (
             lambda: windows.sliding("5s", every="30s"),
@@ -80,11 +80,11 @@ def test_windows_read_as_they_are_written() -> None:
         (lambda: windows.fixed("ten"), "write it like"),
     ],
 )
-def test_impossible_windows_are_refused_by_value_and_remedy(make: object, said: str) -> None:
+def test_impossible_windows_are_refused_by_value_and_remedy(make: object, message: str) -> None:
     assert callable(make)
     with pytest.raises(DefinitionError) as refused:
         make()
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

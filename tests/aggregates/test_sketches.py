@@ -36,8 +36,8 @@ def test_a_distinct_count_depends_on_the_values_alone(count: int) -> None:
     values = [n * 0.25 for n in range(count)]
     shuffled = random.Random(count).sample(values, count)
     ways = {
-        answer(aggregates.distinct("v", approx=True), pl.Series(way), parts)
-        for way in (values, shuffled)
+        answer(aggregates.distinct("v", approx=True), pl.Series(order), parts)
+        for order in (values, shuffled)
         for parts in (1, 2, 9)
     }
     assert len(ways) == 1

@@ -30,9 +30,9 @@ def log(tmp_path: Path) -> Log:
 
 
 def test_runs_over_damaged_copies_refuse_or_are_right(log: Log, tmp_path: Path) -> None:
-    said: list[str] = []
-    outcomes = flip_bits(tmp_path / "log", tmp_path / "state", tmp_path, flips=6, seed=1, say=said.append)
-    assert outcomes.total() == len(said) == 6
+    lines: list[str] = []
+    outcomes = flip_bits(tmp_path / "log", tmp_path / "state", tmp_path, flips=6, seed=1, say=lines.append)
+    assert outcomes.total() == len(lines) == 6
     assert outcomes.keys() <= {"refused", "unharmed", "not read"}
     assert outcomes["refused"] > 0
 

@@ -99,10 +99,10 @@ def test_brokers_that_were_restarted_or_all_killed_answer_with_what_they_held(th
 def test_after_each_fault_of_three_brokers_nothing_is_missing_doubled_or_wrong(
     three: brokers.Cluster, tmp_path: Path
 ) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     script = FaultPlan(hits=0, rounds=1, only=("broker", "rolling", "down", "silence", "first"))
-    verdict = inject_faults(tmp_path, three.url, three, plan=script, say=said.append)
+    verdict = inject_faults(tmp_path, three.url, three, plan=script, say=lines.append)
     assert verdict.is_right, verdict
     for fault in ("broker killed", "rolling restart", "all brokers down", "brokers silent"):
-        assert any(f"1 × {fault}; next result after" in line for line in said), fault
-    assert any("3 × first start; next result after" in line for line in said)
+        assert any(f"1 × {fault}; next result after" in line for line in lines), fault
+    assert any("3 × first start; next result after" in line for line in lines)

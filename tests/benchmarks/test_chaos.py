@@ -14,18 +14,18 @@ from millrace.log import fault_points, open_log
 
 @pytest.mark.kafka
 def test_whatever_dies_nothing_is_missing_doubled_or_wrong(tmp_path: Path, brokers: Cluster) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     verdict = inject_faults(
         tmp_path,
         f"{brokers.url}/chaos-{uuid.uuid4().hex[:8]}",
         plan=FaultPlan(hits=1, rounds=1),
-        say=said.append,
+        say=lines.append,
     )
     assert (verdict.missing, verdict.duplicated, verdict.wrong) == (0, 0, 0)
     assert {f"killed at {place}" for place in fault_points.POINTS} <= {
-        line.partition(": ")[2] for line in said
+        line.partition(": ")[2] for line in lines
     }
-    assert any("replaced while frozen" in line for line in said)
+    assert any("replaced while frozen" in line for line in lines)
 
 
 @pytest.mark.kafka

@@ -11,9 +11,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_simulated_messages_are_ones_that_the_processor_understands_as_they_were() -> None:
-    said, made = make_messages(500), make_positions(500)
+    messages, made = make_messages(500), make_positions(500)
     done = processor("hsl").process_many(
-        MessageBatch([t for t, _ in said], [p for _, p in said], [0] * 500, range(500), "bench")
+        MessageBatch([t for t, _ in messages], [p for _, p in messages], [0] * 500, range(500), "bench")
     )
     assert not done.rejects
     ((_, rows),) = done.rows
@@ -29,7 +29,7 @@ def test_simulated_messages_are_ones_that_the_processor_understands_as_they_were
         "next_stop",
     ]
     assert rows.select(same).equals(made.select(same))
-    assert 300 < len(json.dumps(json.loads(said[0][1]))) < 500
+    assert 300 < len(json.dumps(json.loads(messages[0][1]))) < 500
 
 
 def test_binary_is_smaller_than_json_and_both_shrink() -> None:

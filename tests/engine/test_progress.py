@@ -13,11 +13,11 @@ def batch(
     **clocks: int | str | None,
 ) -> Progress:
     """One batch: `a=7` brings rows up to clock 7, `a=None` brings nothing, `a="?"` brings rows that say nothing of time."""
-    said = {
+    reports = {
         name: PartitionReport(clock if isinstance(clock, int) else None, clock is not None, delay, idle)
         for name, clock in clocks.items()
     }
-    return progress.wake(said, now).advance(said, now, at_end=end)
+    return progress.wake(reports, now).advance(reports, now, at_end=end)
 
 
 def test_the_low_watermark_is_the_least_of_all_partitions() -> None:

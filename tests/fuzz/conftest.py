@@ -12,11 +12,11 @@ def took(record_property: Callable[[str, object], None]) -> Callable[[int], None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    said = {
+    inputs = {
         report.nodeid: dict(report.user_properties).get("inputs")
         for report in terminalreporter.getreports("passed")
     }
-    counts = {name: int(str(count)) for name, count in said.items() if count is not None}
+    counts = {name: int(str(count)) for name, count in inputs.items() if count is not None}
     if counts:
         terminalreporter.section("inputs that fuzzers took")
         for name, count in sorted(counts.items()):

@@ -96,9 +96,9 @@ def test_no_arguments_end_in_a_traceback(
         if "--" in words and needed:
             continue
         code = main.main(words + needed)
-        said = capsys.readouterr().err
+        printed = capsys.readouterr().err
         assert code in (0, 1, 2), (number, words)
-        assert "Traceback" not in said, (number, words, said)
-        assert "unexpected error" not in said, (number, words, said)
+        assert "Traceback" not in printed, (number, words, printed)
+        assert "unexpected error" not in printed, (number, words, printed)
         codes[code] = codes.get(code, 0) + 1
     assert codes.keys() == {0, 1, 2}, "some are done, some fail, some are not understood"

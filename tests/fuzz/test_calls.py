@@ -212,7 +212,7 @@ def call(case: int) -> str | None:
 
 def test_a_wrong_call_ends_in_an_error_of_one_line(took: Callable[[int], None]) -> None:
     took(CASES)
-    found = [said for case in range(CASES) if (said := call(case))]
+    found = [message for case in range(CASES) if (message := call(case))]
     assert found == []
 
 
@@ -232,7 +232,7 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: mr.read("x"), "read: 'x' is not a topic; say Topic"),  # type: ignore[arg-type]
         (lambda: mr.read(RIDES, watermark="1s"), "'1s' is not a watermark; use one of watermarks"),  # type: ignore[arg-type]
@@ -272,8 +272,8 @@ def test_the_fuzzer_reaches_the_public_api() -> None:
         (lambda: mr.read(RIDES).named(3), "3 is not a name"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_likely_to_be_mistaken_names_value_and_remedy(make: Any, said: str) -> None:
-    with pytest.raises(MillraceError, match=said):
+def test_what_is_likely_to_be_mistaken_names_value_and_remedy(make: Any, message: str) -> None:
+    with pytest.raises(MillraceError, match=message):
         make()
 
 

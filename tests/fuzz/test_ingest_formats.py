@@ -25,7 +25,7 @@ from millrace.topics import Topic
 
 
 @dataclass
-class Place:
+class Location:
     lat: float
     name: str | None
 
@@ -36,7 +36,7 @@ class Report:
     count: int
     share: float | None
     open: bool
-    place: Place | None
+    place: Location | None
     tags: list[int]
     at: datetime | None
     note: str | None

@@ -161,8 +161,8 @@ WORDS = [
 
 
 def a_rule(chance: random.Random) -> str:
-    said: dict[str, Any] = {"within": 5, **a_pattern(chance)}
-    text = json.dumps(said)
+    document: dict[str, Any] = {"within": 5, **a_pattern(chance)}
+    text = json.dumps(document)
     return mutated(text, chance) if chance.random() < 0.9 else text
 
 

@@ -208,5 +208,5 @@ def test_no_query_ends_in_anything_but_an_error_of_ours(took: Callable[[int], No
 def test_an_error_does_not_repeat_a_long_query() -> None:
     text = "SELECT * FROM rows MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(A.id) AS it PATTERN (A) DEFINE A AS {})"
     for condition in (" AND ".join(["value > 1"] * 3_000), "NOT " * 3_000 + "TRUE"):
-        said = error_of(text.format(condition))
-        assert said is None or len(said) < 1_000
+        message = error_of(text.format(condition))
+        assert message is None or len(message) < 1_000

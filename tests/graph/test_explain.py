@@ -78,9 +78,9 @@ def test_jobs_that_run_together_share_stages() -> None:
     other = mr.Job(
         "other", NEWEST.group_by("cell").aggregate(count=aggregates.distinct("vehicle")).write(COUNTS)
     )
-    said = explain([PER_CELL, other])
-    assert "stages of the 2 jobs run together" in said
-    assert "stage 1  per-cell/aggregation-1 by vehicle; other/aggregation-1 by vehicle" in said
+    text = explain([PER_CELL, other])
+    assert "stages of the 2 jobs run together" in text
+    assert "stage 1  per-cell/aggregation-1 by vehicle; other/aggregation-1 by vehicle" in text
 
 
 def test_long_expressions_are_shortened_to_a_line() -> None:

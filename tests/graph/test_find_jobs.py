@@ -15,7 +15,7 @@ from millrace.graph import find_jobs
 
 
 @dataclass
-class Said:
+class Phrase:
     word: str
 
 
@@ -88,7 +88,7 @@ def test_a_built_in_job_needs_no_module() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("vehicle-distribucion", r"did you mean vehicle-distribution\?.*module:attribute"),
         ("nowhere.at.all:job", r"no module 'nowhere'"),
@@ -97,8 +97,8 @@ def test_a_built_in_job_needs_no_module() -> None:
         ("wordcount_program.py:number", r"is 3, not a millrace\.Job"),
     ],
 )
-def test_what_is_not_found_is_said_with_what_there_is(program: Path, spec: str, said: str) -> None:
-    with pytest.raises(DefinitionError, match=said):
+def test_what_is_not_found_is_said_with_what_there_is(program: Path, spec: str, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
         find_jobs.load_jobs(spec)
 
 
@@ -150,30 +150,34 @@ def test_parameters_go_to_the_function_that_makes_a_job(
         }
     }
     (job,) = find_jobs.load_jobs("vehicle-distribution", parameters)
-    told = str(job)
-    assert "sliding('1m', every='10s')" in told
-    assert "percentile(0.9" in told
-    assert "every('2s')" in told
+    text = str(job)
+    assert "sliding('1m', every='10s')" in text
+    assert "percentile(0.9" in text
+    assert "every('2s')" in text
 
 
-@pytest.mark.parametrize(("said", "told"), [
+@pytest.mark.parametrize(("parameters", "message"), [
     ({"widow": "1m"}, "[jobs.vehicle-distribution]: there is no parameter 'widow'; did you mean window? it takes resolution, window, every"),
     ({"watermark": "soon"}, "watermark='soon' is not a delay; write '1s', or 'percentile(0.99)'"),
     ({"resolution": 16}, "resolution=16 is not an H3 resolution"),
 ])  # fmt: skip
-def test_a_parameter_that_cannot_be_is_refused_with_the_remedy(said: dict[str, object], told: str) -> None:
+def test_a_parameter_that_cannot_be_is_refused_with_the_remedy(
+    parameters: dict[str, object], message: str
+) -> None:
     with pytest.raises(DefinitionError) as refused:
-        find_jobs.load_jobs("vehicle-distribution", {"vehicle-distribution": said})
-    assert told in str(refused.value)
+        find_jobs.load_jobs("vehicle-distribution", {"vehicle-distribution": parameters})
+    assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(("line", "said"), [("sys.exit()", "SystemExit"), ("sys.exit(0)", "SystemExit: 0")])
+@pytest.mark.parametrize(
+    ("line", "message"), [("sys.exit()", "SystemExit"), ("sys.exit(0)", "SystemExit: 0")]
+)
 def test_a_program_that_ends_while_it_is_loaded_has_not_done_its_work(
-    tmp_path: Path, line: str, said: str
+    tmp_path: Path, line: str, message: str
 ) -> None:
     file = tmp_path / f"ends_{len(line)}.py"
     file.write_text(f"import sys\n{line}\n")
-    with pytest.raises(DefinitionError, match=f"fails when loaded: {said}"):
+    with pytest.raises(DefinitionError, match=f"fails when loaded: {message}"):
         find_jobs.load_all_jobs([f"{file}:job"])
     assert main(["run", f"{file}:job", "--on", "local", "--until-caught-up"]) == 1
 
@@ -190,4 +194,4 @@ def test_a_step_that_ends_the_process_is_refused_at_definition() -> None:
         sys.exit(0)
 
     with pytest.raises(DefinitionError, match="SystemExit: 0"):
-        mr.read(mr.Topic("input.words", Said)).map_batches(leave)
+        mr.read(mr.Topic("input.words", Phrase)).map_batches(leave)

@@ -96,7 +96,7 @@ def _called_position(kind: type) -> type:
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"),
+    ("declared", "message"),
     [
         (replace(POSITIONS, partitions=4), "exists with partitions 3, but is declared with 4"),
         (replace(POSITIONS, codec="json"), "exists with codec 'binary', but is declared with 'json'"),
@@ -108,11 +108,13 @@ def _called_position(kind: type) -> type:
         (replace(POSITIONS, envelope=False, time="vehicle"), "exists with envelope True"),
     ],
 )
-def test_a_topic_declared_otherwise_than_it_exists_is_refused(log: Log, declared: Topic, said: str) -> None:
+def test_a_topic_declared_otherwise_than_it_exists_is_refused(
+    log: Log, declared: Topic, message: str
+) -> None:
     log.ensure(POSITIONS)
     with pytest.raises(TopicMismatch) as caught:
         log.ensure(declared)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_field_may_be_added_at_the_end(log: Log) -> None:
@@ -208,8 +210,8 @@ def test_equal_keys_share_a_partition_and_keep_their_order(log: Log) -> None:
     for partition, values in everything(log, "t").items():
         for key in {value.split(":")[0] for value in values}:
             homes.setdefault(key, set()).add(partition)
-            mine = [value for value in values if value.split(":")[0] == key]
-            assert mine == sorted(mine)
+            own = [value for value in values if value.split(":")[0] == key]
+            assert own == sorted(own)
     assert len(homes) == 20
     assert all(len(home) == 1 for home in homes.values())
     assert len(set.union(*homes.values())) > 1

@@ -224,9 +224,9 @@ def test_json_made_of_columns_is_the_canonical_form(messages: list[Any], envelop
     by_columns = encode(topic, rows).values.to_pylist()
     by_messages = to_json(topic, encode(replace(topic, codec="binary"), rows).values.to_pylist())
     assert to_protobuf(topic, by_columns) == to_protobuf(topic, by_messages)
-    for mine, theirs in zip(map(json.loads, by_columns), map(json.loads, by_messages), strict=True):
-        for tree in (mine, theirs):
+    for actual, theirs in zip(map(json.loads, by_columns), map(json.loads, by_messages), strict=True):
+        for tree in (actual, theirs):
             (tree["details"] if envelope else tree).pop(
                 "d", None
             )  # one single-precision number may be written in several ways
-        assert mine == theirs
+        assert actual == theirs

@@ -147,7 +147,7 @@ def test_a_compacted_topics_tombstones_are_no_dead_letters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"codec": "avro"}, "go together"),
         ({"avro": AVRO}, "go together"),
@@ -157,8 +157,8 @@ def test_a_compacted_topics_tombstones_are_no_dead_letters() -> None:
         ({"replicas": 0}, "from 1 on"),
     ],
 )
-def test_what_does_not_go_together_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(DefinitionError, match=said):
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
         replace(PLAIN, **options)
 
 

@@ -141,16 +141,16 @@ def test_a_run_says_in_its_status_how_its_lookups_fare(service: Service, log: Lo
         CALLS.name,
         encode(CALLS, calls("a", "bad", "a", "b").with_columns(ingestion_time=pl.col("event_time"))),
     )
-    told: list[Any] = []
+    reports: list[Any] = []
     chosen = settings(log, tmp_path / "state", "state")
     run_local(
         [placed(service.get, retries=0)],
         settings=chosen,
         until_caught_up=True,
-        hooks=Hooks(report=told.append),
+        hooks=Hooks(report=reports.append),
     )
     assert written(log) == ["cell of a", None, "cell of a", "cell of b"]
-    assert told[0].counts["lookup/stops/failed"] == 1
+    assert reports[0].counts["lookup/stops/failed"] == 1
     topic = status_topic(chosen.run.name)
     [first, *_] = parse_statuses(log.read(topic, 0, 0, log.end_offsets(topic)[0]))
     assert first.lookups == {"stops": {"asked": 3, "failed": 1}}

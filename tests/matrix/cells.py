@@ -66,10 +66,10 @@ def cell(document: Mapping[str, Any]) -> Cell:
     """The cell of a document."""
     steps = document["steps"]
     places = [
-        said
+        spec
         for step in steps
-        for said in [step, *_events(step)]
-        if isinstance(said, dict) and said.get("partition")
+        for spec in [step, *_events(step)]
+        if isinstance(spec, dict) and spec.get("partition")
     ]
     return Cell(
         _window(document["window"]),
@@ -88,23 +88,23 @@ def _events(step: Mapping[str, Any]) -> list[Any]:
     return events if isinstance(events, list) else []
 
 
-def _window(said: Any) -> str:
-    if said == "global":
+def _window(spec: Any) -> str:
+    if spec == "global":
         return "global"
-    kind = next(name for name in said if name in ("fixed", "sliding", "session", *CUT_BY_ROWS))
-    if isinstance(said.get("offset"), dict):
+    kind = next(name for name in spec if name in ("fixed", "sliding", "session", *CUT_BY_ROWS))
+    if isinstance(spec.get("offset"), dict):
         return "unaligned"
-    return f"{kind} by clock" if said.get("time") == "clock" else str(kind)
+    return f"{kind} by clock" if spec.get("time") == "clock" else str(kind)
 
 
-def _watermark(said: Any) -> str:
-    return str(said if isinstance(said, str) else next(iter(said)))
+def _watermark(spec: Any) -> str:
+    return str(spec if isinstance(spec, str) else next(iter(spec)))
 
 
-def _trigger(said: Any) -> str:
-    if isinstance(said, str):
-        return said
-    name, inner = next(iter(said.items()))
+def _trigger(spec: Any) -> str:
+    if isinstance(spec, str):
+        return spec
+    name, inner = next(iter(spec.items()))
     if (
         name == "repeat"
         and isinstance(inner, dict)

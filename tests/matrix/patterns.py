@@ -139,7 +139,7 @@ def _woven(cell: Cell, marks: tuple[str, ...]) -> Any:
         document = {
             "name": f"{cell.link}, {cell.quantifier}, skip {cell.skip}; {', '.join(marks)}",
             "events": events,
-            **_said(cell, marks),
+            **_document(cell, marks),
         }
         matches, _ = transcripts.match_by_definition(transcripts.parse_document({**document, "expect": {}}))
         if 1 <= len(matches) <= 6:
@@ -147,7 +147,7 @@ def _woven(cell: Cell, marks: tuple[str, ...]) -> Any:
     raise ValueError(f"nothing to find for {document['name']}")
 
 
-def _said(cell: Cell, marks: tuple[str, ...]) -> dict[str, Any]:
+def _document(cell: Cell, marks: tuple[str, ...]) -> dict[str, Any]:
     where = "kind == 'b'" + (" and value >= first(a.value)" if "earlier" in marks else "")
     step: dict[str, Any] = {"step": "b", "where": where}
     if cell.quantifier in TIMES:

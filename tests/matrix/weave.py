@@ -138,9 +138,9 @@ def _answered(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Each step, followed by what comes of it."""
     subject = TranscriptJob(parse_document(document))
     script = Script(subject.build_job(), on="model", partitions=subject.transcript.partitions)
-    for said, (kind, what) in zip(document["steps"], subject.transcript.steps, strict=True):
-        yield said
-        running._run_step(script, kind, what, subject, "", running.Findings())
+    for source_step, (kind, content) in zip(document["steps"], subject.transcript.steps, strict=True):
+        yield source_step
+        running._run_step(script, kind, content, subject, "", running.Findings())
         if panes := sorted(subject.read_panes(script), key=str):
             yield {"expect": panes}
         if dropped := [subject.to_dropped(row) for row in script.late()]:
@@ -152,11 +152,11 @@ def dumped(document: dict[str, Any]) -> str:
     lines = [f"{key}: {_line(value)}" for key, value in document.items() if key != "steps"]
     lines.append("steps:")
     for step in document["steps"]:
-        [(kind, what)] = step.items()
+        [(kind, content)] = step.items()
         lines += (
-            [f"  - {kind}:", *(f"      - {_line(pane)}" for pane in what)]
+            [f"  - {kind}:", *(f"      - {_line(pane)}" for pane in content)]
             if kind == "expect"
-            else [f"  - {kind}: {_line(what)}"]
+            else [f"  - {kind}: {_line(content)}"]
         )
     return "\n".join(lines) + "\n"
 

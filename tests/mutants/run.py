@@ -76,9 +76,9 @@ WINDOWS: tuple[tuple[str, ...], ...] = (
     ("tests/test_woven.py", "-k", "test_woven_transcripts_hold and engine"),
 )
 """The fast tests of the engine, those that notice most for their time first; the next are asked where these notice nothing."""
-PATIENCE = 200
+TIME_LIMIT = 200
 """Seconds of CPU after which a run counts as noticed: it would not end. However busy the machine is, they are its own."""
-HANGS = 20 * PATIENCE
+HANGS = 20 * TIME_LIMIT
 """Seconds after which a run that waits for something is given up."""
 
 
@@ -109,9 +109,9 @@ def noticed(mutant: Mutant, package: Path) -> str | None:
 
 def first_failure(source: Path, tests: Sequence[str]) -> str | None:
     """The first test that fails on the package in `source`, or None. It runs in a child that finds all large packages loaded."""
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as output:
         child = multiprocessing.get_context("fork").Process(
-            target=_tested, args=(source, tests, said.fileno())
+            target=_tested, args=(source, tests, output.fileno())
         )
         child.start()
         child.join(HANGS)
@@ -119,8 +119,8 @@ def first_failure(source: Path, tests: Sequence[str]) -> str | None:
             child.kill()
             child.join()
             return "it does not end"
-        said.seek(0)
-        text = said.read()
+        output.seek(0)
+        text = output.read()
     if child.exitcode == 0:
         return None
     if child.exitcode == -signal.SIGXCPU:
@@ -131,12 +131,12 @@ def first_failure(source: Path, tests: Sequence[str]) -> str | None:
     return found[1]
 
 
-def _tested(source: Path, tests: Sequence[str], said: int) -> None:
+def _tested(source: Path, tests: Sequence[str], output: int) -> None:
     """Runs tests on the package in `source`; what they print goes to a file."""
-    os.dup2(said, sys.stdout.fileno())
-    os.dup2(said, sys.stderr.fileno())
+    os.dup2(output, sys.stdout.fileno())
+    os.dup2(output, sys.stderr.fileno())
     os.environ |= {"PYTHONPATH": str(source), "MILLRACE_SHRINK": "0"}
-    resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CPU, (TIME_LIMIT, resource.RLIM_INFINITY))
     os.chdir(source.parent)
     sys.path.insert(0, str(source))
     code = pytest.main(

@@ -21,15 +21,15 @@ def a_pattern(chance: random.Random) -> dict[str, Any]:
     """A pattern in its declarative form, that is allowed."""
     names = iter(f"s{number}" for number in range(20))
     steps = _steps(chance, names, chance.choice((1, 2, 2, 3, 3, 4)), top=True)
-    said: dict[str, Any] = {"pattern": steps}
+    document: dict[str, Any] = {"pattern": steps}
     if chance.random() < 0.6 or steps[-1].get("link") == "not_followed_by":
-        said["within"] = chance.choice((2, 3, 5, 8))
+        document["within"] = chance.choice((2, 3, 5, 8))
     positive = [
         step["step"] for step in steps if "step" in step and not step.get("link", "").startswith("not")
     ]
     named = [{"to_first": chance.choice(positive)}, {"to_last": chance.choice(positive)}] if positive else []
-    said["skip"] = chance.choice(("none", "none", "to_next", "past_last", *named))
-    return said
+    document["skip"] = chance.choice(("none", "none", "to_next", "past_last", *named))
+    return document
 
 
 def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list[dict[str, Any]]:
@@ -66,11 +66,11 @@ def _steps(chance: random.Random, names: Any, number: int, *, top: bool) -> list
 def a_nested_pattern(chance: random.Random) -> dict[str, Any]:
     """Groups in groups, with much that may be left out or go on, and that must not come after them."""
     names = iter(f"s{number}" for number in range(60))
-    said: dict[str, Any] = {"pattern": _nested(chance, names, chance.choice((1, 2, 2, 3, 3)), depth=0)}
-    if chance.random() < 0.6 or said["pattern"][-1].get("link") == "not_followed_by":
-        said["within"] = chance.choice((2, 3, 5, 8))
-    said["skip"] = chance.choice(("none", "none", "to_next", "past_last"))
-    return said
+    document: dict[str, Any] = {"pattern": _nested(chance, names, chance.choice((1, 2, 2, 3, 3)), depth=0)}
+    if chance.random() < 0.6 or document["pattern"][-1].get("link") == "not_followed_by":
+        document["within"] = chance.choice((2, 3, 5, 8))
+    document["skip"] = chance.choice(("none", "none", "to_next", "past_last"))
+    return document
 
 
 def _nested(chance: random.Random, names: Any, number: int, *, depth: int) -> list[dict[str, Any]]:
@@ -143,8 +143,8 @@ def some_events(chance: random.Random) -> list[dict[str, Any]]:
 
 def a_regular_pattern(chance: random.Random) -> dict[str, Any]:
     """A pattern that passes over nothing and looks at one event at a time."""
-    said = a_pattern(chance)
-    for step in [inner for part in said["pattern"] for inner in (part, *part.get("group", ()))]:
+    document = a_pattern(chance)
+    for step in [inner for part in document["pattern"] for inner in (part, *part.get("group", ()))]:
         for word in ("gap", "loop_gap"):
             step.pop(word, None)
         if "link" in step:
@@ -154,5 +154,5 @@ def a_regular_pattern(chance: random.Random) -> dict[str, Any]:
         for word in ("where", "until"):
             if "(" in step.get(word, "") or "c'" in step.get(word, ""):
                 step[word] = chance.choice(CONDITIONS[:5])
-    said["skip"] = chance.choice(("none", "to_next", "past_last"))
-    return said
+    document["skip"] = chance.choice(("none", "to_next", "past_last"))
+    return document

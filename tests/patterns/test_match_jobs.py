@@ -22,11 +22,11 @@ def by_step(found: list[transcripts.TakenEvents]) -> Counter[str]:
 @given(st.integers(0, 10**6))
 def test_matches_are_those_of_the_definition_whatever_is_cut_shuffled_or_restarted(seed: int) -> None:
     chance = random.Random(seed)
-    said = (a_regular_pattern if seed % 3 == 0 else a_pattern)(chance)
+    document = (a_regular_pattern if seed % 3 == 0 else a_pattern)(chance)
     events = [{**event, "who": chance.choice("xy")} for event in some_events(chance)]
     chance.shuffle(events)
     try:
-        transcript = transcripts.parse_document({**said, "key": "who", "events": events, "expect": {}})
+        transcript = transcripts.parse_document({**document, "key": "who", "events": events, "expect": {}})
     except DefinitionError:
         return
     wanted, _ = transcripts.match_by_definition(transcript)

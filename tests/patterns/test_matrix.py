@@ -67,7 +67,7 @@ def test_every_combination_finds_what_the_definition_allows(link: str, times: An
     chance = random.Random(f"{link} {times} {no}")
     found = ran = 0
     for inner, skip, greedy, within in itertools.product(INNERS, SKIPS, (False, True), (False, True)):
-        said = document(
+        cell_document = document(
             link,
             times,
             inner,
@@ -83,12 +83,12 @@ def test_every_combination_finds_what_the_definition_allows(link: str, times: An
             for number, kind in enumerate(["a", *chance.choices("bbbcd", k=5), "c"])
         ]
         try:
-            transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
+            transcript = transcripts.parse_document({**cell_document, "events": events, "expect": {}})
         except DefinitionError:
             continue
         wanted, _ = transcripts.match_by_definition(transcript)
         matches, _ = transcripts.match_by_matcher(transcript, chance.randint(0, 99))
-        assert Counter(matches) == Counter(wanted), f"{said} on {events}"
+        assert Counter(matches) == Counter(wanted), f"{cell_document} on {events}"
         found, ran = found + len(wanted), ran + 1
     assert ran > 40
     assert found > 3

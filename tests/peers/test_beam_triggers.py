@@ -140,13 +140,13 @@ def run(case: Case, on: On) -> list[list[Pane]]:
     subject = TranscriptJob(transcript)
     script = Script(subject.build_job(), on=on)
     panes = []
-    for kind, what in transcript.steps:
+    for kind, content in transcript.steps:
         if kind == "events":
-            script.events(*map(subject.to_event, what))
-        elif what["at"] == "end":
+            script.events(*map(subject.to_event, content))
+        elif content["at"] == "end":
             script.end()
         else:
-            script.watermark(what["at"])
+            script.watermark(content["at"])
         panes.append(subject.read_panes(script))
     script.close()
     return panes

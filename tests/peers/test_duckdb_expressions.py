@@ -23,7 +23,7 @@ from millrace.patterns.sql.queries import run_query
 from peers.streams import CASES, SEED, Duck, plain
 
 pytestmark = pytest.mark.long
-Said: TypeAlias = tuple[str, str]
+Spoken: TypeAlias = tuple[str, str]
 """An expression here, and in DuckDB."""
 SCHEMA = {
     "id": pl.Int64,
@@ -44,7 +44,7 @@ VALUES: dict[str, list[Any]] = {
     "d": ["1", "-2", "+3", "x", "", "40", None],
     "b": [True, False, None],
 }
-LITERALS: dict[str, list[Said]] = {
+LITERALS: dict[str, list[Spoken]] = {
     "int": [("0", "0"), ("1", "1"), ("2", "2"), ("-3", "-3"), ("NULL", "NULL::BIGINT")],
     "float": [("0.5", "5e-1"), ("2.0", "2e0"), ("-1.25", "-125e-2")],
     "text": [("'a'", "'a'"), ("''", "''"), ("'é'", "'é'"), ("'b%'", "'b%'"), ("'it''s'", "'it''s'")],
@@ -58,9 +58,9 @@ class Speaker:
     """Makes expressions of each type out of what is known."""
 
     chance: random.Random
-    leaves: Mapping[str, Sequence[Said]]
+    leaves: Mapping[str, Sequence[Spoken]]
 
-    def say(self, kind: str, depth: int) -> Said:
+    def say(self, kind: str, depth: int) -> Spoken:
         """An expression of a type."""
         if depth == 0 or self.chance.random() < 0.15:
             return self.chance.choice(
@@ -68,10 +68,10 @@ class Speaker:
             )
         if self.chance.random() < 0.25:
             return self.choosing(kind, depth - 1)
-        made: Said = getattr(self, f"a_{kind}")(depth - 1)
+        made: Spoken = getattr(self, f"a_{kind}")(depth - 1)
         return made
 
-    def choosing(self, kind: str, depth: int) -> Said:
+    def choosing(self, kind: str, depth: int) -> Spoken:
         """What has any type: CASE, COALESCE, NULLIF and the like."""
         (a, a2), (b, b2) = self.say(kind, depth), self.say(kind, depth)
         (c, c2), (n, n2), (m, m2) = self.say("bool", depth), self.say("int", depth), self.say("int", depth)
@@ -89,7 +89,7 @@ class Speaker:
             ]
         )
 
-    def either(self, kind: str, depth: int) -> Said:
+    def either(self, kind: str, depth: int) -> Spoken:
         """The greater or the smaller of two."""
         (a, a2), (b, b2), name = (
             self.say(kind, depth),
@@ -101,7 +101,7 @@ class Speaker:
             f"CASE WHEN {a2} IS NOT NULL AND {b2} IS NOT NULL THEN {name}({a2}, {b2}) END",
         )
 
-    def a_int(self, depth: int) -> Said:
+    def a_int(self, depth: int) -> Spoken:
         (a, a2), (b, b2) = self.say("int", depth), self.say("int", depth)
         (t, t2), (c, c2), sign = self.say("text", depth), self.say("bool", depth), self.chance.choice("+-*")
         x, x2 = self.chance.choice(
@@ -128,7 +128,7 @@ class Speaker:
             ]
         )
 
-    def a_float(self, depth: int) -> Said:
+    def a_float(self, depth: int) -> Spoken:
         (a, a2), (b, b2), (n, n2) = self.say("float", depth), self.say("float", depth), self.say("int", depth)
         sign, power = self.chance.choice("+-*"), self.chance.randint(-3, 3)
         return self.chance.choice(
@@ -148,7 +148,7 @@ class Speaker:
             ]
         )
 
-    def a_text(self, depth: int) -> Said:
+    def a_text(self, depth: int) -> Spoken:
         (a, a2), (b, b2), (n, n2), (c, c2) = (
             self.say(kind, depth) for kind in ("text", "text", "int", "bool")
         )
@@ -177,7 +177,7 @@ class Speaker:
             ]
         )
 
-    def a_bool(self, depth: int) -> Said:
+    def a_bool(self, depth: int) -> Spoken:
         kind, sign = self.chance.choice(["int", "int", "float", "text", "bool"]), self.chance.choice(COMPARED)
         (a, a2), (b, b2), (c, c2) = (self.say(kind, depth) for _ in range(3))
         (one, one2), (two, two2), (n, n2), (t, t2), (x, x2) = (
@@ -202,7 +202,7 @@ class Speaker:
         )
 
 
-COLUMNS: dict[str, list[Said]] = {
+COLUMNS: dict[str, list[Spoken]] = {
     "int": [("v", "v"), ("g", "g")],
     "float": [("x", "x")],
     "text": [("k", "k"), ("d", "d")],
@@ -234,7 +234,7 @@ WITH_NEIGHBOURS = (
 )
 
 
-def of_runs(chance: random.Random) -> dict[str, list[Said]]:
+def of_runs(chance: random.Random) -> dict[str, list[Spoken]]:
     """What can be asked of several rows: aggregates of expressions on each of them, and navigation."""
     row = Speaker(chance, COLUMNS)
     (n, n2), (t, t2), (c, c2), (x, x2) = (row.say(kind, 1) for kind in ("int", "text", "bool", "float"))
@@ -283,29 +283,29 @@ def some_rows(chance: random.Random) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def on_rows(chance: random.Random) -> Said:
+def on_rows(chance: random.Random) -> Spoken:
     """A match is a row for which a condition holds."""
     speaker = Speaker(chance, NEIGHBOURS)
     condition, where = speaker.say("bool", chance.randint(0, 3))
-    said = [speaker.say(kind, chance.randint(1, 4)) for kind in ("int", "float", "text", "bool")]
-    measures = ", ".join(f"{one} AS e{number}" for number, (one, _) in enumerate(said))
+    expressions = [speaker.say(kind, chance.randint(1, 4)) for kind in ("int", "float", "text", "bool")]
+    measures = ", ".join(f"{one} AS e{number}" for number, (one, _) in enumerate(expressions))
     return (
         f"SELECT m.* FROM t MATCH_RECOGNIZE (PARTITION BY p ORDER BY id MEASURES id AS id, {measures} ONE ROW PER MATCH PATTERN (A) DEFINE A AS {condition}) AS m",
-        f"SELECT p, id, {', '.join(other for _, other in said)} FROM {WITH_NEIGHBOURS} WHERE {where}",
+        f"SELECT p, id, {', '.join(other for _, other in expressions)} FROM {WITH_NEIGHBOURS} WHERE {where}",
     )
 
 
-def on_runs(chance: random.Random) -> Said:
+def on_runs(chance: random.Random) -> Spoken:
     """A match is a run of rows for which a condition holds, as long as it can be."""
     condition, where = Speaker(chance, COLUMNS).say("bool", chance.randint(0, 2))
     speaker = Speaker(chance, of_runs(chance))
-    said = [speaker.say(kind, chance.randint(0, 3)) for kind in ("int", "float", "text", "bool")]
-    measures = ", ".join(f"{one} AS e{number}" for number, (one, _) in enumerate(said))
+    expressions = [speaker.say(kind, chance.randint(0, 3)) for kind in ("int", "float", "text", "bool")]
+    measures = ", ".join(f"{one} AS e{number}" for number, (one, _) in enumerate(expressions))
     holds = f"coalesce({where}, false)"
     runs = f"(SELECT *, row_number() OVER (PARTITION BY p ORDER BY id) - row_number() OVER (PARTITION BY p, {holds} ORDER BY id) AS run, {holds} AS holds FROM t)"
     return (
         f"SELECT m.* FROM t MATCH_RECOGNIZE (PARTITION BY p ORDER BY id MEASURES MIN(id) AS id, {measures} ONE ROW PER MATCH PATTERN (A+) DEFINE A AS {condition}) AS m",
-        f"SELECT p, min(id), {', '.join(other for _, other in said)} FROM {runs} WHERE holds GROUP BY p, run",
+        f"SELECT p, min(id), {', '.join(other for _, other in expressions)} FROM {runs} WHERE holds GROUP BY p, run",
     )
 
 

@@ -57,23 +57,23 @@ def flink() -> Iterator[Worker]:
 
 
 def in_flinks_words(
-    said: dict[str, Any], chance: random.Random, counts: Counter[str] | None = None
+    spec: dict[str, Any], chance: random.Random, counts: Counter[str] | None = None
 ) -> dict[str, Any]:
     """The same pattern without conditions that Flink cannot state, and without bounds that it does not apply."""
     counts = Counter() if counts is None else counts
-    for part in said["pattern"]:
+    for part in spec["pattern"]:
         for step in (part, *part.get("group", ())):
             for word in ("where", "until"):
                 if step.get(word) == NOT_IN_FLINK:
                     step[word] = chance.choice(CONDITIONS[:7])
             if step.pop("loop_gap", None) is not None:
                 counts["loop_gap left out"] += 1
-    for parts in (said["pattern"], *(part["group"] for part in said["pattern"] if "group" in part)):
+    for parts in (spec["pattern"], *(part["group"] for part in spec["pattern"] if "group" in part)):
         for before, step in itertools.pairwise(parts):
             if "gap" in step and not has_gap_in_flink(before, step):
                 del step["gap"]
                 counts["gap left out"] += 1
-    return said
+    return spec
 
 
 def has_gap_in_flink(before: dict[str, Any], step: dict[str, Any]) -> bool:
@@ -103,9 +103,9 @@ def may_be_empty(part: dict[str, Any]) -> bool:
     )
 
 
-def difference(said: dict[str, Any]) -> str | None:
+def difference(spec: dict[str, Any]) -> str | None:
     """The name of the known difference that a pattern has, if any; the docstring of this module gives the reasons."""
-    parts = said["pattern"]
+    parts = spec["pattern"]
     if len(parts) > 1 and parts[-1].get("link") == "not_followed_by" and may_go_on(parts[-2]):
         return "known difference: not_followed_by at the end, after a loop"
     pairs = [
@@ -134,20 +134,20 @@ def begins_with_a_loop_of_its_own(group: dict[str, Any]) -> bool:
 
 
 def differ_by_which_comes_first(
-    said: dict[str, Any], events: list[dict[str, Any]], one: Counter[Any], other: Counter[Any]
+    spec: dict[str, Any], events: list[dict[str, Any]], one: Counter[Any], other: Counter[Any]
 ) -> bool:
     """Whether a skip shows other matches of the same pattern, which begin at the same events."""
-    every = transcripts.parse_document({**said, "skip": "none", "events": events, "expect": {}})
+    every = transcripts.parse_document({**spec, "skip": "none", "events": events, "expect": {}})
     known = Counter(tuple(sorted(match)) for match in transcripts.match_by_definition(every)[0])
     begins = [{min(int(event) for _, event in match) for match in found} for found in (one, other)]
-    return said["skip"] != "none" and begins[0] == begins[1] and not (one | other) - known
+    return spec["skip"] != "none" and begins[0] == begins[1] and not (one | other) - known
 
 
 def found_difference(
-    said: dict[str, Any], events: list[dict[str, Any]], found: Counter[Any], wanted: Counter[Any]
+    spec: dict[str, Any], events: list[dict[str, Any]], found: Counter[Any], wanted: Counter[Any]
 ) -> str | None:
     """The name of the known difference that two answers show, if any."""
-    groups = [part for part in said["pattern"] if "group" in part]
+    groups = [part for part in spec["pattern"] if "group" in part]
     if (
         any(".." in str(part.get("times", "")) and part.get("inner") != "strict" for part in groups)
         and not found - wanted
@@ -155,16 +155,16 @@ def found_difference(
         return "known difference: a group is left late"
     if any(part["group"][-1].get("greedy") for part in groups) and not wanted - found:
         return "known difference: greedy at the end of a group"
-    if not found - wanted and all(breaks_a_strict_loop(said, match) for match in wanted - found):
+    if not found - wanted and all(breaks_a_strict_loop(spec, match) for match in wanted - found):
         return "known difference: a match of Flink breaks a strict loop"
-    if differ_by_which_comes_first(said, events, found, wanted):
+    if differ_by_which_comes_first(spec, events, found, wanted):
         return "known difference: which of several matches from one event comes first"
     return None
 
 
-def breaks_a_strict_loop(said: dict[str, Any], match: tuple[tuple[str, str], ...]) -> bool:
+def breaks_a_strict_loop(spec: dict[str, Any], match: tuple[tuple[str, str], ...]) -> bool:
     """Whether events of a strict loop, in a group that has one turn, do not follow each other."""
-    once = [step for part in said["pattern"] if "times" not in part for step in part.get("group", ())]
+    once = [step for part in spec["pattern"] if "times" not in part for step in part.get("group", ())]
     for step in (step for step in once if step.get("inner") == "strict"):
         places = sorted(int(event) for name, event in match if name == step["step"])
         if any(later != place + 1 for place, later in itertools.pairwise(places)):
@@ -181,12 +181,12 @@ def test_matches_are_those_of_flink(flink: Worker) -> None:
     different = []
     for seed in range(SEED, SEED + CASES):
         chance = random.Random(seed)
-        said, events = in_flinks_words(a_pattern(chance), chance, counts), some_events(chance)
-        if known := difference(said):
+        spec, events = in_flinks_words(a_pattern(chance), chance, counts), some_events(chance)
+        if known := difference(spec):
             counts[known] += 1
             continue
         try:
-            transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
+            transcript = transcripts.parse_document({**spec, "events": events, "expect": {}})
             defined = Counter(
                 tuple(sorted(match)) for match in transcripts.match_by_definition(transcript)[0]
             )
@@ -199,23 +199,23 @@ def test_matches_are_those_of_flink(flink: Worker) -> None:
         except PatternFailed as error:
             counts[f"failed here: {error}"] += 1
             continue
-        answer = flink.ask({**said, "events": events})
+        answer = flink.ask({**spec, "events": events})
         if isinstance(answer, dict):
             counts[f"refused by Flink: {answer['error'][:150]}"] += 1
             continue
         wanted = Counter(map(shown, answer))
         counts["with matches" if wanted else "without matches"] += 1
-        known = found_difference(said, events, found, wanted) if found == defined != wanted else None
+        known = found_difference(spec, events, found, wanted) if found == defined != wanted else None
         if known:
             counts[known] += 1
         elif found != wanted or defined != wanted:
-            different.append((seed, said, events, wanted, found, defined))
+            different.append((seed, spec, events, wanted, found, defined))
     print(dict(counts))
     print(f"{len(different)} differ")
-    for seed, said, events, wanted, found, defined in different[:20]:
+    for seed, spec, events, wanted, found, defined in different[:20]:
         print(
             seed,
-            said,
+            spec,
             [tuple(event.values()) for event in events],
             f"Flink {dict(wanted)}",
             f"matcher {dict(found)}",
@@ -261,11 +261,11 @@ def test_a_negation_does_not_bind_the_event_that_completes_the_match(
     events: list[tuple[str, int]],
     expected: list[tuple[tuple[str, str], ...]],
 ) -> None:
-    said = {"pattern": [BUY, NOT_LARGE, SELL, *later], "within": 8, "skip": "none"}
+    spec = {"pattern": [BUY, NOT_LARGE, SELL, *later], "within": 8, "skip": "none"}
     rows = [
         {"id": place, "t": place, "kind": kind, "value": value} for place, (kind, value) in enumerate(events)
     ]
-    transcript = transcripts.parse_document({**said, "events": rows, "expect": {}})
+    transcript = transcripts.parse_document({**spec, "events": rows, "expect": {}})
     assert [tuple(sorted(match)) for match in transcripts.match_by_definition(transcript)[0]] == expected
     assert [tuple(sorted(match)) for match in transcripts.match_by_matcher(transcript, 0)[0]] == expected
-    assert [shown(match) for match in flink.ask({**said, "events": rows})] == expected
+    assert [shown(match) for match in flink.ask({**spec, "events": rows})] == expected

@@ -52,9 +52,9 @@ def _step(world: World, rules: Rules, place: int) -> Iterator[tuple[str, World]]
     process = world.alive[place]
     if process.waits:
         return
-    said = f"{_name(process)}: {process.step}"
+    action = f"{_name(process)}: {process.step}"
     for following in _STEPS[process.step](world, rules, place):
-        yield said, following
+        yield action, following
 
 
 def _goes_on(world: World, rules: Rules, place: int, **known: Any) -> World:
@@ -178,7 +178,7 @@ def _ask(world: World, rules: Rules, place: int) -> Iterator[World]:
 def _number(world: World, rules: Rules) -> Number:
     numbers = world.log.numbers
     known: list[Any] = (
-        visible(numbers) if rules.has(Safeguard.READ_COMMITTED) else [entry.what for entry in numbers]
+        visible(numbers) if rules.has(Safeguard.READ_COMMITTED) else [entry.content for entry in numbers]
     )
     return Number(*known[-1]) if known else Number(-1)
 
@@ -186,13 +186,13 @@ def _number(world: World, rules: Rules) -> Number:
 def _look(world: World, rules: Rules, place: int) -> Iterator[World]:
     """Barred, perhaps only for being slow: whose is the name? If nobody claimed it, he goes on; his transaction may be in after all."""
     process, found = world.alive[place], _number(world, rules)
-    said = process.says(process.doing if "claim" in process.doing else "mark")
-    assert isinstance(said, Number)
+    action = process.says(process.doing if "claim" in process.doing else "mark")
+    assert isinstance(action, Number)
     if found.owner != process.owner and found.generation >= process.generation:
         yield _without(world, place)
     elif process.step == "look":
         yield _changed(world, place, step="rejoin")
-    elif found.owner == process.owner and found.batch >= said.batch:
+    elif found.owner == process.owner and found.batch >= action.batch:
         yield _goes_on(
             _changed(world, place, doing=""),
             rules,
@@ -245,7 +245,7 @@ def _embedded(world: World, rules: Rules, place: int) -> Iterator[World]:
     if _skips(process, rules):
         yield _goes_on(world, rules, place)
         return
-    numbers = [entry.what.batch for entry in log.numbers]
+    numbers = [entry.content.batch for entry in log.numbers]
     known = rules.has(Safeguard.COMPARE) and numbers and numbers[-1] >= process.batch
     if not _may(log, process.epoch, rules) or known:
         yield _without(world, place)
@@ -283,22 +283,22 @@ def _brokers(world: World, rules: Rules, *, undisturbed: bool) -> Iterator[tuple
             for name in ("results", "numbers"):
                 partition: tuple[Entry, ...] = getattr(world.log, name)
                 if any(entry.epoch == epoch and entry.fate == "open" for entry in partition):
-                    told = _told(partition, epoch, status, keep=not rules.has(Safeguard.READ_COMMITTED))
+                    marked = _mark(partition, epoch, status, keep=not rules.has(Safeguard.READ_COMMITTED))
                     yield (
                         f"{name} learn that {epoch} is {status}",
-                        world._replace(log=_settled(_with(world.log, name, told), epoch)),
+                        world._replace(log=_settled(_with(world.log, name, marked), epoch)),
                     )
 
 
-def _told(
+def _mark(
     partition: tuple[Entry, ...], epoch: int, fate: Literal["in", "out"], *, keep: bool
 ) -> tuple[Entry, ...]:
     """The partition knows of a transaction's fate. Whose an entry was no longer matters then; nor does one that is out, unless `keep`."""
-    told = (
+    marked = (
         entry._replace(epoch=0, fate=fate) if entry.epoch == epoch and entry.fate == "open" else entry
         for entry in partition
     )
-    return tuple(entry for entry in told if keep or entry.fate != "out")
+    return tuple(entry for entry in marked if keep or entry.fate != "out")
 
 
 def _with(log: Log, name: str, partition: tuple[Entry, ...]) -> Log:
@@ -326,7 +326,7 @@ def _arrived(world: World, rules: Rules, sent: Sent, *, answered: bool) -> World
         world = _written(world, rules, _settled(log.becomes(sent.epoch, "in"), sent.epoch))
     else:
         name = "results" if sent.kind == "produce" else "numbers"
-        log = _with(log, name, (*getattr(log, name), Entry(sent.epoch, sent.what)))
+        log = _with(log, name, (*getattr(log, name), Entry(sent.epoch, sent.content)))
         world = world._replace(log=log.becomes(sent.epoch, "open"))
     if sender is None:
         return world

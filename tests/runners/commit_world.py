@@ -123,7 +123,7 @@ class Entry(NamedTuple):
     """A record in a partition, and whether its transaction is open, in or out."""
 
     epoch: int
-    what: Result | Number
+    content: Result | Number
     fate: Fate = "open"
 
 
@@ -181,7 +181,7 @@ class Sent(NamedTuple):
 
     epoch: int
     kind: str
-    what: Result | Number
+    content: Result | Number
 
 
 class World(NamedTuple):
@@ -209,7 +209,7 @@ def visible(partition: tuple[Entry, ...]) -> list[Any]:
         if entry.fate == "open":
             break
         if entry.fate == "in":
-            seen.append(entry.what)
+            seen.append(entry.content)
     return seen
 
 

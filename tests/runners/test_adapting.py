@@ -38,7 +38,7 @@ TRIGGERS: dict[str, dict[str, Any]] = {
 }
 
 
-class Told:
+class ChangedRun:
     """A job that changes while its state lives on."""
 
     def __init__(self, stream: Stream, slots: int = 2) -> None:
@@ -140,17 +140,17 @@ def test_after_a_longer_lateness_windows_that_were_dropped_stay_so_and_all_other
         return windowed.group_by("who").aggregate(total=aggregates.sum("n"), n=aggregates.count())
 
     chance = random.Random(seed)
-    told, judge, at = Told(job(3)), Judge(WINDOWS[window], 3_000, 5_000), 0
+    changed_run, judge, at = ChangedRun(job(3)), Judge(WINDOWS[window], 3_000, 5_000), 0
     for lateness in (3, 20, 60):
         if lateness > 3:
-            told.change(job(lateness))
+            changed_run.change(job(lateness))
             judge.change(lateness * 1000, 5_000)
         batches = some(chance, at, 4)
-        told.feed(*batches)
+        changed_run.feed(*batches)
         judge.feed(*batches)
         at += 48
-    told.end()
-    assert told.newest("total", "n") == {
+    changed_run.end()
+    assert changed_run.newest("total", "n") == {
         group: (sum(taken), len(taken)) for group, taken in judge.taken.items()
     }
 
@@ -166,17 +166,17 @@ def test_after_a_longer_delay_no_window_that_was_dropped_begins_anew(window: str
             .aggregate(total=aggregates.sum("n"))
         )
 
-    told = Told(job("5s"))
-    told.feed([("a", 1, 1), ("a", 2, 2)], [("a", 100, 4)])
-    told.change(job("10m"))
-    before = told.newest("total")
-    told.feed([("a", 3, 8)], [("a", 101, 16)])
-    told.end()
-    after = told.newest("total")
+    changed_run = ChangedRun(job("5s"))
+    changed_run.feed([("a", 1, 1), ("a", 2, 2)], [("a", 100, 4)])
+    changed_run.change(job("10m"))
+    before = changed_run.newest("total")
+    changed_run.feed([("a", 3, 8)], [("a", 101, 16)])
+    changed_run.end()
+    after = changed_run.newest("total")
     assert {group: after[group] for group in before if group[2] <= 95} == {
         group: row for group, row in before.items() if group[2] <= 95
     }
-    assert [row["_rows"] for row in told.late] == [1]
+    assert [row["_rows"] for row in changed_run.late] == [1]
 
 
 def test_after_a_longer_lateness_a_session_that_was_dropped_does_not_begin_anew() -> None:
@@ -188,12 +188,12 @@ def test_after_a_longer_lateness_a_session_that_was_dropped_does_not_begin_anew(
             .aggregate(total=aggregates.sum("n"))
         )
 
-    told = Told(job("10s"))
-    told.feed([("a", 1, 1), ("a", 4, 2)], [("a", 40, 4)], [("a", 50, 8)])
-    told.change(job("1h"))
-    told.feed([("a", 3, 16), ("a", 43, 32)])
-    told.end()
-    assert told.newest("total") == {("a", 1, 9): (3,), ("a", 40, 48): (36,), ("a", 50, 55): (8,)}
+    changed_run = ChangedRun(job("10s"))
+    changed_run.feed([("a", 1, 1), ("a", 4, 2)], [("a", 40, 4)], [("a", 50, 8)])
+    changed_run.change(job("1h"))
+    changed_run.feed([("a", 3, 16), ("a", 43, 32)])
+    changed_run.end()
+    assert changed_run.newest("total") == {("a", 1, 9): (3,), ("a", 40, 48): (36,), ("a", 50, 55): (8,)}
 
 
 MORE: dict[str, Callable[[], Any]] = {
@@ -210,7 +210,7 @@ MORE: dict[str, Callable[[], Any]] = {
 
 WAYS = [(window, how) for window in WINDOWS for how in (*TRIGGERS, "discarding")]
 ADDED = [
-    *(("sum", *way) for way in WAYS),
+    *(("sum", *aggregate_change) for aggregate_change in WAYS),
     *((more, "sums that run along", how) for more in MORE if more != "sum" for how in TRIGGERS),
 ]
 """Every way with a sum; every other aggregate, which may end the sums that ran along, with slices and with cells."""
@@ -228,16 +228,16 @@ def test_an_added_aggregate_is_null_in_windows_that_had_begun_and_whole_in_all_o
 
     chance = random.Random(more)
     first, second = some(chance, 0, 4), some(chance, 60, 4)
-    told, same = Told(job({})), Told(job({"added": MORE[more]()}))
-    told.feed(*first)
-    told.change(job({"added": MORE[more]()}))
+    changed_run, same = ChangedRun(job({})), ChangedRun(job({"added": MORE[more]()}))
+    changed_run.feed(*first)
+    changed_run.change(job({"added": MORE[more]()}))
     same.feed(*first)
-    for one in (told, same):
+    for one in (changed_run, same):
         one.panes.clear()
         one.feed(*second)
         one.end()
     last = max(second for batch in first for _, second, _ in batch)
-    found, whole = told.newest("total", "added"), same.newest("total", "added")
+    found, whole = changed_run.newest("total", "added"), same.newest("total", "added")
     begun = {
         group
         for group in whole
@@ -259,13 +259,13 @@ def test_an_aggregate_added_to_what_many_windows_share_leaves_their_numbers_of_p
             .aggregate(total=aggregates.sum("n"), **added)
         )
 
-    told = Told(job())
-    told.feed([("a", 1, 1)], [("a", 30, 2)], [("a", 2, 4)])
-    told.change(job(most=aggregates.max("n")))
-    told.feed([("a", 3, 8)])
+    changed_run = ChangedRun(job())
+    changed_run.feed([("a", 1, 1)], [("a", 30, 2)], [("a", 2, 4)])
+    changed_run.change(job(most=aggregates.max("n")))
+    changed_run.feed([("a", 3, 8)])
     assert [
         (row["index"], row["total"], row.get("most"), row["op"])
-        for row in told.panes
+        for row in changed_run.panes
         if row["window_end"] == 10_000
     ] == [
         (0, 1, None, "+"),

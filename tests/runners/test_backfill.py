@@ -43,8 +43,8 @@ def last_records(log: Log, topic: str) -> dict[tuple[Any, ...], bytes]:
         rows = decode(TOTALS, partition, records, panes=True).rows
         for row, value in zip(rows.iter_rows(named=True), records.values.to_pylist(), strict=True):
             event = Event.FromString(value)
-            said = event.event_timestamp.SerializeToString() + event.details.SerializeToString()
-            found[row["sensor"], row["window_start"], row["window_end"]] = row["op"].encode() + said
+            encoded = event.event_timestamp.SerializeToString() + event.details.SerializeToString()
+            found[row["sensor"], row["window_start"], row["window_end"]] = row["op"].encode() + encoded
     return found
 
 
@@ -110,14 +110,17 @@ def test_an_alias_points_to_a_topic_that_is_there(log: Log) -> None:
 
 
 @dataclass
-class Place:
+class Location:
     """A reading of a place that a map can show; the sums have the same columns."""
 
     place: int
     value: int
 
 
-PLACES, SUMS = mr.Topic("input.places", Place, key="place"), mr.Topic("analytics.sums", Place, key="place")
+PLACES, SUMS = (
+    mr.Topic("input.places", Location, key="place"),
+    mr.Topic("analytics.sums", Location, key="place"),
+)
 
 
 def placed(start: int, count: int) -> pl.DataFrame:

@@ -165,13 +165,13 @@ def test_a_partition_without_events_does_not_hold_the_watermark_of_a_run_that_is
 ) -> None:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log)
-    told: list[Any] = []
+    reports: list[Any] = []
     settings = Settings().with_options(
         log_url=log.url, state_dir=str(tmp_path / "state"), run_max_events_per_batch=500, run_max_ahead="1m"
     )
-    run_local([job()], settings=settings, until_caught_up=True, hooks=Hooks(report=told.append))
-    assert sum(results.counts["read"] for results in told) == 6_000
-    assert told[-1].holds == {"totals/aggregation-1": WatermarkHold("input.rides", 1, 3_540_000)}, (
+    run_local([job()], settings=settings, until_caught_up=True, hooks=Hooks(report=reports.append))
+    assert sum(results.counts["read"] for results in reports) == 6_000
+    assert reports[-1].holds == {"totals/aggregation-1": WatermarkHold("input.rides", 1, 3_540_000)}, (
         "not partition 2, which is empty"
     )
     log.close()

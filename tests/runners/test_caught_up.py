@@ -39,8 +39,8 @@ def test_the_last_line_says_that_it_has_caught_up(
         "--until-caught-up",
     ]
     assert main(words) == 0
-    said = capsys.readouterr().err.strip().splitlines()
-    assert said[-1].endswith("caught up: all that the log held at the start is read (1,000 events)")
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1].endswith("caught up: all that the log held at the start is read (1,000 events)")
 
 
 def test_a_run_that_ends_before_it_has_caught_up_fails(tmp_path: Path) -> None:

@@ -227,9 +227,9 @@ def test_a_safe_change_goes_on_with_the_state(change: str) -> None:
 
 @pytest.mark.parametrize("change", REFUSED)
 def test_a_change_that_the_state_does_not_survive_is_refused_by_name(change: str) -> None:
-    before, after, said = REFUSED[change]
+    before, after, message = REFUSED[change]
     [why] = refusals(before(), after())
-    assert said in why
+    assert message in why
 
 
 WHO, CELL = pl.col("who"), pl.col("cell")
@@ -259,9 +259,9 @@ def test_a_change_that_the_text_of_an_expression_does_not_show_is_refused(was: p
         (within, "another pattern"),
         (lambda expr: rides().window(windows.punctuated(expr)).group_by("who").count(), "another window"),
     ]
-    for make, said in makes:
+    for make, message in makes:
         [why] = refusals(make(was), make(now))
-        assert said in why
+        assert message in why
         assert refusals(make(was), make(was)) == []
 
 
@@ -299,7 +299,7 @@ def test_a_changed_key_before_a_second_aggregation_does_not_run(tmp_path: Path) 
     log.append(RIDES.name, encode(RIDES, pl.DataFrame(rows)))
     settings = config.Settings().with_options(log_url=log.url, state_dir=tmp_path / "state")
 
-    def go(key: pl.Expr) -> None:
+    def run_with_key(key: pl.Expr) -> None:
         run(
             mr.Job("areas", per_cell(key, lateness="1h").write(areas)),
             on="local",
@@ -307,7 +307,7 @@ def test_a_changed_key_before_a_second_aggregation_does_not_run(tmp_path: Path) 
             until_caught_up=True,
         )
 
-    go(pl.col("cell") // 10)
+    run_with_key(pl.col("cell") // 10)
     with pytest.raises(StateMismatch, match=r"areas/aggregation-2 has other steps .* before it"):
-        go(pl.col("cell") // 100)
-    go(pl.col("cell") // 10)
+        run_with_key(pl.col("cell") // 100)
+    run_with_key(pl.col("cell") // 10)

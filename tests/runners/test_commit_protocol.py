@@ -22,7 +22,7 @@ class Found:
     refused: bool = False
 
 
-PATIENCE = 200
+TIME_LIMIT = 200
 """Steps in which an incarnation that nobody disturbs must be through; it needs a third of them."""
 BAD = {"doubled", "lost", "wrong", "a number went back", "a fenced writer committed"}
 """What nobody is told of; a refusal, by contrast, is noticed."""
@@ -39,19 +39,19 @@ def explore(rules: Rules, *, first: bool = False) -> Found:
             found.refused |= world.refused
             here = list(wrongs(world, rules))
             for each in here:
-                found.wrongs.setdefault(each, list(_way(came, world)))
-            for said, moved in () if here else moves(world, rules):
+                found.wrongs.setdefault(each, list(_trace(came, world)))
+            for action, moved in () if here else moves(world, rules):
                 if (next_world := plain(moved, rules)) not in came:
-                    came[next_world] = (world, said)
+                    came[next_world] = (world, action)
                     following.append(next_world)
         layer = following
     return found
 
 
-def _way(came: dict[World, tuple[World, str] | None], world: World) -> Iterator[str]:
+def _trace(came: dict[World, tuple[World, str] | None], world: World) -> Iterator[str]:
     before = came[world]
     if before is not None:
-        yield from _way(came, before[0])
+        yield from _trace(came, before[0])
         yield before[1]
 
 
@@ -79,7 +79,7 @@ def wrongs(world: World, rules: Rules) -> Iterator[str]:
 def _ends_well(world: World, rules: Rules) -> bool:
     """Whether all events have a result after one more incarnation, undisturbed; or it says that it cannot."""
     world = born(world, rules)
-    for _ in range(PATIENCE):
+    for _ in range(TIME_LIMIT):
         following = next(moves(world, rules, undisturbed=True), None)
         if following is None:
             shown = visible(world.log.results)
@@ -154,10 +154,12 @@ def test_who_is_fenced_while_taking_over_must_ask_for_the_number_again() -> None
     }
 
 
-@pytest.mark.parametrize(("what", "check"), [("state", Safeguard.AHEAD), ("log", Safeguard.BEHIND)])
+@pytest.mark.parametrize(("older", "check"), [("state", Safeguard.AHEAD), ("log", Safeguard.BEHIND)])
 @pytest.mark.parametrize(("runner", "log"), PROTOCOLS)
-def test_an_older_copy_of_state_or_log_is_refused(runner: str, log: str, what: str, check: Safeguard) -> None:
-    safe = found(runner, log, backups=what, mishaps=0)
+def test_an_older_copy_of_state_or_log_is_refused(
+    runner: str, log: str, older: str, check: Safeguard
+) -> None:
+    safe = found(runner, log, backups=older, mishaps=0)
     assert safe.wrongs == {}
     assert safe.refused
-    assert bad(runner, log, check, backups=what, mishaps=0)
+    assert bad(runner, log, check, backups=older, mishaps=0)

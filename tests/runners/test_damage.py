@@ -128,7 +128,7 @@ def test_a_flipped_bit_in_a_chunk_of_the_log_is_named_and_not_read(world: World,
 
 
 @pytest.mark.parametrize(
-    ("sql", "what"),
+    ("sql", "part"),
     [
         ("update chunks set data = flip(data, 777)", "digest"),
         ("update metas set meta = flip(meta, 60)", "description"),
@@ -154,9 +154,9 @@ def test_a_flipped_bit_in_a_chunk_of_the_log_is_named_and_not_read(world: World,
         ),
     ],
 )
-def test_a_flipped_bit_in_the_state_is_named_and_not_read(world: World, sql: str, what: str) -> None:
+def test_a_flipped_bit_in_the_state_is_named_and_not_read(world: World, sql: str, part: str) -> None:
     world.alter("state/test/local.db", sql)
-    with pytest.raises(StateUnreadable, match=rf"local\.db.* is damaged .*{what}.*--restore FILE") as raised:
+    with pytest.raises(StateUnreadable, match=rf"local\.db.* is damaged .*{part}.*--restore FILE") as raised:
         world.run()
     assert not is_retryable(raised.value)
 

@@ -43,10 +43,12 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 def run(log: Log, state: Path, *jobs: mr.Job, retry: tuple[str, ...] = (), limit: int = 400_000) -> list[Any]:
     """Until caught up; the results of each batch."""
-    told: list[Any] = []
+    reports: list[Any] = []
     chosen = settings(log, state, state.name, run_max_events_per_batch=limit)
-    run_local(list(jobs), settings=chosen, until_caught_up=True, hooks=Hooks(report=told.append), retry=retry)
-    return told
+    run_local(
+        list(jobs), settings=chosen, until_caught_up=True, hooks=Hooks(report=reports.append), retry=retry
+    )
+    return reports
 
 
 def test_the_millionth_event_stops_one_job_and_not_the_other(log: Log, tmp_path: Path) -> None:
@@ -60,9 +62,9 @@ def test_the_millionth_event_stops_one_job_and_not_the_other(log: Log, tmp_path:
     [(topic, partition, offset, reason)] = letters(log)
     assert (topic, partition, offset) == ("input.events", "1", "499999")
     assert reason.startswith("ZeroDivisionError: number 999999")
-    said = max(end for end, *_ in written(log, BAD))
-    assert said <= 800_000, "what it had said after the last good batch, and no more"
-    assert said >= 790_000
+    last_end = max(end for end, *_ in written(log, BAD))
+    assert last_end <= 800_000, "what it had last_end after the last good batch, and no more"
+    assert last_end >= 790_000
 
 
 def test_it_stays_out_until_it_is_to_be_tried_again(log: Log, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_an_error_that_quotes_half_a_surrogate_stops_its_job_alone(log: Log, tmp
 
 
 def test_a_watermark_that_raises_stops_its_job_alone(log: Log, tmp_path: Path) -> None:
-    def told(numbers: pl.Series) -> pl.Series:
+    def watch(numbers: pl.Series) -> pl.Series:
         if (numbers == 7_000).any():
             raise ValueError("what time is it?")
         return numbers
@@ -141,7 +143,7 @@ def test_a_watermark_that_raises_stops_its_job_alone(log: Log, tmp_path: Path) -
     rows = mr.read(
         EVENTS,
         watermark=watermarks.punctuation(
-            pl.col("number").map_batches(told, return_dtype=pl.Int64, is_elementwise=True)
+            pl.col("number").map_batches(watch, return_dtype=pl.Int64, is_elementwise=True)
         ),
     )
     job = mr.Job(
@@ -177,8 +179,8 @@ def test_the_letters_of_a_job_that_runs_alone_are_committed_once_and_say_where_i
     assert str(trace) in str(raised.value)
     assert "stopping_jobs.py" in trace.read_text()
     assert "ZeroDivisionError: number 5000" in trace.read_text()
-    said = parse_statuses(log.read(status_topic("one"), 0, 0, log.end_offsets(status_topic("one"))[0]))
-    assert [sorted(status.quarantined) for status in said] == [["bad"]]
+    statuses = parse_statuses(log.read(status_topic("one"), 0, 0, log.end_offsets(status_topic("one"))[0]))
+    assert [sorted(status.quarantined) for status in statuses] == [["bad"]]
     run(log, tmp_path / "one", bad(None), good(), retry=("bad",), limit=10_000)
     assert len(letters(log)) == 1
     assert written(log, BAD) == written(log, GOOD) == alone(log, tmp_path), (
@@ -207,16 +209,16 @@ def test_letters_that_a_crash_kept_from_the_log_are_committed_by_the_next_run(
 
 def test_batches_and_status_records_say_who_is_under_quarantine(log: Log, tmp_path: Path) -> None:
     fill(log, 0, 30_000)
-    told: list[Any] = []
-    chosen = settings(log, tmp_path, "said", run_max_events_per_batch=10_000)
+    reports: list[Any] = []
+    chosen = settings(log, tmp_path, "statuses", run_max_events_per_batch=10_000)
     with pytest.raises(JobQuarantined):
         run_local(
-            [good(), bad(15_000)], settings=chosen, until_caught_up=True, hooks=Hooks(report=told.append)
+            [good(), bad(15_000)], settings=chosen, until_caught_up=True, hooks=Hooks(report=reports.append)
         )
-    assert [sorted(results.quarantined) for results in told] == [[], ["bad"], ["bad"]]
-    topic = status_topic("said")
-    said = parse_statuses(log.read(topic, 0, 0, log.end_offsets(topic)[0]))
-    assert [sorted(status.quarantined) for status in said] == [[], ["bad"], ["bad"]]
+    assert [sorted(results.quarantined) for results in reports] == [[], ["bad"], ["bad"]]
+    topic = status_topic("statuses")
+    statuses = parse_statuses(log.read(topic, 0, 0, log.end_offsets(topic)[0]))
+    assert [sorted(status.quarantined) for status in statuses] == [[], ["bad"], ["bad"]]
 
 
 def test_offending_rows_are_found_by_halving() -> None:

@@ -49,11 +49,11 @@ def written(log: Log, topic: mr.Topic) -> pl.DataFrame:
 
 def holds(rows: pl.DataFrame) -> Counter[tuple[Any, ...]]:
     """What was shown and not taken back, whatever it was called on the way there."""
-    said: Counter[tuple[Any, ...]] = Counter()
+    changes: Counter[tuple[Any, ...]] = Counter()
     for row in rows.drop("index", "settled_index", "timing", "final").iter_rows(named=True):
         sign = 1 if row.pop("op") == "+" else -1
-        said[tuple(row.values())] += sign
-    return +said
+        changes[tuple(row.values())] += sign
+    return +changes
 
 
 def count(log: Log) -> int:

@@ -55,9 +55,9 @@ def test_a_run_that_refuses_most_of_its_rows_says_how_many_and_which_watermark_w
     times = [100_000, *([20_000] * 98), 100_000]
     with caplog.at_level(logging.WARNING):
         run(tmp_path, counts("0s"), times)
-    [said] = [record.getMessage() for record in caplog.records if "late" in record.getMessage()]
+    [message] = [record.getMessage() for record in caplog.records if "late" in record.getMessage()]
     assert (
-        said
+        message
         == "job counts: 98 of 101 rows (97.0 %) were late; watermarks.bounded('1m20s') would have taken 99% of them"
     )
 
@@ -71,5 +71,5 @@ def test_a_run_that_refuses_few_rows_says_nothing(tmp_path: Path, caplog: pytest
 def test_rows_from_the_future_are_counted_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         run(tmp_path, counts("0s"), [100_000] * 50 + [10**13] * 50)
-    [said] = [record.getMessage() for record in caplog.records if "future" in record.getMessage()]
-    assert said.startswith("job counts: 50 of 101 rows (49.5 %) lie in the future")
+    [message] = [record.getMessage() for record in caplog.records if "future" in record.getMessage()]
+    assert message.startswith("job counts: 50 of 101 rows (49.5 %) lie in the future")

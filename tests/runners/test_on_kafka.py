@@ -95,22 +95,22 @@ def test_the_topics_say_how_much_they_hold_and_how_far_the_run_has_come(
     run(log, tmp_path / "state")
     feed(log, 300, 40)
 
-    def said(*words: str) -> list[dict[str, Any]]:
+    def printed_by(*words: str) -> list[dict[str, Any]]:
         assert main.main(["topics", *words, "--log", log.url, "--json"]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    assert {each["topic"] for each in said("list")} >= {READINGS.name, TOTALS.name, "status.millrace"}
-    [about] = said("describe", READINGS.name)
+    assert {each["topic"] for each in printed_by("list")} >= {READINGS.name, TOTALS.name, "status.millrace"}
+    [about] = printed_by("describe", READINGS.name)
     assert (about["type"], sum(part["end"] for part in about["partitions"])) == ("millrace.type.Reading", 340)
-    [counted] = said("count", TOTALS.name)
+    [counted] = printed_by("count", TOTALS.name)
     assert counted["records"] == len(shown(log)) < sum(log.end_offsets(TOTALS.name).values()), (
         "ends of transactions are no records"
     )
     assert 1 <= counted["skew"] <= 2
-    assert [(lag["run"], lag["topic"], lag["behind"]) for lag in said("lag")] == [
+    assert [(lag["run"], lag["topic"], lag["behind"]) for lag in printed_by("lag")] == [
         ("millrace", READINGS.name, 40)
     ]
-    tail = said(
+    tail = printed_by(
         "tail", READINGS.name, "--from-start", "--no-wait", "--max", "3", "--topic", f"{CHILD}:READINGS"
     )
     assert len(tail) == 3
@@ -130,9 +130,9 @@ def test_what_cannot_be_decoded_is_set_aside_with_its_place(log: KafkaLog, tmp_p
     feed(log, 50, 50)
     run(log, tmp_path / "state")
     letters = dead_topic(READINGS.name)
-    told = parse_letters(log.read(letters, 0, 0, log.end_offsets(letters)[0]))
-    assert len(told) == 2
-    assert set(told["topic"]) == {READINGS.name}
+    dead_letters = parse_letters(log.read(letters, 0, 0, log.end_offsets(letters)[0]))
+    assert len(dead_letters) == 2
+    assert set(dead_letters["topic"]) == {READINGS.name}
     assert_exactly_once(log)
 
 

@@ -187,8 +187,8 @@ def test_records_of_a_recording_that_became_no_event_are_counted(
     with caplog.at_level(logging.WARNING, "millrace"):
         frames = read_frames(tmp_path / "r.jsonl", processor="hsl")
     assert frames.keys() == found.frames.keys()
-    [said] = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"{tmp_path / 'r.jsonl'}: 3 of 5 records became no event: ")
+    [message] = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"{tmp_path / 'r.jsonl'}: 3 of 5 records became no event: ")
     (tmp_path / "r.jsonl").write_text("\n".join([lines[0], lines[0]]))
     assert read_recording(tmp_path / "r.jsonl", processor="hsl").describe_skipped() is None
 

@@ -21,11 +21,11 @@ SCRIPT = Path(__file__).with_name("hanging_child.py")
 
 
 @contextmanager
-def hanging(tmp_path: Path, patience: float, runner: str = "local") -> Iterator["subprocess.Popen[str]"]:
+def hanging(tmp_path: Path, time_limit: float, runner: str = "local") -> Iterator["subprocess.Popen[str]"]:
     log = open_log(f"embedded:{tmp_path / 'log'}")
     fill(log, 0, 25_000)
     log.close()
-    words = [sys.executable, str(SCRIPT), log.url, str(tmp_path / "state"), str(patience), runner]
+    words = [sys.executable, str(SCRIPT), log.url, str(tmp_path / "state"), str(time_limit), runner]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
             deadline = time.monotonic() + 120
@@ -46,8 +46,8 @@ def test_the_second_signal_ends_the_batch_of_a_job_that_hangs(tmp_path: Path, nu
     with hanging(tmp_path, 0.2) as child:
         child.send_signal(number)
         assert child.stderr is not None
-        said = child.stderr.readline()
-        assert "job bad is still at work on its batch" in said
+        line = child.stderr.readline()
+        assert "job bad is still at work on its batch" in line
         child.send_signal(number)
         _, rest = child.communicate(timeout=30)
         assert child.returncode == 130, rest

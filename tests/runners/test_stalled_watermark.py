@@ -33,11 +33,11 @@ def test_a_watermark_that_stands_still_is_said_once_with_who_holds_it_and_what_t
     standstill = StalledWatermarkMonitor(clock)
     for clock.now in range(int(WARN_AFTER) + 20):
         standstill.update(batch(1_000, HELD))
-    [said] = warnings(caplog)
-    assert said.startswith(
+    [message] = warnings(caplog)
+    assert message.startswith(
         "the watermark of totals/aggregation-1 has not moved for 30s: input.rides[2] is 12s behind the others"
     )
-    assert "idle='10s'" in said
+    assert "idle='10s'" in message
 
 
 def test_a_partition_that_has_brought_nothing_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -45,8 +45,8 @@ def test_a_partition_that_has_brought_nothing_is_named(caplog: pytest.LogCapture
     standstill = StalledWatermarkMonitor(clock)
     for clock.now in (0.0, WARN_AFTER):
         standstill.update(batch(None, {"totals/aggregation-1": WatermarkHold("input.rides", 3, None)}))
-    [said] = warnings(caplog)
-    assert "input.rides[3] has brought no event yet" in said
+    [message] = warnings(caplog)
+    assert "input.rides[3] has brought no event yet" in message
 
 
 def test_a_watermark_that_moves_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -73,8 +73,8 @@ def test_a_run_that_ends_without_a_result_says_what_its_windows_wait_for(
     standstill = StalledWatermarkMonitor(Clock())
     standstill.update(batch(1_000, HELD))
     standstill.close()
-    [said] = warnings(caplog)
-    assert said.startswith(
+    [message] = warnings(caplog)
+    assert message.startswith(
         "no result yet of totals/aggregation-1: input.rides[2] is 12s behind the others, so windows wait for it"
     )
 

@@ -27,7 +27,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
     log.close()
 
 
-def said(log: Log) -> list[Status]:
+def statuses(log: Log) -> list[Status]:
     return parse_statuses(log.read(TOPIC, 0, log.start_offsets(TOPIC)[0], log.end_offsets(TOPIC)[0]))
 
 
@@ -35,7 +35,7 @@ def test_each_batch_leaves_one_record_that_adds_up(log: Log, tmp_path: Path) -> 
     log.append(READINGS.name, encode(READINGS, readings(0, 300)))
     before = time.time_ns() // 1_000_000
     run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
-    found = said(log)
+    found = statuses(log)
     assert [status.batch for status in found] == list(range(len(found)))
     assert len(found) >= 5, "60 events a batch"
     assert sum(status.read for status in found) == 300
@@ -101,10 +101,10 @@ def test_a_batch_that_is_repeated_says_nothing_twice(
         try:
             run_local([totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True)
         except MemoryError:
-            assert [status.batch for status in said(log)] == [0, 1, 2]
-    batches = [status.batch for status in said(log)]
+            assert [status.batch for status in statuses(log)] == [0, 1, 2]
+    batches = [status.batch for status in statuses(log)]
     assert batches == list(range(len(batches)))
-    assert sum(status.read for status in said(log)) == 300
+    assert sum(status.read for status in statuses(log)) == 300
 
 
 def test_how_long_a_batch_took_is_unknown_when_another_process_had_begun_it(log: Log, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_how_long_a_batch_took_is_unknown_when_another_process_had_begun_it(log:
     run_local(
         [totals()], settings=settings(log.url, str(tmp_path / "state")), until_caught_up=True, hooks=long_ago
     )
-    assert [status.took_ms for status in said(log)] == [None]
+    assert [status.took_ms for status in statuses(log)] == [None]
 
 
 def test_a_watermark_is_unknown_while_one_operator_has_none() -> None:

@@ -95,7 +95,7 @@ def overflows() -> mr.Job:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (null_in_a_required_field, "writing analytics.bad"),
         (null_key, "writing analytics.bad"),
@@ -109,11 +109,11 @@ def overflows() -> mr.Job:
     ids=lambda made: getattr(made, "__name__", ""),
 )
 def test_a_job_whose_results_or_code_end_badly_is_stopped_alone(
-    make: Callable[[], mr.Job], said: str, log: Log, tmp_path: Path
+    make: Callable[[], mr.Job], message: str, log: Log, tmp_path: Path
 ) -> None:
     fill(log, 0, 30_000)
     chosen = settings(log, tmp_path, "both", run_max_events_per_batch=10_000)
-    with pytest.raises(JobQuarantined, match=said):
+    with pytest.raises(JobQuarantined, match=message):
         run_local([make(), good()], settings=chosen, until_caught_up=True)
     assert written(log, GOOD) == alone(log, tmp_path)
     assert 0 < len(letters(log)) <= 20

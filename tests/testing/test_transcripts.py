@@ -28,7 +28,7 @@ def test_there_are_transcripts_to_run() -> None:
     assert sum(len(list(yaml.safe_load_all(path.read_text()))) for path in FILES) >= 30
 
 
-def said(text: str, tmp_path: Path) -> list[str]:
+def errors_of(text: str, tmp_path: Path) -> list[str]:
     path = tmp_path / "some.yaml"
     path.write_text(text)
     lines: list[str] = []
@@ -39,7 +39,7 @@ def said(text: str, tmp_path: Path) -> list[str]:
 def test_each_transcript_has_a_line_and_the_last_line_counts(tmp_path: Path) -> None:
     good = "name: good\nwindow: {fixed: 10}\nsteps: [{events: [1]}]"
     bad = "name: bad\nwindow: {fixed: 10}\nsteps: [{expect: [{window: [0, 10]}]}]"
-    assert said(f"{good}\n---\n{bad}\n", tmp_path) == [
+    assert errors_of(f"{good}\n---\n{bad}\n", tmp_path) == [
         "ok good",
         'FAIL bad: step 1: missing panes {"window": [0, 10]}',
         "1 passed, 1 failed",
@@ -47,7 +47,7 @@ def test_each_transcript_has_a_line_and_the_last_line_counts(tmp_path: Path) -> 
 
 
 def test_unreadable_yaml_fails_under_the_name_of_its_file(tmp_path: Path) -> None:
-    first, last = said("name: [", tmp_path)
+    first, last = errors_of("name: [", tmp_path)
     assert first.startswith("FAIL some.yaml: cannot be read")
     assert last == "0 passed, 1 failed"
 
@@ -60,7 +60,7 @@ def test_a_missing_file_fails_and_the_others_still_run(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_holds_no_transcript(tmp_path: Path) -> None:
-    assert said("", tmp_path)[0] == "FAIL some.yaml: holds no transcript"
+    assert errors_of("", tmp_path)[0] == "FAIL some.yaml: holds no transcript"
 
 
 @pytest.mark.parametrize(

@@ -49,17 +49,17 @@ def test_a_route_ends_where_most_of_its_trips_do(tmp_path: Path) -> None:
     assert find("2", 1) is None
 
 
-@pytest.mark.parametrize(("where", "said"), [
+@pytest.mark.parametrize(("where", "message"), [
     ("no-such-folder", "holds no GTFS feed"),
     ("http://stops.example.org/", "write {route} and {direction}"),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused_with_the_remedy(
-    where: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DefinitionError) as refused:
         final_stop_distribution(stops=where)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 class Service(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ class Service(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *said: object) -> None:
+    def log_message(self, *words: object) -> None:
         pass
 
 
@@ -102,7 +102,7 @@ def test_a_simulated_city_writes_the_feed_that_its_vehicles_follow(tmp_path: Pat
     made.close()
     ends = pl.read_parquet(tmp_path / "routes.parquet").sort("sequence").group_by("route", "direction").last()
     known = load_final_stops(tmp_path / "gtfs")
-    assert {way: stop.final_stop for way, stop in known.items()} == {
+    assert {direction: stop.final_stop for direction, stop in known.items()} == {
         (r, d): s for r, d, s in ends.select("route", "direction", "stop").rows()
     }
     shown = replay(final_stop_distribution(stops=str(tmp_path / "gtfs")), {POSITIONS.name: rows})
@@ -132,12 +132,12 @@ def test_buses_of_a_real_day_head_to_the_ends_of_their_real_route(recordings: Pa
         pl.read_csv(gtfs / "stop_on_route_1059_1500_2510.csv", infer_schema=False)
         .with_columns(
             pl.col("route_ver_id").str.split("_").list.get(0).alias("route_id"),
-            pl.col("route_ver_id").str.split("_").list.get(1).alias("way"),
+            pl.col("route_ver_id").str.split("_").list.get(1).alias("direction"),
         )
         .filter(pl.col("stop_id").is_in(listed["stop_id"].to_list()))
     )  # the list is older than the routes: some stops are not in it
     order.select(
-        "route_id", trip_id="route_ver_id", direction_id=pl.col("way").cast(pl.Int64) - 1
+        "route_id", trip_id="route_ver_id", direction_id=pl.col("direction").cast(pl.Int64) - 1
     ).unique().write_csv(tmp_path / "trips.txt")
     order.select(trip_id="route_ver_id", stop_sequence="stop_seq", stop_id="stop_id").write_csv(
         tmp_path / "stop_times.txt"
@@ -145,9 +145,9 @@ def test_buses_of_a_real_day_head_to_the_ends_of_their_real_route(recordings: Pa
     events = recording_frames.read_frames(recordings / DAY, processor="hsl")
     shown = panes.latest_panes(replay(final_stop_distribution(stops=str(tmp_path)), events), ["geocell"])
     ends = (
-        order.filter(pl.col("route_id") == "2510", pl.col("way") == "1")
+        order.filter(pl.col("route_id") == "2510", pl.col("direction") == "1")
         .sort(pl.col("stop_seq").cast(pl.Int64))
-        .group_by("way")
+        .group_by("direction")
         .last()["stop_id"]
         .to_list()
     )

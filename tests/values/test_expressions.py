@@ -118,7 +118,7 @@ def test_keys_and_names_of_columns_may_be_lists_or_plain_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: rides().select(None), r"select\(None\) has no type"),
         (lambda: rides().with_columns(x=None), r"with_columns\(x=None\) has no type"),
@@ -138,8 +138,8 @@ def test_keys_and_names_of_columns_may_be_lists_or_plain_columns() -> None:
         ),
     ],
 )
-def test_what_is_not_a_column_is_refused_in_one_line(make: Any, said: str) -> None:
-    with pytest.raises(DefinitionError, match=said) as raised:
+def test_what_is_not_a_column_is_refused_in_one_line(make: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message) as raised:
         make()
     assert "\n" not in str(raised.value)
 

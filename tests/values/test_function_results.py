@@ -175,14 +175,14 @@ class Part:
 
 
 @dataclass
-class Share:
+class Portion:
     word: str
     share: float | None
     part: Part | None
     parts: list[Part]
 
 
-SHARES, ASIDE = mr.Topic("shares", Share, key="word"), mr.Topic("aside", Share, key="word")
+SHARES, ASIDE = mr.Topic("shares", Portion, key="word"), mr.Topic("aside", Portion, key="word")
 PART = pl.Struct({"size": pl.Int64(), "at": STAMP})
 COLUMNS: dict[str, DType] = {"share": pl.Float32, "part": PART, "parts": pl.List(PART)}
 

@@ -71,9 +71,9 @@ def test_the_command_line_refuses_it_in_one_line(
         )
         == 1
     )
-    said = capsys.readouterr().err
-    assert "'s3a://bucket/state' is a URL" in said
-    assert len(said.strip().splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert "'s3a://bucket/state' is a URL" in printed
+    assert len(printed.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -49,10 +49,10 @@ def vehicles(step: int) -> pl.DataFrame:
         HUBS[random.choice(len(HUBS), VEHICLES, p=[0.34, 0.12, 0.1, 0.12, 0.1, 0.1, 0.12])],
         HUBS[random.integers(0, len(HUBS), VEHICLES)],
     )
-    way = (random.uniform(0, 2, VEHICLES) + step * random.uniform(0.01, 0.05, VEHICLES)) % 2
-    way = np.where(way < 1, way, 2 - way)[:, None]
-    aside = random.normal(0, [0.010, 0.018], (VEHICLES, 2)) * (0.3 + np.sin(np.pi * way))
-    places = start + (end - start) * way + aside
+    progress = (random.uniform(0, 2, VEHICLES) + step * random.uniform(0.01, 0.05, VEHICLES)) % 2
+    progress = np.where(progress < 1, progress, 2 - progress)[:, None]
+    aside = random.normal(0, [0.010, 0.018], (VEHICLES, 2)) * (0.3 + np.sin(np.pi * progress))
+    places = start + (end - start) * progress + aside
     return pl.DataFrame({"latitude": places[:, 0], "longitude": places[:, 1]})
 
 
@@ -74,7 +74,7 @@ def results(step: int) -> dict[Topic, pl.DataFrame]:
     late = pl.int_range(pl.len()) * 37 % 900 - 60
     delays = cells.select("geocell", "count", p50=late, p90=late + 60, p99=late + 90).gather_every(2)
     ways = [sorted(h3.grid_ring(f"{cell:x}", 1))[(cell >> 20) % 6] for cell in cells["geocell"]]
-    flows = cells.with_columns(to=pl.Series([int(way, 16) for way in ways]))
+    flows = cells.with_columns(to=pl.Series([int(progress, 16) for progress in ways]))
     braking = pl.int_range(pl.len()) / 4
     stops = (
         vehicles(step)
@@ -124,11 +124,11 @@ class City:
         return end
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> None:
+def wait_until(condition: Callable[[], Any], condition_name: str) -> None:
     """Asks again and again, up to a limit."""
     deadline = time.monotonic() + LIMIT
     while not condition():
-        assert time.monotonic() < deadline, f"in {LIMIT:.0f} s, {what} did not happen"
+        assert time.monotonic() < deadline, f"in {LIMIT:.0f} s, {condition_name} did not happen"
         time.sleep(0.05)
 
 

@@ -56,11 +56,11 @@ def test_hexagons_appear_and_their_numbers_are_those_of_the_api(
 
     def agree() -> bool:
         view = server.view()
-        said = (total.inner_text(), where.inner_text())
+        texts = (total.inner_text(), where.inner_text())
         return (
             len(view) > 100
             and cells(page) == view
-            and said == (f"{sum(view.values()):,}", f"in {len(view)} cells, in view")
+            and texts == (f"{sum(view.values()):,}", f"in {len(view)} cells, in view")
         )
 
     wait_until(agree, "cells, their sum and their number on the page as the API has them")

@@ -27,7 +27,7 @@ def shown(page: Page) -> dict[str, list[Any]]:
     return {cell: values for cell, *values in page.evaluate("window.__millrace.cells()")}
 
 
-def said(server: Server, layer: str) -> dict[str, list[Any]]:
+def cells_of(server: Server, layer: str) -> dict[str, list[Any]]:
     """The same of the API: the values, and of points where and when they are."""
     [view] = [view for view in VIEWS if view.name == layer]
     key, more = (
@@ -72,10 +72,10 @@ def test_each_layer_shows_what_the_api_says_in_its_own_words(
 ) -> None:
     page = open_map(f"?layer={layer}#10.4/60.2/24.94")
     wait_until(
-        lambda: page.evaluate("window.__millrace.layer") == layer and shown(page) == said(server, layer),
+        lambda: page.evaluate("window.__millrace.layer") == layer and shown(page) == cells_of(server, layer),
         "all of the layer",
     )
-    found = said(server, layer)
+    found = cells_of(server, layer)
     total = sum(each.get("count", 1) for each in server.results(layer))
     expect(page.locator(".headline")).to_contain_text(re.compile(rf"{total:,}\s+{NOUNS[layer]}"))
     expect(page.locator("#layers input:checked")).to_have_value(layer)
@@ -127,19 +127,19 @@ def test_layers_are_changed_by_click_and_key_and_the_address_remembers(
     page = open_map("#10.4/60.2/24.94")
     assert page.evaluate("window.__millrace.layer") == "vehicle-distribution"
     choose(page, "Flow")
-    wait_until(lambda: shown(page) == said(server, "flow-direction"), "the flow")
+    wait_until(lambda: shown(page) == cells_of(server, "flow-direction"), "the flow")
     page.keyboard.press("ArrowRight")
-    wait_until(lambda: shown(page) == said(server, "emergency-stop"), "the stops")
+    wait_until(lambda: shown(page) == cells_of(server, "emergency-stop"), "the stops")
     assert "layer=emergency-stop" in page.url
     assert "#10.4/" in page.url
     page.reload()
-    wait_until(lambda: shown(page) == said(server, "emergency-stop"), "the same after a reload")
+    wait_until(lambda: shown(page) == cells_of(server, "emergency-stop"), "the same after a reload")
     choose(page, "Vehicles")
     end = city.go_on()
     wait_until(
         lambda: (
             page.evaluate("window.__millrace.time") == end
-            and shown(page) == said(server, "vehicle-distribution")
+            and shown(page) == cells_of(server, "vehicle-distribution")
         ),
         "what is new",
     )

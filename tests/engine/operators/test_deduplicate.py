@@ -278,13 +278,13 @@ def test_rows_are_dealt_anew_only_where_the_key_changes() -> None:
 
 
 def test_a_deduplication_explains_itself() -> None:
-    said = explain([JOBS["match, copies of one time"]])
-    assert "deduplicate match/deduplicate-1" in said
-    assert "the first of rows with equal who, kind, event_time" in said
+    message = explain([JOBS["match, copies of one time"]])
+    assert "deduplicate match/deduplicate-1" in message
+    assert "the first of rows with equal who, kind, event_time" in message
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: unique("nothing"), "there is no column 'nothing'"),
         (lambda: unique(within=0), "within"),
@@ -301,6 +301,6 @@ def test_a_deduplication_explains_itself() -> None:
         ),
     ],
 )
-def test_what_cannot_be_deduplicated_is_refused(make: Any, said: str) -> None:
-    with pytest.raises(DefinitionError, match=said):
+def test_what_cannot_be_deduplicated_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
         make()

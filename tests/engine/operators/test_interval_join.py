@@ -114,7 +114,7 @@ def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: JoinType) -> No
     dice = random.Random(how)
     engine = OnEngine([paid(how)], {ORDERS.name: 1, PAYMENTS.name: 1}, slots=3)
     events: list[SourceEvent] = []
-    offsets, said, refused = {ORDERS.name: 0, PAYMENTS.name: 0}, Counter[Any](), set()
+    offsets, changes, refused = {ORDERS.name: 0, PAYMENTS.name: 0}, Counter[Any](), set()
     for batch in range(40):
         made: list[SourceEvent] = []
         now = batch * 6
@@ -140,7 +140,7 @@ def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: JoinType) -> No
         if dice.random() < 0.3:
             engine.restart()
         fed = engine.feed(made, now, end=batch == 39)
-        said.update(
+        changes.update(
             tuple(row[c] for c in ("user", "item", "amount")) for row in fed.written.get("analytics.paid", [])
         )
         refused |= {(row["topic"], row["offset"]) for rows in fed.late.values() for row in rows}
@@ -160,7 +160,7 @@ def test_what_was_shown_is_what_a_batch_join_in_duckdb_says(how: JoinType) -> No
         answer = db.execute(f"""
             SELECT coalesce(o.user, p.payer), o.item, p.amount
             FROM orders o {how} JOIN payments p ON o.user = p.payer AND p.at - o.at >= -5 AND p.at - o.at < 10""").fetchall()
-    assert said == Counter(answer)
+    assert changes == Counter(answer)
 
 
 @pytest.mark.parametrize("slots", [2, 9])

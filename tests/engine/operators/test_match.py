@@ -63,7 +63,7 @@ def job(pattern: Pattern) -> mr.Job:
     return mr.Job("pairs", matched.write(PAIRS), matched.timeouts().write(OVERDUE))
 
 
-def told(row: dict[str, Any]) -> tuple[Any, ...]:
+def summarize(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(sorted((name, value) for name, value in row.items() if name != "index"))
 
 
@@ -92,15 +92,15 @@ def test_engine_and_model_show_the_same_at_every_step(name: str, seed: int) -> N
             script.watermark(mark)
         if step % 7 == 6:
             scripts[1].restart()
-        model, engine = ([told(row) for row in script.panes()] for script in scripts)
+        model, engine = ([summarize(row) for row in script.panes()] for script in scripts)
         assert Counter(engine) == Counter(model)
-        refused = [Counter(told(row) for row in script.late()) for script in scripts]
+        refused = [Counter(summarize(row) for row in script.late()) for script in scripts]
         assert refused[0] == refused[1]
         shown, late = shown + len(model), late + refused[0].total()
     for script in scripts:
         script.end()
-    assert Counter(told(row) for row in scripts[1].panes()) == Counter(
-        told(row) for row in scripts[0].panes()
+    assert Counter(summarize(row) for row in scripts[1].panes()) == Counter(
+        summarize(row) for row in scripts[0].panes()
     )
     assert shown > 3
     assert late > 0

@@ -77,7 +77,7 @@ def job() -> mr.Job:
 (OPERATOR_ID,) = job().operator_ids.values()
 
 
-def told(rows: list[dict[str, Any]]) -> Counter[str]:
+def count_alerts(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(json.dumps(row, sort_keys=True) for row in rows)
 
 
@@ -117,9 +117,9 @@ def test_engine_and_model_show_the_same_at_every_step(seed: int) -> None:
         if step % 7 == 6:
             scripts[1].restart()
         model, engine = (script.panes() for script in scripts)
-        assert told(engine) == told(model)
+        assert count_alerts(engine) == count_alerts(model)
         refused = [script.late() for script in scripts]
-        assert told(refused[0]) == told(refused[1])
+        assert count_alerts(refused[0]) == count_alerts(refused[1])
         shown, late = shown + len(model), late + len(refused[0])
     assert shown > 3
     assert late > 0
@@ -177,18 +177,18 @@ def test_a_malformed_rule_is_one_dead_letter_and_the_one_before_it_stays(slots: 
     engine = Engine([job()], slots=slots, partitions={HAPPENINGS.name: 1, RULES.name: 1})
 
     def batch(rules: list[str], rows: list[tuple[int, str]], at: int) -> Any:
-        told_rules = [
+        counts_by_rule = [
             SourceEvent(RULES.name, 0, at + n, at, at, {"name": "p", "pattern": text})
             for n, text in enumerate(rules)
         ]
-        told_rows = [
+        rows_by_rule = [
             SourceEvent(HAPPENINGS.name, 0, time, time, time, {"who": "x", "kind": kind, "value": 0})
             for time, kind in rows
         ]
         return engine.step(
             [
-                PartitionBatch(RULES.name, 0, decode_events(RULES, told_rules)),
-                PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, told_rows)),
+                PartitionBatch(RULES.name, 0, decode_events(RULES, counts_by_rule)),
+                PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, rows_by_rule)),
             ],
             at + 100,
         )
@@ -328,11 +328,11 @@ def test_a_rule_that_eats_time_is_withdrawn_with_a_letter_and_the_others_go_on(t
     def batch(
         rules: list[tuple[str, str]], kinds: str, at: int
     ) -> tuple[list[tuple[str, list[int]]], list[Any]]:
-        told_rules = [
+        counts_by_rule = [
             SourceEvent(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
             for n, (name, text) in enumerate(rules)
         ]
-        told_rows = [
+        rows_by_rule = [
             SourceEvent(
                 HAPPENINGS.name,
                 0,
@@ -344,8 +344,8 @@ def test_a_rule_that_eats_time_is_withdrawn_with_a_letter_and_the_others_go_on(t
             for n, kind in enumerate(kinds)
         ]
         pieces = [
-            PartitionBatch(RULES.name, 0, decode_events(RULES, told_rules)),
-            PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, told_rows)),
+            PartitionBatch(RULES.name, 0, decode_events(RULES, counts_by_rule)),
+            PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, rows_by_rule)),
         ]
         results = engine.step(pieces, 20_000 + 100 * at)
         panes = results.outputs.get(FOUND.name)
@@ -370,18 +370,18 @@ def test_there_are_only_so_many_rules_and_one_too_many_is_a_letter(monkeypatch: 
     engine = Engine([job()], slots=2, partitions={HAPPENINGS.name: 1, RULES.name: 1})
 
     def batch(rules: list[tuple[str, str]], at: int) -> Any:
-        told_rules = [
+        counts_by_rule = [
             SourceEvent(RULES.name, 0, at + n, at, at, {"name": name, "pattern": text})
             for n, (name, text) in enumerate(rules)
         ]
-        told_rows = [
+        rows_by_rule = [
             SourceEvent(HAPPENINGS.name, 0, at + n, at + 1 + n, at, {"who": "x", "kind": kind, "value": 0})
             for n, kind in enumerate("ab")
         ]
         return engine.step(
             [
-                PartitionBatch(RULES.name, 0, decode_events(RULES, told_rules)),
-                PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, told_rows)),
+                PartitionBatch(RULES.name, 0, decode_events(RULES, counts_by_rule)),
+                PartitionBatch(HAPPENINGS.name, 0, decode_events(HAPPENINGS, rows_by_rule)),
             ],
             200 * at,
         )

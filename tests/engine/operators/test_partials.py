@@ -15,13 +15,13 @@ from millrace.testing.script import OnEngine, OnModel
 
 
 @dataclass
-class Place:
+class Location:
     vehicle: str
     cell: int
 
 
-PLACES = mr.Topic("input.places", Place, key="vehicle", partitions=2)
-CELLS = mr.Topic("analytics.cells", Place, key="vehicle")
+PLACES = mr.Topic("input.places", Location, key="vehicle", partitions=2)
+CELLS = mr.Topic("analytics.cells", Location, key="vehicle")
 
 
 def latest() -> mr.Job:

@@ -35,7 +35,7 @@ class Rule:
 @dataclass
 class Report:
     who: str
-    what: str
+    label: str
     number: int
 
 
@@ -47,7 +47,7 @@ class Alert:
 
 @dataclass
 class Counted:
-    what: str
+    label: str
     count: int
 
 
@@ -63,7 +63,7 @@ ALL = {"input.happenings": 2, "input.rules": 1}
 class Everything(mr.Processor):
     """Uses all that there is."""
 
-    outputs: ClassVar = {"what": pl.String, "number": pl.Int64}
+    outputs: ClassVar = {"label": pl.String, "number": pl.Int64}
     side_outputs: ClassVar = {"alerts": {"kind": pl.String}}
     total = state.value(0, ttl=9)
     last = state.value()
@@ -75,9 +75,9 @@ class Everything(mr.Processor):
         self.total += row["value"]
         self.kinds[row["kind"]] = self.kinds.get(row["kind"], 0) + 1
         self.values.append([row["value"], {"at": ctx.time}])
-        ctx.emit(what="total", number=self.total)
+        ctx.emit(label="total", number=self.total)
         ctx.emit(
-            what=f"kinds {sorted(self.kinds.items())} {len(self.values)}",
+            label=f"kinds {sorted(self.kinds.items())} {len(self.values)}",
             number=sum(value for value, _ in self.values),
         )
         if row["value"] >= self.least.get(row["kind"], 4):
@@ -99,7 +99,7 @@ class Everything(mr.Processor):
                 del self.kinds
 
     def on_timer(self, ctx: Context, name: str) -> None:
-        ctx.emit(what=f"{name} {ctx.key['who']} {self.last}", number=self.total)
+        ctx.emit(label=f"{name} {ctx.key['who']} {self.last}", number=self.total)
         self.last = ctx.time
         if name == "every":
             ctx.set_timer("every", ctx.time + 5)
@@ -128,7 +128,7 @@ def jobs() -> dict[str, mr.Job]:
         .group_by("who")
         .process(Everything())
     )
-    counted = plain.window(windows.fixed(10)).group_by("what").count()
+    counted = plain.window(windows.fixed(10)).group_by("label").count()
     return {
         "plain": mr.Job("plain", plain.write(REPORTS), plain.side_output("alerts").write(ALERTS)),
         "ruled": mr.Job("ruled", ruled.write(REPORTS), ruled.side_output("alerts").write(ALERTS)),
@@ -191,7 +191,7 @@ def test_engine_and_model_show_and_refuse_the_same_at_every_step(
         assert refusals(ours.late) == refusals(theirs.late)
         assert {name: engine.watermarks[name] for name in model.watermarks} == model.watermarks
         whats.update(
-            row["what"].split()[0]
+            row["label"].split()[0]
             for row in [*ours.written.get("reports", []), *ours.written.get("counted", [])]
         )
         alerts += len(ours.written.get("alerts", []))
@@ -223,7 +223,7 @@ def jobs_without_alarms() -> mr.Stream:
 class Counts(mr.Processor):
     """How often its timers fire."""
 
-    outputs: ClassVar = {"what": pl.String, "number": pl.Int64}
+    outputs: ClassVar = {"label": pl.String, "number": pl.Int64}
     seen = state.value(0)
 
     def process(self, row: dict[str, Any], ctx: Context) -> None:
@@ -231,7 +231,7 @@ class Counts(mr.Processor):
         ctx.set_timer(row["kind"], row["event_time"] + row["value"])
 
     def on_timer(self, ctx: Context, name: str) -> None:
-        ctx.emit(what=name, number=self.seen)
+        ctx.emit(label=name, number=self.seen)
 
 
 @pytest.mark.parametrize("on", ["model", "engine", pytest.param("spark", marks=pytest.mark.spark)])
@@ -239,7 +239,7 @@ def test_a_timer_fires_once_after_the_rows_before_it_and_before_the_others(on: O
     script = Script(mr.Job("counts", rows().group_by("who").process(Counts()).write(REPORTS)), on=on)
 
     def fired() -> list[tuple[str, int, int]]:
-        return [(row["what"], row["number"], row["event_time"]) for row in script.panes()]
+        return [(row["label"], row["number"], row["event_time"]) for row in script.panes()]
 
     row = {"who": "x", "kind": "late", "value": 10, "event_time": 5}
     script.events(
@@ -288,7 +288,7 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: rows().group_by("who").process(cast(Any, Everything)), "Everything is a class"),
         (
@@ -306,8 +306,8 @@ def test_only_keys_that_something_happens_to_are_written_and_old_ones_are_forgot
         (lambda: Everything().total, "state belongs to a key"),
     ],
 )
-def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
-    with pytest.raises(DefinitionError, match=said):
+def test_what_cannot_be_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
         make()
 
 
@@ -323,33 +323,33 @@ class Wrong(Counts):
             case "shared":
                 self.rules["a"] = 1
             case "missing":
-                ctx.emit(what="a")
+                ctx.emit(label="a")
             case _:
                 self.rules = {}  # type: ignore[assignment]  # refused at run time, too
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("tuple", "is tuple, which would not come back"),
         ("shared", "process_broadcast"),
-        ("missing", "has the columns what, number"),
+        ("missing", "has the columns label, number"),
         ("set", "change it in place"),
     ],
 )
-def test_a_mistake_in_a_processor_is_named(kind: str, said: str) -> None:
+def test_a_mistake_in_a_processor_is_named(kind: str, message: str) -> None:
     script = Script(mr.Job("wrong", rows().group_by("who").process(Wrong()).write(REPORTS)))
     script.events({"who": "x", "kind": kind, "value": 1, "event_time": 1})
-    with pytest.raises(DefinitionError, match=said):
+    with pytest.raises(DefinitionError, match=message):
         script.watermark(5)
 
 
 def test_a_processor_explains_itself() -> None:
-    said = explain([jobs()["ruled"]])
-    assert "process ruled/process-1" in said
+    message = explain([jobs()["ruled"]])
+    assert "process ruled/process-1" in message
     assert (
         "Everything(kinds=map(), last=value(), least=map(shared), total=value(), values=list()) by who"
-        in said
+        in message
     )
 
 
@@ -363,7 +363,7 @@ class Remembers(Counts):
     def process(self, row: dict[str, Any], ctx: Context) -> None:
         self.names.append(row["kind"])
         self.lives.setdefault("kinds", []).append(row["kind"])
-        ctx.emit(what=f"{self.names} {self.lives}", number=len(self.names))
+        ctx.emit(label=f"{self.names} {self.lives}", number=len(self.names))
         self.names.append("again")
 
 
@@ -380,7 +380,7 @@ def test_a_default_that_can_be_changed_belongs_to_one_key_alone(on: On) -> None:
     script.restart()
     script.events({"who": "ann", "kind": "c", "value": 1, "event_time": 15})
     script.watermark(20)
-    assert [(row["who"], row["what"]) for row in script.panes()] == [
+    assert [(row["who"], row["label"]) for row in script.panes()] == [
         ("ann", "['a'] {'kinds': ['a']}"),
         ("bob", "['b'] {'kinds': ['b']}"),
         ("ann", "['a', 'again', 'c'] {'kinds': ['c']}"),

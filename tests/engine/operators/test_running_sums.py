@@ -76,8 +76,8 @@ def play(on: testing.On) -> list[list[Any]]:
 
 def test_the_engine_shows_what_the_model_shows_at_every_step() -> None:
     ours, theirs = play("engine"), play("model")
-    for number, (mine, wanted) in enumerate(zip(ours, theirs, strict=True)):
-        assert mine == wanted, number
+    for number, (actual, wanted) in enumerate(zip(ours, theirs, strict=True)):
+        assert actual == wanted, number
     assert sum(map(len, ours)) > 300
 
 

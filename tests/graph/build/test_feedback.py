@@ -49,7 +49,7 @@ def test_a_run_catches_up_with_what_it_feeds_itself(example: dict[str, Any], tmp
         for p, end in log.end_offsets(reached.name).items()
     ]
     assert sorted(pl.concat(frames)["round"].to_list()) == [0, 1, 2, 3], (
-        "each time once, and no more often than was said"
+        "each time once, and no more often than was allowed"
     )
 
 
@@ -69,14 +69,14 @@ def test_a_message_reaches_everybody_once_though_followers_go_in_circles(
         decode(reached, p, log.read(reached.name, p, 0, end)).rows
         for p, end in log.end_offsets(reached.name).items()
     ]
-    told = pl.concat(frames).filter(pl.col("about") == "news").select("who", "round").rows()
-    assert sorted(told) == [("ann", 0), ("bob", 1), ("cid", 1), ("dee", 2), ("eve", 3)]
+    news = pl.concat(frames).filter(pl.col("about") == "news").select("who", "round").rows()
+    assert sorted(news) == [("ann", 0), ("bob", 1), ("cid", 1), ("dee", 2), ("eve", 3)]
 
 
 def test_a_loop_that_nothing_ends_is_refused_with_the_advice(example: dict[str, Any]) -> None:
     rows, messages = mr.read(example["MESSAGES"]), example["MESSAGES"]
-    said = r"loop\.messages → loop\.messages: .* for ever; end the loop with mr\.feed_back\(rows, topic, rounds=N\)"
-    with pytest.raises(DefinitionError, match=said):
+    message = r"loop\.messages → loop\.messages: .* for ever; end the loop with mr\.feed_back\(rows, topic, rounds=N\)"
+    with pytest.raises(DefinitionError, match=message):
         Plan.of([mr.Job("around", rows.filter(pl.col("round") < 3).write(messages))], slots=1)
     between = mr.Topic("between", messages.type)
     there, back = mr.Job("there", rows.write(between)), mr.Job("back", mr.read(between).write(messages))

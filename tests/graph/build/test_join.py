@@ -252,7 +252,7 @@ def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: JoinType
     dice = random.Random(f"{how} {seed}")
     job = bought(how, lateness=25, trigger=triggers.at_watermark(early=triggers.after_count(1)))
     engine = testing.OnEngine([job], {ORDERS.name: 1, PAYMENTS.name: 1}, slots=3)
-    offsets, said, refused, events = {ORDERS.name: 0, PAYMENTS.name: 0}, Counter[Any](), set(), []
+    offsets, changes, refused, events = {ORDERS.name: 0, PAYMENTS.name: 0}, Counter[Any](), set(), []
     for batch in range(24):
         now, made = batch * 6, []
         for _ in range(dice.randrange(12)):
@@ -278,14 +278,14 @@ def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: JoinType
             engine.restart()
         fed = engine.feed(made, now, end=batch == 23)
         for row in fed.written.get("analytics.bought", []):
-            said[tuple(row[c] for c in ("user", "item", "amount", "item_right", "window_end"))] += (
+            changes[tuple(row[c] for c in ("user", "item", "amount", "item_right", "window_end"))] += (
                 1 if row["op"] == "+" else -1
             )
         refused |= {(row["topic"], row["offset"]) for rows in fed.late.values() for row in rows}
         events += made
     taken = [event for event in events if (event.topic, event.offset) not in refused]
     assert refused
-    assert how == "inner" or 0 in said.values(), "something was taken back"
+    assert how == "inner" or 0 in changes.values(), "something was taken back"
     tables = {
         topic.name.removeprefix("input."): pl.DataFrame(
             [{**e.values, "ends": e.event_time // 10 * 10 + 10} for e in taken if e.topic == topic.name],
@@ -299,4 +299,4 @@ def test_what_holds_in_the_end_is_what_a_batch_join_in_duckdb_says(how: JoinType
         answer = db.execute(f"""
             SELECT coalesce(o.user, p.payer), o.item, p.amount, p.item, coalesce(o.ends, p.ends)
             FROM orders o {how} JOIN payments p ON o.user = p.payer AND o.ends = p.ends""").fetchall()
-    assert +said == Counter(answer)
+    assert +changes == Counter(answer)

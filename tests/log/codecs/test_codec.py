@@ -262,7 +262,7 @@ def test_a_missing_time_in_a_plain_topic_is_dead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (sightings().drop("speed"), "the rows lack speed"),
         (sightings().drop("event_time"), "the rows lack event_time"),
@@ -279,10 +279,10 @@ def test_a_missing_time_in_a_plain_topic_is_dead() -> None:
         (sightings().with_columns(index=pl.lit(1)), "have pane columns index, but lack window_start"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_with_the_reason(changed: pl.DataFrame, said: str) -> None:
+def test_rows_that_do_not_fit_are_refused_with_the_reason(changed: pl.DataFrame, message: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         encode(Topic("t", Sighting), changed)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_enum_name_that_does_not_exist_is_refused() -> None:

@@ -55,12 +55,12 @@ def in_child(do: Callable[[], None]) -> str:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        said = "nothing"
+        printed = "nothing"
         try:
             do()
         except BaseException as error:  # noqa: BLE001  # the child must not go on with the parent's tests
-            said = f"{type(error).__name__}: {error}"
-        os.write(write, said.encode())
+            printed = f"{type(error).__name__}: {error}"
+        os.write(write, printed.encode())
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as answer:
@@ -168,8 +168,8 @@ def test_a_file_that_may_not_grow_refuses_the_append_and_loses_nothing(folder: P
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
         log.append("t", OutgoingRecords(pa.array([b"x" * 1_000_000])))
 
-    said = in_child(fill)
-    assert said.startswith("LogUnwritable: the disk of ")
+    printed = in_child(fill)
+    assert printed.startswith("LogUnwritable: the disk of ")
     assert values(EmbeddedLog(folder), "t") == [b"kept"]
 
 
@@ -184,9 +184,9 @@ def test_a_folder_without_permission_is_named_with_the_remedy(open_folder: Path)
         os.setuid(NOBODY)
         EmbeddedLog(open_folder).append("t", texts("lost"))
 
-    said = in_child(as_nobody)
-    assert said.startswith("LogUnwritable: ")
-    assert f"give this user write permission on {open_folder}" in said
+    printed = in_child(as_nobody)
+    assert printed.startswith("LogUnwritable: ")
+    assert f"give this user write permission on {open_folder}" in printed
     assert values(EmbeddedLog(open_folder), "t") == [b"kept"]
 
 

@@ -7,11 +7,11 @@ PASSWORDS = {"admin": "the-admin's-secret", "reader": "a reader's secret"}
 
 
 def secure(brokers: Cluster, name: str, password: str, mechanism: str = "PLAIN") -> KafkaSettings:
-    said = {
+    options = {
         "security.protocol": "SASL_SSL",
         "ssl.ca.location": str(brokers.folder.parent / "tls" / "ca.pem"),
         "sasl.mechanism": mechanism,
         "sasl.username": name,
         "sasl.password": password,
     }
-    return KafkaSettings.model_validate({"client": said, "wait": "60s"})
+    return KafkaSettings.model_validate({"client": options, "wait": "60s"})

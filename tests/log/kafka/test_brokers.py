@@ -32,7 +32,7 @@ def test_an_error_of_a_rolling_restart_is_asked_again(
     log.append("t", texts("a", "b"))
     ask, troubled = log._admin.list_offsets, [True, True]
 
-    def said(*args: Any, **options: Any) -> Any:
+    def answer(*args: Any, **options: Any) -> Any:
         found = ask(*args, **options)
         if troubled and troubled.pop():
             for each in found:
@@ -40,7 +40,7 @@ def test_an_error_of_a_rolling_restart_is_asked_again(
                 found[each].set_exception(KafkaException(KafkaError(code)))
         return found
 
-    monkeypatch.setattr(log._admin, "list_offsets", said)
+    monkeypatch.setattr(log._admin, "list_offsets", answer)
     assert log.end_offsets("t") == {0: 2}
     assert not troubled
 

@@ -90,15 +90,15 @@ def test_secrets_are_neither_shown_nor_pickled(brokers: Cluster, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("kafka://me:secret@host:9092", "must not hold a name or password"),
         ("kafka://host", "'host' is not HOST:PORT"),
         ("kafka://host:9092/a b", "topic name 'a b'"),
     ],
 )
-def test_a_url_that_cannot_be_is_refused(url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_a_url_that_cannot_be_is_refused(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         open_log(url)
     assert "secret@" not in str(caught.value)
 

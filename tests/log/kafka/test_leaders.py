@@ -33,7 +33,7 @@ def test_while_brokers_change_places_offsets_are_asked_for_again(
     log.append("t", texts("a", "b"))
     ask, troubled = log._admin.list_offsets, [True]
 
-    def said(*args: Any, **options: Any) -> Any:
+    def reply(*args: Any, **options: Any) -> Any:
         found = ask(*args, **options)
         if troubled and troubled.pop():
             for place in found:
@@ -44,7 +44,7 @@ def test_while_brokers_change_places_offsets_are_asked_for_again(
                     found[place].set_exception(KafkaException(TROUBLES[answer]))
         return found
 
-    monkeypatch.setattr(log._admin, "list_offsets", said)
+    monkeypatch.setattr(log._admin, "list_offsets", reply)
     assert log.end_offsets("t") == {0: 2}
     assert not troubled
     log.close()

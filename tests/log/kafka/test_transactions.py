@@ -45,7 +45,7 @@ def test_markers_are_found_however_far_back_they_are() -> None:
     from millrace.log import Records
 
     names = [b"old", *[b"busy"] * 5000]
-    said = [json.dumps({"marker": i, "epoch": 1, "owner": ""}).encode() for i in range(len(names))]
+    values = [json.dumps({"marker": i, "epoch": 1, "owner": ""}).encode() for i in range(len(names))]
     reads: list[int] = []
 
     def read(start: int, end: int) -> Records:
@@ -53,7 +53,7 @@ def test_markers_are_found_however_far_back_they_are() -> None:
 
         reads.append(end - start)
         at = np.arange(start, end)
-        return Records(at, at, pa.array(names[start:end]), pa.array(said[start:end]))
+        return Records(at, at, pa.array(names[start:end]), pa.array(values[start:end]))
 
     found = markers.last_marker("old", 0, len(names), read)
     assert found is not None

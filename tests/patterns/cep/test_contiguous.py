@@ -27,12 +27,12 @@ STOP = mr.pattern("a", A).next("b", B).one_or_more().consecutive().next("c", C).
 @given(st.integers(0, 10**6))
 def test_matches_are_those_of_the_definition_and_timeouts_those_of_the_matcher(seed: int) -> None:
     chance = random.Random(seed)
-    said, events = (
+    document, events = (
         a_regular_pattern(chance),
         [{**event, "who": chance.choice("xy")} for event in some_events(chance)],
     )
     try:
-        transcript = transcripts.parse_document({**said, "key": "who", "events": events, "expect": {}})
+        transcript = transcripts.parse_document({**document, "key": "who", "events": events, "expect": {}})
     except DefinitionError:
         return
     wanted, _ = transcripts.match_by_definition(transcript)

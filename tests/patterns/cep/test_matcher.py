@@ -30,8 +30,8 @@ def frame(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def matched(pattern: Pattern, rows: pl.DataFrame, **said: Any) -> list[list[int]]:
-    found = Matcher(pattern, SCHEMA, ("key",), **said).step({}, rows, END_OF_STREAM).matches
+def matched(pattern: Pattern, rows: pl.DataFrame, **options: Any) -> list[list[int]]:
+    found = Matcher(pattern, SCHEMA, ("key",), **options).step({}, rows, END_OF_STREAM).matches
     return [part["event_time"].to_list() for part in found.partition_by(MATCH, maintain_order=True)]
 
 
@@ -56,9 +56,9 @@ def test_conditions_that_types_do_not_allow_are_refused(condition: pl.Expr, word
 @given(st.integers(0, 10**6))
 def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) -> None:
     chance = random.Random(seed)
-    said, events = a_pattern(chance), some_events(chance)
+    document, events = a_pattern(chance), some_events(chance)
     try:
-        transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
+        transcript = transcripts.parse_document({**document, "events": events, "expect": {}})
     except DefinitionError:
         return
     wanted, _ = transcripts.match_by_definition(transcript)
@@ -73,9 +73,9 @@ def test_matches_are_those_of_the_definition_however_batches_are_cut(seed: int) 
 @given(st.integers(0, 10**6))
 def test_groups_in_groups_and_what_must_not_follow_them_are_those_of_the_definition(seed: int) -> None:
     chance = random.Random(seed)
-    said, events = a_nested_pattern(chance), some_events(chance)
+    document, events = a_nested_pattern(chance), some_events(chance)
     try:
-        transcript = transcripts.parse_document({**said, "events": events, "expect": {}})
+        transcript = transcripts.parse_document({**document, "events": events, "expect": {}})
         found = [transcripts.match_by_matcher(transcript, cut)[0] for cut in range(2)]
     except DefinitionError:
         return

@@ -149,7 +149,7 @@ def test_matches_are_those_of_the_definition_however_rows_are_cut(seed: int) -> 
 
 
 def test_a_clause_is_the_same_object_whether_it_is_said_in_sql_or_in_python() -> None:
-    said = parse_match_recognize("""
+    clause = parse_match_recognize("""
         MATCH_RECOGNIZE (
             PARTITION BY vehicle ORDER BY time
             MEASURES FIRST(A.v) AS "first v", RUNNING SUM(v) AS total
@@ -159,7 +159,7 @@ def test_a_clause_is_the_same_object_whether_it_is_said_in_sql_or_in_python() ->
             SUBSET U = (A, B)
             DEFINE B AS B.v < PREV(B.v) -- falling
         )""")
-    assert said == match_recognize(
+    assert clause == match_recognize(
         "A B*? (C | D)",
         define={"B": "B.v < PREV(B.v) -- falling"},
         measures={"first v": "FIRST(A.v)", "total": "RUNNING SUM(v)"},
@@ -170,26 +170,26 @@ def test_a_clause_is_the_same_object_whether_it_is_said_in_sql_or_in_python() ->
         order_by=["time"],
         within="10s",
     )
-    assert said.after == AfterMatchSkip("to_first", "B")
-    assert said.span == 10_000
+    assert clause.after == AfterMatchSkip("to_first", "B")
+    assert clause.span == 10_000
 
 
 def test_a_search_that_doubles_with_each_row_ends_in_a_clear_error() -> None:
-    said = match_recognize("(A | B)* X", define={"X": "COUNT(A.*) < 0"}, measures={"n": "COUNT(*)"})
+    clause = match_recognize("(A | B)* X", define={"X": "COUNT(A.*) < 0"}, measures={"n": "COUNT(*)"})
     with pytest.raises(PatternFailed, match="more than 102,000 ways were tried to match one beginning"):
-        recognize_matches(said, pl.DataFrame({"v": [1] * 40}))
+        recognize_matches(clause, pl.DataFrame({"v": [1] * 40}))
 
 
 def test_conditions_on_rows_alone_take_polynomial_time() -> None:
-    said = match_recognize(
+    clause = match_recognize(
         "((A+)+ | (A A)*)* B", define={"A": "v = 1", "B": "v = 2"}, measures={"n": "COUNT(*)"}
     )
-    assert recognize_matches(said, pl.DataFrame({"v": [1] * 60})).rows() == []
+    assert recognize_matches(clause, pl.DataFrame({"v": [1] * 60})).rows() == []
 
 
 def test_a_condition_on_the_first_row_of_a_variable_takes_polynomial_time() -> None:
-    said = match_recognize("(A | B)* X", define={"X": "v < FIRST(A.v) - 100"}, measures={"n": "COUNT(*)"})
-    assert recognize_matches(said, pl.DataFrame({"v": [1] * 30})).rows() == []
+    clause = match_recognize("(A | B)* X", define={"X": "v < FIRST(A.v) - 100"}, measures={"n": "COUNT(*)"})
+    assert recognize_matches(clause, pl.DataFrame({"v": [1] * 30})).rows() == []
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_a_condition_on_the_first_row_of_a_variable_takes_polynomial_time() -> N
 )
 def test_asking_for_a_row_far_beyond_the_match_takes_no_memory(asked: str) -> None:
     far = asked.replace("{}", "99999999999999999999")
-    said = match_recognize("A+ X", define={"X": f"{far} IS NULL"}, measures={"n": "COUNT(*)", "it": far})
-    assert recognize_matches(said, pl.DataFrame({"v": [1] * 30})).rows() == [(30, None)]
+    clause = match_recognize("A+ X", define={"X": f"{far} IS NULL"}, measures={"n": "COUNT(*)", "it": far})
+    assert recognize_matches(clause, pl.DataFrame({"v": [1] * 30})).rows() == [(30, None)]
 
 
 def test_long_matches_do_not_run_out_of_stack() -> None:
@@ -255,8 +255,8 @@ except Exception as error:
     print(error)
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    said = "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"
-    assert run.stdout.splitlines() == [said, said]
+    clause = "row patterns of SQL need sqlglot, which is not installed; install it with: pip install 'millrace[sql]'"
+    assert run.stdout.splitlines() == [clause, clause]
 
 
 NANOS = pl.Series([1_700_000_000_000_000_001, 1_700_000_000_000_000_002])
@@ -266,12 +266,12 @@ NANOS = pl.Series([1_700_000_000_000_000_001, 1_700_000_000_000_000_002])
     "dtype", [pl.Datetime("ns"), pl.Datetime("ns", "Europe/Helsinki"), pl.Duration("ns"), pl.Time()]
 )
 def test_times_finer_than_a_microsecond_are_refused_instead_of_cut(dtype: pl.DataType) -> None:
-    said = match_recognize(
+    clause = match_recognize(
         "A B*", define={"B": "at > PREV(at)"}, measures={"n": "COUNT(*)", "it": "LAST(at)"}, order_by=["at"]
     )
     with pytest.raises(InputError, match=r"column 'at': .* is finer than a microsecond"):
-        recognize_matches(said, pl.DataFrame({"at": (NANOS % 10**12).cast(dtype)}))
+        recognize_matches(clause, pl.DataFrame({"at": (NANOS % 10**12).cast(dtype)}))
     whole = pl.DataFrame({"at": ((NANOS % 10**12) * 1_000 % 10**13).cast(dtype)})
-    shown = recognize_matches(said, whole)
+    shown = recognize_matches(clause, whole)
     assert shown.schema == {"n": pl.Int64(), "it": dtype}
     assert (shown["n"].to_list(), shown["it"].to_list()) == ([2], whole["at"].to_list()[-1:])

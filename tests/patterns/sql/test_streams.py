@@ -37,8 +37,8 @@ SCHEMA = pl.Schema(
 )
 
 
-def job(said: RowPattern | str) -> mr.Job:
-    stream = mr.read(READINGS, watermark=watermarks.bounded(0)).group_by("key").match_recognize(said)
+def job(clause: RowPattern | str) -> mr.Job:
+    stream = mr.read(READINGS, watermark=watermarks.bounded(0)).group_by("key").match_recognize(clause)
     return mr.Job("rows", stream.write(mr.Topic("analytics.rows", shown_type(stream), key="key")))
 
 
@@ -49,11 +49,11 @@ def shown_type(stream: mr.Stream) -> type:
     return make_dataclass("Shown", [(name, kinds[stream.node.schema[name]] | None) for name in own])
 
 
-def played(said: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, Any]]:
+def played(clause: RowPattern | str, on: testing.On, seed: int) -> list[dict[str, Any]]:
     """What a job shows of random rows that come out of order, in random batches, with restarts."""
     chance, time = random.Random(seed), 0
     found: list[dict[str, Any]] = []
-    with closing(testing.Script(job(said), on=on)) as script:
+    with closing(testing.Script(job(clause), on=on)) as script:
         for _ in range(8):
             time += chance.randint(0, 4)
             events = [
@@ -87,7 +87,7 @@ FALL = match_recognize(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "clause",
     [
         FALL,
         match_recognize(
@@ -121,11 +121,11 @@ FALL = match_recognize(
     ],
     ids=["falling", "reluctant", "looking back", "all rows", "unmatched", "in SQL"],
 )
-def test_the_engine_shows_what_the_model_shows(said: RowPattern | str) -> None:
+def test_the_engine_shows_what_the_model_shows(clause: RowPattern | str) -> None:
     shown = 0
     for seed in range(2):
-        wanted = played(said, "model", seed)
-        assert played(said, "engine", seed) == wanted
+        wanted = played(clause, "model", seed)
+        assert played(clause, "engine", seed) == wanted
         shown += len(wanted)
     assert shown > 1
 
@@ -165,10 +165,10 @@ def test_a_match_is_a_pane_from_its_first_row_to_its_last() -> None:
 
 
 def test_a_match_that_has_begun_takes_rows_with_which_none_begins() -> None:
-    said = match_recognize(
+    clause = match_recognize(
         "A B", define={"A": "value = 5", "B": "value = 1"}, measures={"n": "COUNT(*)"}, within=6
     )
-    with closing(testing.Script(job(said))) as script:
+    with closing(testing.Script(job(clause))) as script:
         for time, value in ((10, 5), (12, 1)):
             script.events({"key": "x", "value": value, "event_time": time})
             script.watermark(time + 1)
@@ -197,7 +197,7 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("clause", "why"),
     [
         (
             match_recognize("A B", measures={"n": "COUNT(*)"}),
@@ -220,9 +220,9 @@ def test_what_is_remembered_is_dropped_when_its_time_is_over() -> None:
         (match_recognize("A", within=5), "shows nothing of a match"),
     ],
 )
-def test_what_a_stream_cannot_answer_is_refused(said: RowPattern, why: str) -> None:
+def test_what_a_stream_cannot_answer_is_refused(clause: RowPattern, why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
-        mr.read(READINGS).group_by("key").match_recognize(said)
+        mr.read(READINGS).group_by("key").match_recognize(clause)
 
 
 def test_frames_are_asked_in_sql() -> None:

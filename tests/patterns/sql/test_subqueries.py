@@ -42,21 +42,21 @@ def test_a_query_in_a_condition_leaves_the_rest_of_the_condition_as_it_is() -> N
 
 
 def test_a_clause_may_ask_queries_over_constants() -> None:
-    said = patterns.match_recognize(
+    clause = patterns.match_recognize(
         "A+",
         define={"A": "A.price > (SELECT 15)"},
         measures={"it": "LAST(A.price) + (SELECT 1000)"},
         order_by=["id"],
     )
-    assert recognize_matches(said, PRICES)["it"].to_list() == [1030]
+    assert recognize_matches(clause, PRICES)["it"].to_list() == [1030]
 
 
 def test_a_clause_has_no_tables_to_ask() -> None:
-    said = patterns.match_recognize("A+", measures={"it": "LAST(price) + (SELECT most FROM limits)"})
+    clause = patterns.match_recognize("A+", measures={"it": "LAST(price) + (SELECT most FROM limits)"})
     with pytest.raises(
         DefinitionError, match="there are no tables that this query could ask; give values instead"
     ):
-        recognize_matches(said, PRICES)
+        recognize_matches(clause, PRICES)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_measure_with_a_query_over_constants_is_the_same_in_a_query_and_in_a_c
     expression: str, wanted: Any
 ) -> None:
     assert measured(expression) == [wanted]
-    said = patterns.match_recognize("A+", measures={"it": expression}, order_by=["id"])
-    assert recognize_matches(said, PRICES)["it"].to_list() == [wanted]
+    clause = patterns.match_recognize("A+", measures={"it": expression}, order_by=["id"])
+    assert recognize_matches(clause, PRICES)["it"].to_list() == [wanted]
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_a_query_that_names_columns_of_the_matched_rows_is_refused_in_one_line()
     ("query", "words"), [("SELECT 1, 2", "has 2 columns"), ("SELECT 1 UNION ALL SELECT 2", "has 2 rows")]
 )
 def test_a_clause_refuses_a_query_that_gives_more_than_one_value(query: str, words: str) -> None:
-    for said in (
+    for clause in (
         patterns.match_recognize("A+", measures={"it": f"LAST(price) + ({query})"}),
         patterns.match_recognize("A+", define={"A": f"id < ({query})"}),
     ):
         with pytest.raises(DefinitionError, match=words):
-            recognize_matches(said, PRICES)
+            recognize_matches(clause, PRICES)
 
 
 @pytest.mark.parametrize(
@@ -179,5 +179,5 @@ def test_try_cast_around_a_row_pattern_gives_null_too() -> None:
 )
 def test_a_repetition_that_takes_no_row_is_the_last_as_in_perl(pattern: str, lengths: list[int]) -> None:
     define = {"C": "true", "D": "id = 3"} if "D" in pattern else {"C": "true"}
-    said = patterns.match_recognize(pattern, define=define, measures={"n": "COUNT(*)"}, order_by=["id"])
-    assert recognize_matches(said, PRICES)["n"].to_list() == lengths
+    clause = patterns.match_recognize(pattern, define=define, measures={"n": "COUNT(*)"}, order_by=["id"])
+    assert recognize_matches(clause, PRICES)["n"].to_list() == lengths

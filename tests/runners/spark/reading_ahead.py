@@ -59,13 +59,13 @@ def main(url: str, place: Path, mishap: str, helpers: set[int]) -> None:
     clock.now += 7
     second = source.latestOffset(first, limit)
     batches = [batch for share in source.partitions(first, second) for batch in source.read(share)]
-    said = {
+    counts = {
         "bodies": [body.hex() for batch in batches for body in batch["packet"].to_pylist()],
         "asked": len(asked),
         "ready": ready,
         "offsets": [first, second],
     }
-    sys.stdout.write(json.dumps(said))
+    sys.stdout.write(json.dumps(counts))
     sys.stdout.flush()
     for file in held:
         file.close()

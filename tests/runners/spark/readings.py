@@ -179,8 +179,8 @@ def assert_exactly_once(log: Log, jobs: Sequence[mr.Job], topics: Sequence[mr.To
         assert last_words(shown, topic).equals(last_words(outputs[topic.name], topic)), (
             "no last word is missing or wrong"
         )
-    told = letters(log, dead_topic(READINGS.name))
+    refused = letters(log, dead_topic(READINGS.name))
     for job in jobs:
-        told += letters(log, late_topic(job.name))
-    assert set(told) == aside
-    assert len(jobs) > 1 or set(told.values()) <= {1}
+        refused += letters(log, late_topic(job.name))
+    assert set(refused) == aside
+    assert len(jobs) > 1 or set(refused.values()) <= {1}

@@ -25,7 +25,7 @@ def second_batch(log: Log, folder: Path, mishap: str) -> dict[str, Any]:
     return found
 
 
-def said(body: Body) -> tuple[Any, ...]:
+def summarize(body: Body) -> tuple[Any, ...]:
     """All that a body says, in an order of its own."""
     sources = sorted((s.topic, s.partition, s.has_rows, tuple(s.clocks.items())) for s in body.sources)
     rows = sorted(
@@ -51,7 +51,7 @@ def test_a_batch_read_ahead_is_the_batch(log: Log, tmp_path: Path, mishap: str, 
         for p, end in second["topics"][READINGS.name].items()
     ]
     direct = read_packets(reader(log, Clock())._spec, ReadTask(second["clock"], ranges))
-    assert said(merge_bodies(Body.decode(bytes.fromhex(body)) for body in found["bodies"])) == said(
+    assert summarize(merge_bodies(Body.decode(bytes.fromhex(body)) for body in found["bodies"])) == summarize(
         merge_bodies(Body.decode(body) for _, body in direct)
     )
 

@@ -103,4 +103,4 @@ def test_a_topic_in_and_a_topic_out(brokers: Cluster, tmp_path: Path) -> None:
     while len(found) < len(SOLD) and (message := consumer.poll(30)) is not None:
         found.append(json.loads(message.value() or b""))
     consumer.close()
-    assert sorted((said["article"], said["quantity"]) for said in found) == SOLD
+    assert sorted((record["article"], record["quantity"]) for record in found) == SOLD

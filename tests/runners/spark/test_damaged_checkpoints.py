@@ -19,7 +19,7 @@ from millrace.runners.state.hadoop_checksums import is_intact
 from millrace.runners.state.verify import verify_state
 
 OFFSETS = Offsets({"input.a": {0: 191, 1: 257}}, 1_795_037_146_816)
-SAID = [
+MESSAGES = [
     "v1",
     json.dumps({"batchWatermarkMs": 0, "conf": {f"spark.some.setting.{n}": "x" * 40 for n in range(20)}}),
     OFFSETS.to_json(),
@@ -37,7 +37,7 @@ def write(path: Path, text: str) -> None:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     made = tmp_path / "run" / "checkpoint"
-    write(made / "offsets" / "3", "\n".join(SAID))
+    write(made / "offsets" / "3", "\n".join(MESSAGES))
     write(made / "commits" / "3", 'v1\n{"nextBatchWatermarkMs":0}')
     known = Identity("id", ("job",), "", 1, 1)
     (tmp_path / "run" / "identity.json").write_bytes(
@@ -78,15 +78,17 @@ def test_verify_walks_the_checkpoints_of_spark(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/state/checkpoint/offsets/3 at 0 exp: 1 got: 2",
         "org.rocksdb.RocksDBException: Corruption: block checksum mismatch: stored = 1, computed = 2 in /state/000008.sst",
         "java.util.zip.ZipException: invalid entry CRC",
     ],
 )
-def test_what_spark_says_of_damaged_files_is_one_line_and_not_tried_again(said: str, tmp_path: Path) -> None:
-    text = f"[STREAM_FAILED] Query terminated with exception: Job aborted\nCaused by: {said}\n\tat org.apache.spark.sql"
+def test_what_spark_says_of_damaged_files_is_one_line_and_not_tried_again(
+    message: str, tmp_path: Path
+) -> None:
+    text = f"[STREAM_FAILED] Query terminated with exception: Job aborted\nCaused by: {message}\n\tat org.apache.spark.sql"
     found = explain_failure(Exception(text), state=tmp_path)
     assert isinstance(found, StateUnreadable)
     assert not is_retryable(found)

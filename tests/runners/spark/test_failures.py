@@ -44,9 +44,9 @@ def test_an_exception_in_a_users_code_is_named() -> None:
     assert str(found) == "ZeroDivisionError: division by zero"
 
 
-@pytest.mark.parametrize("said", ["No space left on device", "Read-only file system", "Permission denied"])
-def test_a_checkpoint_that_cannot_be_written_names_the_folder_and_the_remedy(said: str) -> None:
-    found = explain_failure(Exception(f"java.io.IOException: {said}\n\tat java.io.File"), state=STATE)
+@pytest.mark.parametrize("message", ["No space left on device", "Read-only file system", "Permission denied"])
+def test_a_checkpoint_that_cannot_be_written_names_the_folder_and_the_remedy(message: str) -> None:
+    found = explain_failure(Exception(f"java.io.IOException: {message}\n\tat java.io.File"), state=STATE)
     assert type(found) is StateUnwritable
     assert str(STATE) in str(found)
     assert "Nothing is lost" in str(found)
@@ -129,19 +129,19 @@ def test_a_jvm_that_ended_without_a_reason_is_tried_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.12",
         "java.lang.ClassNotFoundException: com.example.Codec",
         "AttributeError: Can't get attribute 'Job' on <module 'jobs'>",
     ],
 )
-def test_what_only_another_installation_mends_is_not_tried_again(said: str) -> None:
+def test_what_only_another_installation_mends_is_not_tried_again(message: str) -> None:
     found = explain_failure(
-        Exception(f"[STREAM_FAILED] Query failed\n{said}\n\tat org.apache.spark"), state=STATE
+        Exception(f"[STREAM_FAILED] Query failed\n{message}\n\tat org.apache.spark"), state=STATE
     )
     assert type(found) is ComponentMissing
-    assert said.partition(": ")[2] in str(found)
+    assert message.partition(": ")[2] in str(found)
 
 
 def test_a_wrong_password_is_not_tried_again() -> None:
@@ -152,7 +152,7 @@ def test_a_wrong_password_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed: Invalid username or password",
         "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed",
@@ -160,11 +160,11 @@ def test_a_wrong_password_is_not_tried_again() -> None:
         "org.apache.hadoop.security.AccessControlException: Client cannot authenticate via:[KERBEROS]",
     ],
 )
-def test_a_password_that_java_says_is_wrong_is_not_tried_again(said: str) -> None:
-    text = f"[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat org.apache\nCaused by: {said}\n\tat org.apache"
+def test_a_password_that_java_says_is_wrong_is_not_tried_again(message: str) -> None:
+    text = f"[STREAM_FAILED] Query failed\norg.apache.spark.SparkException: Job aborted\n\tat org.apache\nCaused by: {message}\n\tat org.apache"
     found = explain_failure(Exception(text), state=STATE)
     assert type(found) is LogDenied
-    assert str(found).startswith(re.sub(r"^[a-z.]+", "", said))
+    assert str(found).startswith(re.sub(r"^[a-z.]+", "", message))
     assert not is_retryable(found)
 
 
@@ -172,17 +172,17 @@ PY4J = "An error occurred while calling None.org.apache.spark.api.java.JavaSpark
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'",
         "java.lang.NumberFormatException: Size must be specified as bytes (b), kibibytes (k)",
         "java.lang.IllegalArgumentException: spark.executor.cores should be positive",
     ],
 )
-def test_a_session_that_cannot_be_made_of_its_settings_is_not_tried_again(said: str) -> None:
-    found = explain_failure(Exception(PY4J.format(said)), state=STATE)
+def test_a_session_that_cannot_be_made_of_its_settings_is_not_tried_again(message: str) -> None:
+    found = explain_failure(Exception(PY4J.format(message)), state=STATE)
     assert type(found) is ConfigError
-    assert said in str(found)
+    assert message in str(found)
 
 
 def test_a_session_that_could_not_be_made_by_chance_is_tried_again_and_says_why() -> None:

@@ -23,14 +23,14 @@ def test_the_millionth_event_stops_one_job_and_not_the_other(
     spark: SparkSession, log: Log, settings: Settings, tmp_path: Path
 ) -> None:
     fill(log, 0, 1_100_000)
-    told: list[tuple[int, list[str]]] = []
+    reports: list[tuple[int, list[str]]] = []
 
     def report(batch: int, results: Any) -> None:
-        told.append((batch, sorted(results.quarantined)))
+        reports.append((batch, sorted(results.quarantined)))
 
     with pytest.raises(JobQuarantined, match="ZeroDivisionError: number 999999"):
         run([good(), bad(999_999)], settings=settings, spark=spark, until_caught_up=True, report=report)
-    assert told == [(0, []), (1, []), (2, ["bad"])]
+    assert reports == [(0, []), (1, []), (2, ["bad"])]
     assert written(log, GOOD) == alone(log, tmp_path)
     assert [letter[:3] for letter in letters(log)] == [("input.events", "1", "499999")]
     assert max(end for end, *_ in written(log, BAD)) <= 800_000
@@ -50,8 +50,8 @@ def test_an_answer_that_fails_in_one_slot_is_taken_back_in_all(
     assert written(log, GOOD) == alone(log, tmp_path)
     after, sums = written(log, BAD), written(log, GOOD)
     for end in (10_000, 50_000):
-        mine, theirs = ([row for row in panes if row[0] == end] for panes in (after, sums))
-        assert mine == theirs, "all slots go on from the state before the batch"
+        actual, theirs = ([row for row in panes if row[0] == end] for panes in (after, sums))
+        assert actual == theirs, "all slots go on from the state before the batch"
     assert len(letters(log)) == 1
     assert not list(settings.state.dir.rglob("*.tmp")), (
         "no file of the attempt that was taken back was left in the place of a newer one"

@@ -53,13 +53,13 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(
 ) -> None:
     rows = readings(1_500)
 
-    def go(first: int, last: int, *jobs: mr.Job, **more: Any) -> None:
+    def run_range(first: int, last: int, *jobs: mr.Job, **more: Any) -> None:
         append(log, rows[first:last])
         chosen = settings.with_options(run_max_events_per_batch=300, **more)
         run(jobs, settings=chosen, spark=spark, until_caught_up=True)
 
-    go(0, 400, totals(), spreads(), run_slots=4)
-    go(400, 700, totals(), spreads(), run_slots=7, spark_partitions=3)
+    run_range(0, 400, totals(), spreads(), run_slots=4)
+    run_range(400, 700, totals(), spreads(), run_slots=7, spark_partitions=3)
     assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
     folder = settings.state.dir / "test"
     (checkpoint,) = folder.glob("checkpoint*")
@@ -69,17 +69,17 @@ def test_jobs_slots_and_partitions_change_and_no_result_is_lost_or_doubled(
         StateMismatch,
         match=r"totals/aggregation-1 has another window.* --reset totals; .* another name.* migrate=",
     ):
-        go(700, 700, changed, spreads())
+        run_range(700, 700, changed, spreads())
     done = max(checkpoint.glob("commits/[0-9]*"), key=lambda file: int(file.name))
     done.unlink()
     with pytest.raises(
         StateMismatch, match=r"begun and not finished.*until-caught-up first, then change them"
     ):
-        go(700, 700, totals())
-    go(700, 900, totals(), spreads(), spark_partitions=3)
+        run_range(700, 700, totals())
+    run_range(700, 900, totals(), spreads(), spark_partitions=3)
     assert_exactly_once(log, [totals(), spreads()], [TOTALS, SPREADS])
-    go(900, 1_000, totals(), run_slots=1)
-    go(1_000, 1_500, totals(), spreads())
+    run_range(900, 1_000, totals(), run_slots=1)
+    run_range(1_000, 1_500, totals(), spreads())
     assert_exactly_once(log, [totals()], [TOTALS])
     later, outputs = pl.col("window_end") > 1_060_000, in_one_piece(log, [spreads()])[0]
     joined, whole = (

@@ -57,13 +57,13 @@ def test_fused_jobs_in_any_cuts_and_over_stops_say_the_same(
         assert_exactly_once(log, jobs, [TOTALS, SPREADS])
     assert sum(sizes) == sum(log.end_offsets(READINGS.name).values())
     assert len(sizes) >= 9
-    said = parse_statuses(log.read("status.test", 0, 0, log.end_offsets("status.test")[0]))
-    assert [status.read for status in said] == sizes
+    statuses = parse_statuses(log.read("status.test", 0, 0, log.end_offsets("status.test")[0]))
+    assert [status.read for status in statuses] == sizes
     assert {
-        topic: sum(status.results[topic] for status in said) for topic in (TOTALS.name, SPREADS.name)
+        topic: sum(status.results[topic] for status in statuses) for topic in (TOTALS.name, SPREADS.name)
     } == {topic: sum(log.end_offsets(topic).values()) for topic in (TOTALS.name, SPREADS.name)}
-    assert (said[-1].lag, said[-1].watermark_of("spreads") is not None) == ({READINGS.name: 0}, True)
-    assert max(status.lag[READINGS.name] for status in said) > 200, (
+    assert (statuses[-1].lag, statuses[-1].watermark_of("spreads") is not None) == ({READINGS.name: 0}, True)
+    assert max(status.lag[READINGS.name] for status in statuses) > 200, (
         "small batches leave the rest for the next"
     )
 

@@ -74,7 +74,7 @@ def test_woven_transcripts_hold(path: Path) -> None:
 def test_fused_jobs_say_the_same_on_the_model_the_engine_and_spark() -> None:
     """Late rows, early ones, an idle partition's turn, a restart: step by step the same panes."""
 
-    def told(on: testing.On) -> list[object]:
+    def results(on: testing.On) -> list[object]:
         script = testing.Script(totals(), spreads(), on=on, partitions=2)
         steps: list[object] = []
         for n in range(6):
@@ -97,6 +97,6 @@ def test_fused_jobs_say_the_same_on_the_model_the_engine_and_spark() -> None:
         script.close()
         return steps
 
-    model, engine, spark = told("model"), told("engine"), told("spark")
+    model, engine, spark = results("model"), results("engine"), results("spark")
     assert spark == engine
     assert spark == model

@@ -216,10 +216,10 @@ def test_where_a_whole_batch_waits_its_shares_are_known_before_and_stay_as_they_
     append(log, 100)
     start = source.initialOffset()
     first = source.latestOffset(start, ReadMaxRows(30))
-    told = [each.ranges for share in source.partitions(start, first) for each in share.following]
+    ranges = [each.ranges for share in source.partitions(start, first) for each in share.following]
     append(log, 77)
     second = source.latestOffset(first, ReadMaxRows(30))
-    assert [share.ranges for share in source.partitions(first, second)] == told
+    assert [share.ranges for share in source.partitions(first, second)] == ranges
     assert total(second) - total(first) == pytest.approx(30, abs=READINGS.partitions)
 
 

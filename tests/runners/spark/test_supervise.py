@@ -35,7 +35,7 @@ from runners.spark.readings import (
 )
 
 SCRIPT = Path(__file__).with_name("supervised.py")
-PATIENCE = 180
+TIME_LIMIT = 180
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def await_batches(child: subprocess.Popen[str], count: int) -> None:
     assert child.stdout is not None
     for _ in range(count):
         line = child.stdout.readline()
-        assert line.startswith("batch"), f"the run ended: {child.communicate(timeout=PATIENCE)}"
+        assert line.startswith("batch"), f"the run ended: {child.communicate(timeout=TIME_LIMIT)}"
 
 
 def query_of(child: subprocess.Popen[str]) -> int:
@@ -83,14 +83,14 @@ def test_a_killed_query_starts_again_and_ctrl_c_ends_everything(
             run([totals(), spreads()], settings=settings)
         second = list_tree(child.pid)
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=PATIENCE)
-        assert "KeyboardInterrupt" in said
-        assert "ended by signal 9" in said
-        assert "1 of 4" in said
+        _, printed = child.communicate(timeout=TIME_LIMIT)
+        assert "KeyboardInterrupt" in printed
+        assert "ended by signal 9" in printed
+        assert "1 of 4" in printed
         assert not any(is_alive(pid) for pid in second), "Ctrl-C leaves no process behind"
     with running(log, settings, "caught-up") as child:
-        _, said = child.communicate(timeout=PATIENCE)
-        assert child.returncode == 0, said
+        _, printed = child.communicate(timeout=TIME_LIMIT)
+        assert child.returncode == 0, printed
     assert_exactly_once(log, [totals(), spreads(), climbs(), falls()], [TOTALS, SPREADS, CLIMBS, FALLS])
 
 
@@ -102,7 +102,7 @@ def test_ctrl_c_while_spark_is_still_starting_ends_everything(log: Log, settings
             assert child.poll() is None
         started = list_tree(child.pid)
         child.send_signal(signal.SIGTERM)
-        child.communicate(timeout=PATIENCE)
+        child.communicate(timeout=TIME_LIMIT)
         assert not any(is_alive(pid) for pid in started)
 
 
@@ -151,7 +151,7 @@ if n < 6:
 say(event='done')"""
     fake(tmp_path, monkeypatch, body)
     batches: list[int] = []
-    run([totals()], settings=settings, report=lambda said: batches.append(said["batch"]))
+    run([totals()], settings=settings, report=lambda printed: batches.append(printed["batch"]))
     assert batches == [1, 2, 3, 4, 5]
 
 
@@ -177,7 +177,7 @@ say(event='done')"""
     run(
         [totals()],
         settings=settings.with_options(spark_standby=True),
-        report=lambda said: batches.append(said["batch"]),
+        report=lambda printed: batches.append(printed["batch"]),
     )
     assert batches == [1, 2]
     assert ["now" in record.getMessage() for record in caplog.records] == [True]

@@ -45,7 +45,9 @@ def job(
     )
 
 
-def go(log: Log, tmp_path: Path, *jobs: mr.Job, state: str = "state", slots: int = 2, **more: Any) -> None:
+def run_to_end(
+    log: Log, tmp_path: Path, *jobs: mr.Job, state: str = "state", slots: int = 2, **more: Any
+) -> None:
     settings = config.Settings().with_options(
         log_url=log.url, state_dir=tmp_path / state, run_max_events_per_batch=100, run_slots=slots
     )
@@ -65,24 +67,24 @@ def alone(tmp_path: Path, *counts: int) -> list[tuple[Any, ...]]:
     other = open_log(f"embedded:{tmp_path / 'alone'}")
     other.ensure(READINGS)
     append(other, 0, sum(counts))
-    go(other, tmp_path, job(), state="alone-state")
+    run_to_end(other, tmp_path, job(), state="alone-state")
     return panes(other)
 
 
 def test_slots_may_change_between_runs(log: Log, tmp_path: Path) -> None:
     for start, slots in ((0, 2), (300, 5), (600, 1)):
         append(log, start)
-        go(log, tmp_path, job(), slots=slots)
+        run_to_end(log, tmp_path, job(), slots=slots)
     assert panes(log) == alone(tmp_path, 900)
 
 
 def test_a_job_that_joins_starts_at_the_present_and_leaves_the_others_alone(log: Log, tmp_path: Path) -> None:
     append(log, 0)
-    go(log, tmp_path, job())
+    run_to_end(log, tmp_path, job())
     append(log, 300)
-    go(log, tmp_path, job(), job("others", OTHERS))
+    run_to_end(log, tmp_path, job(), job("others", OTHERS))
     append(log, 600)
-    go(log, tmp_path, job(), job("others", OTHERS))
+    run_to_end(log, tmp_path, job(), job("others", OTHERS))
     assert panes(log) == alone(tmp_path, 900)
     joined, before = panes(log, OTHERS), [pane for pane in panes(log) if pane[1] > 40_000]
     assert [pane for pane in joined if pane[1] > 40_000] == before
@@ -90,28 +92,28 @@ def test_a_job_that_joins_starts_at_the_present_and_leaves_the_others_alone(log:
         "the window in which it was born holds what came since"
     )
     append(log, 900)
-    go(log, tmp_path, job("others", OTHERS))
+    run_to_end(log, tmp_path, job("others", OTHERS))
     assert max(pane[1] for pane in panes(log, OTHERS)) > max(pane[1] for pane in panes(log))
 
 
 def test_a_job_may_bring_a_topic_of_its_own(log: Log, tmp_path: Path) -> None:
     append(log, 0)
-    go(log, tmp_path, job())
+    run_to_end(log, tmp_path, job())
     append(log, 300)
-    go(log, tmp_path, job(), job("others", OTHERS, source=LATER))
+    run_to_end(log, tmp_path, job(), job("others", OTHERS, source=LATER))
     assert panes(log) == alone(tmp_path, 600)
 
 
 def test_a_changed_operator_is_refused_with_the_choices(log: Log, tmp_path: Path) -> None:
     append(log, 0)
-    go(log, tmp_path, job(), job("others", OTHERS))
+    run_to_end(log, tmp_path, job(), job("others", OTHERS))
     append(log, 300)
     with pytest.raises(
         StateMismatch,
         match=r"others/aggregation-1 has another window.* --reset others; .* another name.* migrate=",
     ):
-        go(log, tmp_path, job(), job("others", OTHERS, size="5s"))
-    go(log, tmp_path, job(), job("others", OTHERS, size="5s"), reset=["others"])
+        run_to_end(log, tmp_path, job(), job("others", OTHERS, size="5s"))
+    run_to_end(log, tmp_path, job(), job("others", OTHERS, size="5s"), reset=["others"])
     assert panes(log) == alone(tmp_path, 600)
     anew = [pane for pane in panes(log, OTHERS) if pane[1] % 10_000]
     assert anew, "it went on with other windows"
@@ -120,7 +122,7 @@ def test_a_changed_operator_is_refused_with_the_choices(log: Log, tmp_path: Path
 
 def test_state_may_be_migrated_by_a_function(log: Log, tmp_path: Path) -> None:
     append(log, 0, 295)
-    go(log, tmp_path, job())
+    run_to_end(log, tmp_path, job())
     wider = mr.Job(
         "totals",
         mr.read(READINGS, watermark=watermarks.bounded("1s"))
@@ -143,7 +145,7 @@ def test_state_may_be_migrated_by_a_function(log: Log, tmp_path: Path) -> None:
         )
 
     append(log, 295, 305)
-    go(log, tmp_path, wider, migrate={"totals": as_greatest})
+    run_to_end(log, tmp_path, wider, migrate={"totals": as_greatest})
     assert ("totals/aggregation-1", "slices") in seen
     assert {pane[3] for pane in panes(log) if pane[1] == 30_000 and pane[2] == 0} == {1_000_000}
 
@@ -152,7 +154,7 @@ def test_a_savepoint_is_restored_in_other_slots_with_the_same_results(
     log: Log, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     append(log, 0)
-    go(log, tmp_path, job())
+    run_to_end(log, tmp_path, job())
     saved = tmp_path / "first.savepoint"
     words = ["savepoint", str(saved), "--state", str(tmp_path / "state"), "--json"]
     assert main(words) == 0
@@ -160,23 +162,23 @@ def test_a_savepoint_is_restored_in_other_slots_with_the_same_results(
     assert main(words) == 1
     assert "is there already" in capsys.readouterr().err
     append(log, 300)
-    go(log, tmp_path, job(), state="other", slots=7, restore=saved)
+    run_to_end(log, tmp_path, job(), state="other", slots=7, restore=saved)
     assert panes(log) == alone(tmp_path, 600)
     with pytest.raises(StateMismatch, match="holds state already"):
-        go(log, tmp_path, job(), state="other", slots=7, restore=saved)
+        run_to_end(log, tmp_path, job(), state="other", slots=7, restore=saved)
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "said"),
+    ("make", "error", "message"),
     [("nothing", StateMismatch, "is not a savepoint"), ("folder", StateUnwritable, "name a file")],
 )
 def test_what_is_no_savepoint_is_named(
-    log: Log, tmp_path: Path, make: str, error: type[Exception], said: str
+    log: Log, tmp_path: Path, make: str, error: type[Exception], message: str
 ) -> None:
     append(log, 0)
-    go(log, tmp_path, job())
+    run_to_end(log, tmp_path, job())
     if make == "nothing":
-        with pytest.raises(error, match=said):
-            go(log, tmp_path, job(), state="new", restore=tmp_path / "nothing")
+        with pytest.raises(error, match=message):
+            run_to_end(log, tmp_path, job(), state="new", restore=tmp_path / "nothing")
         return
     assert main(["savepoint", str(tmp_path / "no" / "folder"), "--state", str(tmp_path / "state")]) == 1

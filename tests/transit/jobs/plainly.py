@@ -63,8 +63,10 @@ def delays(arrivals: pl.DataFrame, *, lateness: int, size: int = 300_000) -> pl.
 
 
 def flows(rows: pl.DataFrame, *, lateness: int, size: int = 300_000) -> pl.DataFrame:
-    way = windowed(rows, size=size, lateness=lateness).sort("vehicle_id", "end", "event_time", "number")
-    steps = way.with_columns(to=pl.col("geocell").shift(-1).over("vehicle_id", "end")).filter(
+    windowed_rows = windowed(rows, size=size, lateness=lateness).sort(
+        "vehicle_id", "end", "event_time", "number"
+    )
+    steps = windowed_rows.with_columns(to=pl.col("geocell").shift(-1).over("vehicle_id", "end")).filter(
         pl.col("geocell") != pl.col("to")
     )
     crossed = steps.select("vehicle_id", "end", "geocell", "to").unique()

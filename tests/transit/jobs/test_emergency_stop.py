@@ -30,9 +30,11 @@ def positions(rows: list[Row]) -> pl.DataFrame:
     )
 
 
-def stops(rows: list[Row], **said: str) -> list[tuple[str, int, int, float, float]]:
+def stops(rows: list[Row], **options: str) -> list[tuple[str, int, int, float, float]]:
     """Vehicle, first and last second, speed difference, hardest deceleration; of the pattern and of the row pattern, which are equal."""
-    found = [shown(replay(job(**said), positions(rows))) for job in (emergency_stop, emergency_stop_in_sql)]
+    found = [
+        shown(replay(job(**options), positions(rows))) for job in (emergency_stop, emergency_stop_in_sql)
+    ]
     assert found[0] == found[1]
     return found[0]
 

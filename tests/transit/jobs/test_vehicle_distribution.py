@@ -128,14 +128,14 @@ def recorded(path: Path, resolution: int = 9) -> pl.DataFrame:
     with gzip.open(path, "rt") as lines:
         for number, text in enumerate(lines):
             line = json.loads(text)
-            said = line["payload"].get("VP")
-            if said is not None and said["lat"] is not None:
+            position = line["payload"].get("VP")
+            if position is not None and position["lat"] is not None:
                 rows.append(
                     (
-                        f"{said['oper']}/{said['veh']}",
-                        said["tst"],
+                        f"{position['oper']}/{position['veh']}",
+                        position["tst"],
                         line["received"],
-                        cell((said["lat"], said["long"]), resolution),
+                        cell((position["lat"], position["long"]), resolution),
                         number,
                     )
                 )
